@@ -1,0 +1,43 @@
+# penstock: `make demo` and `make test` need only Python 3.11+ and a Rust toolchain.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: demo test lint format bench install clean
+
+install: $(STAMP)
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+# Editable: Python changes need no reinstall, a change of Rust or of the dependencies does.
+$(STAMP): $(BIN)/python pyproject.toml rust/Cargo.toml rust/Cargo.lock $(wildcard rust/src/*.rs)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+demo: $(STAMP)
+	$(BIN)/penstock demo
+
+test: $(STAMP)
+	cargo test --quiet --manifest-path rust/Cargo.toml --target-dir rust/target
+	$(BIN)/python -m pytest -q
+
+lint: $(STAMP)
+	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+	cargo fmt --manifest-path rust/Cargo.toml --check
+	cargo clippy --quiet --manifest-path rust/Cargo.toml --target-dir rust/target --all-targets -- -D warnings
+
+format: $(STAMP)
+	$(BIN)/ruff format src tests benchmarks
+	$(BIN)/ruff check --fix src tests benchmarks
+	cargo fmt --manifest-path rust/Cargo.toml
+
+bench: $(STAMP)
+	$(BIN)/python -m benchmarks
+
+clean:
+	rm -rf $(VENV) rust/target
