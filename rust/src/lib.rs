@@ -1,0 +1,10 @@
+//! The byte work of penstock: where records end, and how fields are written again.
+//!
+//! `python.rs` is the only file that names `PyO3`; the others are plain Rust.
+
+pub mod error;
+pub mod escape;
+pub mod lanes;
+mod python;
+pub mod records;
+pub mod rewrite;

@@ -1,0 +1,184 @@
+//! The Python face: converts, registers, and lets go of the interpreter while bytes are worked on.
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use crate::error::RecordError as NativeRecordError;
+use crate::escape;
+use crate::records::{Cut as NativeCut, RecordCutter as NativeCutter};
+use crate::rewrite::{Format, LineEnd, Rewriter as NativeRewriter};
+
+pyo3::create_exception!(penstock._native, RecordError, PyValueError);
+
+impl From<NativeRecordError> for PyErr {
+    fn from(error: NativeRecordError) -> Self {
+        RecordError::new_err((error.to_string(), error.record(), error.line()))
+    }
+}
+
+#[pyclass(frozen, get_all, module = "penstock._native")]
+struct Cut {
+    end: usize,
+    records: u64,
+    lines: u64,
+    server_lines: u64,
+    stray_backslashes: u64,
+    is_end: bool,
+}
+
+impl From<NativeCut> for Cut {
+    fn from(cut: NativeCut) -> Self {
+        let NativeCut { end, records, lines, server_lines, stray_backslashes, is_end } = cut;
+        Self { end, records, lines, server_lines, stray_backslashes, is_end }
+    }
+}
+
+#[pyclass(module = "penstock._native")]
+struct RecordCutter(NativeCutter);
+
+#[pymethods]
+impl RecordCutter {
+    #[new]
+    #[pyo3(signature = (*, format, delimiter, quote=None, escape=None, checks_end_marker=false))]
+    fn new(
+        format: &str,
+        delimiter: &[u8],
+        quote: Option<&[u8]>,
+        escape: Option<&[u8]>,
+        checks_end_marker: bool,
+    ) -> PyResult<Self> {
+        let format = to_format(format, quote, escape)?;
+        Ok(Self(NativeCutter::new(format, to_byte(delimiter)?, checks_end_marker)))
+    }
+
+    fn feed(&mut self, py: Python<'_>, data: &Bound<'_, PyBytes>) -> PyResult<Cut> {
+        let data = data.as_bytes();
+        Ok(py.detach(|| self.0.feed(data))?.into())
+    }
+
+    fn feed_one(&mut self, py: Python<'_>, data: &Bound<'_, PyBytes>) -> PyResult<Cut> {
+        let data = data.as_bytes();
+        Ok(py.detach(|| self.0.feed_one(data))?.into())
+    }
+
+    fn finish(&mut self) -> PyResult<Cut> {
+        Ok(self.0.finish()?.into())
+    }
+
+    #[getter]
+    fn line_end(&self) -> Option<&'static str> {
+        self.0.line_end().map(|line_end| match line_end {
+            LineEnd::Lf => "lf",
+            LineEnd::CrLf => "crlf",
+            LineEnd::Cr => "cr",
+        })
+    }
+}
+
+#[pyclass(frozen, module = "penstock._native")]
+struct Rewriter(NativeRewriter);
+
+#[allow(clippy::needless_pass_by_value)] // arguments that come from Python are owned by the call
+#[pymethods]
+impl Rewriter {
+    #[new]
+    #[pyo3(signature = (*, format, delimiter, quote=None, escape=None, nulls, keep=None, constants=None, field_count=None))]
+    #[allow(clippy::too_many_arguments)] // keyword-only, one for each fact of a dialect and a column map
+    fn new(
+        format: &str,
+        delimiter: &[u8],
+        quote: Option<&[u8]>,
+        escape: Option<&[u8]>,
+        nulls: Vec<Vec<u8>>,
+        keep: Option<Vec<usize>>,
+        constants: Option<Vec<Option<Vec<u8>>>>,
+        field_count: Option<usize>,
+    ) -> PyResult<Self> {
+        let format = to_format(format, quote, escape)?;
+        let constants = constants.unwrap_or_default();
+        NativeRewriter::new(format, to_byte(delimiter)?, nulls, keep, constants, field_count)
+            .map(Self)
+            .map_err(|error| PyValueError::new_err(error.to_string()))
+    }
+
+    /// `segments` are (buffer, start, end) runs that together hold whole records.
+    fn rewrite<'py>(
+        &self,
+        py: Python<'py>,
+        segments: Vec<(Bound<'py, PyBytes>, usize, usize)>,
+        line_end: &str,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let line_end = to_line_end(line_end)?;
+        let runs = to_runs(&segments)?;
+        let rewritten = py.detach(|| match runs.as_slice() {
+            [run] => self.0.rewrite(run, line_end),
+            runs => self.0.rewrite(&runs.concat(), line_end),
+        })?;
+        Ok(PyBytes::new(py, &rewritten))
+    }
+}
+
+/// Bytes that are known to need `count` more take their place at once, without a copy between.
+#[allow(clippy::needless_pass_by_value)] // arguments that come from Python are owned by the call
+#[pyfunction]
+#[pyo3(signature = (segments, *, delimiter, count))]
+fn double_backslashes<'py>(
+    py: Python<'py>,
+    segments: Vec<(Bound<'py, PyBytes>, usize, usize)>,
+    delimiter: &[u8],
+    count: usize,
+) -> PyResult<Bound<'py, PyBytes>> {
+    let delimiter = to_byte(delimiter)?;
+    let runs = to_runs(&segments)?;
+    let length = runs.iter().map(|run| run.len()).sum::<usize>() + count;
+    PyBytes::new_with(py, length, |output| {
+        if py.detach(|| escape::double_backslashes(&runs, delimiter, output)) {
+            Ok(())
+        } else {
+            Err(PyValueError::new_err("the count of backslashes is not that of the segments"))
+        }
+    })
+}
+
+fn to_runs<'a>(segments: &'a [(Bound<'_, PyBytes>, usize, usize)]) -> PyResult<Vec<&'a [u8]>> {
+    segments
+        .iter()
+        .map(|(buffer, start, end)| buffer.as_bytes().get(*start..*end))
+        .collect::<Option<_>>()
+        .ok_or_else(|| PyValueError::new_err("a segment reaches beyond its buffer"))
+}
+
+fn to_byte(character: &[u8]) -> PyResult<u8> {
+    match character {
+        [byte] => Ok(*byte),
+        _ => Err(PyValueError::new_err("expected a single byte")),
+    }
+}
+
+fn to_format(format: &str, quote: Option<&[u8]>, escape: Option<&[u8]>) -> PyResult<Format> {
+    match (format, quote, escape) {
+        ("csv", Some(quote), Some(escape)) => Ok(Format::Csv { quote: to_byte(quote)?, escape: to_byte(escape)? }),
+        ("text", None, None) => Ok(Format::Text),
+        ("tsv", None, None) => Ok(Format::Tsv),
+        _ => Err(PyValueError::new_err("format is csv with quote and escape, or text or tsv without")),
+    }
+}
+
+fn to_line_end(line_end: &str) -> PyResult<LineEnd> {
+    match line_end {
+        "lf" => Ok(LineEnd::Lf),
+        "crlf" => Ok(LineEnd::CrLf),
+        "cr" => Ok(LineEnd::Cr),
+        _ => Err(PyValueError::new_err("line_end is lf, crlf or cr")),
+    }
+}
+
+#[pymodule]
+fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("RecordError", module.py().get_type::<RecordError>())?;
+    module.add_class::<Cut>()?;
+    module.add_class::<RecordCutter>()?;
+    module.add_class::<Rewriter>()?;
+    module.add_function(wrap_pyfunction!(double_backslashes, module)?)
+}

@@ -1,0 +1,645 @@
+//! Where records end, by `PostgreSQL`'s own rules.
+//!
+//! The rules are those of `CopyReadLineText` (src/backend/commands/copyfromparse.c, `PostgreSQL` 14 to 18): quotes
+//! toggle even in the middle of a field, a backslash in text format takes the next byte along, and the first record's
+//! line end binds the rest. A byte-by-byte machine (`step`) is the reference; whole words of 64 bytes take a fast path
+//! of bit masks wherever nothing unusual is in them, and a test holds the two against each other.
+
+use crate::error::RecordError;
+use crate::lanes::{Lanes, WORD};
+use crate::rewrite::{Format, LineEnd};
+
+/// `PostgreSQL`'s own limit of a line buffer (`MaxAllocSize`, src/include/utils/memutils.h).
+const RECORD_LIMIT_BYTES: u64 = 0x3fff_ffff;
+
+const LAST_BIT: u32 = u64::BITS - 1;
+
+/// Counts since the start of the object, of which a cut reports the differences.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Counts {
+    bytes: u64,
+    records: u64,
+    /// Line feeds, quoted ones too (carriage returns where they end the lines): what an editor numbers.
+    lines: u64,
+    /// Line ends inside records that the server's own line counter sees.
+    embedded: u64,
+    backslashes: u64,
+    /// Fields that are `\N` and nothing else.
+    null_fields: u64,
+}
+
+/// What one fed buffer completed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cut {
+    /// Offset in the buffer behind its last whole record; 0 where none ended in it.
+    pub end: usize,
+    /// Whether any record ended (one may end at offset 0: a carriage return awaited its line feed).
+    pub records: u64,
+    pub lines: u64,
+    /// What the server's line counter advances by.
+    pub server_lines: u64,
+    /// Backslashes of tsv that are no `\N` field's: as COPY text they must be doubled.
+    pub stray_backslashes: u64,
+    /// Whether the end-of-data marker was met; the cut excludes it.
+    pub is_end: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(clippy::struct_excessive_bools)] // the states of PostgreSQL's own machine, kept under its names
+pub struct RecordCutter {
+    format: Format,
+    delimiter: u8,
+    checks_end_marker: bool,
+    line_end: Option<LineEnd>,
+    in_quote: bool,
+    after_escape: bool,
+    /// A carriage return waits for the byte that tells what it was.
+    after_return: bool,
+    /// A `\.` stands at the start of this record; only its line end may follow.
+    after_marker: bool,
+    is_end: bool,
+    /// The last three bytes: a `\N` field is told by looking back from its end.
+    history: [u8; 3],
+    now: Counts,
+    at_end: Counts,
+    reported: Counts,
+}
+
+impl RecordCutter {
+    /// `checks_end_marker`: whether a `\.` alone on a line ends csv data too (before `PostgreSQL` 18).
+    #[must_use]
+    pub fn new(format: Format, delimiter: u8, checks_end_marker: bool) -> Self {
+        let is_csv = matches!(format, Format::Csv { .. });
+        Self {
+            format,
+            delimiter,
+            checks_end_marker: checks_end_marker && is_csv,
+            line_end: None,
+            in_quote: false,
+            after_escape: false,
+            after_return: false,
+            after_marker: false,
+            is_end: false,
+            history: [b'\n'; 3],
+            now: Counts::default(),
+            at_end: Counts::default(),
+            reported: Counts::default(),
+        }
+    }
+
+    #[must_use]
+    pub fn line_end(&self) -> Option<LineEnd> {
+        self.line_end
+    }
+
+    /// Take the next bytes and tell where the last whole record in them ends.
+    ///
+    /// # Errors
+    /// What COPY would refuse: another line end than the first record's, data behind the end marker, a record over 1 GB.
+    pub fn feed(&mut self, data: &[u8]) -> Result<Cut, RecordError> {
+        let start = self.now.bytes;
+        for word in data.chunks(WORD) {
+            if !self.take_word(word) {
+                for &byte in word {
+                    self.step(byte)?;
+                }
+            }
+        }
+        if self.now.bytes - self.at_end.bytes > RECORD_LIMIT_BYTES {
+            return Err(RecordError::RecordTooLong { record: self.at_end.records, line: self.at_end.lines });
+        }
+        Ok(self.report(start))
+    }
+
+    /// Take only the first record of `data` (a header); the caller feeds what is behind it again.
+    ///
+    /// # Errors
+    /// As `feed`.
+    pub fn feed_one(&mut self, data: &[u8]) -> Result<Cut, RecordError> {
+        let start = self.now.bytes;
+        for &byte in data {
+            let before = self.clone();
+            self.step(byte)?;
+            if self.at_end.records > before.at_end.records {
+                // A lone carriage return is told by the byte behind it, which belongs to the next record.
+                if before.after_return && byte != b'\n' {
+                    *self = before;
+                    self.end_with_return();
+                }
+                break;
+            }
+        }
+        Ok(self.report(start))
+    }
+
+    /// Tell what is left at the end of the object: a last record without a line end, or nothing.
+    ///
+    /// # Errors
+    /// An unterminated quote; a lone carriage return where lines end with CR LF.
+    pub fn finish(&mut self) -> Result<Cut, RecordError> {
+        let start = self.now.bytes;
+        if self.after_return {
+            if self.line_end == Some(LineEnd::CrLf) {
+                return Err(self.stray_return());
+            }
+            self.end_with_return();
+        }
+        if self.in_quote {
+            return Err(RecordError::UnterminatedQuote { record: self.at_end.records, line: self.at_end.lines });
+        }
+        // Without its line end the marker is none: text refuses it then, and csv takes it for data.
+        if std::mem::take(&mut self.after_marker) && self.format == Format::Text {
+            return Err(self.marker_not_alone());
+        }
+        if !self.is_end && self.now.bytes > self.at_end.bytes {
+            if self.format == Format::Tsv {
+                self.note_null_field();
+            }
+            self.end_record();
+        }
+        Ok(self.report(start))
+    }
+
+    fn report(&mut self, start: u64) -> Cut {
+        let (now, before) = (self.at_end, self.reported);
+        self.reported = now;
+        Cut {
+            end: usize::try_from(now.bytes.saturating_sub(start)).unwrap_or(0),
+            records: now.records - before.records,
+            lines: now.lines - before.lines,
+            server_lines: now.records - before.records + now.embedded - before.embedded,
+            stray_backslashes: (now.backslashes - now.null_fields) - (before.backslashes - before.null_fields),
+            is_end: self.is_end,
+        }
+    }
+
+    // ---------------------------------------------------------------- byte by byte: the reference
+
+    fn step(&mut self, byte: u8) -> Result<(), RecordError> {
+        if self.after_return {
+            if byte == b'\n' {
+                self.line_end = Some(LineEnd::CrLf);
+                self.after_return = false;
+                self.now.lines += 1;
+                self.remember(byte);
+                self.end_record();
+                return Ok(());
+            }
+            if self.line_end == Some(LineEnd::CrLf) {
+                return Err(self.stray_return());
+            }
+            self.end_with_return();
+        }
+        if self.is_end {
+            return Err(RecordError::DataAfterEndMarker { record: self.at_end.records, line: self.now.lines });
+        }
+        let was_escaped = self.after_escape;
+        let is_line_end = self.move_state(byte);
+        self.count(byte, is_line_end);
+        if is_line_end {
+            self.remember(byte);
+            return self.take_line_end(byte);
+        }
+        if self.after_marker {
+            // In csv a line that only begins like the marker is data.
+            self.after_marker = false;
+            if self.format == Format::Text {
+                return Err(self.marker_not_alone());
+            }
+        }
+        self.look_for_marker(byte, was_escaped)?;
+        self.remember(byte);
+        Ok(())
+    }
+
+    /// Move the quote and escape state past `byte`; whether it is a line end and not data.
+    fn move_state(&mut self, byte: u8) -> bool {
+        let is_line_end = byte == b'\n' || byte == b'\r';
+        match self.format {
+            Format::Tsv => is_line_end,
+            Format::Text => {
+                let is_escaped = self.after_escape;
+                self.after_escape = byte == b'\\' && !is_escaped;
+                is_line_end && !is_escaped
+            }
+            Format::Csv { quote, escape } if quote == escape => {
+                self.in_quote ^= byte == quote;
+                is_line_end && !self.in_quote
+            }
+            Format::Csv { quote, escape } => {
+                if self.in_quote && byte == escape {
+                    self.after_escape = !self.after_escape;
+                }
+                if byte == quote && !self.after_escape {
+                    self.in_quote = !self.in_quote;
+                }
+                if byte != escape {
+                    self.after_escape = false;
+                }
+                is_line_end && !self.in_quote
+            }
+        }
+    }
+
+    fn count(&mut self, byte: u8, is_line_end: bool) {
+        let numbered = if self.line_end == Some(LineEnd::Cr) { b'\r' } else { b'\n' };
+        self.now.lines += u64::from(byte == numbered);
+        if !is_line_end && matches!(self.format, Format::Csv { .. }) {
+            // Until its first line end is known the server counts carriage returns, as it does for all but LF files.
+            let counted = if self.line_end == Some(LineEnd::Lf) { b'\n' } else { b'\r' };
+            self.now.embedded += u64::from(byte == counted);
+        }
+        if self.format == Format::Tsv {
+            self.now.backslashes += u64::from(byte == b'\\');
+            if self.separates(byte) {
+                self.note_null_field();
+            }
+        }
+    }
+
+    fn separates(&self, byte: u8) -> bool {
+        byte == self.delimiter || byte == b'\n' || byte == b'\r'
+    }
+
+    fn note_null_field(&mut self) {
+        let [before, backslash, letter] = self.history;
+        let is_null = self.separates(before) && backslash == b'\\' && letter == b'N';
+        self.now.null_fields += u64::from(is_null);
+    }
+
+    fn remember(&mut self, byte: u8) {
+        self.history = [self.history[1], self.history[2], byte];
+        self.now.bytes += 1;
+    }
+
+    /// A `\.` alone on a line ends the data; further into a line text refuses it and csv takes it as data.
+    fn look_for_marker(&mut self, byte: u8, was_escaped: bool) -> Result<(), RecordError> {
+        if byte != b'.' {
+            return Ok(());
+        }
+        let offset = self.now.bytes - self.at_end.bytes;
+        let starts_record = offset == 1 && self.history[2] == b'\\';
+        match self.format {
+            Format::Text if was_escaped && !starts_record => return Err(self.marker_not_alone()),
+            Format::Text => self.after_marker = was_escaped,
+            Format::Csv { .. } => self.after_marker = self.checks_end_marker && starts_record && !self.in_quote,
+            Format::Tsv => {}
+        }
+        Ok(())
+    }
+
+    fn take_line_end(&mut self, byte: u8) -> Result<(), RecordError> {
+        match (byte, self.line_end) {
+            (b'\r', None | Some(LineEnd::CrLf)) => self.after_return = true,
+            (b'\r', Some(LineEnd::Lf)) => return Err(self.stray_return()),
+            (b'\n', Some(LineEnd::Cr | LineEnd::CrLf)) => {
+                return Err(RecordError::StrayNewline {
+                    record: self.at_end.records,
+                    line: self.now.lines.saturating_sub(1),
+                    is_csv: matches!(self.format, Format::Csv { .. }),
+                });
+            }
+            (b'\n', None) => {
+                self.line_end = Some(LineEnd::Lf);
+                self.end_record();
+            }
+            _ => self.end_record(),
+        }
+        Ok(())
+    }
+
+    fn end_with_return(&mut self) {
+        self.after_return = false;
+        if self.line_end.is_none() {
+            // Line feeds were numbered until now; carriage returns inside quotes were counted as the server does.
+            self.now.lines = self.now.embedded;
+        }
+        self.line_end = Some(LineEnd::Cr);
+        self.now.lines += 1;
+        self.end_record();
+    }
+
+    fn end_record(&mut self) {
+        if self.after_marker {
+            self.after_marker = false;
+            self.is_end = true;
+            return;
+        }
+        self.now.records += 1;
+        self.after_escape = false;
+        self.at_end = self.now;
+    }
+
+    fn stray_return(&self) -> RecordError {
+        RecordError::StrayCarriageReturn {
+            record: self.at_end.records,
+            line: self.now.lines,
+            is_csv: matches!(self.format, Format::Csv { .. }),
+        }
+    }
+
+    fn marker_not_alone(&self) -> RecordError {
+        RecordError::EndMarkerNotAlone { record: self.at_end.records, line: self.now.lines }
+    }
+
+    // ---------------------------------------------------------------- 64 bytes at a time
+
+    /// Take a whole word where nothing unusual is in it; otherwise change nothing and return false.
+    fn take_word(&mut self, bytes: &[u8]) -> bool {
+        let Ok(bytes) = <&[u8; WORD]>::try_from(bytes) else { return false };
+        let Some(line_end) = self.line_end.filter(|&line_end| line_end != LineEnd::Cr) else { return false };
+        if self.is_end || self.after_marker {
+            return false;
+        }
+        let lanes = Lanes::load(bytes);
+        let feeds = lanes.equal(b'\n');
+        let returns = lanes.equal(b'\r');
+        let Some(data) = self.data_mask(&lanes, feeds | returns) else { return false };
+        let (ends, carriage_returns) = (feeds & !data.mask, returns & !data.mask);
+        let expected = (carriage_returns << 1) | u64::from(self.after_return);
+        let is_usual = match line_end {
+            LineEnd::CrLf => expected == ends,
+            _ => carriage_returns == 0,
+        };
+        if !is_usual || self.may_hold_marker(&lanes, ends) {
+            return false;
+        }
+        let embedded = match self.format {
+            Format::Csv { .. } if line_end == LineEnd::Lf => feeds & data.mask,
+            Format::Csv { .. } => returns & data.mask,
+            _ => 0,
+        };
+        let (backslashes, null_fields) = self.null_masks(&lanes, feeds | returns);
+        self.in_quote = data.in_quote;
+        self.after_escape = data.after_escape;
+        self.after_return = carriage_returns >> LAST_BIT != 0;
+        self.advance(&Masks { ends, feeds, embedded, backslashes, null_fields });
+        self.history = [bytes[WORD - 3], bytes[WORD - 2], bytes[WORD - 1]];
+        true
+    }
+
+    fn advance(&mut self, masks: &Masks) {
+        if masks.ends != 0 {
+            let last = LAST_BIT - masks.ends.leading_zeros();
+            self.at_end = self.now.plus(masks, u64::MAX >> (LAST_BIT - last), u64::from(last) + 1);
+        }
+        self.now = self.now.plus(masks, u64::MAX, WORD as u64);
+    }
+
+    /// Which line ends are data, and the state behind the word; None where only the reference machine can tell.
+    fn data_mask(&self, lanes: &Lanes, line_ends: u64) -> Option<DataMask> {
+        match self.format {
+            Format::Tsv => Some(DataMask { mask: 0, in_quote: false, after_escape: false }),
+            Format::Text => {
+                let (escaped, after_escape) = escaped_bytes(lanes.equal(b'\\'), self.after_escape);
+                if escaped & lanes.equal(b'.') != 0 {
+                    return None;
+                }
+                Some(DataMask { mask: escaped & line_ends, in_quote: false, after_escape })
+            }
+            Format::Csv { quote, escape } => {
+                if quote != escape && (self.after_escape || lanes.equal(escape) != 0) {
+                    return None;
+                }
+                let carried = if self.in_quote { u64::MAX } else { 0 };
+                let mask = prefix_xor(lanes.equal(quote)) ^ carried;
+                Some(DataMask { mask, in_quote: mask >> LAST_BIT != 0, after_escape: false })
+            }
+        }
+    }
+
+    /// Whether a csv record in this word begins with a backslash, or the word begins inside such a pair.
+    fn may_hold_marker(&self, lanes: &Lanes, ends: u64) -> bool {
+        if !self.checks_end_marker {
+            return false;
+        }
+        let offset = self.now.bytes - self.at_end.bytes;
+        let starts = (ends << 1) | u64::from(offset == 0);
+        (offset == 1 && self.history[2] == b'\\') || lanes.equal(b'\\') & starts != 0
+    }
+
+    /// The backslashes and the ends of `\N` fields; both only matter where tsv may pass as text.
+    fn null_masks(&self, lanes: &Lanes, line_ends: u64) -> (u64, u64) {
+        if self.format != Format::Tsv {
+            return (0, 0);
+        }
+        let carried = self.history.map(|byte| (u64::from(self.separates(byte)), byte));
+        let backslashes = lanes.equal(b'\\');
+        if backslashes == 0 && self.history[1] != b'\\' && self.history[2] != b'\\' {
+            return (0, 0);
+        }
+        let separators = lanes.equal(self.delimiter) | line_ends;
+        let before = (separators << 3) | carried[0].0 | carried[1].0 << 1 | carried[2].0 << 2;
+        let is = |index: usize, wanted: u8| u64::from(self.history[index] == wanted);
+        let slashes = (backslashes << 2) | is(1, b'\\') | is(2, b'\\') << 1;
+        let letters = (lanes.equal(b'N') << 1) | is(2, b'N');
+        (backslashes, separators & letters & slashes & before)
+    }
+}
+
+struct DataMask {
+    mask: u64,
+    in_quote: bool,
+    after_escape: bool,
+}
+
+/// One word's masks, bit i for byte i.
+struct Masks {
+    ends: u64,
+    feeds: u64,
+    embedded: u64,
+    backslashes: u64,
+    null_fields: u64,
+}
+
+impl Counts {
+    fn plus(self, masks: &Masks, within: u64, bytes: u64) -> Self {
+        let ones = |mask: u64| u64::from((mask & within).count_ones());
+        Self {
+            bytes: self.bytes + bytes,
+            records: self.records + ones(masks.ends),
+            lines: self.lines + ones(masks.feeds),
+            embedded: self.embedded + ones(masks.embedded),
+            backslashes: self.backslashes + ones(masks.backslashes),
+            null_fields: self.null_fields + ones(masks.null_fields),
+        }
+    }
+}
+
+/// For each bit, whether an odd number of bits are set up to and with it: inside quotes.
+fn prefix_xor(mut bits: u64) -> u64 {
+    for shift in [1, 2, 4, 8, 16, 32] {
+        bits ^= bits << shift;
+    }
+    bits
+}
+
+/// The bytes that stand behind an unescaped backslash, and whether the next word's first does.
+fn escaped_bytes(backslashes: u64, after_escape: bool) -> (u64, bool) {
+    if backslashes == 0 {
+        return (u64::from(after_escape), false);
+    }
+    let mut escaped = 0;
+    let mut escaping = backslashes;
+    if after_escape {
+        escaped |= 1;
+        escaping &= !1;
+    }
+    let mut carries = false;
+    // Backslashes are rare; going from one to the next costs less than it takes to be clever.
+    while escaping != 0 {
+        let position = escaping.trailing_zeros();
+        if position == LAST_BIT {
+            carries = true;
+            break;
+        }
+        escaped |= 2 << position;
+        escaping &= !(3 << position);
+    }
+    (escaped, carries)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CSV: Format = Format::Csv { quote: b'"', escape: b'"' };
+    const ESCAPED_CSV: Format = Format::Csv { quote: b'"', escape: b'\\' };
+
+    type Ran = (Vec<Cut>, Option<RecordError>);
+
+    fn by_bytes(format: Format, marks: bool, data: &[u8]) -> Ran {
+        run(format, marks, data, 1)
+    }
+
+    fn run(format: Format, marks: bool, data: &[u8], piece: usize) -> Ran {
+        let mut cutter = RecordCutter::new(format, b'\t', marks);
+        let mut cuts = Vec::new();
+        for part in data.chunks(piece) {
+            match cutter.feed(part) {
+                Ok(cut) => cuts.push(cut),
+                Err(error) => return (cuts, Some(error)),
+            }
+        }
+        match cutter.finish() {
+            Ok(cut) => cuts.push(cut),
+            Err(error) => return (cuts, Some(error)),
+        }
+        (cuts, None)
+    }
+
+    fn total(ran: &Ran) -> (u64, u64, u64, u64, bool, Option<RecordError>) {
+        let (cuts, error) = ran;
+        let sum = |of: fn(&Cut) -> u64| cuts.iter().map(of).sum::<u64>();
+        if error.is_some() {
+            return (0, 0, 0, 0, false, error.clone());
+        }
+        (
+            sum(|cut| cut.records),
+            sum(|cut| cut.lines),
+            sum(|cut| cut.server_lines),
+            sum(|cut| cut.stray_backslashes),
+            cuts.iter().any(|cut| cut.is_end),
+            None,
+        )
+    }
+
+    /// A small linear congruential generator: the tests need variety, not randomness.
+    fn noise(seed: &mut u64) -> usize {
+        *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        usize::try_from(*seed >> 33).unwrap()
+    }
+
+    #[test]
+    fn words_and_bytes_agree_on_noise() {
+        let alphabets: [&[&[u8]]; 4] = [
+            &[b"a", b"bcdefghijklmnopq", b"\t", b"\n", b"\\N", b"\t\\N\t", b"\n\\N\n", b"\\", b"."],
+            &[b"a", b"bcdefghijklmnopq", b"\"", b"\n", b"\"\"", b"\t", b"\n\\", b"\n\\.\n"],
+            &[b"a", b"bcdefghijklmnop", b"\r\n", b"\"", b"\t\\N\t", b"\r\n\\N\t"],
+            &[b"a", b"bcdefghijklmnop", b"\n", b"\r", b"\r\n", b"\"", b"\\"],
+        ];
+        let mut seed = 7;
+        for round in 0..6000 {
+            let alphabet = alphabets[round % alphabets.len()];
+            let count = 5 + noise(&mut seed) % 200;
+            let data: Vec<u8> = (0..count).flat_map(|_| alphabet[noise(&mut seed) % alphabet.len()].to_vec()).collect();
+            for format in [CSV, ESCAPED_CSV, Format::Text, Format::Tsv] {
+                for marks in [false, true] {
+                    let expected = total(&by_bytes(format, marks, &data));
+                    let piece = 60 + noise(&mut seed) % 300;
+                    assert_eq!(total(&run(format, marks, &data, piece)), expected, "{format:?} {data:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn cuts_behind_the_last_whole_record() {
+        let mut cutter = RecordCutter::new(CSV, b',', false);
+        let cut = cutter.feed(b"a,\"x\ny\"\nb,c\nd,").unwrap();
+        assert_eq!((cut.end, cut.records, cut.lines), (12, 2, 3));
+        let cut = cutter.finish().unwrap();
+        assert_eq!((cut.end, cut.records), (0, 1));
+    }
+
+    #[test]
+    fn a_return_at_a_buffer_end_waits_for_its_line_feed() {
+        let mut cutter = RecordCutter::new(CSV, b',', false);
+        assert_eq!(cutter.feed(b"a\r").unwrap().records, 0);
+        let cut = cutter.feed(b"\nb\r\n").unwrap();
+        assert_eq!((cut.end, cut.records), (4, 2));
+        assert_eq!(cutter.line_end(), Some(LineEnd::CrLf));
+    }
+
+    #[test]
+    fn a_lone_return_ends_the_record_before_the_next_byte() {
+        let mut cutter = RecordCutter::new(Format::Text, b'\t', false);
+        assert_eq!(cutter.feed(b"a\r").unwrap().records, 0);
+        let cut = cutter.feed(b"b").unwrap();
+        assert_eq!((cut.end, cut.records), (0, 1));
+        assert_eq!(cutter.line_end(), Some(LineEnd::Cr));
+    }
+
+    #[test]
+    fn returns_in_quotes_are_lines_of_a_file_that_ends_them_so() {
+        assert_eq!(total(&run(CSV, false, b"\"a\rb\"\rc\r", 64)).1, 3);
+        assert_eq!(total(&run(CSV, false, b"\"a\nb\"\rc\r", 64)).1, 2);
+    }
+
+    #[test]
+    fn the_first_record_alone_leaves_the_rest() {
+        for (data, end) in [(&b"a,b\nc"[..], 4), (b"a,b\r\nc", 5), (b"a,b\rc", 4)] {
+            let mut cutter = RecordCutter::new(CSV, b',', false);
+            assert_eq!(cutter.feed_one(data).unwrap().end, end);
+            assert_eq!(cutter.feed(&data[end..]).unwrap().records, 0);
+            assert_eq!(cutter.finish().unwrap().records, 1);
+        }
+    }
+
+    #[test]
+    fn mixed_line_ends_are_refused_with_their_line() {
+        let (_, error) = run(CSV, false, b"a\nb\nc\r\nd\n", 64);
+        assert_eq!(error, Some(RecordError::StrayCarriageReturn { record: 2, line: 2, is_csv: true }));
+        let (_, error) = run(Format::Tsv, false, b"a\r\nb\n", 64);
+        assert_eq!(error, Some(RecordError::StrayNewline { record: 1, line: 1, is_csv: false }));
+    }
+
+    #[test]
+    fn the_end_marker_ends_text_and_data_behind_it_is_refused() {
+        let ran = run(Format::Text, false, b"a\nb\n\\.\n", 64);
+        assert_eq!(total(&ran), (2, 2, 2, 0, true, None));
+        let (_, error) = run(Format::Text, false, b"a\n\\.\nb\n", 64);
+        assert_eq!(error, Some(RecordError::DataAfterEndMarker { record: 1, line: 2 }));
+        let (_, error) = run(Format::Text, false, b"a\n\\.", 64);
+        assert_eq!(error, Some(RecordError::EndMarkerNotAlone { record: 1, line: 1 }));
+        assert_eq!(total(&run(CSV, true, b"a\n\\.", 64)).0, 2);
+        let (_, error) = run(Format::Text, false, b"a\nb\\.\n", 64);
+        assert_eq!(error, Some(RecordError::EndMarkerNotAlone { record: 1, line: 1 }));
+    }
+
+    #[test]
+    fn an_unterminated_quote_names_the_line_its_record_began() {
+        let (_, error) = run(CSV, false, b"a\nb,\"c\nd\n", 64);
+        assert_eq!(error, Some(RecordError::UnterminatedQuote { record: 1, line: 1 }));
+    }
+}

@@ -1,0 +1,485 @@
+//! Fields written again for COPY: nulls united, fields left out, constants appended, tsv turned into COPY text.
+//!
+//! The rules are those of `CopyReadAttributesCSV` and `CopyReadAttributesText` (src/backend/commands/copyfromparse.c)
+//! for what is read and of `CopyAttributeOutText` and `CopyAttributeOutCSV` (copyto.c) for what is added. A kept field
+//! passes as the bytes it came in, so that quotes and escapes mean to the server what they meant in the file.
+//! Where records end is `records.rs`'s business: a block holds whole records, all ended in one way.
+
+use memchr::{memchr, memchr2, memchr_iter};
+
+use crate::error::{RecordError, RewriterError};
+
+/// What the bytes of a file mean; `Tsv` has neither quotes nor escapes and becomes COPY text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    Csv { quote: u8, escape: u8 },
+    Text,
+    Tsv,
+}
+
+/// How a file ends its records; what is written always ends in a line feed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LineEnd {
+    Lf,
+    CrLf,
+    Cr,
+}
+
+impl LineEnd {
+    fn last_byte(self) -> u8 {
+        match self {
+            Self::Lf | Self::CrLf => b'\n',
+            Self::Cr => b'\r',
+        }
+    }
+}
+
+const TSV_NULL: &[u8] = b"\\N";
+
+#[derive(Clone, Debug)]
+pub struct Rewriter {
+    format: Format,
+    delimiter: u8,
+    nulls: Vec<Vec<u8>>,
+    /// What every null is written as.
+    null: Vec<u8>,
+    keep: Option<Vec<usize>>,
+    /// The fewest fields that hold all of `keep`.
+    kept_width: usize,
+    /// The constants as they end each record, its line feed included; empty without constants.
+    tail: Vec<u8>,
+    field_count: Option<usize>,
+}
+
+impl Rewriter {
+    /// `keep` are the indexes of the fields to write, all where None; `constants` follow them, None being null.
+    ///
+    /// The first of `nulls` is what csv and text write for any of them, and what COPY must be told; tsv writes `\N`.
+    /// Every record must have `field_count` fields where that is given.
+    ///
+    /// # Errors
+    /// What COPY would refuse of `delimiter` and the null string, and what the format cannot express.
+    pub fn new(
+        format: Format,
+        delimiter: u8,
+        nulls: Vec<Vec<u8>>,
+        keep: Option<Vec<usize>>,
+        constants: Vec<Option<Vec<u8>>>,
+        field_count: Option<usize>,
+    ) -> Result<Self, RewriterError> {
+        let is_taken = match format {
+            Format::Csv { quote, .. } => delimiter == quote,
+            // What ends in `\x4` would take such a delimiter along, where another field used to end the record.
+            Format::Text => delimiter == b'\\' || delimiter.is_ascii_hexdigit(),
+            Format::Tsv => delimiter == b'\\',
+        };
+        if is_taken || delimiter == b'\n' || delimiter == b'\r' {
+            return Err(RewriterError::UnusableDelimiter);
+        }
+        let null = match format {
+            Format::Tsv => TSV_NULL.to_vec(),
+            Format::Csv { .. } | Format::Text => nulls.first().ok_or(RewriterError::NoNull)?.clone(),
+        };
+        let kept_width = keep.iter().flatten().max().map_or(0, |index| index + 1);
+        if let Some(field_count) = field_count.filter(|&count| count < kept_width) {
+            return Err(RewriterError::KeepBeyondFields { index: kept_width - 1, field_count });
+        }
+        let mut rewriter = Self { format, delimiter, nulls, null, keep, kept_width, tail: Vec::new(), field_count };
+        if !rewriter.is_null_usable() {
+            return Err(RewriterError::UnusableNull);
+        }
+        rewriter.tail = rewriter.encode_constants(constants)?;
+        Ok(rewriter)
+    }
+
+    /// Write the records of `block`, the last of which may lack its line end.
+    ///
+    /// # Errors
+    /// A record with other than the expected number of fields; a quote that `block` leaves open.
+    pub fn rewrite(&self, block: &[u8], line_end: LineEnd) -> Result<Vec<u8>, RecordError> {
+        let reader = FieldReader::new(self, block, line_end);
+        let mut output = Vec::with_capacity(block.len() + block.len() / 8 + self.tail.len());
+        let mut fields = Vec::new();
+        let (mut start, mut record) = (0, 0);
+        while start < block.len() {
+            let Some(next) = reader.read_record(start, &mut fields) else {
+                return Err(RecordError::UnterminatedQuote { record, line: reader.line_at(start) });
+            };
+            self.check_width(fields.len(), record, || reader.line_at(start))?;
+            self.write_record(block, &fields, &mut output);
+            start = next;
+            record += 1;
+        }
+        Ok(output)
+    }
+
+    fn check_width(&self, found: usize, record: u64, line: impl Fn() -> u64) -> Result<(), RecordError> {
+        let expected = self.field_count.unwrap_or(self.kept_width);
+        if found < expected {
+            return Err(RecordError::MissingColumns { record, line: line(), expected, found });
+        }
+        if self.field_count.is_some() && found > expected {
+            return Err(RecordError::ExtraColumns { record, line: line(), expected, found });
+        }
+        Ok(())
+    }
+
+    fn write_record(&self, block: &[u8], fields: &[Field], output: &mut Vec<u8>) {
+        let start = output.len();
+        match &self.keep {
+            None => fields.iter().for_each(|field| self.write_field(block, field, output)),
+            Some(keep) => keep.iter().for_each(|&index| self.write_field(block, &fields[index], output)),
+        }
+        if self.tail.is_empty() {
+            // The delimiter behind the last field, or none where no field is kept.
+            output.truncate(output.len().saturating_sub(1).max(start));
+            self.quote_lone_marker(start, output);
+            output.push(b'\n');
+        } else {
+            output.extend_from_slice(&self.tail);
+        }
+    }
+
+    fn write_field(&self, block: &[u8], field: &Field, output: &mut Vec<u8>) {
+        let bytes = &block[field.start..field.end];
+        let may_be_null = !(field.is_special && matches!(self.format, Format::Csv { .. }));
+        if may_be_null && self.nulls.iter().any(|null| null == bytes) {
+            output.extend_from_slice(&self.null);
+        } else if field.is_special && self.format == Format::Tsv {
+            escape_text(bytes, self.delimiter, output);
+        } else {
+            output.extend_from_slice(bytes);
+        }
+        output.push(self.delimiter);
+    }
+
+    /// Before `PostgreSQL` 18 a `\.` alone on its line ends csv data too; as COPY TO does, quote it.
+    fn quote_lone_marker(&self, start: usize, output: &mut Vec<u8>) {
+        if let Format::Csv { quote, .. } = self.format {
+            let is_one_field = self.delimiter != b'.' && self.delimiter != b'\\';
+            if &output[start..] == b"\\." && is_one_field && self.null != b"\\." {
+                output.splice(start.., [quote, b'\\', b'.', quote]);
+            }
+        }
+    }
+
+    // ---------------------------------------------------------------- what is known before the data
+
+    /// Whether the null string cannot be taken for anything else than one field.
+    fn is_null_usable(&self) -> bool {
+        let mut fields = Vec::new();
+        let reader = FieldReader::new(self, &self.null, LineEnd::Lf);
+        let is_csv = matches!(self.format, Format::Csv { .. });
+        reader.read_record(0, &mut fields).is_some()
+            && fields.iter().all(|field| field.end == self.null.len() && !(is_csv && field.is_special))
+            && memchr2(b'\n', b'\r', &self.null).is_none()
+    }
+
+    fn encode_constants(&self, constants: Vec<Option<Vec<u8>>>) -> Result<Vec<u8>, RewriterError> {
+        let mut tail = Vec::new();
+        for constant in constants {
+            match (constant, self.format) {
+                (None, _) => tail.extend_from_slice(&self.null),
+                (Some(value), Format::Csv { quote, escape }) => quote_csv(&value, quote, escape, &mut tail),
+                (Some(value), Format::Text | Format::Tsv) => self.encode_text(&value, &mut tail)?,
+            }
+            tail.push(self.delimiter);
+        }
+        if let Some(last) = tail.last_mut() {
+            *last = b'\n';
+        }
+        Ok(tail)
+    }
+
+    /// Escape `value`, and once more where that would read as the null string.
+    fn encode_text(&self, value: &[u8], output: &mut Vec<u8>) -> Result<(), RewriterError> {
+        let start = output.len();
+        escape_text(value, self.delimiter, output);
+        if output[start..] != self.null {
+            return Ok(());
+        }
+        let (&first, rest) = value.split_first().ok_or(RewriterError::EmptyConstant)?;
+        output.truncate(start);
+        if first.is_ascii() {
+            output.extend_from_slice(format!("\\{first:03o}").as_bytes());
+        } else {
+            // An octal escape would leave the character's other bytes alone, which is no valid encoding.
+            output.extend_from_slice(&[b'\\', first]);
+        }
+        escape_text(rest, self.delimiter, output);
+        Ok(())
+    }
+}
+
+/// A field's raw bytes in the block. `is_special`: it has quotes (csv), escapes (text), or needs them (tsv).
+#[derive(Clone, Copy)]
+struct Field {
+    start: usize,
+    end: usize,
+    is_special: bool,
+}
+
+/// Finds the fields of a block's records.
+struct FieldReader<'a> {
+    format: Format,
+    delimiter: u8,
+    line_end: LineEnd,
+    block: &'a [u8],
+    /// The bytes at which a field may end or become special.
+    stops: [bool; 256],
+}
+
+impl<'a> FieldReader<'a> {
+    fn new(rewriter: &Rewriter, block: &'a [u8], line_end: LineEnd) -> Self {
+        let Rewriter { format, delimiter, .. } = *rewriter;
+        let mut stops = [false; 256];
+        let specials: &[u8] = match format {
+            Format::Csv { quote, .. } => &[quote],
+            Format::Text => b"\\",
+            Format::Tsv => b"\\\r\n",
+        };
+        for &byte in specials.iter().chain(&[delimiter, line_end.last_byte()]) {
+            stops[usize::from(byte)] = true;
+        }
+        Self { format, delimiter, line_end, block, stops }
+    }
+
+    /// The index of the line on which `position` stands.
+    fn line_at(&self, position: usize) -> u64 {
+        memchr_iter(self.line_end.last_byte(), &self.block[..position]).map(|_| 1).sum()
+    }
+
+    /// Fill `fields` from the record at `start` and return where the next begins; None where a quote stays open.
+    fn read_record(&self, start: usize, fields: &mut Vec<Field>) -> Option<usize> {
+        fields.clear();
+        let mut at = start;
+        loop {
+            let (mut field, stop) = self.read_field(at)?;
+            at = stop + 1;
+            let next = self.block.get(stop);
+            if next == Some(&self.delimiter) {
+                fields.push(field);
+                continue;
+            }
+            let has_return = next.is_some() && self.block[field.start..field.end].ends_with(b"\r");
+            if has_return && self.line_end == LineEnd::CrLf {
+                field.end -= 1;
+            }
+            fields.push(field);
+            return Some(at.min(self.block.len()));
+        }
+    }
+
+    /// The field at `start`, and where the delimiter or line end behind it is.
+    fn read_field(&self, start: usize) -> Option<(Field, usize)> {
+        let block = self.block;
+        let mut at = start;
+        let mut is_special = false;
+        loop {
+            at += block[at..].iter().position(|&byte| self.stops[usize::from(byte)]).unwrap_or(block.len() - at);
+            let is_end = block.get(at).is_none_or(|&byte| byte == self.delimiter || byte == self.line_end.last_byte());
+            if is_end {
+                return Some((Field { start, end: at, is_special }, at));
+            }
+            is_special = true;
+            match self.format {
+                Format::Csv { quote, escape } => at = behind_quote(block, at + 1, quote, escape)?,
+                Format::Tsv => at += 1,
+                // The file's last byte: the server drops such a backslash, and it must not escape our line end.
+                Format::Text if at + 1 == block.len() => return Some((Field { start, end: at, is_special }, at + 1)),
+                Format::Text => at += 2,
+            }
+        }
+    }
+}
+
+/// Where csv goes on behind the quote that closes what was opened before `start`.
+fn behind_quote(block: &[u8], start: usize, quote: u8, escape: u8) -> Option<usize> {
+    if quote == escape {
+        // A doubled quote closes, and opens again at once.
+        return memchr(quote, &block[start..]).map(|offset| start + offset + 1);
+    }
+    let mut at = start;
+    loop {
+        at += memchr2(quote, escape, block.get(at..)?)?;
+        if block[at] == quote {
+            return Some(at + 1);
+        }
+        let is_escaping = block.get(at + 1).is_some_and(|&next| next == quote || next == escape);
+        at += if is_escaping { 2 } else { 1 };
+    }
+}
+
+fn quote_csv(value: &[u8], quote: u8, escape: u8, output: &mut Vec<u8>) {
+    output.push(quote);
+    for &byte in value {
+        if byte == quote || byte == escape {
+            output.push(escape);
+        }
+        output.push(byte);
+    }
+    output.push(quote);
+}
+
+fn escape_text(value: &[u8], delimiter: u8, output: &mut Vec<u8>) {
+    for &byte in value {
+        let letter = match byte {
+            b'\x08' => b'b',
+            b'\t' => b't',
+            b'\n' => b'n',
+            b'\x0b' => b'v',
+            b'\x0c' => b'f',
+            b'\r' => b'r',
+            _ if byte == b'\\' || byte == delimiter => byte,
+            _ => {
+                output.push(byte);
+                continue;
+            }
+        };
+        output.extend_from_slice(&[b'\\', letter]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CSV: Format = Format::Csv { quote: b'"', escape: b'"' };
+    const ESCAPED_CSV: Format = Format::Csv { quote: b'"', escape: b'\\' };
+
+    fn to_nulls(nulls: &[&str]) -> Vec<Vec<u8>> {
+        nulls.iter().map(|null| null.as_bytes().to_vec()).collect()
+    }
+
+    fn plain(format: Format, delimiter: u8, nulls: &[&str]) -> Rewriter {
+        Rewriter::new(format, delimiter, to_nulls(nulls), None, Vec::new(), None).unwrap()
+    }
+
+    fn with_constants(format: Format, null: &str, constants: &[Option<&str>]) -> Result<Rewriter, RewriterError> {
+        let constants = constants.iter().map(|value| value.map(|value| value.as_bytes().to_vec())).collect();
+        Rewriter::new(format, b',', to_nulls(&[null]), Some(vec![0]), constants, None)
+    }
+
+    fn written(rewriter: &Rewriter, block: &str, line_end: LineEnd) -> String {
+        String::from_utf8(rewriter.rewrite(block.as_bytes(), line_end).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn an_empty_block_stays_empty_and_a_last_line_end_is_added() {
+        for rewriter in
+            [plain(CSV, b',', &["", "-"]), plain(Format::Text, b',', &["-"]), plain(Format::Tsv, b',', &["\\N"])]
+        {
+            assert_eq!(written(&rewriter, "", LineEnd::Lf), "");
+            assert_eq!(written(&rewriter, "a,b\nc,", LineEnd::Lf), "a,b\nc,\n");
+            assert_eq!(written(&rewriter, "a,b\r\n\r\nc,d", LineEnd::CrLf), "a,b\n\nc,d\n");
+            assert_eq!(written(&rewriter, "a,b\r\rc,d\r", LineEnd::Cr), "a,b\n\nc,d\n");
+        }
+    }
+
+    #[test]
+    fn several_nulls_become_the_first_unless_quoted() {
+        let rewriter = plain(CSV, b',', &["", "NULL", "-"]);
+        assert_eq!(written(&rewriter, "NULL,-,\"-\",--,-\"\"\n-\n", LineEnd::Lf), ",,\"-\",--,-\"\"\n\n");
+        let rewriter = plain(Format::Text, b',', &["\\N", "NULL"]);
+        assert_eq!(written(&rewriter, "NULL,N\\ULL,\\N\n", LineEnd::Lf), "\\N,N\\ULL,\\N\n");
+    }
+
+    #[test]
+    fn tsv_doubles_each_backslash_but_those_of_nulls() {
+        let block = "\\N\t\\Na\t\\\\N\t\\N\na\\\tb\\N\n\\N";
+        let expected = "\\N\t\\\\Na\t\\\\\\\\N\t\\N\na\\\\\tb\\\\N\n\\N\n";
+        assert_eq!(written(&plain(Format::Tsv, b'\t', &["\\N"]), block, LineEnd::Lf), expected);
+        let rewriter = plain(Format::Tsv, b'\t', &["-"]);
+        assert_eq!(written(&rewriter, "\\N\t-\ta\n", LineEnd::Lf), "\\\\N\t\\N\ta\n");
+    }
+
+    #[test]
+    fn tsv_in_runs_and_by_fields_agree_on_noise() {
+        let (runs, fields) = (plain(Format::Tsv, b'\t', &["\\N"]), plain(Format::Tsv, b'\t', &["\\N", "\\N"]));
+        let parts = ["\\", "\\N", "N", "\t", "\n", "\r\n", "a", "\r"];
+        let mut seed: u64 = 11;
+        for _ in 0..5000 {
+            let block: String = (0..12)
+                .map(|_| {
+                    seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                    parts[usize::try_from(seed >> 61).unwrap()]
+                })
+                .collect();
+            for line_end in [LineEnd::Lf, LineEnd::CrLf] {
+                assert_eq!(written(&runs, &block, line_end), written(&fields, &block, line_end), "{block:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn quotes_hide_delimiters_and_line_ends_even_in_mid_field() {
+        let rewriter = Rewriter::new(CSV, b',', to_nulls(&[""]), Some(vec![1]), Vec::new(), Some(2)).unwrap();
+        assert_eq!(written(&rewriter, "x\",\n\"y,\"a\"\"\n\"b\n1,2\n", LineEnd::Lf), "\"a\"\"\n\"b\n2\n");
+        let rewriter = Rewriter::new(ESCAPED_CSV, b',', to_nulls(&[""]), Some(vec![1]), Vec::new(), Some(2)).unwrap();
+        assert_eq!(written(&rewriter, "\"\\\",\\\\\",\"\\a\"\n\\,b\n", LineEnd::Lf), "\"\\a\"\nb\n");
+    }
+
+    #[test]
+    fn a_backslash_in_text_takes_the_next_byte_along() {
+        let rewriter =
+            Rewriter::new(Format::Text, b'|', to_nulls(&["-"]), Some(vec![1, 0]), Vec::new(), Some(2)).unwrap();
+        assert_eq!(written(&rewriter, "\\|x|\\\n\na|y\\", LineEnd::Lf), "\\\n|\\|x\ny|a\n");
+    }
+
+    #[test]
+    fn widths_are_checked_with_the_line_of_the_record() {
+        let rewriter = Rewriter::new(CSV, b',', to_nulls(&[""]), None, Vec::new(), Some(2)).unwrap();
+        let error = rewriter.rewrite(b"\"\n\",b\nc\n", LineEnd::Lf).unwrap_err();
+        assert_eq!(error, RecordError::MissingColumns { record: 1, line: 2, expected: 2, found: 1 });
+        let error = rewriter.rewrite(b"a,b\r\n\r\na,b,c,d", LineEnd::CrLf).unwrap_err();
+        assert_eq!(error, RecordError::MissingColumns { record: 1, line: 1, expected: 2, found: 1 });
+        let error = rewriter.rewrite(b"a,b\ra,b,c,d\r", LineEnd::Cr).unwrap_err();
+        assert_eq!(error, RecordError::ExtraColumns { record: 1, line: 1, expected: 2, found: 4 });
+        let error = rewriter.rewrite(b"a,b\na,\"b\n", LineEnd::Lf).unwrap_err();
+        assert_eq!(error, RecordError::UnterminatedQuote { record: 1, line: 1 });
+    }
+
+    #[test]
+    fn constants_end_each_record_in_the_spelling_of_the_format() {
+        let constants = [Some("a\\\",\n"), None, Some("")];
+        let rewriter = with_constants(CSV, "", &constants).unwrap();
+        assert_eq!(written(&rewriter, "x,y\nz", LineEnd::Lf), "x,\"a\\\"\",\n\",,\"\"\nz,\"a\\\"\",\n\",,\"\"\n");
+        let rewriter = with_constants(ESCAPED_CSV, "", &constants[..1]).unwrap();
+        assert_eq!(written(&rewriter, "x", LineEnd::Lf), "x,\"a\\\\\\\",\n\"\n");
+        let rewriter = with_constants(Format::Tsv, "", &constants).unwrap();
+        assert_eq!(written(&rewriter, "x", LineEnd::Lf), "x,a\\\\\"\\,\\n,\\N,\n");
+    }
+
+    #[test]
+    fn a_constant_never_reads_as_null() {
+        let rewriter = with_constants(Format::Text, "NULL", &[Some("NULL"), None]).unwrap();
+        assert_eq!(written(&rewriter, "x", LineEnd::Lf), "x,\\116ULL,NULL\n");
+        let rewriter = with_constants(Format::Text, "\u{e9}", &[Some("\u{e9}")]).unwrap();
+        assert_eq!(written(&rewriter, "x", LineEnd::Lf), "x,\\\u{e9}\n");
+        assert_eq!(with_constants(Format::Text, "", &[Some("")]).unwrap_err(), RewriterError::EmptyConstant);
+    }
+
+    #[test]
+    fn a_kept_end_marker_is_quoted_where_it_would_stand_alone() {
+        let rewriter = with_constants(CSV, "", &[]).unwrap();
+        assert_eq!(written(&rewriter, "\\.,b\n\"\\.\",c\n", LineEnd::Lf), "\"\\.\"\n\"\\.\"\n");
+    }
+
+    #[test]
+    fn what_copy_would_refuse_is_refused() {
+        let refused = |format, delimiter, null: &str, keep: Option<Vec<usize>>| {
+            Rewriter::new(format, delimiter, to_nulls(&[null]), keep, Vec::new(), Some(2)).unwrap_err()
+        };
+        assert_eq!(refused(CSV, b'"', "", None), RewriterError::UnusableDelimiter);
+        for delimiter in [b'\\', b'A', b'\n'] {
+            assert_eq!(refused(Format::Text, delimiter, "", None), RewriterError::UnusableDelimiter);
+        }
+        for null in ["a,b", "\"", "a\r", "a\nb"] {
+            assert_eq!(refused(CSV, b',', null, None), RewriterError::UnusableNull);
+        }
+        assert_eq!(refused(Format::Text, b',', "a\\", None), RewriterError::UnusableNull);
+        assert_eq!(refused(CSV, b',', "", Some(vec![2])), RewriterError::KeepBeyondFields { index: 2, field_count: 2 });
+        let without = Rewriter::new(Format::Text, b',', Vec::new(), None, Vec::new(), None);
+        assert_eq!(without.unwrap_err(), RewriterError::NoNull);
+    }
+}
