@@ -1,0 +1,75 @@
+"""Every error a user can meet: one class per exit code, in PostgreSQL's message style.
+
+The message is one line in lower case without a full stop; the detail gives facts; the hint is a sentence to act on.
+Rooms that know an outside thing turn its errors into these; only the command line prints them.
+"""
+
+from __future__ import annotations
+
+
+class PenstockError(Exception):
+    """Something the user can act on; `exit_code` is the process's exit status.
+
+    `sqlstate` is the server's five-character code, None where no server spoke.
+    """
+
+    exit_code = 1
+
+    def __init__(
+        self, message: str, *, detail: str | None = None, hint: str | None = None, sqlstate: str | None = None
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.detail = detail
+        self.hint = hint
+        self.sqlstate = sqlstate
+
+    def __str__(self) -> str:
+        lines = [self.message]
+        if self.detail:
+            lines.append(f"DETAIL: {self.detail}")
+        if self.hint:
+            lines.append(f"HINT: {self.hint}")
+        return "\n".join(lines)
+
+
+class UsageError(PenstockError):
+    """What was asked makes no sense as it stands: an option, a job file, a dialect."""
+
+    exit_code = 2
+
+
+class SourceError(PenstockError):
+    """An object cannot be found, read, decompressed or decoded, or changed while it was read."""
+
+    exit_code = 4
+
+
+class DataError(PenstockError):
+    """The data does not fit the dialect or the table."""
+
+    exit_code = 5
+
+
+class TargetError(PenstockError):
+    """The table is missing, does not match, or cannot be loaded into."""
+
+    exit_code = 6
+
+
+class ServerError(PenstockError):
+    """The server refused, failed, or went away."""
+
+    exit_code = 7
+
+
+class LabError(PenstockError):
+    """An embedded server or another part of the lab could not be set up or run."""
+
+    exit_code = 8
+
+
+class Interrupted(PenstockError):
+    """The user asked to stop."""
+
+    exit_code = 130

@@ -1,0 +1,1 @@
+"""The values that cross rooms: frozen dataclasses, no behaviour beyond what they can say of themselves."""

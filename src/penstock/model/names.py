@@ -1,0 +1,36 @@
+"""Table names as SQL spells them."""
+
+from __future__ import annotations
+
+import re
+
+from penstock.errors import UsageError
+from penstock.model.table import TableName
+
+_PART = re.compile(r'"((?:[^"]|"")+)"|([^".]+)')
+
+
+def parse_table_name(text: str) -> TableName:
+    """Return the table that `text` names: unquoted parts in lower case, quoted ones as they are. Raises UsageError.
+
+    >>> parse_table_name('staging."Title"')
+    TableName(schema='staging', name='Title')
+    """
+    parts = []
+    position = 0
+    while True:
+        match = _PART.match(text, position)
+        if match is None:
+            break
+        quoted, plain = match.groups()
+        parts.append(quoted.replace('""', '"') if quoted else plain.strip().lower())
+        position = match.end()
+        if text[position : position + 1] != ".":
+            break
+        position += 1
+    if position != len(text) or not parts or len(parts) > 2 or not all(parts):
+        raise UsageError(
+            f'"{text}" is not a table name',
+            hint="Write TABLE or SCHEMA.TABLE; quote a part that needs it: '\"My Table\"'.",
+        )
+    return TableName(schema=parts[0] if len(parts) == 2 else None, name=parts[-1])

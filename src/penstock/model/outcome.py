@@ -1,0 +1,91 @@
+"""What a load did, and how far it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileProgress:
+    """One object's share. `bytes_read` counts stored (compressed) bytes; `size_bytes` is None where unknown."""
+
+    uri: str
+    table: str
+    size_bytes: int | None
+    bytes_read: int
+    rows: int
+    seconds: float
+    is_done: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadProgress:
+    """A load in flight: `files` holds those that have been opened; `sessions` how many are sending."""
+
+    rows: int
+    bytes_read: int
+    bytes_copied: int
+    size_bytes: int | None
+    elapsed_s: float
+    sessions: int
+    files: tuple[FileProgress, ...]
+    file_count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileOutcome:
+    """One object's rows and the seconds from its first block to its last."""
+
+    uri: str
+    table: str
+    rows: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadOutcome:
+    """A finished load. `rows` are those the server stored; `suppressed` those its row triggers kept out.
+
+    `busy_seconds` is the sessions' time spent sending or waiting for the server, summed.
+    """
+
+    load_id: str
+    state: Literal["complete"]
+    rows: int
+    rejected: int
+    suppressed: int
+    bytes_read: int
+    bytes_copied: int
+    seconds: float
+    busy_seconds: float
+    sessions: int
+    files: tuple[FileOutcome, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """One bad record that --check found. `line` is the file's; `column` and `value` where the server told them."""
+
+    uri: str
+    line: int | None
+    column: str | None
+    value: str | None
+    message: str
+    sqlstate: str | None
+    hint: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckOutcome:
+    """What --check read and the problems it met.
+
+    `problem_count` may exceed `problems`, which are limited; `is_complete` is False where something was left unchecked.
+    """
+
+    rows: int
+    bytes_read: int
+    seconds: float
+    problems: tuple[Problem, ...]
+    problem_count: int
+    is_complete: bool

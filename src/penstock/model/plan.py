@@ -1,0 +1,78 @@
+"""Everything a load will do, decided before anything is done."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from penstock.model.dialect import Dialect, Notice
+    from penstock.model.job import TargetJob
+    from penstock.model.source import Compression, SourceObject
+    from penstock.model.table import ColumnMap, TableFacts, TableName
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectSample:
+    """The start of an object, decompressed: what probing and the plan look at.
+
+    `head` is at most a few hundred KiB, transcoded to the encoding it is sent in and without its byte-order mark;
+    `is_whole` tells whether that is all of the object.
+    """
+
+    source: SourceObject
+    compression: Compression
+    head: bytes
+    is_whole: bool
+    bom: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetPlan:
+    """What will be done for one table.
+
+    `create_columns` is None where the table exists, else the text columns it is made with. `header` is the first
+    object's header names, or None without a header. `column_map` is the first object's; others may order theirs
+    differently. `sample_compression` is the first object's.
+    """
+
+    job: TargetJob
+    table: TableName
+    facts: TableFacts | None
+    create_columns: tuple[str, ...] | None
+    dialect: Dialect
+    header: tuple[str, ...] | None
+    column_map: ColumnMap
+    objects: tuple[SourceObject, ...]
+    sample_compression: Compression
+    allows_suppressed_rows: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionPlan:
+    """How many COPY sessions: where to start, how far `auto` may go, and why."""
+
+    initial: int
+    maximum: int
+    is_adaptive: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadPlan:
+    """The whole load: made by one pure function, printed by --plan, carried out as it stands.
+
+    `is_in_job_order`: objects are read in the order of the job, and not the largest first.
+    """
+
+    load_id: str
+    targets: tuple[TargetPlan, ...]
+    sessions: SessionPlan
+    notices: tuple[Notice, ...] = ()
+    is_in_job_order: bool = False
+
+    @property
+    def size_bytes(self) -> int | None:
+        """Return the sources' size as stored, or None where one does not tell."""
+        sizes = [source.size_bytes for target in self.targets for source in target.objects]
+        return None if any(size is None for size in sizes) else sum(size or 0 for size in sizes)

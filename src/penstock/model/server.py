@@ -1,0 +1,29 @@
+"""A PostgreSQL server as SQL describes it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerFacts:
+    """What loading must know of a server.
+
+    `version_num` is server_version_num (180004). `free_connections` is what this role could still open.
+    `is_local` tells whether the server runs on this machine (Unix socket or a loopback address).
+    """
+
+    version_num: int
+    version: str
+    database: str
+    user: str
+    server_encoding: str
+    free_connections: int
+    is_local: bool
+    is_in_recovery: bool
+    address: str
+
+    @property
+    def major(self) -> int:
+        """Return the major version: 18 for 180004."""
+        return self.version_num // 10_000

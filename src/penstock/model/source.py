@@ -1,0 +1,26 @@
+"""Where bytes come from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Compression = Literal["none", "gzip", "zstd", "bzip2", "xz", "lz4"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceObject:
+    """One object as it was listed.
+
+    `uri` is safe to show and store: no userinfo, no query string. `location` is what the file room opens (a path, a URL
+    that may hold a signature, "-" for standard input) and must never be shown. `size_bytes` and `version` (an ETag,
+    version id, or device:inode:mtime; opaque) are None where the source does not tell, as for standard input.
+    """
+
+    uri: str
+    location: str
+    size_bytes: int | None
+    version: str | None
+
+    def __repr__(self) -> str:
+        return f"SourceObject({self.uri!r}, size_bytes={self.size_bytes})"

@@ -1,0 +1,70 @@
+"""A table as the catalogue describes it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableName:
+    """A table's name; `schema` is None where the search path decides."""
+
+    schema: str | None
+    name: str
+
+    def __str__(self) -> str:
+        return self.name if self.schema is None else f"{self.schema}.{self.name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """One column.
+
+    `identity` is '' or 'a' (always) or 'd' (by default); `sequence` is the owned one's qualified name.
+    """
+
+    name: str
+    type_name: str
+    is_not_null: bool = False
+    is_generated: bool = False
+    has_default: bool = False
+    identity: str = ""
+    sequence: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableFacts:
+    """What loading must know of a table. `name` is always qualified; `kind` is pg_class.relkind.
+
+    `suppressing_triggers` are the enabled BEFORE and INSTEAD OF INSERT row triggers of the table and of every
+    partition: only they may make COPY report fewer rows than it was sent.
+    """
+
+    oid: int
+    name: TableName
+    kind: str
+    columns: tuple[Column, ...]
+    suppressing_triggers: tuple[str, ...] = ()
+    row_security_applies: bool = False
+    is_unlogged: bool = False
+    can_insert: bool = True
+
+    def column(self, name: str) -> Column | None:
+        """Return the column of that exact name, or None."""
+        return next((column for column in self.columns if column.name == name), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnMap:
+    """How a file's fields become a table's columns.
+
+    `columns` names the COPY column list in the order the payload carries it. `keep` are the indexes of the file's
+    fields that are sent (None: all of them, untouched). `constants` are appended to each record; None is null.
+    `field_count` is how many fields each record of the file must have, or None where nothing rewrites and the server
+    judges.
+    """
+
+    columns: tuple[str, ...]
+    keep: tuple[int, ...] | None = None
+    constants: tuple[str | None, ...] = field(default=())
+    field_count: int | None = None
