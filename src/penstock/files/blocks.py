@@ -1,0 +1,143 @@
+"""Pieces of a decompressed object → blocks of whole records.
+
+Where records end is decided by the Rust cutter; this module keeps the byte and line positions that errors quote, and
+says in the user's words what the cutter refused. It knows neither tables nor servers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock import _native
+from penstock.errors import DataError
+from penstock.model.block import Block, Segment
+from penstock.units import KIB
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from penstock.model.dialect import Dialect
+
+# Sixteen hundred columns with names of the longest kind take half of it.
+HEADER_LIMIT_BYTES = 256 * KIB
+
+_HINTS = {
+    "quote": "Check --quote and --escape, or use --format tsv where quotes are data.",
+}
+
+
+def make_cutter(dialect: Dialect, *, server_major: int) -> _native.RecordCutter:
+    r"""Return the cutter for a dialect.
+
+    Before PostgreSQL 18 a `\.` alone on a line ends csv data as well, so it is looked for there
+    (release notes of 18, "COPY FROM ... end-of-data marker").
+    """
+    return _native.RecordCutter(
+        format=dialect.format,
+        delimiter=dialect.delimiter.encode(),
+        quote=None if dialect.quote is None else dialect.quote.encode(),
+        escape=None if dialect.escape is None else dialect.escape.encode(),
+        checks_end_marker=server_major < 18,
+    )
+
+
+class BlockReader:
+    """Cuts one object's pieces; `take_header` first where there is one, then iterate once.
+
+    Raises DataError, naming the object and line, where COPY would refuse the data's form.
+    """
+
+    def __init__(self, pieces: Iterable[bytes], cutter: _native.RecordCutter, *, uri: str) -> None:
+        self._pieces = iter(pieces)
+        self._cutter = cutter
+        self._uri = uri
+        self._carry: list[Segment] = []
+        self._offset = 0
+        self._line = 1
+        self._fed_lines = 0
+        self._rest: bytes | None = None
+
+    def take_header(self) -> bytes | None:
+        """Return the first record with its line end, or None for an object without any."""
+        gathered = bytearray()
+        for piece in self._pieces:
+            cut = self._feed(piece, only_first=True)
+            if cut.records:
+                gathered += piece[: cut.end]
+                self._rest = piece[cut.end :]
+                return self._pass_header(bytes(gathered), cut)
+            gathered += piece
+            if len(gathered) > HEADER_LIMIT_BYTES:
+                raise DataError(
+                    f"the header does not end within {HEADER_LIMIT_BYTES} bytes",
+                    detail=f"{self._uri} line 1.",
+                    hint="Say --no-header, or check --quote and --escape.",
+                )
+        cut = self._finish()
+        return self._pass_header(bytes(gathered), cut) if cut.records else None
+
+    def _pass_header(self, header: bytes, cut: _native.Cut) -> bytes:
+        self._offset += len(header)
+        self._line += cut.lines
+        return header
+
+    def __iter__(self) -> Iterator[Block]:
+        for piece in self._remaining():
+            cut = self._feed(piece)
+            if cut.records:
+                yield self._make_block(piece, cut)
+            if cut.end < len(piece):
+                self._carry.append((piece, cut.end, len(piece)))
+        cut = self._finish()
+        if cut.records:
+            yield self._make_block(b"", cut, is_unended=not self._ends_with_return())
+
+    def _remaining(self) -> Iterator[bytes]:
+        if self._rest:
+            yield self._rest
+        self._rest = None
+        yield from self._pieces
+
+    def _make_block(self, piece: bytes, cut: _native.Cut, *, is_unended: bool = False) -> Block:
+        segments = (*self._carry, (piece, 0, cut.end)) if cut.end else tuple(self._carry)
+        self._carry = []
+        line_end = self._cutter.line_end or "lf"
+        length_bytes = sum(end - start for _, start, end in segments)
+        block = Block(
+            segments=segments,
+            start=self._offset,
+            end=self._offset + length_bytes,
+            first_line=self._line,
+            lines=cut.lines,
+            server_lines=cut.server_lines,
+            records=cut.records,
+            line_end=line_end,
+            stray_backslashes=cut.stray_backslashes,
+            is_unended=is_unended,
+        )
+        self._offset = block.end
+        self._line += cut.lines
+        return block
+
+    def _ends_with_return(self) -> bool:
+        buffer, _, end = self._carry[-1]
+        return self._cutter.line_end == "cr" and buffer[end - 1 : end] == b"\r"
+
+    def _feed(self, piece: bytes, *, only_first: bool = False) -> _native.Cut:
+        try:
+            return self._cutter.feed_one(piece) if only_first else self._cutter.feed(piece)
+        except _native.RecordError as exc:
+            raise record_error(exc, uri=self._uri) from exc
+
+    def _finish(self) -> _native.Cut:
+        try:
+            return self._cutter.finish()
+        except _native.RecordError as exc:
+            raise record_error(exc, uri=self._uri) from exc
+
+
+def record_error(exc: _native.RecordError, *, uri: str, first_line: int = 1) -> DataError:
+    """Return the error for a record that the Rust side refused; its line counts from `first_line`."""
+    message, _, line = exc.args
+    hint = _HINTS["quote"] if "quoted field" in message else None
+    return DataError(message, detail=f"{uri} line {first_line + line}.", hint=hint)

@@ -1,0 +1,199 @@
+"""Decompression in constant memory: stored pieces in, decompressed pieces of bounded size out.
+
+gzip (by igzip), bzip2, xz and LZ4 frames, each with concatenated members; zstd has its own module. Every
+member must end with its own end mark and checksum: a truncated or corrupt object is a SourceError naming the
+stored byte. Which codec an object needs is signatures.py's to tell; only that codec is imported.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from penstock.errors import SourceError
+from penstock.units import KIB
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from penstock.model.source import Compression
+
+# Fits the second-level cache beside igzip's state; larger pieces were no faster
+OUTPUT_PIECE_BYTES = 256 * KIB
+
+# What the first bite of a member is at least: a decompressor copies what it leaves over, so that files of
+# many tiny members (appended logs, BGZF) must not be fed whole pieces
+_MIN_FEED_BYTES = 4 * KIB
+
+
+class Decompressor(Protocol):
+    """What the codecs' incremental decompressors have in common (that of the standard library's bz2)."""
+
+    @property
+    def eof(self) -> bool:
+        """Tell whether the member has ended, checksum included."""
+
+    @property
+    def needs_input(self) -> bool:
+        """Tell whether no more output can come from the input given so far."""
+
+    @property
+    def unused_data(self) -> bytes | None:
+        """Return what was given beyond the member's end."""
+
+    def decompress(self, data: bytes | memoryview, max_length: int, /) -> bytes:
+        """Return at most `max_length` decompressed bytes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Codec:
+    """One codec: how to begin a member, what it raises, and which bytes a member begins with."""
+
+    name: Compression
+    new: Callable[[], Decompressor]
+    errors: tuple[type[Exception], ...]
+    first_bytes: bytes
+    allows_zero_padding: bool = False
+
+
+def decompress(pieces: Iterable[bytes], *, compression: Compression, uri: str) -> Iterator[bytes]:
+    """Return the decompressed pieces, each of at most OUTPUT_PIECE_BYTES.
+
+    `pieces` begins with the object's first byte. Raises SourceError where the object is truncated or corrupt.
+    """
+    if compression == "none":
+        return _split(pieces)
+    if compression == "zstd":
+        from penstock.files.zstd import decompress_zstd  # noqa: PLC0415 (only the codec needed is imported)
+
+        return decompress_zstd(pieces, uri=uri)
+    return _decompress_members(pieces, _CODECS[compression](), uri)
+
+
+def truncated(*, compression: Compression, uri: str, offset: int) -> SourceError:
+    """Return the error for an object that ends before its compressed stream does."""
+    return SourceError(
+        f'"{uri}" is truncated: its {compression} data ends early at byte {offset}',
+        hint="Fetch or write the file again.",
+    )
+
+
+def corrupt(*, compression: Compression, uri: str, offset: int, reason: object) -> SourceError:
+    """Return the error for a compressed stream that cannot be right; `offset` counts stored bytes."""
+    return SourceError(
+        f'"{uri}" is corrupt: bad {compression} data at or before byte {offset}',
+        detail=f"The decompressor said: {reason}.",
+        hint="Fetch or write the file again.",
+    )
+
+
+def trailing_garbage(*, compression: Compression, uri: str, offset: int) -> SourceError:
+    """Return the error for bytes after the last member that begin no further one."""
+    return SourceError(
+        f'"{uri}" is corrupt: something other than {compression} data follows at byte {offset}',
+        hint="Fetch or write the file again.",
+    )
+
+
+def _split(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    for piece in pieces:
+        if len(piece) <= OUTPUT_PIECE_BYTES:
+            if piece:
+                yield piece
+        else:
+            yield from (piece[at : at + OUTPUT_PIECE_BYTES] for at in range(0, len(piece), OUTPUT_PIECE_BYTES))
+
+
+def _decompress_members(pieces: Iterable[bytes], codec: _Codec, uri: str) -> Iterator[bytes]:
+    """Decompress one member after another; `offset` is where in the object a piece begins."""
+    decoder: Decompressor | None = None
+    offset = member_start = 0
+    feed_bytes = OUTPUT_PIECE_BYTES
+    for piece in pieces:
+        view = memoryview(piece)
+        position = 0
+        while position < len(view):
+            if decoder is None:
+                position += _padding_length(view[position:], codec)
+                if position == len(view):
+                    break
+                member_start = offset + position
+                if view[position] not in codec.first_bytes:
+                    raise trailing_garbage(compression=codec.name, uri=uri, offset=member_start)
+                decoder = codec.new()
+            taken = view[position : position + feed_bytes]
+            yield from _feed(decoder, taken, codec, uri, offset + position)
+            position += len(taken)
+            feed_bytes *= 2
+            if decoder.eof:
+                position -= len(decoder.unused_data or b"")
+                feed_bytes = max(_MIN_FEED_BYTES, 2 * (offset + position - member_start))
+                decoder = None
+        offset += len(view)
+    if decoder is not None:
+        yield from _feed(decoder, b"", codec, uri, offset)
+        if not decoder.eof:
+            raise truncated(compression=codec.name, uri=uri, offset=offset)
+
+
+def _feed(decoder: Decompressor, data: bytes | memoryview, codec: _Codec, uri: str, offset: int) -> Iterator[bytes]:
+    """Give `data`, which stands at `offset`, and yield all output that comes of it."""
+    while True:
+        try:
+            piece = decoder.decompress(data, OUTPUT_PIECE_BYTES)
+        except codec.errors as exc:
+            raise corrupt(compression=codec.name, uri=uri, offset=offset, reason=exc) from exc
+        if piece:
+            yield piece
+        if decoder.eof or (decoder.needs_input and len(piece) < OUTPUT_PIECE_BYTES):
+            return
+        data = b""
+
+
+def _padding_length(view: memoryview, codec: _Codec) -> int:
+    if not codec.allows_zero_padding or view[0] != 0:
+        return 0
+    return len(view) - len(bytes(view).lstrip(b"\0"))
+
+
+def _gzip() -> _Codec:
+    from isal import igzip_lib  # noqa: PLC0415
+
+    return _Codec(
+        name="gzip",
+        new=lambda: igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_GZIP),
+        # The stub declares the class as an instance
+        errors=(igzip_lib.IsalError,),  # type: ignore[arg-type]
+        first_bytes=b"\x1f",
+        allows_zero_padding=True,
+    )
+
+
+def _bzip2() -> _Codec:
+    import bz2  # noqa: PLC0415
+
+    return _Codec(name="bzip2", new=bz2.BZ2Decompressor, errors=(OSError,), first_bytes=b"B")
+
+
+def _xz() -> _Codec:
+    import lzma  # noqa: PLC0415
+
+    return _Codec(
+        name="xz",
+        new=lambda: lzma.LZMADecompressor(format=lzma.FORMAT_XZ),
+        errors=(lzma.LZMAError,),
+        first_bytes=b"\xfd",
+        allows_zero_padding=True,
+    )
+
+
+def _lz4() -> _Codec:
+    import lz4.frame  # noqa: PLC0415
+
+    # A frame, or one of the sixteen skippable frames
+    first_bytes = b"\x04" + bytes(range(0x50, 0x60))
+    # The binding reports every failure of liblz4 as RuntimeError
+    return _Codec(name="lz4", new=lz4.frame.LZ4FrameDecompressor, errors=(RuntimeError,), first_bytes=first_bytes)
+
+
+_CODECS: dict[Compression, Callable[[], _Codec]] = {"gzip": _gzip, "bzip2": _bzip2, "xz": _xz, "lz4": _lz4}

@@ -1,0 +1,207 @@
+"""Encodings: PostgreSQL's names and the world's for them, byte-order marks, and transcoding to UTF-8.
+
+A file can be cut at newlines and delimiters as bytes only where a byte below 128 always is that ASCII
+character. Encodings for which that holds go to the server as they are, which converts and checks them; the
+others (UTF-16, Shift-JIS, ...) are transcoded here first. Finding out which encoding a file has is probe.py's.
+"""
+
+from __future__ import annotations
+
+import codecs
+from typing import TYPE_CHECKING
+
+from penstock.errors import SourceError, UsageError
+from penstock.files.compression import OUTPUT_PIECE_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+_WINDOWS_PAGES = (866, 874, *range(1250, 1259))
+
+# PostgreSQL's server encodings, each an extension of ASCII (documentation, "Character Set Support")
+_SERVER_ENCODINGS = (
+    *("EUC_CN", "EUC_JP", "EUC_JIS_2004", "EUC_KR", "EUC_TW"),
+    *("KOI8R", "KOI8U", "MULE_INTERNAL", "SQL_ASCII", "UTF8"),
+    *(f"LATIN{number}" for number in range(1, 11)),
+    *(f"ISO_8859_{part}" for part in range(5, 9)),
+    *(f"WIN{page}" for page in _WINDOWS_PAGES),
+)
+
+# The Python codec of each encoding that is transcoded. Those that PostgreSQL knows, as client encodings only,
+# have trailing bytes in the ASCII range; its conversions implement the Microsoft variants, as these codecs do.
+_TRANSCODED = {
+    "BIG5": "cp950",
+    "GB18030": "gb18030",
+    "GBK": "gbk",
+    "JOHAB": "johab",
+    "SHIFT_JIS_2004": "shift_jis_2004",
+    "SJIS": "cp932",
+    "UHC": "cp949",
+    "UTF16": "utf-16-le",
+    "UTF16BE": "utf-16-be",
+    "UTF16LE": "utf-16-le",
+    "UTF32": "utf-32-le",
+    "UTF32BE": "utf-32-be",
+    "UTF32LE": "utf-32-le",
+}
+
+# Further names: PostgreSQL's (src/common/encnames.c), then common ones that it does not know
+_SPELLINGS = {
+    "BIG5": "win950 windows950 cp950",
+    "EUC_CN": "gb2312",
+    "EUC_JIS_2004": "eucjisx0213",
+    "GBK": "win936 windows936 cp936",
+    "KOI8R": "koi8",
+    "LATIN1": "iso88591",
+    "LATIN2": "iso88592",
+    "LATIN3": "iso88593",
+    "LATIN4": "iso88594",
+    "LATIN5": "iso88599",
+    "LATIN6": "iso885910",
+    "LATIN7": "iso885913",
+    "LATIN8": "iso885914",
+    "LATIN9": "iso885915",
+    "LATIN10": "iso885916",
+    "SHIFT_JIS_2004": "shiftjisx0213",
+    "SJIS": "mskanji shiftjis win932 windows932 cp932 ms932 windows31j",
+    "UHC": "win949 windows949 cp949",
+    "UTF8": "unicode ascii usascii utf8sig utf8bom",
+    "UTF16": "ucs2",
+    "UTF32": "ucs4",
+    "WIN866": "alt",
+    "WIN1251": "win",
+    "WIN1258": "abc tcvn tcvn5712 vscii",
+}
+
+_BOMS = (
+    (codecs.BOM_UTF8, "UTF8"),
+    # Before UTF-16, whose mark begins UTF-32's
+    (codecs.BOM_UTF32_LE, "UTF32LE"),
+    (codecs.BOM_UTF32_BE, "UTF32BE"),
+    (codecs.BOM_UTF16_LE, "UTF16LE"),
+    (codecs.BOM_UTF16_BE, "UTF16BE"),
+    (b"\x84\x31\x95\x33", "GB18030"),
+)
+
+# A stored byte becomes at most three of UTF-8 (a half-width katakana of Shift-JIS)
+_TRANSCODE_FEED_BYTES = OUTPUT_PIECE_BYTES // 4
+
+
+def normalize_encoding(name: str) -> str:
+    """Return PostgreSQL's name of an encoding, or one of UTF16, UTF32 (LE, BE), or a Python codec's name.
+
+    As in PostgreSQL, only letters and digits count, in any case. Raises UsageError if nobody knows it.
+    """
+    key = _encoding_key(name)
+    if key in _NAMES:
+        return _NAMES[key]
+    codec = _find_codec(name)
+    if codec is None:
+        raise UsageError(
+            f'encoding "{name}" is not known',
+            hint="Use one of PostgreSQL's names, such as UTF8, LATIN1 or WIN1252, or UTF16.",
+        )
+    return _NAMES.get(_encoding_key(codec), codec)
+
+
+def known_spellings() -> frozenset[str]:
+    """Return the spellings that stand for an encoding without asking Python: lower case, letters and digits only."""
+    return frozenset(_NAMES)
+
+
+def is_ascii_safe(encoding: str) -> bool:
+    """Tell whether bytes below 128 always are ASCII characters, so that the file can be cut as it is."""
+    return normalize_encoding(encoding) in _SERVER_ENCODINGS
+
+
+def client_encoding(encoding: str) -> str:
+    """Return the client_encoding in which a file of that encoding is sent."""
+    name = normalize_encoding(encoding)
+    return name if name in _SERVER_ENCODINGS else "UTF8"
+
+
+def detect_bom(head: bytes) -> tuple[str, int] | None:
+    """Return the encoding that a byte-order mark tells and the mark's length, or None."""
+    return next(((encoding, len(mark)) for mark, encoding in _BOMS if head.startswith(mark)), None)
+
+
+def guess_utf16(head: bytes) -> str | None:
+    """Return which UTF-16 text without a mark is: its ASCII characters have a zero byte; None for few of those."""
+    odd, even = head[1::2].count(0), head[::2].count(0)
+    if 4 * (odd + even) <= len(head):
+        return None
+    return "UTF16LE" if odd >= even else "UTF16BE"
+
+
+def resolve_encoding(*, stated: str | None, bom: str | None, uri: str) -> str | None:
+    """Return the encoding that a stream is read in: the stated one, refined by its byte-order mark.
+
+    A UTF-8 mark decides only where nothing is stated; another encoding's mark must agree with what is stated.
+    """
+    if stated is None or bom is None:
+        return stated if bom is None else bom
+    name = normalize_encoding(stated)
+    if bom in ("UTF8", name):
+        return name
+    if name in ("UTF16", "UTF32") and bom.startswith(name):
+        return bom
+    raise SourceError(
+        f'"{uri}" begins with a byte-order mark of {bom}, but its encoding was given as {name}',
+        hint="Leave the encoding out, or give the one of the mark.",
+    )
+
+
+def transcode(pieces: Iterable[bytes], *, encoding: str, uri: str, offset: int = 0) -> Iterator[bytes]:
+    """Yield `pieces` in UTF-8, each of at most OUTPUT_PIECE_BYTES.
+
+    `offset` is the decompressed byte that the pieces begin at, from which errors count.
+    """
+    name = normalize_encoding(encoding)
+    decoder = codecs.getincrementaldecoder(_TRANSCODED.get(name, name))("strict")
+    for piece in pieces:
+        for start in range(0, len(piece), _TRANSCODE_FEED_BYTES):
+            part = piece[start : start + _TRANSCODE_FEED_BYTES]
+            offset += len(part)
+            if text := _decode(decoder, part, name, uri, offset):
+                yield text.encode()
+    if text := _decode(decoder, b"", name, uri, offset, is_final=True):
+        yield text.encode()
+
+
+def _decode(
+    decoder: codecs.IncrementalDecoder, part: bytes, name: str, uri: str, end: int, *, is_final: bool = False
+) -> str:
+    """Decode `part`, whose last byte stands before offset `end`."""
+    try:
+        return decoder.decode(part, is_final)
+    except UnicodeDecodeError as exc:
+        # What the decoder looked at are the bytes it still held and then `part`
+        at = end - len(exc.object) + exc.start
+        shown = exc.object[exc.start : exc.start + 4].hex(" ")
+        raise SourceError(
+            f'"{uri}" is not valid {name} at decompressed byte {at}',
+            detail=f"The bytes there are {shown}: {exc.reason}.",
+            hint="Give the file's encoding with --encoding.",
+        ) from exc
+
+
+def _encoding_key(name: str) -> str:
+    return "".join(character for character in name.lower() if character.isalnum())
+
+
+def _find_codec(name: str) -> str | None:
+    """Return Python's name of a text encoding, or None."""
+    try:
+        codec = codecs.lookup(name)
+        # Codecs such as hex turn bytes into bytes
+        return codec.name if isinstance(codec.incrementaldecoder("strict").decode(b""), str) else None
+    except (LookupError, TypeError, AttributeError, UnicodeError, ValueError):
+        return None
+
+
+# Every spelling's key, and the name it stands for
+_NAMES = {
+    **{f"{vendor}{page}": f"WIN{page}" for vendor in ("cp", "windows") for page in _WINDOWS_PAGES},
+    **{spelling: name for name, spellings in _SPELLINGS.items() for spelling in spellings.split()},
+    **{_encoding_key(name): name for name in (*_SERVER_ENCODINGS, *_TRANSCODED)},
+}

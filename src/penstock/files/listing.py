@@ -1,0 +1,148 @@
+"""What the sources that a user names stand for: objects in a deterministic order, each pinned to its version.
+
+Local paths, directories and wildcards are looked up here, remote ones in remote_listing.py.
+"""
+
+from __future__ import annotations
+
+import glob
+import logging
+import os
+import re
+from typing import TYPE_CHECKING
+
+from penstock.errors import SourceError
+from penstock.files.local import STDIN_LOCATION, stat_object
+from penstock.model.source import SourceObject
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from penstock.files.stores import Stores
+
+_log = logging.getLogger(__name__)
+
+REMOTE_SCHEMES = ("s3", "gs", "az", "http", "https")
+
+# A URL that lacks a slash: it may hold a secret as any other
+_MISTYPED_URL = re.compile(r"(?:s3|gs|az|https?|file):/?(?!/)", re.IGNORECASE)
+_URL_LIKE = re.compile(r"\w[\w+.-]*:/+|" + _MISTYPED_URL.pattern, re.IGNORECASE)
+
+
+def list_objects(sources: Sequence[str], *, stores: Callable[[], Stores]) -> tuple[SourceObject, ...]:
+    """Return the objects of all sources: in the sources' order, then by name, each once.
+
+    Raises SourceError for a source that stands for nothing. `stores` is called only where a source is remote.
+    """
+    listed: list[SourceObject] = []
+    objects: dict[str, SourceObject] = {}
+    for source in sources:
+        found = list(_list_source(source, stores))
+        if not found:
+            raise SourceError(f'"{_shown(source)}" matches no file')
+        listed += found
+    # A file named twice, say by itself and by a wildcard, is meant once
+    for item in listed:
+        objects.setdefault(_identity(item), item)
+    if len(objects) < len(listed):
+        _warn_of_repeated([item for item in listed if objects[_identity(item)] is not item], objects)
+    return tuple(objects.values())
+
+
+def is_remote(location: str) -> bool:
+    """Tell whether a location is read through obstore."""
+    return _scheme(location) in REMOTE_SCHEMES
+
+
+def _identity(item: SourceObject) -> str:
+    """Return what tells objects apart: of a local file device and inode, whatever path leads to it."""
+    if item.version is None or is_remote(item.location):
+        return item.location
+    return "file " + item.version
+
+
+def _warn_of_repeated(repeated: Sequence[SourceObject], objects: Mapping[str, SourceObject]) -> None:
+    item = repeated[0]
+    first = objects[_identity(item)]
+    same = "is named more than once" if first.uri == item.uri else f'is the same file as "{first.uri}"'
+    more = f" (and {len(repeated) - 1} more like it)" if len(repeated) > 1 else ""
+    _log.warning('"%s" %s and is loaded once%s', item.uri, same, more)
+
+
+def _list_source(source: str, stores: Callable[[], Stores]) -> Iterator[SourceObject]:
+    if source == STDIN_LOCATION:
+        yield SourceObject(uri="stdin", location=STDIN_LOCATION, size_bytes=None, version=None)
+    elif is_remote(source):
+        from penstock.files.remote_listing import list_remote  # noqa: PLC0415 (obstore is not loaded for local files)
+
+        scheme, _, rest = source.partition("://")
+        yield from list_remote(f"{scheme.lower()}://{rest}", stores())
+    elif _scheme(source) == "file":
+        yield from _list_path(_path_of_file_url(source))
+    elif (_scheme(source) is not None or _MISTYPED_URL.match(source)) and not os.path.lexists(source):
+        raise SourceError(
+            f'"{_shown(source)}" is of an unknown kind',
+            hint="Give a path, a file, s3, gs, az, http or https URL, or - for standard input.",
+        )
+    else:
+        yield from _list_path(source)
+
+
+def _list_path(path: str) -> Iterator[SourceObject]:
+    """Yield what a local path stands for; one that exists is itself, whatever wildcards it seems to hold."""
+    if glob.has_magic(path) and not os.path.lexists(path):
+        # glob leaves out hidden names, and what lies in hidden directories
+        for name in sorted(glob.glob(path, recursive=True)):  # noqa: PTH207 (pathlib rewrites paths)
+            found = stat_object(name, uri=_printable(name))
+            if found is not None:
+                yield found
+        return
+    found = stat_object(path, uri=_printable(path))
+    if found is not None:
+        yield found
+    else:
+        yield from _list_directory(path)
+
+
+def _list_directory(path: str) -> Iterator[SourceObject]:
+    """Yield a directory's own regular files, without the hidden ones."""
+    try:
+        names = sorted(entry.path for entry in os.scandir(path) if entry.is_file() and entry.name[0] != ".")
+    except OSError as exc:
+        raise SourceError(f'could not list "{_printable(path)}": {exc.strerror}') from exc
+    if not names:
+        raise SourceError(
+            f'directory "{_printable(path)}" holds no files',
+            hint=f'To load what lies deeper, write "{_printable(path).rstrip("/")}/**".',
+        )
+    for name in names:
+        found = stat_object(name, uri=_printable(name))
+        if found is not None:
+            yield found
+
+
+def _path_of_file_url(url: str) -> str:
+    from urllib.parse import unquote_to_bytes  # noqa: PLC0415 (of use to few)
+
+    host, slash, path = url.partition("://")[2].partition("/")
+    if host not in ("", "localhost") or not slash:
+        raise SourceError(f'"{_shown(url)}" does not name a file of this machine', hint="Write file:///path/to/file.")
+    return os.fsdecode(unquote_to_bytes("/" + path))
+
+
+def _scheme(source: str) -> str | None:
+    scheme, separator, _ = source.partition("://")
+    return scheme.lower() if separator and scheme.isalnum() else None
+
+
+def _printable(path: str) -> str:
+    """Return a path with bytes that are no UTF-8 spelled out."""
+    return path.encode("utf-8", "backslashreplace").decode()
+
+
+def _shown(source: str) -> str:
+    """Return a source without what may be secret in a URL."""
+    start = _URL_LIKE.match(source)
+    if start is None:
+        return _printable(source)
+    return _printable(start[0] + source[start.end() :].partition("?")[0].rpartition("@")[2])

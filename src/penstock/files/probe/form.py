@@ -1,0 +1,161 @@
+"""Which format and delimiter a sample has: options first, then whichever makes its records agree."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from penstock.files.probe.options import DEFAULT_DELIMITER, DEFAULT_QUOTE
+from penstock.files.probe.quoting import survey_quotes
+from penstock.files.probe.records import Form, Record, Records, count_fields, cut_records
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from penstock.model.dialect import DialectOptions, Format
+
+_DELIMITERS: Final = (",", "\t", ";", "|")
+# Enough for hundreds of records; several candidates are tried on it.
+_TRIAL_BYTES: Final = 32 * 1024
+# Below this share of records that agree, a delimiter is taken for punctuation.
+_AGREEMENT: Final = 0.8
+# What COPY TO writes behind a backslash in text.
+COPY_ESCAPES: Final = b"\\bfnrtv"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """A form, and why it was chosen."""
+
+    form: Form
+    reason: str
+
+
+class _TrialSample:
+    """The text that forms are tried on, cut once for all delimiters of a format."""
+
+    def __init__(self, text: bytes, *, is_whole: bool) -> None:
+        self.text = text
+        self.is_whole = is_whole
+        self._cuts: dict[tuple[str, bytes | None, bytes | None], Records] = {}
+
+    def cut(self, form: Form) -> Records:
+        """Return the text's records; where they end does not depend on the delimiter."""
+        key = (form.format, form.quote, form.escape)
+        if key not in self._cuts:
+            self._cuts[key] = cut_records(self.text, form, is_whole=self.is_whole)
+        return self._cuts[key]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Trial:
+    """A form tried on the sample: the most frequent field count and the share of the records that have it."""
+
+    form: Form
+    field_count: int
+    share: float
+    matches_table: bool
+
+    @property
+    def rank(self) -> tuple[bool, bool, float, int]:
+        return self.is_likely, self.matches_table, self.share, self.field_count
+
+    @property
+    def is_likely(self) -> bool:
+        return self.field_count > 1 and (self.share >= _AGREEMENT or (self.matches_table and self.share > 0.5))
+
+
+def choose_form(head: bytes, *, options: DialectOptions, is_whole: bool, table_columns: Sequence[str] | None) -> Choice:
+    """Return the format, delimiter and quotes that the options leave open, from the sample's first 32 KiB."""
+    sample = _TrialSample(head[:_TRIAL_BYTES], is_whole=is_whole and len(head) <= _TRIAL_BYTES)
+    wanted = options.format or ("csv" if options.quote or options.escape else None)
+    if options.delimiter is not None:
+        form = make_form(wanted or _likely_format(options.delimiter, sample), options.delimiter, options)
+        return Choice(form=form, reason=_explain(form, "the delimiter was given"))
+    column_count = None if table_columns is None else len(table_columns)
+    trials = [
+        _try_form(sample, make_form(wanted or _likely_format(delimiter, sample), delimiter, options), column_count)
+        for delimiter in _open_delimiters(options)
+    ]
+    best = max(trials, key=lambda trial: trial.rank, default=None)
+    if best is None or not best.is_likely or (column_count == 1 and best.share < 1):
+        fallback: Format = wanted or "csv"
+        form = make_form(fallback, DEFAULT_DELIMITER[fallback], options)
+        return Choice(form=form, reason=_explain(form, "no delimiter divides the records alike"))
+    share = "every record has" if best.share == 1 else f"{best.share:.0%} of the records have"
+    return Choice(form=best.form, reason=_explain(best.form, f"{share} {best.field_count} fields"))
+
+
+def make_form(form_format: Format, delimiter: str, options: DialectOptions) -> Form:
+    """Return the form of a format and delimiter with the quotes that the options give or COPY assumes."""
+    if form_format != "csv":
+        return Form(format=form_format, delimiter=delimiter.encode())
+    quote = DEFAULT_QUOTE if options.quote is None else options.quote
+    escape = quote if options.escape is None else options.escape
+    return Form(format="csv", delimiter=delimiter.encode(), quote=quote.encode(), escape=escape.encode())
+
+
+def find_escapes(sample: bytes, delimiter: bytes) -> Iterator[tuple[int, bytes]]:
+    r"""Yield each backslash's offset and what follows it, but not fields that are \N nor a lone \."""
+    edge = b"\r\n" + re.escape(delimiter)
+    # The backslash comes first, as that is what makes the search fast; the look-behind sees it too.
+    whole_field = rb"(?<![^" + edge + rb"]\\)[N.](?=[" + edge + rb"]|\Z)"
+    for match in re.finditer(rb"\\(?:" + whole_field + rb"|(.))", sample, re.DOTALL):
+        if match[1]:
+            yield match.start(), match[1]
+
+
+def follows_copy_escapes(sample: bytes, delimiter: bytes) -> bool:
+    """Tell whether the sample has backslashes (null fields aside), and all as COPY TO writes them."""
+    escaped = [character for _, character in find_escapes(sample, delimiter)]
+    return bool(escaped) and all(character in COPY_ESCAPES for character in escaped)
+
+
+def _open_delimiters(options: DialectOptions) -> list[str]:
+    """Return the delimiters that the options leave possible."""
+    taken = "".join((options.quote or "", *(options.nulls or ())))
+    return [delimiter for delimiter in _DELIMITERS if delimiter not in taken]
+
+
+def _likely_format(delimiter: str, sample: _TrialSample) -> Format:
+    """Return which format a sample with that delimiter is: only tabs leave a choice."""
+    if delimiter != "\t":
+        return "csv"
+    quote = DEFAULT_QUOTE.encode()
+    if quote in sample.text:
+        csv = Form(format="csv", delimiter=b"\t", quote=quote, escape=quote)
+        records = sample.cut(csv)
+        has_runaway_quote = records.open_quote is not None and sample.is_whole
+        if not has_runaway_quote and survey_quotes(sample.text, _usable(records), csv).is_csv:
+            return "csv"
+    return "text" if follows_copy_escapes(sample.text, b"\t") else "tsv"
+
+
+def _try_form(sample: _TrialSample, form: Form, column_count: int | None) -> _Trial:
+    texts = [sample.text[start:end] for start, end, _ in _usable(sample.cut(form))]
+    counts = Counter(count_fields(text, form) for text in texts if text)
+    field_count, agreeing = counts.most_common(1)[0] if counts else (1, 1)
+    return _Trial(
+        form=form,
+        field_count=field_count,
+        share=agreeing / max(1, counts.total()),
+        matches_table=field_count == column_count,
+    )
+
+
+def _usable(records: Records) -> tuple[Record, ...]:
+    """Return the whole records or, for want of any, the beginning of the first."""
+    return records.whole or (() if records.rest is None else (records.rest,))
+
+
+def _explain(form: Form, evidence: str) -> str:
+    name = {b",": "comma", b"\t": "tab", b";": "semicolon", b"|": "pipe"}.get(form.delimiter)
+    shown = name or f'"{form.delimiter.decode()}"'
+    nature = {
+        "csv": "quotes around fields are quoting",
+        "text": "backslashes are COPY's escapes",
+        "tsv": "quotes and backslashes are data",
+    }[form.format]
+    return f"{form.format}, delimiter {shown}: {evidence}; {nature}"

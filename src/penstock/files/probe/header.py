@@ -1,0 +1,109 @@
+"""Whether the first record names columns, and whether the sample is in the encoding it is taken for."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final, Literal
+
+from penstock.errors import DataError
+from penstock.files.encodings import guess_utf16
+from penstock.files.probe.records import show_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+# What a column is hardly named: numbers, dates and times, nulls.
+_VALUE: Final = re.compile(
+    r"[-+]?[$€£]?(?:\d[\d,]*+(?:\.\d*+)?|\.\d++)(?:e[-+]?\d++)?%?"
+    r"|\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}(?:[T ].*)?|\d{1,2}:\d\d(?::.*)?"
+    r"|null|none|nan|\\N|n/a",
+    re.IGNORECASE,
+)
+_BOOLEAN: Final = re.compile(r"t|f|true|false|y|n|yes|no", re.IGNORECASE)
+_NULL: Final = re.compile(r"|null|none|nan|\\N|n/a", re.IGNORECASE)
+# What columns mostly are named: one word, or several joined.
+_WORD: Final = re.compile(r"[^\W\d][\w.-]*")
+
+# "certain" is loaded as a header; "possible" as data, with a warning.
+HeaderVerdict = Literal["certain", "possible", "none"]
+
+
+def judge_header(
+    fields: Sequence[str | None], rows: Sequence[Sequence[str | None]], table_columns: Sequence[str] | None
+) -> HeaderVerdict:
+    """Tell whether a first record is a header; `rows` are some of the records after it.
+
+    It is where at least half of its fields are the table's columns, and where it could be names (all fields are
+    there, none looks like a number, a date or a null) and a column's other records are of another kind. Where only
+    words follow words, distinct names are a header for a table yet to be made; for one that exists they may be.
+    """
+    if table_columns is not None and _matches_table(fields, table_columns):
+        return "certain"
+    names = [_folded(field or "") for field in fields]
+    if not all(names) or any(_VALUE.fullmatch(name) for name in names):
+        return "none"
+    # Names that repeat are a header all the same, which those who map it refuse by name.
+    if _differs_in_kind(names, rows):
+        return "certain"
+    if len(set(names)) < len(names):
+        return "none"
+    if table_columns is None:
+        return "certain"
+    is_possible = all(_WORD.fullmatch(name) for name in names) and not _recurs(names, rows)
+    return "possible" if is_possible else "none"
+
+
+def _matches_table(fields: Sequence[str | None], table_columns: Sequence[str]) -> bool:
+    known = {_folded(name) for name in table_columns}
+    matching = sum(field is not None and _folded(field) in known for field in fields)
+    return matching > 0 and 2 * matching >= len(fields)
+
+
+def _differs_in_kind(names: Sequence[str], rows: Sequence[Sequence[str | None]]) -> bool:
+    """Tell whether under some name most records hold numbers, dates or booleans; nulls alone prove nothing."""
+    for index, name in enumerate(names):
+        values = [_folded(row[index] or "") for row in rows if index < len(row)]
+        nulls = sum(_NULL.fullmatch(value) is not None for value in values)
+        typed = sum(not _NULL.fullmatch(value) and _is_typed(value) for value in values)
+        if typed and 2 * (typed + nulls) > len(values) and not _BOOLEAN.fullmatch(name):
+            return True
+    return False
+
+
+def _is_typed(value: str) -> bool:
+    return bool(_VALUE.fullmatch(value) or _BOOLEAN.fullmatch(value))
+
+
+def _recurs(names: Sequence[str], rows: Sequence[Sequence[str | None]]) -> bool:
+    """Tell whether some name is a value of its own column too: then the first record is data."""
+    return any(_folded(field or "") == name for row in rows for name, field in zip(names, row, strict=False))
+
+
+def _folded(name: str) -> str:
+    return name.strip().casefold()
+
+
+def check_is_utf8(head: bytes, *, is_whole: bool, uri: str, locate: Callable[[int], tuple[int, int]]) -> None:
+    """Raise DataError where the sample is not UTF-8; a character cut by its end is no fault.
+
+    `locate` turns an offset into line and column.
+    """
+    try:
+        head.decode()
+    except UnicodeDecodeError as exc:
+        if exc.end == len(head) and not is_whole and exc.reason == "unexpected end of data":
+            return
+        line, column = locate(exc.start)
+        guess = _guess_encoding(head)
+        raise DataError(
+            f'invalid byte sequence for encoding "UTF8": {show_bytes(head[exc.start : exc.end])}',
+            detail=f"{uri} line {line}, column {column}.",
+            hint=f"Say how the file is encoded, perhaps --encoding={guess}.",
+        ) from exc
+
+
+def _guess_encoding(head: bytes) -> str:
+    """Return UTF-16 where zero bytes tell it, WIN1252 where LATIN1 has control characters, else LATIN1."""
+    if wide := guess_utf16(head):
+        return wide
+    return "WIN1252" if re.search(rb"[\x80-\x9f]", head) else "LATIN1"

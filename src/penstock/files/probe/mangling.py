@@ -1,0 +1,193 @@
+r"""What a dialect would spoil in a sample: each finding is a Notice that names line and column.
+
+Nothing is refused here: the server or the Rust cutter does that where it must.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from penstock.files.encodings import guess_utf16
+from penstock.files.probe.form import COPY_ESCAPES, find_escapes, follows_copy_escapes
+from penstock.files.probe.quoting import find_stray_quote
+from penstock.files.probe.records import Form, Record, Records, count_fields
+from penstock.model.dialect import Notice
+from penstock.units import format_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from penstock.model.dialect import Dialect
+
+_LINE_END_NAMES: Final = {b"\n": "newline", b"\r\n": "carriage return and newline", b"\r": "carriage return"}
+# A quoted field this long in one record of a sample is more likely a quote that never was one.
+_RUNAWAY_BYTES: Final = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """A sample, cut into records by the dialect it will be loaded with."""
+
+    head: bytes
+    is_whole: bool
+    uri: str
+    form: Form
+    records: Records
+
+    @property
+    def pieces(self) -> tuple[Record, ...]:
+        """Return all records, the unfinished one included."""
+        return self.records.whole if self.records.rest is None else (*self.records.whole, self.records.rest)
+
+    def locate(self, offset: int) -> tuple[int, int]:
+        """Return the line and the column (the field), both from 1, of a byte."""
+        pieces = self.pieces
+        index = max(0, bisect_right(pieces, offset, key=lambda record: record.start) - 1)
+        if not pieces:
+            return 1, 1
+        before = self.head[pieces[index].start : offset]
+        newline = b"\r" if self.records.line_end == b"\r" else b"\n"
+        return pieces[index].line + before.count(newline), count_fields(before, self.form)
+
+    def notice(self, offset: int, message: str, hint: str) -> Notice:
+        """Return a notice about one byte."""
+        line, column = self.locate(offset)
+        return Notice(message=message, uri=self.uri, line=line, column=column, hint=hint)
+
+
+def find_mangling(sample: Sample, dialect: Dialect, *, bom: str | None) -> tuple[Notice, ...]:
+    """Return a notice for each kind of harm, at its first place."""
+    found = [_byte_order_mark(sample, bom)]
+    found += [find(sample) for find in _FINDERS[dialect.format]]
+    if dialect.format == "csv" and "\\N" not in dialect.nulls:
+        found.append(_literal_null(sample))
+    return tuple(notice for notice in found if notice is not None)
+
+
+def _byte_order_mark(sample: Sample, bom: str | None) -> Notice | None:
+    if bom is None:
+        return None
+    return Notice(message="byte-order mark skipped", uri=sample.uri, line=1, column=1, hint=f"It is {bom}'s.")
+
+
+def _mixed_line_ends(sample: Sample) -> Notice | None:
+    if sample.records.odd_line is None or sample.records.line_end is None:
+        return None
+    return Notice(
+        message=f"line ends differ: the first line ends in {_LINE_END_NAMES[sample.records.line_end]}",
+        uri=sample.uri,
+        line=sample.records.odd_line,
+        hint="COPY takes one kind of line end per file; convert the file, or quote line ends that are data.",
+    )
+
+
+def _carriage_returns_only(sample: Sample) -> Notice | None:
+    if sample.records.line_end != b"\r":
+        return None
+    hint = "Check that the file is whole if this is not meant."
+    return Notice(message="lines end in carriage return only", uri=sample.uri, line=1, hint=hint)
+
+
+def _no_line_end(sample: Sample) -> Notice | None:
+    """Find a first record that does not end within the sample, quotes aside."""
+    if sample.is_whole or sample.records.whole or sample.records.open_quote is not None:
+        return None
+    message = f"the first record does not end within {format_bytes(len(sample.head))}"
+    return Notice(message=message, uri=sample.uri, line=1, hint="Check that the file is text, and its --format.")
+
+
+def _end_of_data_mark(sample: Sample) -> Notice | None:
+    if b"\\." not in sample.head:
+        return None
+    for record in sample.pieces:
+        if sample.head[record.start : record.end] == b"\\.":
+            hint = "COPY ends there and drops what follows (csv: before PostgreSQL 18); remove the line."
+            return sample.notice(record.start, "a line is COPY's end-of-data mark, a lone \\.", hint)
+    return None
+
+
+def _zero_byte(sample: Sample) -> Notice | None:
+    offset = sample.head.find(0)
+    if offset < 0:
+        return None
+    wide = guess_utf16(sample.head)
+    hint = f"The file looks like UTF-16: use --encoding={wide}." if wide else "Remove the zero bytes from the file."
+    return sample.notice(offset, "zero byte, which PostgreSQL's text cannot hold", hint)
+
+
+def _open_quote(sample: Sample) -> Notice | None:
+    """Find a quoted field that runs out of a whole sample, or through much of one."""
+    opened, rest = sample.records.open_quote, sample.records.rest
+    if opened is None or rest is None:
+        return None
+    if not sample.is_whole and len(sample.head) - opened < _RUNAWAY_BYTES:
+        return None
+    hint = "Check --quote and --escape, or use --format=tsv where quotes are data."
+    return sample.notice(opened, "quoted field does not end", hint)
+
+
+def _stray_quote(sample: Sample) -> Notice | None:
+    quote = sample.form.quote or b""
+    if quote not in sample.head:
+        return None
+    for record in sample.records.whole:
+        text = sample.head[record.start : record.end]
+        if quote in text and (column := find_stray_quote(text, sample.form)) is not None:
+            return Notice(
+                message="quote in the middle of a field: csv drops it and takes what follows as quoted",
+                uri=sample.uri,
+                line=record.line,
+                column=column,
+                hint="Use --format=tsv if quotes are data, or --quote with a character the file lacks.",
+            )
+    return None
+
+
+def _literal_null(sample: Sample) -> Notice | None:
+    r"""Find a field that is \N where csv will take it as text."""
+    if not sample.records.whole or b"\\N" not in sample.head:
+        return None
+    delimiter = re.escape(sample.form.delimiter)
+    pattern = re.compile(rb"(?:\A|(?<=[\r\n" + delimiter + rb"]))\\N(?=[\r\n" + delimiter + rb"]|\Z)")
+    match = pattern.search(sample.head, 0, sample.records.whole[-1].end)
+    if match is None:
+        return None
+    return sample.notice(match.start(), "\\N is not null in this dialect, but text", "Use --null='\\N'.")
+
+
+def _lost_backslash(sample: Sample) -> Notice | None:
+    r"""Find a backslash that COPY would decode though COPY TO never wrote it."""
+    allowed = COPY_ESCAPES + sample.form.delimiter
+    for offset, escaped in find_escapes(sample.head, sample.form.delimiter):
+        if escaped not in allowed:
+            hint = "Use --format=tsv if backslashes are data."
+            return sample.notice(offset, "backslash that format text will decode", hint)
+    return None
+
+
+def _kept_escape(sample: Sample) -> Notice | None:
+    """Find COPY's own escapes in a file that is taken as tsv."""
+    if not follows_copy_escapes(sample.head, sample.form.delimiter):
+        return None
+    offset = next((offset for offset, _ in find_escapes(sample.head, sample.form.delimiter)), None)
+    if offset is None:
+        return None
+    hint = "Use --format=text if the file was written by COPY TO."
+    return sample.notice(offset, "backslash escape that format tsv keeps as it is", hint)
+
+
+_COMMON: Final[tuple[Callable[[Sample], Notice | None], ...]] = (
+    _mixed_line_ends,
+    _carriage_returns_only,
+    _no_line_end,
+    _end_of_data_mark,
+    _zero_byte,
+)
+_FINDERS: Final = {
+    "csv": (*_COMMON, _open_quote, _stray_quote),
+    "text": (*_COMMON, _lost_backslash),
+    "tsv": (*_COMMON, _kept_escape),
+}

@@ -1,0 +1,131 @@
+"""What the user may ask of a dialect: the checks of PostgreSQL's ProcessCopyOptions, in its words.
+
+Source: src/backend/commands/copy.c
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from penstock.errors import UsageError
+from penstock.model.dialect import Dialect
+
+if TYPE_CHECKING:
+    from penstock.model.dialect import DialectOptions, Format
+
+DEFAULT_ENCODING: Final = "UTF8"
+DEFAULT_QUOTE: Final = '"'
+DEFAULT_NULLS: Final = {"csv": ("",), "text": ("\\N",), "tsv": ("\\N",)}
+DEFAULT_DELIMITER: Final = {"csv": ",", "text": "\t", "tsv": "\t"}
+# COPY refuses these as delimiters of text, in which a backslash gives them a meaning.
+_TEXT_FORBIDDEN: Final = "\\.abcdefghijklmnopqrstuvwxyz0123456789"
+_LINE_ENDS: Final = "\r\n"
+_NAMED_ESCAPES: Final = {
+    "\\t": "\t",
+    "\\n": "\n",
+    "\\r": "\r",
+    "\\b": "\b",
+    "\\f": "\f",
+    "\\v": "\v",
+    "\\\\": "\\",
+}
+_NUMBERED_ESCAPE: Final = re.compile(r"\\(?:x([0-9A-Fa-f]{1,2})|([0-7]{1,3}))")
+
+
+def parse_character(text: str) -> str:
+    r"""Return the character that an argument spells as C does (\t, \x1f, \037); other text comes back as it is."""
+    if match := _NUMBERED_ESCAPE.fullmatch(text):
+        hexadecimal, octal = match.groups()
+        return chr(int(hexadecimal, 16) if hexadecimal else int(octal, 8))
+    return _NAMED_ESCAPES.get(text, text)
+
+
+def complete_options(options: DialectOptions, *, format_name: Format, delimiter: str) -> Dialect:
+    """Return the dialect that the options give, with COPY's defaults where they are open.
+
+    Raises UsageError where what was given does not go with the format and delimiter that were found.
+    """
+    quote, escape = options.quote, options.escape
+    if format_name == "csv":
+        quote = DEFAULT_QUOTE if quote is None else quote
+        escape = quote if escape is None else escape
+    validate_options(replace(options, format=format_name, delimiter=delimiter))
+    return Dialect(
+        format=format_name,
+        delimiter=delimiter,
+        quote=quote,
+        escape=escape,
+        nulls=options.nulls or DEFAULT_NULLS[format_name],
+        has_header=bool(options.has_header),
+        encoding=DEFAULT_ENCODING if options.encoding is None else options.encoding,
+    )
+
+
+def validate_options(options: DialectOptions) -> None:
+    """Raise UsageError for what COPY refuses, as far as the options that are given tell."""
+    _check_character(options.delimiter, "delimiter")
+    if options.delimiter is not None and options.delimiter in _LINE_ENDS:
+        msg = "COPY delimiter cannot be newline or carriage return"
+        raise UsageError(msg, hint="Use --delimiter with another character.")
+    for null in options.nulls or ():
+        _check_null(null)
+    if options.format == "csv" or (options.format is None and (options.quote, options.escape) != (None, None)):
+        _check_quoting(options)
+    elif options.format is not None:
+        _check_unquoted(options, options.format)
+    _check_delimiter_and_nulls(options)
+
+
+def _check_character(character: str | None, name: str) -> None:
+    """Refuse what is not one ASCII character: others have several bytes in UTF-8."""
+    if character is not None and (len(character) != 1 or not "\0" < character < "\x80"):
+        msg = f"COPY {name} must be a single one-byte character"
+        hint = f"Give one ASCII character; a tab is --{name}='\\t'."
+        raise UsageError(msg, detail=f"It was given as {character!r}.", hint=hint)
+
+
+def _check_null(null: str) -> None:
+    if any(character in null for character in _LINE_ENDS):
+        msg = "COPY null representation cannot use newline or carriage return"
+        raise UsageError(msg, hint="Use --null with another string.")
+    if "\0" in null:
+        msg = "COPY null representation cannot hold a zero byte"
+        raise UsageError(msg, hint="Use --null with another string.")
+
+
+def _check_quoting(options: DialectOptions) -> None:
+    """Check what only csv has; the format is csv or, for want of one, taken to be."""
+    for character, name in ((options.quote, "quote"), (options.escape, "escape")):
+        _check_character(character, name)
+        # COPY lets this pass, and no record would ever end.
+        if character is not None and character in _LINE_ENDS:
+            msg = f"COPY {name} cannot be newline or carriage return"
+            raise UsageError(msg, hint=f"Use --{name} with another character.")
+    quote = DEFAULT_QUOTE if options.quote is None else options.quote
+    if options.delimiter == quote:
+        msg = "COPY delimiter and quote must be different"
+        raise UsageError(msg, hint="Use --quote or --delimiter with another character.")
+    if any(quote in null for null in options.nulls or ()):
+        msg = "CSV quote character must not appear in the NULL specification"
+        raise UsageError(msg, hint="A quoted field is never null: give --null without quotes.")
+
+
+def _check_unquoted(options: DialectOptions, format_name: str) -> None:
+    """Check what text and tsv cannot have."""
+    for character, name in ((options.quote, "QUOTE"), (options.escape, "ESCAPE")):
+        if character is not None:
+            msg = f"COPY {name} requires CSV mode"
+            hint = f"Use --format=csv, or leave --{name.lower()} out."
+            raise UsageError(msg, detail=f"The format is {format_name}.", hint=hint)
+    if options.delimiter is not None and options.delimiter in _TEXT_FORBIDDEN:
+        msg = f'COPY delimiter cannot be "{options.delimiter}"'
+        raise UsageError(msg, detail=f"The format is {format_name}.", hint="Use --delimiter with another character.")
+
+
+def _check_delimiter_and_nulls(options: DialectOptions) -> None:
+    default = () if options.format is None else DEFAULT_NULLS[options.format]
+    if options.delimiter is not None and any(options.delimiter in null for null in options.nulls or default):
+        msg = "COPY delimiter character must not appear in the NULL specification"
+        raise UsageError(msg, hint="Use --null or --delimiter with another string.")

@@ -1,0 +1,116 @@
+"""The probe itself: options, form, encoding, header and notices, put together."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from penstock.errors import DataError
+from penstock.files.probe.form import choose_form
+from penstock.files.probe.header import check_is_utf8, judge_header
+from penstock.files.probe.mangling import Sample, find_mangling
+from penstock.files.probe.options import complete_options, validate_options
+from penstock.files.probe.records import count_fields, cut_records, split_record
+from penstock.model.dialect import Notice
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.files.probe.header import HeaderVerdict
+    from penstock.model.dialect import Dialect, DialectOptions
+
+# Records after the first that tell whether it is one of them
+_COMPARED_RECORDS: Final = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeResult:
+    """A file's dialect and what else its first block tells.
+
+    `header` holds the names where there is one. `field_count` is the first record's, 0 for an empty file.
+    `notices` tell what the dialect would mangle; `reason` says in one line why it was chosen.
+    """
+
+    dialect: Dialect
+    header: tuple[str, ...] | None
+    field_count: int
+    notices: tuple[Notice, ...]
+    reason: str
+
+
+def probe_dialect(
+    head: bytes,
+    *,
+    options: DialectOptions,
+    is_whole: bool,
+    table_columns: Sequence[str] | None,
+    uri: str,
+    bom: str | None,
+) -> ProbeResult:
+    """Return the dialect of a file from its first block; options win, and what they leave open is probed.
+
+    `head` is decompressed, without byte-order mark, and in UTF-8 where its encoding is not ASCII-safe; `is_whole`
+    tells whether it is all of the file. `table_columns` is None where the table is yet to be made. `bom` is the
+    encoding whose mark was skipped. Raises UsageError for options that COPY refuses, DataError for a file that
+    is not UTF-8 though no encoding was given, or whose header cannot be read.
+    """
+    validate_options(options)
+    choice = choose_form(head, options=options, is_whole=is_whole, table_columns=table_columns)
+    form = choice.form
+    dialect = complete_options(options, format_name=form.format, delimiter=form.delimiter.decode())
+    records = cut_records(head, form, is_whole=is_whole)
+    sample = Sample(head=head, is_whole=is_whole, uri=uri, form=form, records=records)
+    if options.encoding is None:
+        check_is_utf8(head, is_whole=is_whole, uri=uri, locate=sample.locate)
+    header, verdict = _read_header(sample, dialect, options=options, table_columns=table_columns)
+    first = next((head[record.start : record.end] for record in sample.pieces), None)
+    has_header = header is not None if options.has_header is None else options.has_header
+    dialect = replace(dialect, has_header=has_header)
+    return ProbeResult(
+        dialect=dialect,
+        header=header,
+        field_count=0 if first is None else len(header or ()) or count_fields(first, form),
+        notices=(*_header_notices(verdict, uri), *find_mangling(sample, dialect, bom=bom)),
+        reason=choice.reason,
+    )
+
+
+def _read_header(
+    sample: Sample, dialect: Dialect, *, options: DialectOptions, table_columns: Sequence[str] | None
+) -> tuple[tuple[str, ...] | None, HeaderVerdict]:
+    """Return the names in the first record where it is a header, else None, and what it was taken for."""
+    if options.has_header is False or not sample.pieces:
+        return None, "none"
+    if not sample.records.whole:
+        if options.has_header is None:
+            return None, "none"
+        msg = "header does not end" if sample.is_whole else f"header does not end within {len(sample.head)} bytes"
+        raise DataError(msg, detail=f"{sample.uri} line 1.", hint="Check --format and --quote, or use --no-header.")
+    first = sample.records.whole[0]
+    raw = sample.head[first.start : first.end]
+    fields = split_record(raw, replace(dialect, nulls=()))
+    verdict = "certain" if options.has_header else judge_header(fields, _rows_after(sample, dialect), table_columns)
+    return (tuple(field or "" for field in fields) if verdict == "certain" else None), verdict
+
+
+def _rows_after(sample: Sample, dialect: Dialect) -> list[list[str | None]]:
+    """Return the fields of some records after the first; one that cannot be read tells nothing."""
+    rows = []
+    for record in sample.records.whole[1 : 1 + _COMPARED_RECORDS]:
+        with suppress(DataError):
+            rows.append(split_record(sample.head[record.start : record.end], dialect))
+    return rows
+
+
+def _header_notices(verdict: HeaderVerdict, uri: str) -> tuple[Notice, ...]:
+    if verdict != "possible":
+        return ()
+    return (
+        Notice(
+            message="first line looks like a header but is taken as data",
+            uri=uri,
+            line=1,
+            hint="--header or --no-header says which it is.",
+        ),
+    )

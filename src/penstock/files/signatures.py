@@ -1,0 +1,123 @@
+"""What an object is by its first bytes, never by its name: how it is compressed, or why it cannot be loaded.
+
+Pure: bytes in, a word or an error out. Decompressing is compression.py's; dialects of text are probe.py's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from penstock.errors import SourceError
+
+if TYPE_CHECKING:
+    from penstock.model.source import Compression
+
+# As many bytes as the furthest signature needs: tar's stands at 257 and is 8 bytes long
+SIGNATURE_BYTES = 512
+
+_COMPRESSED: tuple[tuple[bytes, Compression], ...] = (
+    (b"\x1f\x8b\x08", "gzip"),
+    (b"\x28\xb5\x2f\xfd", "zstd"),
+    (b"\xfd7zXZ\x00", "xz"),
+    (b"\x04\x22\x4d\x18", "lz4"),
+)
+_BZIP2_BLOCK = b"1AY&SY"
+_BZIP2_END = b"\x17rE8P\x90"
+_TAR_MAGICS = (b"ustar\x0000", b"ustar  \x00")
+_TAR_MAGIC_OFFSET = 257
+_FIELD_ENDS = (b",", b";", b"|", b"\t", b"\r", b"\n")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Refused:
+    """A format that is not delimited text.
+
+    A printable magic counts only with a byte that text has not or, where it is a word that text has only as a whole
+    field, with anything after it that does not end a field.
+    """
+
+    magic: bytes
+    name: str
+    hint: str
+    is_printable: bool = False
+    is_whole_word: bool = False
+
+    def begins(self, head: bytes) -> bool:
+        """Tell whether a file that starts with `head` is of this format."""
+        if not head.startswith(self.magic):
+            return False
+        if not self.is_printable or _has_binary_byte(head[:64]):
+            return True
+        following = head[len(self.magic) : len(self.magic) + 1]
+        return self.is_whole_word and following not in _FIELD_ENDS
+
+
+_UNPACK = 'Unpack it and load the files inside, or pipe one of them in with "-" as the source.'
+_CONVERT = "Write it out as CSV first."
+_RECOMPRESS = 'Decompress it and pipe it in with "-" as the source, or compress it with gzip or zstd.'
+
+_REFUSED = (
+    _Refused(magic=b"PK\x03\x04", name="a zip archive (or an Excel workbook)", hint=_UNPACK),
+    _Refused(magic=b"PK\x05\x06", name="an empty zip archive", hint=_UNPACK),
+    _Refused(magic=b"PK\x07\x08", name="a zip archive in several parts", hint=_UNPACK),
+    _Refused(magic=b"7z\xbc\xaf\x27\x1c", name="a 7z archive", hint=_UNPACK),
+    _Refused(magic=b"Rar!\x1a\x07", name="a RAR archive", hint=_UNPACK),
+    _Refused(magic=b"PAR1", name="a Parquet file", hint=_CONVERT, is_printable=True, is_whole_word=True),
+    _Refused(magic=b"ORC", name="an ORC file", hint=_CONVERT, is_printable=True),
+    _Refused(magic=b"Obj\x01", name="an Avro file", hint=_CONVERT),
+    _Refused(magic=b"ARROW1\x00\x00", name="an Arrow file", hint=_CONVERT),
+    _Refused(magic=b"SQLite format 3\x00", name="an SQLite database", hint=_CONVERT),
+    _Refused(magic=b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", name="an old Excel workbook", hint=_CONVERT),
+    _Refused(magic=b"PGDMP", name="a pg_dump archive", hint="Use pg_restore.", is_printable=True),
+    _Refused(
+        magic=b"PGCOPY\n\xff\r\n\x00",
+        name="a file in COPY's binary format",
+        hint="Load it with psql: \\copy ... FROM ... WITH (FORMAT binary).",
+    ),
+    _Refused(magic=b"\x1f\x9d", name="compressed by compress (.Z)", hint=_RECOMPRESS),
+    _Refused(magic=b"\x89LZO\x00\r\n\x1a\n", name="compressed by lzop", hint=_RECOMPRESS),
+    _Refused(magic=b"LZIP\x01", name="compressed by lzip", hint=_RECOMPRESS),
+    _Refused(magic=b"\xff\x06\x00\x00sNaPpY", name="compressed by Snappy", hint=_RECOMPRESS),
+    _Refused(magic=b"\x02\x21\x4c\x18", name="compressed by LZ4's legacy format", hint=_RECOMPRESS),
+)
+
+
+def sniff(head: bytes) -> Compression:
+    """Return how the object that begins with `head` is compressed.
+
+    Skippable frames are common to zstd and LZ4; a file that begins with one is taken for zstd, whose parallel
+    writer (pzstd) makes such files, unless an LZ4 frame follows it in `head`.
+    """
+    if _is_skippable_frame(head):
+        length_bytes = 8 + int.from_bytes(head[4:8], "little")
+        return "lz4" if head[length_bytes:].startswith(b"\x04\x22\x4d\x18") else "zstd"
+    # Text may well begin with "BZh9"; the first block's magic, or that of an empty stream's end, settles it
+    if head.startswith(b"BZh") and head[3:4] in b"123456789" and head[4:10] in (_BZIP2_BLOCK, _BZIP2_END):
+        return "bzip2"
+    return next((name for magic, name in _COMPRESSED if head.startswith(magic)), "none")
+
+
+def check_is_text(head: bytes, *, uri: str) -> None:
+    """Raise SourceError if `head`, decompressed, begins an archive, a columnar or other binary file."""
+    for refused in _REFUSED:
+        if refused.begins(head):
+            raise SourceError(f'"{uri}" is {refused.name}, not delimited text', hint=refused.hint)
+    if head[_TAR_MAGIC_OFFSET : _TAR_MAGIC_OFFSET + 8] in _TAR_MAGICS:
+        raise SourceError(f'"{uri}" is a tar archive, not delimited text', hint=_UNPACK)
+
+
+def check_is_not_compressed(head: bytes, *, uri: str, outer: Compression) -> None:
+    """Raise SourceError if `head`, decompressed from `outer`, is compressed once more."""
+    inner = sniff(head)
+    if inner != "none":
+        raise SourceError(f'"{uri}" is compressed twice', detail=f"Inside {outer} there is {inner}.", hint=_RECOMPRESS)
+
+
+def _is_skippable_frame(head: bytes) -> bool:
+    return len(head) >= 8 and 0x50 <= head[0] <= 0x5F and head[1:4] == b"\x2a\x4d\x18"
+
+
+def _has_binary_byte(head: bytes) -> bool:
+    """Tell whether `head` holds a control byte that no delimited text begins with."""
+    return any(byte < 0x20 and byte not in b"\t\n\r\x0b\x0c\x1b\x1c\x1d\x1e\x1f\x01\x02" for byte in head)

@@ -1,0 +1,252 @@
+"""Sources put together: listed, sampled and opened as streams of decompressed text, by one object per load.
+
+Where bytes come from, how they are compressed and encoded is told by the other modules of this room; where
+records end, by blocks.py.
+"""
+
+from __future__ import annotations
+
+import random
+from itertools import chain
+from typing import TYPE_CHECKING, Protocol, Self
+
+from penstock.errors import SourceError
+from penstock.files.compression import decompress
+from penstock.files.encodings import detect_bom, is_ascii_safe, resolve_encoding, transcode
+from penstock.files.listing import is_remote, list_objects
+from penstock.files.local import LocalObject
+from penstock.files.signatures import SIGNATURE_BYTES, check_is_not_compressed, check_is_text, sniff
+from penstock.model.plan import ObjectSample
+from penstock.units import KIB
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from types import TracebackType
+
+    from penstock.files.stores import CredentialSource, Stores
+    from penstock.model.source import Compression, SourceObject
+
+# Some thousand records: enough to tell a dialect, read in a few ms
+SAMPLE_BYTES = 256 * KIB
+
+
+class StoredObject(Protocol):
+    """An opened object as it is stored."""
+
+    def pieces(self) -> Iterator[bytes]:
+        """Yield the stored bytes in order, once."""
+
+    def close(self) -> None:
+        """Let go of the file or the connections."""
+
+
+class ObjectStream:
+    """One object's text: decompressed, without byte-order mark, transcoded where its encoding asks for it.
+
+    Iterating yields `bytes` of at most OUTPUT_PIECE_BYTES and raises SourceError. `encoding` is the stated
+    one or that of the byte-order mark, None without either. `bytes_read` counts stored bytes and may be read
+    from any thread.
+    """
+
+    compression: Compression
+    bom: str | None
+    encoding: str | None
+    bytes_read: int
+
+    def __init__(self, source: SourceObject, stored: StoredObject, *, encoding: str | None) -> None:
+        self.source = source
+        self.bytes_read = 0
+        self._stored = stored
+        try:
+            self._pieces = self._begin(encoding)
+        except BaseException:
+            self.close()
+            raise
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self._pieces
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the file or the connections; harmless when repeated."""
+        self._stored.close()
+
+    def _begin(self, stated_encoding: str | None) -> Iterator[bytes]:
+        """Look at the first bytes, say what they are, and return the pieces that come of it."""
+        uri = self.source.uri
+        head, pieces = _peek(self._count())
+        check_is_text(head, uri=uri)
+        self.compression = sniff(head)
+        text = decompress(chain((head,), pieces), compression=self.compression, uri=uri)
+        head, text = _peek(text)
+        if self.compression != "none":
+            check_is_text(head, uri=uri)
+            check_is_not_compressed(head, uri=uri, outer=self.compression)
+        self.bom, mark_bytes = detect_bom(head) or (None, 0)
+        self.encoding = resolve_encoding(stated=stated_encoding, bom=self.bom, uri=uri)
+        if len(head) > mark_bytes:
+            text = chain((head[mark_bytes:],), text)
+        if self.encoding is None or is_ascii_safe(self.encoding):
+            return text
+        return transcode(text, encoding=self.encoding, uri=uri, offset=mark_bytes)
+
+    def _count(self) -> Iterator[bytes]:
+        for piece in self._stored.pieces():
+            self.bytes_read += len(piece)
+            yield piece
+
+
+class SourceReader:
+    """Lists, samples and opens sources; owns connections and what was read of standard input.
+
+    `credentials` tells how S3 is reached; without it obstore's own chain does. `jitter` spreads retries, in
+    [0, 1).
+    """
+
+    def __init__(
+        self, *, credentials: CredentialSource | None = None, jitter: Callable[[], float] = random.random
+    ) -> None:
+        self._credentials = credentials
+        self._jitter = jitter
+        self._stores: Stores | None = None
+        self._pipes: dict[str, _Pipe] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def list(self, sources: Sequence[str]) -> tuple[SourceObject, ...]:
+        """Return the objects of all sources in a fixed order; SourceError where one stands for nothing."""
+        return list_objects(sources, stores=self._connect)
+
+    def sample(
+        self, source: SourceObject, *, encoding: str | None = None, limit_bytes: int = SAMPLE_BYTES
+    ) -> ObjectSample:
+        """Return the object's beginning, at most `limit_bytes` of text, reading little more than that."""
+        parts: list[bytes] = []
+        length_bytes = 0
+        is_whole = True
+        with self._open(source, encoding=encoding, is_sample=True) as stream:
+            for piece in stream:
+                parts.append(piece)
+                length_bytes += len(piece)
+                if length_bytes > limit_bytes:
+                    is_whole = False
+                    break
+        head = b"".join(parts)[:limit_bytes]
+        return ObjectSample(source=source, compression=stream.compression, head=head, is_whole=is_whole, bom=stream.bom)
+
+    def open(self, source: SourceObject, *, encoding: str | None = None) -> ObjectStream:
+        """Return the object's text as a stream; a pipe can be opened once, after any number of samples."""
+        return self._open(source, encoding=encoding, is_sample=False)
+
+    def interrupt(self) -> None:
+        """End every wait for a pipe's bytes with a SourceError; may be called from any thread."""
+        for pipe in self._pipes.values():
+            pipe.interrupt()
+
+    def close(self) -> None:
+        """Close pipes that were sampled and not opened, and drop the connections."""
+        for pipe in self._pipes.values():
+            pipe.abandon()
+        self._pipes.clear()
+        self._stores = None
+
+    def _open(self, source: SourceObject, *, encoding: str | None, is_sample: bool) -> ObjectStream:
+        return ObjectStream(source, self._open_stored(source, is_sample=is_sample), encoding=encoding)
+
+    def _open_stored(self, source: SourceObject, *, is_sample: bool) -> StoredObject:
+        if is_remote(source.location):
+            from penstock.files.remote import RemoteObject  # noqa: PLC0415 (obstore is not loaded for local files)
+
+            store, path = self._connect().find(source.location)
+            return RemoteObject(source, store, path, is_sample=is_sample, jitter=self._jitter)
+        if source.version is not None:
+            return LocalObject(source)
+        if source.location not in self._pipes:
+            self._pipes[source.location] = _Pipe(source)
+        pipe = self._pipes[source.location]
+        return pipe.sample() if is_sample else pipe.open()
+
+    def _connect(self) -> Stores:
+        if self._stores is None:
+            from penstock.files.stores import Stores  # noqa: PLC0415
+
+            self._stores = Stores(self._credentials)
+        return self._stores
+
+
+class _Pipe:
+    """A pipe or standard input: what samples took of it is given to the stream that follows."""
+
+    def __init__(self, source: SourceObject) -> None:
+        self._source = source
+        self._stored = LocalObject(source)
+        self._rest = self._stored.pieces()
+        self._taken: list[bytes] = []
+        self._is_open = False
+
+    def sample(self) -> StoredObject:
+        """Return the pipe for a look at its beginning."""
+        self._check_unopened()
+        return _PipeReader(self._look(), close=lambda: None)
+
+    def open(self) -> StoredObject:
+        """Return the pipe for reading it from its beginning to its end."""
+        self._check_unopened()
+        self._is_open = True
+        taken, self._taken = self._taken, []
+        return _PipeReader(chain(taken, self._rest), close=self._stored.close)
+
+    def interrupt(self) -> None:
+        """End a wait for the pipe's bytes."""
+        self._stored.interrupt()
+
+    def abandon(self) -> None:
+        """Close the pipe unless a stream reads it, which closes it itself."""
+        if not self._is_open:
+            self._stored.close()
+
+    def _look(self) -> Iterator[bytes]:
+        yield from self._taken.copy()
+        # Not "yield from": that would close the pipe's generator with this one
+        for piece in self._rest:
+            self._taken.append(piece)
+            yield piece
+
+    def _check_unopened(self) -> None:
+        if self._is_open:
+            raise SourceError(f'"{self._source.uri}" can be read only once')
+
+
+class _PipeReader:
+    """One pass over a pipe's pieces."""
+
+    def __init__(self, pieces: Iterator[bytes], *, close: Callable[[], None]) -> None:
+        self._pieces = pieces
+        self.close = close
+
+    def pieces(self) -> Iterator[bytes]:
+        """Return the pieces of this pass."""
+        return self._pieces
+
+
+def _peek(pieces: Iterator[bytes]) -> tuple[bytes, Iterator[bytes]]:
+    """Return as many pieces, joined, as signatures and byte-order marks need, and those after them."""
+    taken: list[bytes] = []
+    length_bytes = 0
+    while length_bytes < SIGNATURE_BYTES and (piece := next(pieces, None)) is not None:
+        taken.append(piece)
+        length_bytes += len(piece)
+    return taken[0] if len(taken) == 1 else b"".join(taken), pieces
