@@ -1,0 +1,133 @@
+r"""Which COPY command carries a file's dialect, and the payload of each block for it.
+
+COPY has no option for tsv (no quoting, no escapes): it travels as COPY text with its backslashes doubled, and a block
+whose every backslash belongs to a `\N` field travels untouched. csv and text travel untouched unless fields are left
+out, constants are added or several null strings must become one.
+"""
+
+from __future__ import annotations
+
+import codecs
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from penstock import _native
+from penstock.errors import UsageError
+from penstock.model.block import Block, CopySpec
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.model.dialect import Dialect
+    from penstock.model.table import ColumnMap, TableName
+
+_TEXT_NULL = "\\N"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Encoder:
+    """Turns blocks of one object into payloads of the COPY command that `spec` describes."""
+
+    spec: CopySpec
+    rewriter: _native.Rewriter
+    passes_plain: bool
+    passes_all: bool
+
+    def encode(self, block: Block) -> Sequence[bytes | memoryview]:
+        """Return the payload's parts in order; raises penstock._native.RecordError, counted from the block's start."""
+        if self.is_untouched(block):
+            return [
+                buffer if start == 0 and end == len(buffer) else memoryview(buffer)[start:end]
+                for buffer, start, end in block.segments
+            ]
+        if self._only_doubles(block) and not block.is_unended:
+            return [
+                _native.double_backslashes(
+                    block.segments, delimiter=self.spec.delimiter.encode(), count=block.stray_backslashes
+                )
+            ]
+        return [self.rewriter.rewrite(block.segments, block.line_end)]
+
+    def is_untouched(self, block: Block) -> bool:
+        """Whether the payload is the block's own bytes (and so its last record may lack a line end)."""
+        return self.passes_all or (self._only_doubles(block) and not block.stray_backslashes)
+
+    def _only_doubles(self, block: Block) -> bool:
+        # What is rewritten ends its lines with a line feed, and one COPY takes one kind of line end only.
+        return self.passes_plain and block.line_end == "lf"
+
+
+# PostgreSQL's encodings that Python knows by another name; the others are found under their own.
+# Source: postgresql.org/docs/current/multibyte.html, docs.python.org/3/library/codecs.html
+_CODECS = {
+    "SQL_ASCII": "utf-8",
+    "WIN866": "cp866",
+    "WIN874": "cp874",
+    "KOI8R": "koi8-r",
+    "KOI8U": "koi8-u",
+    "LATIN5": "iso8859-9",
+    "LATIN6": "iso8859-10",
+    "LATIN7": "iso8859-13",
+    "LATIN8": "iso8859-14",
+    "LATIN9": "iso8859-15",
+    "LATIN10": "iso8859-16",
+    "EUC_CN": "gb2312",
+    "EUC_JIS_2004": "euc_jis_2004",
+}
+
+
+def python_codec(encoding: str) -> str:
+    """Return Python's codec for PostgreSQL's name of an encoding; ASCII where Python has none (EUC_TW, MULE_INTERNAL).
+
+    >>> python_codec("WIN1252"), python_codec("LATIN9")
+    ('cp1252', 'iso8859-15')
+    """
+    name = _CODECS.get(encoding.upper(), encoding)
+    if name.upper().startswith("WIN") and name[3:].isdigit():
+        name = f"cp{name[3:]}"
+    if name.upper().startswith("ISO_"):
+        name = name.replace("_", "-")
+    try:
+        return codecs.lookup(name).name
+    except LookupError:
+        return "ascii"
+
+
+def make_encoder(dialect: Dialect, column_map: ColumnMap, *, table: TableName, encoding: str) -> Encoder:
+    """Return the encoder for one object; `encoding` is what the payload is in. Raises UsageError."""
+    is_reshaped = column_map.keep is not None or bool(column_map.constants)
+    is_tsv = dialect.format == "tsv"
+    codec = python_codec(encoding)
+    try:
+        rewriter = _native.Rewriter(
+            format=dialect.format,
+            delimiter=dialect.delimiter.encode(),
+            quote=None if dialect.quote is None else dialect.quote.encode(),
+            escape=None if dialect.escape is None else dialect.escape.encode(),
+            nulls=[null.encode(codec) for null in dialect.nulls],
+            keep=column_map.keep,
+            constants=[None if value is None else value.encode(codec) for value in column_map.constants],
+            field_count=column_map.field_count if is_reshaped else None,
+        )
+    except UnicodeEncodeError as exc:
+        raise UsageError(
+            f"character {exc.object[exc.start]!r} of --null or --set does not exist in encoding {encoding}"
+        ) from exc
+    except ValueError as exc:
+        raise UsageError(str(exc), hint="Choose another --null or --set value.") from exc
+    return Encoder(
+        spec=CopySpec(
+            schema=table.schema,
+            table=table.name,
+            columns=column_map.columns,
+            format="text" if is_tsv else dialect.format,  # type: ignore[arg-type]
+            delimiter=dialect.delimiter,
+            null=_TEXT_NULL if is_tsv else dialect.nulls[0],
+            quote=dialect.quote,
+            escape=dialect.escape,
+            encoding=encoding,
+        ),
+        rewriter=rewriter,
+        passes_plain=is_tsv and not is_reshaped and dialect.nulls == (_TEXT_NULL,),
+        passes_all=not is_tsv and not is_reshaped and len(dialect.nulls) == 1,
+    )
