@@ -1,0 +1,28 @@
+"""How many processors this machine gives us: affinity and cgroup quota count, sockets and cores do not."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+
+_CGROUP_V2_QUOTA = Path("/sys/fs/cgroup/cpu.max")
+
+
+def cpu_count() -> int:
+    """Return the processors this process may use, at least 1."""
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        quota = parse_quota(_CGROUP_V2_QUOTA.read_text(encoding="ascii"))
+    except OSError:
+        quota = None
+    return max(1, allowed if quota is None else min(allowed, math.ceil(quota)))
+
+
+def parse_quota(text: str) -> float | None:
+    """Return the CPUs that cgroup v2's cpu.max allows ("200000 100000" → 2.0), None without a limit.
+
+    Source: docs.kernel.org/admin-guide/cgroup-v2.html, "CPU Interface Files".
+    """
+    quota, period = text.split()
+    return None if quota == "max" else int(quota) / int(period)

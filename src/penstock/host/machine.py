@@ -1,0 +1,46 @@
+"""What kind of machine this is, for results that must say where they come from."""
+
+from __future__ import annotations
+
+import os
+import platform
+from dataclasses import dataclass
+from pathlib import Path
+
+from penstock.host.cpus import cpu_count
+
+_CPUINFO = Path("/proc/cpuinfo")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """A machine: its processors as far as this process may use them, its memory, its kernel."""
+
+    cpu_model: str
+    cpu_count: int
+    memory_bytes: int
+    kernel: str
+
+
+def read_machine() -> Machine:
+    """Return the facts of this machine."""
+    cpuinfo = _CPUINFO.read_text(encoding="utf-8", errors="replace") if _CPUINFO.exists() else ""
+    return Machine(
+        cpu_model=parse_cpu_model(cpuinfo) or platform.processor() or platform.machine(),
+        cpu_count=cpu_count(),
+        memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        kernel=f"{platform.system()} {platform.release()}",
+    )
+
+
+def parse_cpu_model(cpuinfo: str) -> str | None:
+    r"""Return the processor's name in the text of /proc/cpuinfo; ARM's kernels do not tell it.
+
+    >>> parse_cpu_model("processor\t: 0\nmodel name\t: Example 2.4 GHz\n")
+    'Example 2.4 GHz'
+    """
+    for line in cpuinfo.splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() == "model name":
+            return value.strip()
+    return None

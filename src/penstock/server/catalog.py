@@ -1,0 +1,150 @@
+"""Tables as the catalogue describes them, and whether one can be loaded into.
+
+Reads with an ordinary user's rights. Which columns a file fills is decided in loading.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from psycopg import sql
+
+from penstock.errors import TargetError
+from penstock.model.table import Column, TableFacts, TableName
+from penstock.server.errors import translate_errors
+from penstock.server.queries import fetch_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.server.connection import Connection
+
+# pg_class.relkind of what can never take rows from COPY, in PostgreSQL's words.
+_UNLOADABLE_KINDS = {
+    "f": "foreign table",
+    "m": "materialized view",
+    "i": "index",
+    "I": "partitioned index",
+    "S": "sequence",
+    "c": "composite type",
+    "t": "TOAST table",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableRow:
+    """The row of table.sql."""
+
+    oid: int
+    schema: str
+    name: str
+    kind: str
+    is_unlogged: bool
+    row_security_applies: bool
+    can_insert: bool
+    suppressing_triggers: list[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForeignPartition:
+    """The row of foreign_partitions.sql."""
+
+    schema: str
+    name: str
+
+
+def find_table(connection: Connection, name: TableName) -> TableFacts | None:
+    """Return the facts of the relation that a name means to this session, or None where there is none.
+
+    Names are exact: `Orders` is what SQL writes as "Orders". Any kind of relation is found, so that a refusal
+    can say what it is. Raises ServerError.
+    """
+    with translate_errors(f"looking up table {name}"):
+        rows = fetch_rows(connection, "table", TableRow, schema=name.schema or "", name=name.name)
+        if not rows:
+            return None
+        (row,) = rows
+        columns = fetch_rows(connection, "columns", Column, oid=row.oid)
+    return TableFacts(
+        oid=row.oid,
+        name=TableName(schema=row.schema, name=row.name),
+        kind=row.kind,
+        columns=tuple(columns),
+        suppressing_triggers=tuple(row.suppressing_triggers),
+        row_security_applies=row.row_security_applies,
+        is_unlogged=row.is_unlogged,
+        can_insert=row.can_insert,
+    )
+
+
+def find_foreign_partitions(connection: Connection, facts: TableFacts) -> tuple[TableName, ...]:
+    """Return the foreign tables among a partitioned table's partitions. Raises ServerError."""
+    if facts.kind != "p":
+        return ()
+    with translate_errors(f"looking up the partitions of {facts.name}"):
+        rows = fetch_rows(connection, "foreign_partitions", ForeignPartition, oid=facts.oid)
+    return tuple(TableName(schema=row.schema, name=row.name) for row in rows)
+
+
+def check_loadable(
+    facts: TableFacts,
+    *,
+    user: str,
+    is_in_recovery: bool = False,
+    foreign_partitions: Sequence[TableName] = (),
+) -> None:
+    """Raise TargetError where COPY into a relation would be refused, or would leave the server.
+
+    `user` is the role that loads. Source: BeginCopyFrom, DoCopy in src/backend/commands/copy*.c
+    """
+    if is_in_recovery:
+        raise TargetError(
+            f'cannot load into "{facts.name}": the server is a standby',
+            hint="Connect to the primary: list all hosts and leave target_session_attrs=read-write.",
+        )
+    _check_kind(facts, foreign_partitions)
+    if not facts.can_insert:
+        raise TargetError(
+            f'permission denied for table "{facts.name}"',
+            detail=f'Role "{user}" lacks INSERT on the table or USAGE on its schema.',
+            hint=f"Have the owner run {_compose_grants(facts.name, user)} Or name another role with --role.",
+        )
+    if facts.row_security_applies:
+        raise TargetError(
+            f'cannot load into "{facts.name}": row-level security applies to role "{user}"',
+            detail="COPY FROM is not supported with row-level security.",
+            hint="Load as the table's owner with --role, or as a role that has BYPASSRLS.",
+        )
+
+
+def _check_kind(facts: TableFacts, foreign_partitions: Sequence[TableName]) -> None:
+    if kind := _UNLOADABLE_KINDS.get(facts.kind):
+        raise TargetError(f'cannot load into "{facts.name}": it is a {kind}', hint=_kind_hint(facts.kind))
+    if facts.kind == "v" and not facts.suppressing_triggers:
+        raise TargetError(
+            f'cannot load into view "{facts.name}"',
+            detail="It has no enabled INSTEAD OF INSERT trigger.",
+            hint="Load into the table below it, or give the view such a trigger.",
+        )
+    if foreign_partitions:
+        names = ", ".join(f'"{name}"' for name in foreign_partitions)
+        raise TargetError(
+            f'cannot load into "{facts.name}": it has partitions that are foreign tables',
+            detail=f"Foreign partitions: {names}.",
+            hint="Load into the partitions that are plain tables, or detach the foreign ones.",
+        )
+
+
+def _kind_hint(kind: str) -> str:
+    if kind == "f":
+        return "Load into the table on the server that holds it."
+    return "Name a table."
+
+
+def _compose_grants(name: TableName, user: str) -> str:
+    role = sql.Identifier(user)
+    schema = sql.Identifier(name.schema or "public")
+    table = sql.Identifier(name.schema or "public", name.name)
+    grants = sql.SQL("GRANT USAGE ON SCHEMA {} TO {}; GRANT INSERT ON {} TO {};").format(schema, role, table, role)
+    return grants.as_string(None)

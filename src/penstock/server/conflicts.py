@@ -1,0 +1,45 @@
+"""What keeps the sessions of one load from each other: foreign keys between their rows, locks they wait for.
+
+The sessions' transactions all stay open until the load's end. So a row that refers to another session's row does not
+see it, and two rows with the same key wait for each other for ever: neither the server's deadlock check nor a timeout
+ends that, since the session waited for is merely idle.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from penstock.server.errors import translate_errors
+from penstock.server.queries import fetch_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.server.connection import Connection
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReferenceRow:
+    """The row of references.sql."""
+
+    oid: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockedRow:
+    """The row of blocked.sql."""
+
+    pid: int
+
+
+def find_references(connection: Connection, oid: int) -> frozenset[int]:
+    """Return the oids of the tables that a table's foreign keys refer to. Raises ServerError."""
+    with translate_errors("looking up foreign keys"):
+        return frozenset(row.oid for row in fetch_rows(connection, "references", ReferenceRow, oid=oid))
+
+
+def find_blocked(connection: Connection, pids: Sequence[int]) -> frozenset[int]:
+    """Return those of the given backends that wait for another of them. Raises ServerError."""
+    with translate_errors("looking for sessions that wait for each other"):
+        return frozenset(row.pid for row in fetch_rows(connection, "blocked", BlockedRow, pids=list(pids)))

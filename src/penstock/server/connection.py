@@ -1,0 +1,266 @@
+"""The connection factory: everything that talks to a server gets its connection here.
+
+libpq does the connecting (URIs, services, several hosts, TLS, .pgpass, PG* variables). Added are defaults
+where the user is silent (conninfo.py) and the session settings below, so that all sessions of a load read a
+value alike and none is cut short. Statements belong to the other modules; trying again belongs to loading.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+import psycopg
+from psycopg import sql
+
+from penstock.errors import ServerError
+from penstock.server.conninfo import (
+    describe_target,
+    given_settings,
+    has_connection_settings,
+    missing_defaults,
+    parse_conninfo,
+)
+from penstock.server.errors import describe_report, read_report
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from psycopg.errors import Diagnostic
+
+__all__ = ["Connection", "ConnectionFactory", "describe_connection", "has_connection_settings"]
+
+Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
+
+_log = logging.getLogger(__name__)
+
+# Set on every session, whatever the role, the database or postgresql.conf say. A timeout meant for
+# interactive work would end a load; a read-only or serializable default would refuse or slow it.
+# IntervalStyle decides the sign of '-1 2:03:04' on input. lock_timeout stays: whoever set it wants a load to
+# give up rather than queue.
+_SETTINGS = {
+    "statement_timeout": "0",
+    "idle_in_transaction_session_timeout": "0",
+    "idle_session_timeout": "0",
+    "default_transaction_read_only": "off",
+    "default_transaction_isolation": "read committed",
+    "default_transaction_deferrable": "off",
+    "IntervalStyle": "postgres",
+    "extra_float_digits": "1",
+    "standard_conforming_strings": "on",
+    "client_min_messages": "warning",
+}
+_SETTINGS_17 = {"transaction_timeout": "0"}
+
+
+class _InputSettings(NamedTuple):
+    """The settings that decide how text becomes a value and that are the user's own to choose."""
+
+    DateStyle: str
+    TimeZone: str
+    search_path: str
+
+
+class ConnectionFactory:
+    """Makes connections that are all alike.
+
+    `conninfo` is what libpq takes, or a bare database name; `role` is who to become by SET ROLE. The user's
+    own DateStyle field order, TimeZone and search_path (from the role, the database, PGTZ, PGOPTIONS ...)
+    decide what a COPY of theirs would store, so they are kept: read on the first connection, then set equally
+    on every later one. Threads may share a factory. It shows no secret.
+
+    A session costs about nine round trips, so one that was borrowed is kept for whoever is next; `close` ends it.
+    """
+
+    def __init__(self, conninfo: str, *, role: str | None = None, application_name: str = "penstock") -> None:
+        self._settings = parse_conninfo(conninfo)
+        self._role = role
+        self._application_name = application_name
+        self._input_settings: _InputSettings | None = None
+        self._kept: Connection | None = None
+        self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"ConnectionFactory({self.safe_description!r}, role={self._role!r})"
+
+    @property
+    def safe_description(self) -> str:
+        """Return the target in libpq's words, without any secret."""
+        return describe_target(given_settings(self._settings, os.environ))
+
+    @contextmanager
+    def borrow(self) -> Iterator[Connection]:
+        """Provide a session for a few statements; kept for the next who borrows or connects. Raises ServerError."""
+        # Named for what it goes on to be: renaming it then would cost a round trip.
+        connection = self._take_kept() or self.connect(label="session 1")
+        try:
+            yield connection
+        except BaseException:
+            connection.close()
+            raise
+        with self._lock:
+            is_wanted = self._kept is None
+            if is_wanted:
+                self._kept = connection
+        if not is_wanted:
+            connection.close()
+
+    def close(self) -> None:
+        """End the session that is kept, if there is one."""
+        with self._lock:
+            kept, self._kept = self._kept, None
+        if kept is not None:
+            kept.close()
+
+    def take(self, *, label: str) -> Connection:
+        """Return the session that is kept, or else a new one; the caller closes it. Raises ServerError."""
+        return self._take_kept() or self.connect(label=label)
+
+    def _take_kept(self) -> Connection | None:
+        with self._lock:
+            kept, self._kept = self._kept, None
+        if kept is None or _is_ready(kept):
+            return kept
+        kept.close()
+        return None
+
+    def connect(self, *, encoding: str = "UTF8", label: str | None = None) -> Connection:
+        """Return a new session in autocommit mode, its settings made and its role taken.
+
+        `encoding` becomes client_encoding; `label` is added to application_name, so that pg_stat_activity
+        tells sessions apart. Raises ServerError.
+        """
+        defaults = self._defaults(label)
+        connection = self._open({**self._settings, **defaults, "client_encoding": encoding}, defaults)
+        try:
+            self._prepare(connection)
+        except psycopg.Error as error:
+            connection.close()
+            raise _preparation_error(error, self.safe_description, role=self._role) from error
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _defaults(self, label: str | None) -> dict[str, str]:
+        """Return what is added to the user's own connection settings."""
+        name = f"{self._application_name} {label}" if label else self._application_name
+        return missing_defaults(given_settings(self._settings, os.environ), application_name=name)
+
+    def _open(self, settings: dict[str, str], defaults: dict[str, str]) -> Connection:
+        try:
+            return _connect(settings)
+        except psycopg.Error as error:
+            is_retry_useful = "target_session_attrs" in defaults and not _is_certain_failure(error)
+            if is_retry_useful and (connection := _connect_to_primary(settings)):
+                return connection
+            raise _connection_error(error, self.safe_description) from error
+
+    def _prepare(self, connection: Connection) -> None:
+        connection.add_notice_handler(_log_notice)
+        version_num = connection.info.server_version
+        with self._lock:
+            is_first = self._input_settings is None
+            if is_first:
+                self._input_settings = _make_first_settings(connection, version_num=version_num)
+        if not is_first:
+            assert self._input_settings is not None
+            connection.execute(_compose_settings(self._input_settings, version_num=version_num))
+        if self._role is not None:
+            connection.execute(sql.SQL("SET ROLE {}").format(sql.Identifier(self._role)))
+
+
+def _is_ready(connection: Connection) -> bool:
+    """Whether a session that lay idle can be used: what it has to say unasked is that it ends."""
+    if connection.closed or connection.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
+        return False
+    unread = select.poll()
+    unread.register(connection.fileno(), select.POLLIN)
+    return not unread.poll(0)
+
+
+def describe_connection(connection: Connection) -> str:
+    """Return which server, database and user a session has, in libpq's words, without any secret."""
+    info = connection.info
+    return describe_target({"host": info.host, "port": str(info.port), "dbname": info.dbname, "user": info.user})
+
+
+def _connect(settings: dict[str, str]) -> Connection:
+    # No prepared statements: every statement is run once, and transaction-pooling proxies stumble over them.
+    return psycopg.connect("", autocommit=True, prepare_threshold=None, **settings)  # type: ignore[arg-type]
+
+
+def _connect_to_primary(settings: dict[str, str]) -> Connection | None:
+    """Connect where read-write failed only because the role's default_transaction_read_only is on.
+
+    libpq checks that default before a session can change it, and gives no code by which to know this failure
+    from another: so ask for a primary, and where that fails too let the first error stand.
+    """
+    try:
+        return _connect({**settings, "target_session_attrs": "primary"})
+    except psycopg.Error:
+        return None
+
+
+def _is_certain_failure(error: psycopg.Error) -> bool:
+    """Return whether asking again would only cost time or one more wrong password."""
+    is_timeout = isinstance(error, psycopg.errors.ConnectionTimeout)
+    pgconn = error.pgconn
+    return is_timeout or pgconn is None or pgconn.needs_password or pgconn.used_password
+
+
+def _connection_error(error: psycopg.Error, target: str) -> ServerError:
+    pgconn = error.pgconn
+    if pgconn is not None and (pgconn.needs_password or pgconn.used_password):
+        hint = "Give the right password in PGPASSWORD or ~/.pgpass."
+    elif isinstance(error, psycopg.errors.ConnectionTimeout):
+        hint = "Check the host name and port, and that no firewall or security group stands between."
+    else:
+        hint = "Check that the server runs there and that database, user and pg_hba.conf allow this connection."
+    return ServerError(f"could not connect to {target}", detail=str(error).strip(), hint=hint, sqlstate=error.sqlstate)
+
+
+def _preparation_error(error: psycopg.Error, target: str, *, role: str | None) -> ServerError:
+    report = read_report(error)
+    hint = f'Have "{role}" granted to the user who connects, or leave --role out.' if role else report.hint
+    detail = describe_report(report, f"preparing a session on {target}")
+    return ServerError(report.message, detail=detail, hint=hint, sqlstate=report.sqlstate)
+
+
+def _make_first_settings(connection: Connection, *, version_num: int) -> _InputSettings:
+    """Read the settings that are the user's own and make ours, in one round trip.
+
+    A select list is evaluated from left to right, so DateStyle is read before its output half becomes ISO.
+    """
+    reads = [sql.SQL("pg_catalog.current_setting({})").format(sql.Literal(name)) for name in _InputSettings._fields]
+    settings = _fixed_settings(version_num) | {"DateStyle": "ISO"}
+    row = connection.execute(sql.SQL("SELECT {}").format(sql.SQL(", ").join([*reads, *_calls(settings)]))).fetchone()
+    assert row is not None
+    return _InputSettings(*row[: len(_InputSettings._fields)])
+
+
+def _compose_settings(pinned: _InputSettings, *, version_num: int) -> sql.Composed:
+    """Return one statement that makes every setting."""
+    # Output is always ISO; the order of day, month and year is what input needs.
+    field_order = pinned.DateStyle.rpartition(", ")[2]
+    settings = _fixed_settings(version_num) | pinned._asdict() | {"DateStyle": f"ISO, {field_order}"}
+    return sql.SQL("SELECT {}").format(sql.SQL(", ").join(_calls(settings)))
+
+
+def _fixed_settings(version_num: int) -> dict[str, str]:
+    return _SETTINGS | (_SETTINGS_17 if version_num >= 170_000 else {})
+
+
+def _calls(settings: dict[str, str]) -> list[sql.Composed]:
+    return [
+        sql.SQL("pg_catalog.set_config({}, {}, false)").format(sql.Literal(name), sql.Literal(value))
+        for name, value in settings.items()
+    ]
+
+
+def _log_notice(diagnostic: Diagnostic) -> None:
+    _log.warning("%s: %s", diagnostic.severity_nonlocalized or "NOTICE", diagnostic.message_primary)

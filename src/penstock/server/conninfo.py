@@ -1,0 +1,109 @@
+"""What a connection string says: its settings, the defaults to add, and words for it that hold no secret.
+
+Pure but for the service file. Connecting is connection.py's.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
+
+from penstock.errors import UsageError
+from penstock.server.service_file import read_service
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+# The variables that name a server or a database. PGUSER, PGPASSWORD or PGSERVICEFILE alone name none, and
+# people export them for good.
+_NAMING_VARIABLES = ("PGHOST", "PGHOSTADDR", "PGPORT", "PGDATABASE", "PGSERVICE")
+
+# The libpq settings of interest here that a variable can give.
+_VARIABLE_OF_SETTING = {
+    "host": "PGHOST",
+    "hostaddr": "PGHOSTADDR",
+    "port": "PGPORT",
+    "dbname": "PGDATABASE",
+    "user": "PGUSER",
+    "service": "PGSERVICE",
+    "application_name": "PGAPPNAME",
+    "connect_timeout": "PGCONNECT_TIMEOUT",
+    "target_session_attrs": "PGTARGETSESSIONATTRS",
+}
+
+# What penstock asks of libpq where the user is silent.
+_DEFAULTS = {
+    # A list of hosts means its primary; a standby cannot be loaded into.
+    "target_session_attrs": "read-write",
+    # Seconds for each host: a wrong name or a firewall that drops packets should not look like a long load.
+    "connect_timeout": "15",
+    # A session that waits for others sends nothing for minutes, and firewalls forget silent connections (AWS
+    # network load balancers after 350 s): ask after 30 s of silence, give up after three unanswered probes.
+    "keepalives": "1",
+    "keepalives_idle": "30",
+    "keepalives_interval": "10",
+    "keepalives_count": "3",
+    # A vanished server must be noticed (Linux alone takes 15 minutes or more), but not sooner than a live one
+    # may stall: with this option Linux also ends a connection whose peer answers every probe while its window
+    # stays closed, as a backend's does while it waits for a lock in the middle of a COPY. So minutes, not
+    # seconds.
+    "tcp_user_timeout": "600000",
+}
+
+
+def has_connection_settings(environ: Mapping[str, str]) -> bool:
+    """Return whether libpq's PG* variables name a server, a database or a service."""
+    return any(environ.get(variable) for variable in _NAMING_VARIABLES)
+
+
+def parse_conninfo(conninfo: str) -> dict[str, str]:
+    """Return the settings of a URI, a key=value string or (as psql takes it) a bare database name.
+
+    Raises UsageError, which never repeats the string: a part of it may be a password.
+    """
+    is_bare_name = bool(conninfo) and "=" not in conninfo and "://" not in conninfo
+    if is_bare_name:
+        return {"dbname": conninfo}
+    try:
+        settings = conninfo_to_dict(conninfo)
+    except psycopg.ProgrammingError:
+        # Without the cause: libpq quotes what it could not read.
+        raise UsageError(
+            "cannot read the connection string",
+            detail="libpq takes neither its form nor its setting names.",
+            hint="Write postgresql://USER@HOST:PORT/DBNAME with special characters percent-encoded, or "
+            '"host=HOST dbname=DBNAME user=USER" with values that hold spaces in single quotes.',
+        ) from None
+    return {key: str(value) for key, value in settings.items() if value is not None}
+
+
+def given_settings(settings: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
+    """Return what the user said by connection string, service file or variable, in libpq's precedence."""
+    by_variable = {key: environ[name] for key, name in _VARIABLE_OF_SETTING.items() if environ.get(name)}
+    service = settings.get("service") or by_variable.get("service")
+    by_service = read_service(service, environ, service_file=settings.get("servicefile")) if service else {}
+    return {**by_variable, **by_service, **settings}
+
+
+def missing_defaults(given: Mapping[str, str], *, application_name: str) -> dict[str, str]:
+    """Return penstock's settings for what the user left open."""
+    defaults = {**_DEFAULTS, "application_name": application_name}
+    return {key: value for key, value in defaults.items() if key not in given}
+
+
+def describe_target(given: Mapping[str, str]) -> str:
+    """Return which server, database and user are meant, in libpq's words, without any secret.
+
+    >>> describe_target({"host": "db1", "user": "ann", "password": "x"})
+    'host=db1 user=ann'
+    """
+    keys = ("service", "host", "hostaddr", "port", "dbname", "user")
+    # A connection string in the place of a database name is not expanded by libpq, and may hold a password.
+    words = [f"{key}={given[key]}" for key in keys if given.get(key) and not _may_hold_secret(given[key])]
+    return " ".join(words) or "the local default server"
+
+
+def _may_hold_secret(value: str) -> bool:
+    return "://" in value or "=" in value

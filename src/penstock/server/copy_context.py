@@ -1,0 +1,80 @@
+"""Where in its input COPY was when it failed, read from the CONTEXT of the error.
+
+The server gives line, column and value nowhere else, and in the language of its lc_messages, which only a
+superuser may change. So the words are never looked at, only the order of the parts: `COPY t, line 5, column
+age: "abc"`, `COPY t, Zeile 5, Spalte age: »abc«`, `tのCOPY、行 5、列 age: "abc"`.
+Source: CopyFromErrorCallback in src/backend/commands/copyfrom.c and src/backend/po.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+# "COPY t, line 5" in most languages, "tのCOPY、行 5" in Japanese, "t 복사, 5번째 줄" in Korean. At the start
+# of a line of the context, since triggers and functions put theirs first.
+_HEAD = r"^(?:COPY )?{table}(?:のCOPY| 복사)?[,、]\s?[^\d,:\"]{{0,30}}?(?P<line>\d+)(?P<rest>.*)"
+# What follows the line number: a counter word (Korean), the column, then a colon and the value.
+_REST = re.compile(r"(?P<counter>[^,、:]*?)(?:[,、]\s?(?P<place>.*?))?(?:\s?:\s(?P<value>.*))?", re.DOTALL)
+# "age 열" in Korean, "column age" elsewhere.
+_COLUMNS = (
+    r"(?P<column>{name})\s열(?:\s?:\s(?P<value>.*))?",
+    r"(?:[^\s:]+\s)?(?P<column>{name})(?:\s?:\s(?P<value>.*))?",
+)
+_QUOTED = re.compile(r"\"(.*)\"|»(.*)«|«\s?(.*?)\s?»|„(.*)[“”]|“(.*)”|「(.*)」", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyContext:
+    """A place in COPY's input, each part None where the server did not tell.
+
+    `line` counts from 1 within this COPY command. `value` is the column's text as the server shortened it, or
+    the whole record's where no column is named; None also for a null.
+    """
+
+    line: int | None = None
+    column: str | None = None
+    value: str | None = None
+
+
+def parse_copy_context(context: str | None, *, table: str | None = None, columns: Iterable[str] = ()) -> CopyContext:
+    """Return the place that an error's CONTEXT names.
+
+    `table` is the bare name of COPY's target and `columns` its columns; without them names that hold commas,
+    colons or digits can be misread.
+
+    >>> parse_copy_context('COPY t, line 5, column age: "abc"')
+    CopyContext(line=5, column='age', value='abc')
+    """
+    name = r".+?" if table is None else re.escape(table)
+    head = re.search(_HEAD.format(table=name), context or "", re.MULTILINE | re.DOTALL)
+    if head is None:
+        return CopyContext()
+    line = int(head["line"])
+    rest = _REST.fullmatch(head["rest"])
+    if rest is None:
+        return CopyContext(line=line)
+    if rest["place"] is None:
+        return CopyContext(line=line, value=_unquote(rest["value"]))
+    column, value = _split_column(head["rest"][rest.start("place") :], columns)
+    return CopyContext(line=line, column=column, value=_unquote(value))
+
+
+def _split_column(text: str, columns: Iterable[str]) -> tuple[str | None, str | None]:
+    """Return column and quoted value of `column age: "abc"`; the longest known column beats a guess."""
+    known = [re.escape(column) for column in sorted(columns, key=len, reverse=True)]
+    for name in [*known, r".+?"]:
+        for form in _COLUMNS:
+            if match := re.fullmatch(form.format(name=name), text, re.DOTALL):
+                return match["column"], match["value"]
+    return None, None
+
+
+def _unquote(text: str | None) -> str | None:
+    """Return what stands between the language's quotation marks; words without them speak of a null."""
+    match = _QUOTED.fullmatch(text) if text is not None else None
+    return next((group for group in match.groups() if group is not None), None) if match else None

@@ -1,0 +1,73 @@
+"""What loading must know of a server, asked in one query with an ordinary user's rights."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from penstock.model.server import ServerFacts
+from penstock.server.connection import describe_connection
+from penstock.server.errors import translate_errors
+from penstock.server.queries import fetch_rows
+
+if TYPE_CHECKING:
+    from penstock.server.connection import Connection
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerRow:
+    """The row of server.sql; `server_address` is None on a Unix socket."""
+
+    version_num: int
+    version: str
+    database: str
+    user: str
+    server_encoding: str
+    free_connections: int
+    is_in_recovery: bool
+    server_address: str | None
+
+
+def read_server_facts(connection: Connection) -> ServerFacts:
+    """Return the facts of the server behind a connection; its own connection counts as used.
+
+    Raises ServerError.
+    """
+    address = describe_connection(connection)
+    with translate_errors(f"reading the facts of {address}"):
+        (row,) = fetch_rows(connection, "server", ServerRow)
+        client_address = connection.info.hostaddr
+    return ServerFacts(
+        version_num=row.version_num,
+        version=row.version,
+        database=row.database,
+        user=row.user,
+        server_encoding=row.server_encoding,
+        free_connections=row.free_connections,
+        is_local=is_local_server(server_address=row.server_address, dialled_address=client_address),
+        is_in_recovery=row.is_in_recovery,
+        address=address,
+    )
+
+
+def is_local_server(*, server_address: str | None, dialled_address: str) -> bool:
+    """Return whether a server runs on this machine: a Unix socket, or loopback at both ends of a connection.
+
+    One end alone proves nothing: a tunnel is dialled at loopback, and its far end may call the server at
+    loopback. Where both hold, a tunnel still looks local. `dialled_address` is empty where libpq does not
+    know it.
+
+    >>> is_local_server(server_address="10.0.0.5", dialled_address="127.0.0.1")
+    False
+    """
+    if server_address is None:
+        return True
+    return all(_is_loopback(address) for address in (server_address, dialled_address))
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        return ipaddress.ip_address(address.partition("%")[0]).is_loopback
+    except ValueError:
+        return False

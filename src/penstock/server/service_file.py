@@ -1,0 +1,61 @@
+"""libpq's connection service file, read only to learn which settings it gives.
+
+libpq itself applies the file when it connects. But what a connection string says outranks the file, so
+penstock must know what the file says before it adds a default of its own. Format:
+postgresql.org/docs/current/libpq-pgservice.html
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+
+def read_service(name: str, environ: Mapping[str, str], *, service_file: str | None = None) -> dict[str, str]:
+    """Return the settings of service `name`, or nothing where no file has it (libpq then says so itself).
+
+    Looks where libpq does: the given file, else PGSERVICEFILE, else ~/.pg_service.conf; then PGSYSCONFDIR. A
+    directory compiled into libpq is not known here.
+    """
+    for path in _candidate_paths(environ, service_file):
+        try:
+            text = path.read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            continue
+        settings = parse_service(text.splitlines(), name)
+        if settings is not None:
+            return settings
+    return {}
+
+
+def parse_service(lines: Iterable[str], name: str) -> dict[str, str] | None:
+    """Return the settings below the first `[name]`, or None without such a section.
+
+    >>> parse_service(["# ours", "[prod]", "host=db1", "port=6432", "[dev]", "host=db2"], "prod")
+    {'host': 'db1', 'port': '6432'}
+    """
+    settings: dict[str, str] | None = None
+    for line in map(str.strip, lines):
+        if not line or line.startswith("#"):
+            continue
+        if line.startswith("["):
+            if settings is not None:
+                break
+            settings = {} if line == f"[{name}]" else None
+        elif settings is not None and "=" in line:
+            key, _, value = line.partition("=")
+            settings.setdefault(key.strip(), value.strip())
+    return settings
+
+
+def _candidate_paths(environ: Mapping[str, str], service_file: str | None) -> list[Path]:
+    user_file = service_file or environ.get("PGSERVICEFILE")
+    paths = [Path(user_file)] if user_file else []
+    if not user_file and "HOME" in environ:
+        paths.append(Path(environ["HOME"]) / ".pg_service.conf")
+    if system_dir := environ.get("PGSYSCONFDIR"):
+        paths.append(Path(system_dir) / "pg_service.conf")
+    return paths

@@ -1,0 +1,35 @@
+-- columns.sql: the columns of a table, in order, each with the sequence it owns
+-- returns model.table.Column; needs no privilege; PostgreSQL 14+
+-- psql -v oid=1259 -f columns.sql
+--
+-- A partition's identity or serial column draws from the sequence that the root of its tree owns. Should a column own
+-- several sequences, the identity's (deptype i) goes before those of ALTER SEQUENCE ... OWNED BY.
+SELECT a.attname::text AS name,
+       pg_catalog.format_type(a.atttypid, a.atttypmod) AS type_name,
+       a.attnotnull AS is_not_null,
+       a.attgenerated <> '' AS is_generated,
+       a.atthasdef AND a.attgenerated = '' AS has_default,
+       a.attidentity::text AS identity,
+       (
+           SELECT pg_catalog.format('%I.%I', n.nspname, s.relname)
+             FROM pg_catalog.pg_attribute AS o
+             JOIN pg_catalog.pg_depend AS d
+               ON d.refclassid = 'pg_catalog.pg_class'::regclass
+              AND d.refobjid = o.attrelid
+              AND d.refobjsubid = o.attnum
+              AND d.classid = 'pg_catalog.pg_class'::regclass
+              AND d.deptype IN ('a', 'i')
+             JOIN pg_catalog.pg_class AS s ON s.oid = d.objid AND s.relkind = 'S'
+             JOIN pg_catalog.pg_namespace AS n ON n.oid = s.relnamespace
+            WHERE o.attrelid IN (a.attrelid, pg_catalog.pg_partition_root(a.attrelid))
+              AND o.attname = a.attname
+            ORDER BY d.deptype DESC,
+                     n.nspname,
+                     s.relname
+            LIMIT 1
+       ) AS sequence
+  FROM pg_catalog.pg_attribute AS a
+ WHERE a.attrelid = :'oid'::oid
+   AND a.attnum > 0
+   AND NOT a.attisdropped
+ ORDER BY a.attnum;
