@@ -1,0 +1,161 @@
+"""Makes what one embedded server needs on disk: folders, data directory, settings (see layout.py)."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from penstock.errors import LabError
+from penstock.lab.layout import SUPERUSER, ClusterFiles
+from penstock.lab.programs import run_program
+from penstock.lab.users import ServerUser, first_unreachable, give_to
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from penstock.lab.installations import Installation
+
+_INITDB_TIMEOUT_S = 300
+
+# The log grows for as long as the server is kept; one predecessor is kept too.
+_LOG_LENGTH_BYTES = 16 * 1024 * 1024
+
+
+def make_home(files: ClusterFiles, *, user: ServerUser | None) -> None:
+    """Make the folders around the data directory. Raises LabError where they cannot be made or reached."""
+    try:
+        _make_dirs(files.home, mode=0o700 if user is None else 0o755)
+    except OSError as error:
+        raise LabError(
+            "could not make the embedded server's directory",
+            detail=f'"{files.home}": {error.strerror}',
+            hint="Name a directory that can be written with the environment variable PENSTOCK_HOME.",
+        ) from error
+    if user is not None and (barrier := first_unreachable(files.home, user)) is not None:
+        raise LabError(
+            "the embedded server's directory is out of its account's reach",
+            detail=f'account {user.name} may not enter "{barrier}", on the way to "{files.home}"',
+            hint=f"Name a directory that {user.name} can reach with the environment variable PENSTOCK_HOME.",
+        )
+    for folder in (files.log.parent, files.socket_dir):
+        _make_private_dir(folder, user)
+
+
+def create_data_dir(
+    files: ClusterFiles, installation: Installation, *, user: ServerUser | None, is_synced: bool
+) -> None:
+    """Run initdb; the data directory appears whole or not at all."""
+    for leftover in files.home.glob("data.new-*"):
+        shutil.rmtree(leftover, ignore_errors=True)
+    unfinished = Path(tempfile.mkdtemp(prefix="data.new-", dir=files.home))
+    password = unfinished.with_name(f"{unfinished.name}.password")
+    try:
+        give_to(unfinished, user)
+        secret = secrets.token_urlsafe(24)
+        _write_private(password, secret, owner=user)
+        run_program(
+            initdb_argv(installation, unfinished, password=password, is_synced=is_synced),
+            purpose=f"create a PostgreSQL {installation.major} data directory",
+            user=user,
+            timeout_s=_INITDB_TIMEOUT_S,
+            cwd=unfinished,
+        )
+        _include_settings(unfinished / "postgresql.conf", files.settings)
+        _write_private(files.passwords, f"127.0.0.1:*:*:{SUPERUSER}:{secret}\n", owner=None)
+        unfinished.rename(files.data)
+    finally:
+        password.unlink(missing_ok=True)
+        shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def initdb_argv(installation: Installation, data_dir: Path, *, password: Path, is_synced: bool) -> list[str]:
+    """Return the command that makes a data directory: UTF8, order by bytes, checksums as on RDS.
+
+    Authentication over the socket is trust, because only the server's own account (and root) can enter the
+    socket's directory: those could read and replace the data files as well. Over TCP it is a password.
+    """
+    argv = [
+        installation.program("initdb"),
+        f"--pgdata={data_dir}",
+        f"--username={SUPERUSER}",
+        f"--pwfile={password}",
+        "--auth-local=trust",
+        "--auth-host=scram-sha-256",
+        "--encoding=UTF8",
+        "--locale=C",
+        "--data-checksums",
+    ]
+    if installation.major >= 17:
+        # The built-in provider knows the letters of all scripts, whatever locales the machine has.
+        argv += ["--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
+    return argv if is_synced else [*argv, "--no-sync"]
+
+
+def format_settings(settings: Mapping[str, str]) -> str:
+    """Return settings as the lines of a configuration file."""
+    header = "# Written by penstock at each start; settings of your own survive in ALTER SYSTEM.\n"
+    lines = (f"{name} = '{_quote(value)}'\n" for name, value in settings.items())
+    return header + "".join(lines)
+
+
+def write_settings(files: ClusterFiles, settings: Mapping[str, str]) -> None:
+    """Write the settings that the next start reads."""
+    unfinished = files.settings.with_name(f"{files.settings.name}.new")
+    unfinished.write_text(format_settings(settings), encoding="utf-8")
+    unfinished.chmod(0o644)
+    unfinished.replace(files.settings)
+
+
+def rotate_log(files: ClusterFiles) -> None:
+    """Put a long log aside."""
+    if files.log.exists() and files.log.stat().st_size > _LOG_LENGTH_BYTES:
+        files.log.replace(files.log.with_name(f"{files.log.name}.1"))
+
+
+def _quote(value: str) -> str:
+    return value.replace("\\", "\\\\").replace("'", "''")
+
+
+def _include_settings(configuration: Path, settings: Path) -> None:
+    # Never through a link: the file is in the hands of the server's account, we may be root.
+    descriptor = os.open(configuration, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(f"\ninclude '../{settings.name}'\n")
+
+
+def _write_private(path: Path, text: str, *, owner: ServerUser | None) -> None:
+    path.unlink(missing_ok=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(text)
+    give_to(path, owner)
+
+
+def _make_dirs(folder: Path, *, mode: int) -> None:
+    """Make a folder and those above it that are missing, whatever the umask: the account must pass."""
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    for path in reversed(missing):
+        path.mkdir(exist_ok=True)
+        path.chmod(mode)
+
+
+def _make_private_dir(folder: Path, user: ServerUser | None) -> None:
+    """Make a directory that only the server's account enters; refuse one that somebody else has put there."""
+    try:
+        folder.mkdir(mode=0o700)
+    except FileExistsError:
+        pass
+    else:
+        give_to(folder, user)
+    status = folder.lstat()
+    owner = os.geteuid() if user is None else user.uid
+    if folder.is_symlink() or not folder.is_dir() or status.st_uid != owner or status.st_mode & 0o077:
+        raise LabError(
+            f'"{folder}" is not a private directory of the server\'s account',
+            detail=f"owner {status.st_uid} and mode {status.st_mode & 0o7777:04o}, expected {owner} and 0700",
+            hint="Remove it.",
+        )

@@ -1,0 +1,106 @@
+"""Starts and stops embedded servers, one process at a time, by pg_ctl."""
+
+from __future__ import annotations
+
+import socket
+from typing import TYPE_CHECKING, Literal
+
+from penstock.errors import LabError
+from penstock.lab.cluster import create_data_dir, make_home, rotate_log, write_settings
+from penstock.lab.copies import make_reachable
+from penstock.lab.layout import ServerSpec, check_major, read_data_major
+from penstock.lab.locks import exclusive_lock
+from penstock.lab.postmaster import Postmaster, await_settled, find_running, server_pids
+from penstock.lab.programs import log_tail, run_program
+from penstock.lab.users import ServerUser, choose_server_user
+
+if TYPE_CHECKING:
+    from penstock.lab.installations import Installation
+
+StopMode = Literal["smart", "fast", "immediate"]
+
+# The socket lies in a directory of its own, so that every server can have the usual port.
+_SOCKET_PORT = 5432
+
+# Crash recovery replays at most max_wal_size; a shutdown writes shared_buffers.
+_PG_CTL_TIMEOUT_S = 120
+
+
+def start_server(spec: ServerSpec) -> Postmaster:
+    """Start a server, making it first where there is none, unless another process has done so meanwhile."""
+    files = spec.files
+    user = choose_server_user(files.data)
+    make_home(files, user=user)
+    with exclusive_lock(files.lock):
+        check_major(spec)
+        if (postmaster := await_settled(files.data, timeout_s=_PG_CTL_TIMEOUT_S)) is not None:
+            return postmaster
+        installation = _reachable(spec, user)
+        if read_data_major(files) is None:
+            create_data_dir(files, installation, user=user, is_synced=spec.settings.get("fsync") != "off")
+        rotate_log(files)
+        write_settings(files, all_settings(spec, port=_find_free_port() if spec.listens_on_tcp else _SOCKET_PORT))
+        _pg_ctl(spec, installation, user, "start", f"--log={files.log}")
+        if (postmaster := find_running(files.data)) is None:
+            raise LabError("the embedded server ended as soon as it had started", detail=log_tail(files.log))
+        return postmaster
+
+
+def stop_server(spec: ServerSpec, mode: StopMode) -> bool:
+    """Stop a server and return whether there was one to stop."""
+    with exclusive_lock(spec.files.lock):
+        if find_running(spec.files.data) is None and not server_pids(spec.files.data):
+            return False
+        user = choose_server_user(spec.files.data)
+        # Not os.kill: postmaster.pid is that account's word, so the signal must have that account's rights.
+        _pg_ctl(spec, _reachable(spec, user), user, "stop", f"--mode={mode}")
+        return True
+
+
+def all_settings(spec: ServerSpec, *, port: int) -> dict[str, str]:
+    """Return the settings a server starts with: where it listens, then what was asked for."""
+    return {
+        "listen_addresses": "127.0.0.1" if spec.listens_on_tcp else "",
+        "port": str(port),
+        "unix_socket_directories": str(spec.files.socket_dir),
+        "unix_socket_permissions": "0700",
+        **spec.settings,
+    }
+
+
+def _reachable(spec: ServerSpec, user: ServerUser | None) -> Installation:
+    return spec.installation if user is None else make_reachable(spec.installation, user, spec.copies)
+
+
+def _pg_ctl(
+    spec: ServerSpec,
+    installation: Installation,
+    user: ServerUser | None,
+    action: Literal["start", "stop"],
+    option: str,
+) -> None:
+    data_dir = spec.files.data
+    run_program(
+        [
+            installation.program("pg_ctl"),
+            action,
+            f"--pgdata={data_dir}",
+            "--wait",
+            f"--timeout={_PG_CTL_TIMEOUT_S}",
+            "--silent",
+            option,
+        ],
+        purpose=f"{action} the embedded server",
+        user=user,
+        # pg_ctl ends by itself in time; this is for one that hangs.
+        timeout_s=_PG_CTL_TIMEOUT_S + 30,
+        cwd=data_dir,
+        log=spec.files.log,
+    )
+
+
+def _find_free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port

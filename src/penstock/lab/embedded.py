@@ -1,0 +1,219 @@
+"""A PostgreSQL server that penstock makes, starts on demand, and leaves running.
+
+Finding programs is `installations`', whether a server answers is `postmaster`'s; starting and stopping is
+`control`'s, imported only when there is something to start or stop. SQL is not spoken here.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+from penstock.errors import LabError
+from penstock.lab.installations import Installation, default_installation, installation_at
+from penstock.lab.layout import (
+    DEFAULT_SETTINGS,
+    SUPERUSER,
+    ClusterFiles,
+    ServerSpec,
+    check_major,
+    read_data_major,
+)
+from penstock.lab.postmaster import Postmaster, find_running, read_postmaster
+from penstock.lab.users import is_root
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from penstock.lab.control import StopMode
+
+# These would send psql elsewhere.
+_LIBPQ_TARGET_VARIABLES = (
+    "PGHOST",
+    "PGHOSTADDR",
+    "PGPORT",
+    "PGUSER",
+    "PGPASSWORD",
+    "PGDATABASE",
+    "PGSERVICE",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerStatus:
+    """What can be said of an embedded server.
+
+    `pid`, `started_at` (Unix time) and `conninfo` are None while it is down.
+    """
+
+    is_running: bool
+    major: int
+    data_dir: Path
+    log: Path
+    pid: int | None
+    started_at: int | None
+    conninfo: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddedServer:
+    """One server of ours, running or not; make it with `create`.
+
+    Every method may be called at any time, by several processes at once.
+    """
+
+    spec: ServerSpec
+
+    @classmethod
+    def create(
+        cls,
+        home: Path,
+        installation: Installation,
+        settings: Mapping[str, str] | None = None,
+        *,
+        listens_on_tcp: bool = False,
+        copies: Path | None = None,
+    ) -> EmbeddedServer:
+        """Return the server whose files are in `home`, which need not exist yet; nothing is touched.
+
+        `settings` are added to DEFAULT_SETTINGS at the next start. `listens_on_tcp` adds 127.0.0.1, at a free
+        port, to the Unix socket. `copies` is where root puts programs for the unprivileged account, by
+        default beside `home`.
+        """
+        home = home.absolute()
+        return cls(
+            ServerSpec(
+                files=ClusterFiles(home),
+                installation=installation,
+                settings={**DEFAULT_SETTINGS, **(settings or {})},
+                listens_on_tcp=listens_on_tcp,
+                copies=home.parent / "postgresql" if copies is None else copies,
+            )
+        )
+
+    @property
+    def data_dir(self) -> Path:
+        """Return the data directory."""
+        return self.spec.files.data
+
+    def ensure_running(self) -> str:
+        """Start the server unless it runs, making it first where there is none, and return its conninfo.
+
+        A running server costs two small files and a socket. Raises LabError, with the end of the log, where
+        it cannot be started, and for a data directory of another major version.
+        """
+        check_major(self.spec)
+        postmaster = find_running(self.data_dir)
+        if postmaster is None:
+            from penstock.lab.control import start_server  # noqa: PLC0415
+
+            postmaster = start_server(self.spec)
+        return _socket_conninfo(postmaster)
+
+    def stop(self, mode: StopMode = "fast") -> bool:
+        """Stop the server and return whether there was one; "immediate" is a crash to recover from."""
+        if read_postmaster(self.data_dir) is None:
+            return False
+        from penstock.lab.control import stop_server  # noqa: PLC0415
+
+        return stop_server(self.spec, mode)
+
+    def status(self) -> ServerStatus:
+        """Return what can be said without touching anything."""
+        postmaster = find_running(self.data_dir)
+        return ServerStatus(
+            is_running=postmaster is not None,
+            major=read_data_major(self.spec.files) or self.spec.installation.major,
+            data_dir=self.data_dir,
+            log=self.spec.files.log,
+            pid=None if postmaster is None else postmaster.pid,
+            started_at=None if postmaster is None else postmaster.started_at,
+            conninfo=None if postmaster is None else _socket_conninfo(postmaster),
+        )
+
+    def conninfo(self) -> str:
+        """Return how to connect over the Unix socket. Raises LabError unless the server runs."""
+        return _socket_conninfo(self._running())
+
+    def tcp_conninfo(self) -> str:
+        """Return how to connect over TCP, with a password file. Raises LabError unless the server runs."""
+        return _format_conninfo(
+            host="127.0.0.1",
+            port=str(self._running().port),
+            user=SUPERUSER,
+            dbname="postgres",
+            passfile=str(self.spec.files.passwords),
+        )
+
+    def psql_argv(self, args: Sequence[str] = ()) -> list[str]:
+        """Return the command of a psql on the running server; options in `args` overrule ours."""
+        postmaster = self._running()
+        return [
+            self.spec.installation.program("psql"),
+            f"--host={postmaster.socket_dir}",
+            f"--port={postmaster.port}",
+            f"--username={SUPERUSER}",
+            *args,
+        ]
+
+    def exec_psql(self, args: Sequence[str] = ()) -> NoReturn:
+        """Become a psql on the running server, as the caller, whose files it reads and writes."""
+        argv = self.psql_argv(args)
+        environment = {name: value for name, value in os.environ.items() if name not in _LIBPQ_TARGET_VARIABLES}
+        try:
+            os.execve(argv[0], argv, environment)  # noqa: S606 (no shell is meant)
+        except OSError as error:
+            raise LabError("could not run psql", detail=f"{argv[0]}: {error.strerror}") from error
+
+    def _running(self) -> Postmaster:
+        postmaster = find_running(self.data_dir)
+        if postmaster is None:
+            raise LabError(
+                "the embedded server is not running",
+                detail=f'data directory "{self.data_dir}"',
+                hint="Start it with penstock server start.",
+            )
+        return postmaster
+
+
+def default_server(bin_dir: Path | None = None) -> EmbeddedServer:
+    """Return this user's own server: kept between runs, one for each major version.
+
+    Its programs are those of `bin_dir` (--pg-bin), by default the newest of the wheel.
+    """
+    installation = default_installation() if bin_dir is None else installation_at(bin_dir)
+    base = default_home(os.environ, is_root=is_root())
+    return EmbeddedServer.create(base / f"server-{installation.major}", installation)
+
+
+def default_home(environment: Mapping[str, str], *, is_root: bool) -> Path:
+    """Return the directory that holds the embedded servers.
+
+    PENSTOCK_HOME, if set; root's is in /var/lib, because the servers' account cannot enter /root; everybody
+    else's is in the user's data directory (the XDG specification has relative paths ignored).
+    """
+    if chosen := environment.get("PENSTOCK_HOME"):
+        return Path(chosen).expanduser()
+    if is_root:
+        return Path("/var/lib/penstock")
+    data_home = Path(environment.get("XDG_DATA_HOME", ""))
+    return (data_home if data_home.is_absolute() else Path.home() / ".local" / "share") / "penstock"
+
+
+def _socket_conninfo(postmaster: Postmaster) -> str:
+    return _format_conninfo(
+        host=str(postmaster.socket_dir), port=str(postmaster.port), user=SUPERUSER, dbname="postgres"
+    )
+
+
+def _format_conninfo(**parameters: str) -> str:
+    return " ".join(f"{name}={_quote_conninfo(value)}" for name, value in parameters.items())
+
+
+def _quote_conninfo(value: str) -> str:
+    if value and not any(character in " \t\n'\\" for character in value):
+        return value
+    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"

@@ -1,0 +1,124 @@
+"""What IMDb's files are: names, columns, sizes, which title is an episode. Making rows is left to others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+# As developer.imdb.com/non-commercial-datasets lists them.
+IMDB_TABLES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {
+        "name.basics": (
+            "nconst",
+            "primaryName",
+            "birthYear",
+            "deathYear",
+            "primaryProfession",
+            "knownForTitles",
+        ),
+        "title.akas": (
+            "titleId",
+            "ordering",
+            "title",
+            "region",
+            "language",
+            "types",
+            "attributes",
+            "isOriginalTitle",
+        ),
+        "title.basics": (
+            "tconst",
+            "titleType",
+            "primaryTitle",
+            "originalTitle",
+            "isAdult",
+            "startYear",
+            "endYear",
+            "runtimeMinutes",
+            "genres",
+        ),
+        "title.crew": ("tconst", "directors", "writers"),
+        "title.episode": ("tconst", "parentTconst", "seasonNumber", "episodeNumber"),
+        "title.principals": ("tconst", "ordering", "nconst", "category", "job", "characters"),
+        "title.ratings": ("tconst", "averageRating", "numVotes"),
+    }
+)
+
+# IMDb's row counts in round figures: scale 1.
+_ROWS_AT_SCALE_1: Final[Mapping[str, int]] = MappingProxyType(
+    {
+        "name.basics": 14_000_000,
+        "title.akas": 50_000_000,
+        "title.basics": 11_000_000,
+        "title.crew": 11_000_000,
+        "title.episode": 8_500_000,
+        "title.principals": 90_000_000,
+        "title.ratings": 1_500_000,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImdbFile:
+    """One written file: its rows (without the header), and bytes before and after compression."""
+
+    table: str
+    path: Path
+    rows: int
+    plain_bytes: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImdbProgress:
+    """A table being written: the rows so far, of how many."""
+
+    table: str
+    rows: int
+    expected_rows: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """How many titles, people and episodes there are; tables refer to each other by these numbers alone."""
+
+    titles: int
+    people: int
+    episodes: int
+
+    @classmethod
+    def at(cls, scale: float) -> Counts:
+        """Return the counts at a scale."""
+        return cls(
+            titles=expected_rows("title.basics", scale),
+            people=expected_rows("name.basics", scale),
+            episodes=expected_rows("title.episode", scale),
+        )
+
+    def episode_title(self, episode: int) -> int:
+        """Return the number of the title that is the given episode; both count from 1.
+
+        Episodes are spread evenly over the titles, so that this needs no table.
+        """
+        return -(-episode * self.titles // self.episodes)
+
+    def episodes_up_to(self, title: int) -> int:
+        """Return how many of the titles 1 to `title` are episodes."""
+        return title * self.episodes // self.titles
+
+    def is_episode(self, title: int) -> bool:
+        """Tell whether a title is an episode of a series."""
+        return self.episodes_up_to(title) > self.episodes_up_to(title - 1)
+
+
+def expected_rows(table: str, scale: float) -> int:
+    """Return exactly how many rows a table has at a scale: at least one.
+
+    Raises KeyError for an unknown table.
+    """
+    return max(1, round(_ROWS_AT_SCALE_1[table] * scale))

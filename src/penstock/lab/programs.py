@@ -1,0 +1,77 @@
+"""Runs PostgreSQL's own programs: no shell, an account, a time limit, and a LabError when one fails."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from typing import TYPE_CHECKING
+
+from penstock.errors import LabError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from penstock.lab.users import ServerUser
+
+# All that a server inherits. It outlives us by days, and its account can read its environment: the caller's
+# secrets (AWS_SECRET_ACCESS_KEY, PGPASSWORD) have no business there, and PGDATA or PGPORT would mislead it.
+_INHERITED_VARIABLES = ("PATH", "TZ", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
+
+
+def run_program(
+    argv: list[str],
+    *,
+    purpose: str,
+    user: ServerUser | None,
+    timeout_s: float,
+    cwd: Path | None = None,
+    log: Path | None = None,
+) -> str:
+    """Run one program to its end as `user` (None: as ourselves) and return its standard output.
+
+    It gets a session of its own, so that neither Ctrl-C nor our death reaches what it leaves running.
+    `purpose` completes "could not ..."; the end of `log`, where given, goes into the error's detail.
+    """
+    try:
+        finished = subprocess.run(
+            argv,
+            cwd=cwd,
+            env={"LC_ALL": "C"} | {name: os.environ[name] for name in _INHERITED_VARIABLES if name in os.environ},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=timeout_s,
+            check=False,
+            start_new_session=True,
+            umask=0o077,
+            user=None if user is None else user.uid,
+            group=None if user is None else user.gid,
+            extra_groups=None if user is None else [],
+        )
+    except subprocess.TimeoutExpired as error:
+        raise LabError(f"could not {purpose}", detail=f"{argv[0]} took longer than {timeout_s:g} s") from error
+    except OSError as error:
+        raise LabError(f"could not {purpose}", detail=f"{argv[0]}: {error.strerror}") from error
+    if finished.returncode != 0:
+        raise LabError(f"could not {purpose}", detail=_explain(argv[0], finished, log))
+    return finished.stdout
+
+
+def log_tail(log: Path, *, line_count: int = 12) -> str:
+    """Return the last lines of a log file, or nothing where there is none."""
+    try:
+        with log.open("rb") as file:
+            file.seek(0, os.SEEK_END)
+            file.seek(max(0, file.tell() - 8192))
+            return "\n".join(file.read().decode(errors="replace").splitlines()[-line_count:])
+    except FileNotFoundError:
+        return ""
+
+
+def _explain(program: str, finished: subprocess.CompletedProcess[str], log: Path | None) -> str:
+    said = (finished.stderr.strip() or finished.stdout.strip())[-2000:]
+    lines = [f"{program} ended with status {finished.returncode}", said]
+    if log is not None and (tail := log_tail(log)):
+        lines.append(f"the log {log} ends:\n{tail}")
+    return "\n".join(line for line in lines if line)

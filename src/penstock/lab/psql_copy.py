@@ -1,0 +1,57 @@
+"""Loads a file as people do by hand, `gzip -dc FILE | psql -c "COPY ... FROM STDIN"`: what others are compared with.
+
+The COPY command is the caller's; no SQL is made here.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from typing import TYPE_CHECKING
+
+from penstock.errors import LabError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from penstock.lab.embedded import EmbeddedServer
+
+# PG* variables would lead psql to another server.
+_INHERITED_VARIABLES = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
+_TAG = re.compile(r"^COPY (\d+)$", re.MULTILINE)
+
+
+def copy_with_psql(server: EmbeddedServer, path: Path, statement: str) -> int:
+    """Send a gzip file to `statement`, a COPY FROM STDIN, and return the rows that psql reports.
+
+    One session and one stream: two processes, joined by a pipe. Raises LabError.
+    """
+    gzip = shutil.which("gzip")
+    if gzip is None:
+        raise LabError("gzip is not installed", hint="Install it; the comparison decompresses as a shell would.")
+    psql = server.psql_argv(["--no-psqlrc", "--dbname=postgres", f"--command={statement}"])
+    try:
+        return _run_pipe([gzip, "-dc", str(path)], psql, path=path)
+    except OSError as error:
+        raise LabError(f'could not load "{path}" with psql', detail=f"{psql[0]}: {error.strerror}") from error
+
+
+def _run_pipe(gzip_argv: list[str], psql_argv: list[str], *, path: Path) -> int:
+    environment = {"LC_ALL": "C"} | {name: os.environ[name] for name in _INHERITED_VARIABLES if name in os.environ}
+    with subprocess.Popen(gzip_argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as gzip:
+        assert gzip.stdout is not None
+        try:
+            finished = subprocess.run(
+                psql_argv, stdin=gzip.stdout, capture_output=True, text=True, env=environment, check=False
+            )
+        finally:
+            # A psql that ended early must not leave gzip waiting for a reader.
+            gzip.stdout.close()
+    tag = _TAG.search(finished.stdout)
+    if finished.returncode != 0 or tag is None:
+        raise LabError(f'could not load "{path}" with psql', detail=finished.stderr.strip()[-2000:])
+    if gzip.returncode != 0:
+        raise LabError(f'could not decompress "{path}"', detail=f"gzip ended with status {gzip.returncode}")
+    return int(tag[1])

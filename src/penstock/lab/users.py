@@ -1,0 +1,83 @@
+"""Whose account an embedded server runs under, and which directories that account can reach.
+
+PostgreSQL refuses to run as root, so a server started by root belongs to an unprivileged account; everybody
+else's server is their own. Nothing is assumed of what that account may read: see `first_unreachable`.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import stat
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from penstock.errors import LabError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+# `postgres` is made for this; `nobody` exists everywhere.
+_ACCOUNTS = ("postgres", "nobody")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerUser:
+    """An account of this machine."""
+
+    name: str
+    uid: int
+    gid: int
+
+
+def is_root() -> bool:
+    """Return whether this process runs as root."""
+    return os.geteuid() == 0
+
+
+def choose_server_user(data_dir: Path) -> ServerUser | None:
+    """Return the account to switch to for the server of `data_dir`, or None to stay what we are.
+
+    An existing data directory keeps its owner: `postgres` may have come to the machine after it was made.
+    """
+    if not is_root():
+        return None
+    if data_dir.exists() and (owner := data_dir.stat().st_uid) != 0:
+        return _account(pwd.getpwuid(owner))
+    for name in _ACCOUNTS:
+        try:
+            return _account(pwd.getpwnam(name))
+        except KeyError:
+            continue
+    raise LabError(
+        "no unprivileged account to run PostgreSQL under",
+        detail=f"this process is root, and none of the accounts {', '.join(_ACCOUNTS)} exists",
+        hint="Run penstock as an ordinary user.",
+    )
+
+
+def give_to(path: Path, user: ServerUser | None) -> None:
+    """Make `user` the owner of `path`, where it is not the caller's own already."""
+    if user is not None:
+        os.chown(path, user.uid, user.gid, follow_symlinks=False)
+
+
+def first_unreachable(directory: Path, user: ServerUser) -> Path | None:
+    """Return the outermost directory that `user` cannot search on the way into `directory`, or None."""
+    path = directory.resolve()
+    for step in (*reversed(path.parents), path):
+        if not _may_search(step.stat(), user):
+            return step
+    return None
+
+
+def _account(entry: pwd.struct_passwd) -> ServerUser:
+    return ServerUser(name=entry.pw_name, uid=entry.pw_uid, gid=entry.pw_gid)
+
+
+def _may_search(status: os.stat_result, user: ServerUser) -> bool:
+    if status.st_uid == user.uid:
+        return bool(status.st_mode & stat.S_IXUSR)
+    if status.st_gid == user.gid:
+        return bool(status.st_mode & stat.S_IXGRP)
+    return bool(status.st_mode & stat.S_IXOTH)
