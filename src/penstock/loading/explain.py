@@ -1,0 +1,86 @@
+"""The server's complaint in the file's words: object, line, column, value, SQLSTATE, and what to do. Pure."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from penstock.server.errors import ServerReport, choose_class, find_hint
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from penstock.errors import PenstockError
+    from penstock.server.copy import CopyFailed
+
+# How much of a value an error quotes.
+_VALUE_SHOWN = 100
+
+# What stands between quotation marks in the server's own words and is longer than anybody reads.
+_LONG_QUOTATION = re.compile(rf'(["(])((?:(?!["(]).){{{_VALUE_SHOWN}}})[^"]*(?=[")])', re.DOTALL)
+_MESSAGE_SHOWN = 400
+
+# The codes of a session that was ended from outside: what it was sending then has nothing to do with it.
+_ENDED_CLASSES = ("08", "57")
+
+
+def explain_failure(
+    failure: CopyFailed, *, where: str | None, constants: Collection[str] = (), is_in_conflict: bool = False
+) -> PenstockError:
+    """Return the error to show; `where` is the place in the files as far as it is known.
+
+    `constants` are the columns whose value --set gives. `is_in_conflict`: the session was cancelled because it waited
+    for another one of the same load.
+    """
+    report, place = _reword(failure.report, is_in_conflict=is_in_conflict), failure.place
+    is_ended = failure.is_disconnect or (not is_in_conflict and (report.sqlstate or "").startswith(_ENDED_CLASSES))
+    if place.column in constants:
+        where = f"--set {place.column}"
+    facts = [where] if where and not is_ended else []
+    if place.column and not is_ended and place.column not in constants:
+        facts.append(f'column "{place.column}"')
+    detail = ", ".join(facts)
+    if detail and place.value is not None:
+        detail += f': "{shorten(place.value)}"'
+    lines = [f"{detail}." if detail else "", shorten_message(report.detail or "")]
+    lines.append(f"SQLSTATE {report.sqlstate}." if report.sqlstate else "")
+    error_class = choose_class(report.sqlstate)
+    return error_class(
+        shorten_message(report.message),
+        detail="\n".join(line for line in lines if line) or None,
+        hint=report.hint or find_hint(report.sqlstate or ("08006" if failure.is_disconnect else None)),
+        sqlstate=report.sqlstate,
+    )
+
+
+def _reword(report: ServerReport, *, is_in_conflict: bool) -> ServerReport:
+    """Return what a wait among our own sessions amounts to; the server saw no more than a cancel."""
+    if report.sqlstate == "40P01":
+        return replace(report, hint="With --sessions 1 no record of the load can wait for another of its records.")
+    if not is_in_conflict:
+        return report
+    return replace(
+        report,
+        message="sessions of this load wait for each other",
+        detail="A record has a key that another session's record has, or a trigger changes a row that both need.",
+        hint="Remove duplicates from the files; with --sessions 1 the server names them, and triggers do not wait.",
+    )
+
+
+def shorten(value: str) -> str:
+    """Return a value as an error quotes it: its start, on one line."""
+    flat = value.replace("\n", "\\n").replace("\r", "\\r")
+    return flat if len(flat) <= _VALUE_SHOWN else f"{flat[:_VALUE_SHOWN]}..."
+
+
+def shorten_message(message: str) -> str:
+    """Return the server's words with values that fill pages cut short.
+
+    >>> shorten_message('invalid input: "' + "x" * 5000 + '"')[-8:]
+    'xxxx..."'
+    """
+    if len(message) <= _MESSAGE_SHOWN:
+        return message
+    shown = _LONG_QUOTATION.sub(r"\1\2...", message)
+    return shown if len(shown) <= 2 * _MESSAGE_SHOWN else f"{shown[:_MESSAGE_SHOWN]}..."

@@ -1,0 +1,59 @@
+"""Gathers what a plan is made from: the objects, a sample of each target's first, the table and the server."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.errors import SourceError
+from penstock.loading.plan import TargetInput
+from penstock.server.catalog import check_loadable, find_foreign_partitions, find_table
+from penstock.server.conflicts import find_references
+
+if TYPE_CHECKING:
+    from penstock.files import SourceReader
+    from penstock.model.job import LoadJob, TargetJob
+    from penstock.model.server import ServerFacts
+    from penstock.model.source import SourceObject
+    from penstock.server.connection import Connection
+
+
+def gather_inputs(
+    job: LoadJob, *, sources: SourceReader, connection: Connection, server: ServerFacts
+) -> tuple[TargetInput, ...]:
+    """Return each target's objects, sample and table facts.
+
+    Reads a few hundred KiB of one object a target. Raises SourceError, TargetError.
+    """
+    inputs = tuple(
+        _gather_target(target, sources=sources, connection=connection, server=server) for target in job.targets
+    )
+    _refuse_shared_input(inputs)
+    return inputs
+
+
+def _gather_target(
+    target: TargetJob, *, sources: SourceReader, connection: Connection, server: ServerFacts
+) -> TargetInput:
+    objects = sources.list(target.sources)
+    facts = find_table(connection, target.table)
+    references: frozenset[int] = frozenset()
+    if facts is not None:
+        check_loadable(
+            facts,
+            user=server.user,
+            is_in_recovery=server.is_in_recovery,
+            foreign_partitions=find_foreign_partitions(connection, facts),
+        )
+        references = find_references(connection, facts.oid)
+    first = next((source for source in objects if source.size_bytes != 0), objects[0])
+    sample = sources.sample(first, encoding=target.dialect.encoding)
+    return TargetInput(job=target, objects=objects, sample=sample, facts=facts, references=references)
+
+
+def _refuse_shared_input(inputs: tuple[TargetInput, ...]) -> None:
+    """Standard input can be read once."""
+    streams: list[SourceObject] = [
+        source for gathered in inputs for source in gathered.objects if source.location == "-"
+    ]
+    if len(streams) > 1:
+        raise SourceError("standard input can be the source of one target only")

@@ -1,0 +1,171 @@
+"""Job and facts → plan: everything that will be done, decided in one place. Pure.
+
+`--plan` prints what this returns, and `run.py` does it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from penstock.errors import TargetError, UsageError
+from penstock.files.probe import ProbeResult, probe_dialect, validate_options
+from penstock.loading.columns import map_columns, name_created_columns
+from penstock.loading.pace import plan_sessions
+from penstock.model.dialect import Notice
+from penstock.model.plan import LoadPlan, ObjectSample, TargetPlan
+from penstock.model.table import Column, TableFacts, TableName
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.model.job import LoadJob, TargetJob
+    from penstock.model.server import ServerFacts
+    from penstock.model.source import SourceObject
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetInput:
+    """What was gathered for one target.
+
+    `sample` is its first object's that is not empty, `facts` None without a table; `references` are the oids of the
+    tables that its foreign keys refer to.
+    """
+
+    job: TargetJob
+    objects: tuple[SourceObject, ...]
+    sample: ObjectSample
+    facts: TableFacts | None
+    references: frozenset[int] = frozenset()
+
+
+def plan_load(
+    job: LoadJob,
+    inputs: Sequence[TargetInput],
+    *,
+    server: ServerFacts,
+    cpu_count: int | None,
+    load_id: str,
+) -> LoadPlan:
+    """Return the plan of a load; `cpu_count` is the server's, None where unknown.
+
+    Raises UsageError, TargetError or DataError where the job cannot be done as asked.
+    """
+    if server.free_connections < 1:
+        raise TargetError(
+            "no free connection for a session",
+            detail=f"{server.address} allows role {server.user} no further connection.",
+            hint="Close connections, or raise max_connections or the role's connection limit.",
+        )
+    planned = [_plan_target(gathered) for gathered in inputs]
+    _refuse_double_creation([target for target, _ in planned])
+    depends = _rows_depend_on_each_other(inputs)
+    return LoadPlan(
+        load_id=load_id,
+        targets=tuple(target for target, _ in planned),
+        sessions=plan_sessions(
+            asked=1 if depends else job.sessions,
+            cpu_count=cpu_count,
+            free_connections=server.free_connections,
+        ),
+        is_in_job_order=depends,
+        notices=tuple(notice for _, notices in planned for notice in notices) + ((_DEPENDS_NOTICE,) if depends else ()),
+    )
+
+
+# Each session's rows are invisible to the others until the load's end, and so is a referenced row.
+_DEPENDS_NOTICE = Notice(
+    message="a foreign key refers to a table of this same load: one session, objects in the order of the job",
+    hint="Drop the key before the load and add it after, and all sessions work.",
+)
+
+
+def _rows_depend_on_each_other(inputs: Sequence[TargetInput]) -> bool:
+    """Whether some target's foreign key refers to a target of this load, itself included."""
+    loaded = {gathered.facts.oid for gathered in inputs if gathered.facts is not None}
+    return any(not loaded.isdisjoint(gathered.references) for gathered in inputs)
+
+
+def _plan_target(gathered: TargetInput) -> tuple[TargetPlan, tuple[Notice, ...]]:
+    job, sample, facts = gathered.job, gathered.sample, gathered.facts
+    uri = sample.source.uri
+    validate_options(job.dialect)
+    if facts is None and not job.create:
+        raise TargetError(
+            f'table "{job.table}" does not exist',
+            hint="Create it first, or let --create make it with text columns named by the header.",
+        )
+    loadable = None if facts is None else [column.name for column in facts.columns if not column.is_generated]
+    probe = probe_dialect(
+        sample.head,
+        options=job.dialect,
+        is_whole=sample.is_whole,
+        table_columns=loadable,
+        uri=uri,
+        bom=sample.bom,
+    )
+    created = None if facts is not None else _created_columns(probe, job, uri=uri)
+    table = facts if facts is not None else _text_table(job.table, created or ())
+    target = TargetPlan(
+        job=job,
+        table=table.name,
+        facts=facts,
+        create_columns=created,
+        dialect=probe.dialect,
+        header=probe.header,
+        column_map=map_columns(probe.header, job=job, table=table, uri=uri),
+        objects=gathered.objects,
+        sample_compression=sample.compression,
+        allows_suppressed_rows=bool(table.suppressing_triggers),
+    )
+    return target, (*probe.notices, *_table_notices(table, gathered))
+
+
+def _created_columns(probe: ProbeResult, job: TargetJob, *, uri: str) -> tuple[str, ...]:
+    names = job.columns if job.columns is not None else probe.header
+    if names is None:
+        raise UsageError(
+            f'cannot create table "{job.table}" without column names',
+            detail=f"{uri} has no header.",
+            hint="Name the columns with --columns, or say --header if its first line is one.",
+        )
+    return name_created_columns(names, job, uri=uri)
+
+
+def _text_table(name: TableName, columns: Sequence[str]) -> TableFacts:
+    """Return the facts of the table that --create will make."""
+    return TableFacts(
+        oid=0,
+        name=name,
+        kind="r",
+        columns=tuple(Column(name=column, type_name="text") for column in columns),
+    )
+
+
+def table_after_creation(target: TargetPlan) -> TableFacts:
+    """Return the table's facts as they will be when blocks arrive."""
+    return target.facts if target.facts is not None else _text_table(target.table, target.create_columns or ())
+
+
+def _table_notices(table: TableFacts, gathered: TargetInput) -> list[Notice]:
+    notices = []
+    if table.is_unlogged:
+        notices.append(
+            Notice(
+                message=f'table "{table.name}" is unlogged',
+                hint="Its rows vanish in a crash and reach no standby.",
+            )
+        )
+    if all(source.size_bytes == 0 for source in gathered.objects):
+        notices.append(Notice(message="every source is empty", uri=gathered.objects[0].uri))
+    return notices
+
+
+def _refuse_double_creation(targets: Sequence[TargetPlan]) -> None:
+    """Two targets of one job may share a table, but only one of them can name its columns."""
+    created: dict[TableName, tuple[str, ...]] = {}
+    for target in targets:
+        if target.create_columns is None:
+            continue
+        if created.setdefault(target.table, target.create_columns) != target.create_columns:
+            raise UsageError(f'table "{target.table}" would be created twice with different columns')
