@@ -1,0 +1,161 @@
+"""penstock as a library: the verbs put together, and the one place where AWS, the lab and loading meet.
+
+`load` does everything in one call; `Loader` shows the plan first and can check without loading.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from typing import TYPE_CHECKING, Self
+
+from penstock.aws.credentials import AwsCredentials
+from penstock.files import SourceReader
+from penstock.host import cpu_count
+from penstock.loading.check import check_load
+from penstock.loading.gather import gather_inputs
+from penstock.loading.plan import plan_load
+from penstock.loading.run import run_load
+from penstock.loading.tools import LoadTools
+from penstock.model.dialect import DialectOptions
+from penstock.model.job import LoadJob, TargetJob
+from penstock.model.names import parse_table_name
+from penstock.server.connection import ConnectionFactory, has_connection_settings
+from penstock.server.facts import read_server_facts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+    from types import TracebackType
+
+    from penstock.model.outcome import CheckOutcome, LoadOutcome, LoadProgress, Problem
+    from penstock.model.plan import LoadPlan
+    from penstock.model.server import ServerFacts
+    from penstock.model.table import TableName
+
+
+def connect_to(to: str | None = None, *, role: str | None = None, pg_bin: Path | None = None) -> ConnectionFactory:
+    """Return the factory for a target: `to` as libpq takes it, else PG* variables, else the embedded server.
+
+    The embedded server is started where it is not running; `pg_bin` names another PostgreSQL's programs for it.
+    Raises LabError.
+    """
+    if to is None and (pg_bin is not None or not has_connection_settings(os.environ)):
+        from penstock.lab import default_server  # noqa: PLC0415 (only who needs a server pays for the lab)
+
+        to = default_server(pg_bin).ensure_running()
+    return ConnectionFactory(to or "", role=role)
+
+
+class Loader:
+    """Plans, checks and carries out loads into one server; close it, or use it as a context manager.
+
+    Sources are read once where they cannot be read again (standard input): plan and run with the same Loader.
+    """
+
+    def __init__(self, connect: ConnectionFactory) -> None:
+        self._connect = connect
+        self._sources = SourceReader(credentials=AwsCredentials())
+        self._server: ServerFacts | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of what the sources hold and of the session kept for the next step."""
+        self._sources.close()
+        self._connect.close()
+
+    @property
+    def server(self) -> ServerFacts:
+        """Return the server's facts; known once a load was planned."""
+        assert self._server is not None
+        return self._server
+
+    def plan(self, job: LoadJob) -> LoadPlan:
+        """Look at sources, table and server, and return what a load would do; changes nothing. Raises PenstockError."""
+        with self._connect.borrow() as connection:
+            self._server = server = read_server_facts(connection)
+            inputs = gather_inputs(job, sources=self._sources, connection=connection, server=server)
+        return plan_load(
+            job,
+            inputs,
+            server=server,
+            cpu_count=cpu_count() if server.is_local else None,
+            load_id=str(uuid.uuid4()),
+        )
+
+    def run(
+        self,
+        plan: LoadPlan,
+        *,
+        on_progress: Callable[[LoadProgress], None] | None = None,
+        on_notice: Callable[[str], None] | None = None,
+    ) -> LoadOutcome:
+        """Carry a plan out. Raises PenstockError, and then nothing was loaded unless the error says so."""
+        return run_load(plan, self._tools(on_progress, on_notice))
+
+    def check(
+        self,
+        plan: LoadPlan,
+        *,
+        on_problem: Callable[[Problem], None] | None = None,
+        on_progress: Callable[[LoadProgress], None] | None = None,
+    ) -> CheckOutcome:
+        """Parse everything as the server would and load nothing; every bad record is reported. Raises PenstockError.
+
+        Needs TEMPORARY on the database. Types, NOT NULL and CHECK are checked; keys are not.
+        """
+        return check_load(plan, self._tools(on_progress, None), on_problem=on_problem)
+
+    def _tools(
+        self,
+        on_progress: Callable[[LoadProgress], None] | None,
+        on_notice: Callable[[str], None] | None,
+    ) -> LoadTools:
+        return LoadTools(
+            connect=self._connect,
+            sources=self._sources,
+            server_major=self.server.major,
+            on_progress=on_progress,
+            on_notice=on_notice,
+        )
+
+
+def load(
+    sources: str | Sequence[str],
+    *,
+    into: str | TableName,
+    to: str | None = None,
+    dialect: DialectOptions | None = None,
+    columns: Sequence[str] | None = None,
+    constants: Mapping[str, str] | None = None,
+    skip: Sequence[str] = (),
+    create: bool = False,
+    sessions: int | None = None,
+    role: str | None = None,
+    on_progress: Callable[[LoadProgress], None] | None = None,
+) -> LoadOutcome:
+    """Load files into one table and return what was done.
+
+    `sources` are paths, globs and URLs; `into` is "table" or "schema.table" as SQL spells it; `to` is what libpq takes
+    as a connection string, by default PG* variables and else the embedded server. Raises PenstockError, and then
+    nothing was loaded unless the error says so. Needs INSERT on the table, and CREATE on its schema for `create`.
+    """
+    target = TargetJob(
+        sources=(sources,) if isinstance(sources, str) else tuple(sources),
+        table=parse_table_name(into) if isinstance(into, str) else into,
+        dialect=dialect or DialectOptions(),
+        columns=None if columns is None else tuple(columns),
+        constants=dict(constants or {}),
+        skip=tuple(skip),
+        create=create,
+    )
+    with Loader(connect_to(to, role=role)) as loader:
+        plan = loader.plan(LoadJob(targets=(target,), sessions=sessions))
+        return loader.run(plan, on_progress=on_progress)

@@ -1,0 +1,143 @@
+"""Experiment A on this machine: seven files, one session per file in turn, one per file in parallel, penstock.
+
+Runs are interleaved, so that what the machine does meanwhile meets every way; the first round is not counted. Rows are
+checked after each run.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from penstock.bench.ways import WAYS, LoadSetting, Way, staging_tables, table_of
+from penstock.errors import LabError
+from penstock.host import Machine, read_machine
+from penstock.server.connection import ConnectionFactory
+from penstock.server.facts import read_server_facts
+from penstock.server.staging import checkpoint, count_rows, make_staging
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from penstock.lab import EmbeddedServer
+    from penstock.lab.imdb import ImdbFile
+
+# The comment by which our tables are known again, and only ours replaced.
+MARK = "made by penstock demo, which drops and makes it anew at each run"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WayResult:
+    """One way's runs in order, in seconds; `published_s` is the article's, on another machine."""
+
+    name: str
+    description: str
+    runs_s: tuple[float, ...]
+    published_s: int | None
+
+    @property
+    def median_s(self) -> float:
+        """Return the median of the runs."""
+        return statistics.median(self.runs_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BulkLoadResult:
+    """The comparison: `rows` were in the tables after every run. `plain_bytes` is the files' text, decompressed."""
+
+    ways: tuple[WayResult, ...]
+    schema: str
+    tables: tuple[str, ...]
+    rows: int
+    plain_bytes: int
+    size_bytes: int
+    machine: Machine
+    postgresql: str
+
+    def times_as_fast(self, way: WayResult) -> float:
+        """Return how many times as fast as the first a way is."""
+        return self.ways[0].median_s / way.median_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunStarted:
+    """A run that begins; the first round (0) warms up and is not counted."""
+
+    way: str
+    round: int
+    rounds: int
+
+
+def compare_ways(
+    server: EmbeddedServer,
+    files: Sequence[ImdbFile],
+    *,
+    schema: str,
+    rounds: int,
+    ways: Sequence[Way] = WAYS,
+    on_run: Callable[[RunStarted], None] | None = None,
+    clock: Callable[[], float] = time.perf_counter,
+) -> BulkLoadResult:
+    """Load the files into `schema` in each way, `rounds` times after a warm-up; the last run's tables stay.
+
+    Tables of an earlier comparison are replaced. Raises TargetError where the schema has others of those names,
+    LabError where a way loads other rows than were written, ServerError.
+    """
+    setting = LoadSetting(
+        files=tuple(files), schema=schema, server=server, connect=ConnectionFactory(server.ensure_running())
+    )
+    runs_s: dict[str, list[float]] = {way.name: [] for way in ways}
+    for number in range(rounds + 1):
+        for way in ways:
+            if on_run is not None:
+                on_run(RunStarted(way=way.name, round=number, rounds=rounds))
+            elapsed_s = _time_way(way, setting, clock)
+            # The first loads pay for new WAL files and cold caches.
+            if number > 0:
+                runs_s[way.name].append(elapsed_s)
+    with setting.connect.connect(label="bench") as connection:
+        version = read_server_facts(connection).version
+    return BulkLoadResult(
+        ways=tuple(
+            WayResult(
+                name=way.name,
+                description=way.description,
+                runs_s=tuple(runs_s[way.name]),
+                published_s=way.published_s,
+            )
+            for way in ways
+        ),
+        schema=schema,
+        tables=tuple(staging_tables(files)),
+        rows=sum(file.rows for file in files),
+        plain_bytes=sum(file.plain_bytes for file in files),
+        size_bytes=sum(file.size_bytes for file in files),
+        machine=read_machine(),
+        postgresql=version,
+    )
+
+
+def _time_way(way: Way, setting: LoadSetting, clock: Callable[[], float]) -> float:
+    """Load in one way into new tables and return the seconds; making the tables and counting are not in them."""
+    tables = staging_tables(setting.files)
+    with setting.connect.connect(label="bench") as connection:
+        make_staging(connection, setting.schema, tables, mark=MARK)
+        checkpoint(connection)
+        began_s = clock()
+        way.run(setting)
+        elapsed_s = clock() - began_s
+        counts = count_rows(connection, setting.schema, list(tables))
+    check_rows(way.name, counts, setting.files)
+    return elapsed_s
+
+
+def check_rows(way: str, counts: dict[str, int], files: Sequence[ImdbFile]) -> None:
+    """Raise LabError where a table has other rows than its file."""
+    for file in files:
+        if counts[table_of(file)] != file.rows:
+            raise LabError(
+                f'"{way}" did not load every row of {file.table}',
+                detail=f"{counts[table_of(file)]} rows in the table, {file.rows} in the file",
+            )

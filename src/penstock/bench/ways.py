@@ -1,0 +1,140 @@
+"""The three ways of experiment A to load many files, each as one call. Timing and checking are `bulk_load`'s."""
+
+from __future__ import annotations
+
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from penstock.files import SourceReader
+from penstock.host import cpu_count
+from penstock.lab.imdb import IMDB_TABLES, ImdbFile
+from penstock.lab.psql_copy import copy_with_psql
+from penstock.loading.gather import gather_inputs
+from penstock.loading.plan import plan_load
+from penstock.loading.run import run_load
+from penstock.loading.tools import LoadTools
+from penstock.model.block import CopySpec
+from penstock.model.job import LoadJob, TargetJob
+from penstock.model.table import TableName
+from penstock.server.facts import read_server_facts
+from penstock.server.staging import describe_copy
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from penstock.lab import EmbeddedServer
+    from penstock.server.connection import ConnectionFactory
+
+# COPY has no option for "no quoting", so the quote is a byte that IMDb's files do not have. Under the article's own
+# FORMAT csv, \N would load as text and quotes would vanish: rows could not be compared.
+_QUOTE = "\x01"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadSetting:
+    """What every way loads: these files, into tables that are there and empty."""
+
+    files: tuple[ImdbFile, ...]
+    schema: str
+    server: EmbeddedServer
+    connect: ConnectionFactory
+
+
+def table_of(file: ImdbFile) -> str:
+    """Return the name of a file's table: title_principals for title.principals."""
+    return file.table.replace(".", "_")
+
+
+def load_in_turn(setting: LoadSetting) -> None:
+    """Load one file after another, each with a psql of its own."""
+    for file, statement in _statements(setting):
+        copy_with_psql(setting.server, file.path, statement)
+
+
+def load_in_parallel(setting: LoadSetting) -> None:
+    """Load all files at once, each with a psql of its own: the article's `psql ... &`."""
+    with ThreadPoolExecutor(max_workers=len(setting.files)) as threads:
+        runs = [
+            threads.submit(copy_with_psql, setting.server, file.path, statement)
+            for file, statement in _statements(setting)
+        ]
+    for run in runs:
+        run.result()
+
+
+def load_with_penstock(setting: LoadSetting) -> None:
+    """Load all files as one job, by the sessions that penstock chooses."""
+    job = LoadJob(
+        targets=tuple(
+            TargetJob(sources=(str(file.path),), table=TableName(schema=setting.schema, name=table_of(file)))
+            for file in setting.files
+        )
+    )
+    sources = SourceReader()
+    try:
+        with setting.connect.connect(label="plan") as connection:
+            server = read_server_facts(connection)
+            inputs = gather_inputs(job, sources=sources, connection=connection, server=server)
+        plan = plan_load(job, inputs, server=server, cpu_count=cpu_count(), load_id=str(uuid.uuid4()))
+        run_load(plan, LoadTools(connect=setting.connect, sources=sources, server_major=server.major))
+    finally:
+        sources.close()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """One way to load: its name, how it is done, and the seconds published for it where there are any."""
+
+    name: str
+    description: str
+    published_s: int | None
+    run: Callable[[LoadSetting], None]
+
+
+# Experiment A: Amazon RDS for PostgreSQL 14, db.r6g.2xlarge, the real seven files.
+WAYS: Sequence[Way] = (
+    Way(
+        name="one session per file, in turn",
+        description='gzip -dc FILE | psql -c "COPY ...", one after another',
+        published_s=129,
+        run=load_in_turn,
+    ),
+    Way(
+        name="one session per file, in parallel",
+        description='gzip -dc FILE | psql -c "COPY ...", all at once',
+        published_s=57,
+        run=load_in_parallel,
+    ),
+    Way(
+        name="penstock",
+        description="one job, all sessions inside each file",
+        published_s=None,
+        run=load_with_penstock,
+    ),
+)
+
+
+def staging_tables(files: Sequence[ImdbFile]) -> Mapping[str, Sequence[str]]:
+    """Return the tables for files: the columns of each by its name."""
+    return {table_of(file): IMDB_TABLES[file.table] for file in files}
+
+
+def _statements(setting: LoadSetting) -> list[tuple[ImdbFile, str]]:
+    return [(file, _copy_statement(setting.schema, file)) for file in setting.files]
+
+
+def _copy_statement(schema: str, file: ImdbFile) -> str:
+    spec = CopySpec(
+        schema=schema,
+        table=table_of(file),
+        columns=IMDB_TABLES[file.table],
+        format="csv",
+        delimiter="\t",
+        null=r"\N",
+        quote=_QUOTE,
+        escape=_QUOTE,
+        encoding="UTF8",
+    )
+    return describe_copy(spec, has_header=True)
