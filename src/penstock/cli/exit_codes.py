@@ -1,0 +1,24 @@
+"""What the process's exit status means: one list for --help, the reference and the tests."""
+
+from __future__ import annotations
+
+OK = 0
+INTERNAL_ERROR = 70
+INTERRUPTED = 130
+# What a shell reports for a program that SIGPIPE ended.
+BROKEN_PIPE = 141
+
+EXIT_CODES = (
+    (OK, "done; for --check, no problem was found"),
+    (1, "an error of no kind below"),
+    (2, "usage: an option, a job file or a dialect makes no sense as given"),
+    (3, "for server status: the server does not run"),
+    (4, "a source cannot be found, read or decompressed, or changed while it was read"),
+    (5, "the data does not fit the dialect or the table; for --check, problems were found"),
+    (6, "the table is missing, does not match, or cannot be loaded into"),
+    (7, "the server refused, failed or went away"),
+    (8, "an embedded server could not be set up or run"),
+    (INTERNAL_ERROR, "a fault in penstock: please report its traceback"),
+    (INTERRUPTED, "interrupted by Ctrl-C or a signal"),
+    (BROKEN_PIPE, "nobody reads standard output any more"),
+)

@@ -1,0 +1,188 @@
+"""`penstock load`: runs what the arguments ask for and says what came of it."""
+
+from __future__ import annotations
+
+import json
+import signal
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import typer
+
+from penstock.cli import options as given
+from penstock.cli.dialect_view import describe_dialect
+from penstock.cli.messages import Messages
+from penstock.cli.outcome_view import check_object, describe_check, describe_outcome, describe_problem, outcome_object
+from penstock.cli.output import write_result
+from penstock.cli.plan_view import describe_plan, plan_object
+from penstock.cli.progress import showing_progress
+from penstock.cli.request import make_request
+from penstock.cli.textcommand import TextCommand
+from penstock.errors import DataError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import FrameType
+
+    from penstock.api import Loader
+    from penstock.cli.request import Request
+    from penstock.model.outcome import Problem
+    from penstock.model.plan import LoadPlan
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command("load", cls=TextCommand)
+def load(
+    sources: given.Sources,
+    into: given.Into = None,
+    create: given.Create = False,
+    format_name: given.FormatOption = None,
+    delimiter: given.Delimiter = None,
+    quote: given.Quote = None,
+    escape: given.Escape = None,
+    nulls: given.Nulls = None,
+    header: given.Header = None,
+    encoding: given.Encoding = None,
+    columns: given.Columns = None,
+    constants: given.Set = None,
+    skip: given.Skip = None,
+    to: given.To = None,
+    role: given.Role = None,
+    sessions: given.Sessions = None,
+    pg_bin: given.BinDir = None,
+    plan: given.PlanOnly = False,
+    check: given.CheckOnly = False,
+    quiet: given.Quiet = False,
+    as_json: given.Json = False,
+) -> None:
+    """Load files into a table: all of their rows, or none.
+
+    Several sessions load at once, also from a single file. A job file (job.toml) loads into many tables at once:
+    docs/reference/job.md lists its keys.
+    """
+    if plan and check:
+        raise UsageError("--plan and --check cannot be used together", hint="Each looks at the load in its own way.")
+    source_options = given.SourceOptions(
+        sources=tuple(sources or ()),
+        into=into,
+        create=create,
+        format=format_name,
+        delimiter=delimiter,
+        quote=quote,
+        escape=escape,
+        nulls=tuple(nulls or ()),
+        header=header,
+        encoding=encoding,
+        columns=columns,
+        constants=tuple(constants or ()),
+        skip=tuple(skip or ()),
+    )
+    if not sources:
+        raise UsageError("no source to load", hint="Name files or URLs, or - for standard input.")
+    request = make_request(source_options, to=to, role=role, sessions=sessions)
+    if request.to is not None and pg_bin is not None:
+        raise UsageError(
+            "--pg-bin is for the embedded server only",
+            detail="A connection string names another server.",
+            hint="Leave one of the two out.",
+        )
+    messages = Messages(is_quiet=quiet)
+    _warn_of_password(to, messages)
+    command = _Command(messages=messages, is_quiet=quiet, as_json=as_json)
+    with messages.showing_log(), _interrupting_signals():
+        command.run(
+            request,
+            pg_bin=None if pg_bin is None else Path(pg_bin),
+            action="plan" if plan else "check" if check else "load",
+        )
+
+
+def _warn_of_password(to: str | None, messages: Messages) -> None:
+    if to is None:
+        return
+    from penstock.server.conninfo import parse_conninfo
+
+    if parse_conninfo(to).keys() & {"password", "sslpassword"}:
+        messages.warning(
+            "every user of this machine can read the password in --to",
+            detail="Lists of processes show command lines.",
+            hint="Keep it in ~/.pgpass or in PGPASSWORD.",
+        )
+
+
+@contextmanager
+def _interrupting_signals() -> Iterator[None]:
+    """Let a signal to end be like Ctrl-C: sessions roll back, and a table made for the load goes."""
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    # nohup has SIGHUP ignored, and that is to stay.
+    taken = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) == signal.SIG_DFL]
+    for number in taken:
+        signal.signal(number, interrupt)
+    try:
+        yield
+    finally:
+        for number in taken:
+            signal.signal(number, signal.SIG_DFL)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Command:
+    """One run of the command and how it talks."""
+
+    messages: Messages
+    is_quiet: bool
+    as_json: bool
+
+    def run(self, request: Request, *, pg_bin: Path | None, action: Literal["plan", "check", "load"]) -> None:
+        from penstock.api import Loader, connect_to
+
+        with Loader(connect_to(request.to, role=request.role, pg_bin=pg_bin)) as loader:
+            plan = loader.plan(request.job)
+            if action == "plan":
+                as_text = describe_plan(plan, loader.server)
+                write_result(json.dumps(plan_object(plan, loader.server)) if self.as_json else "\n".join(as_text))
+                return
+            self._announce(plan)
+            if action == "check":
+                self._check(loader, plan)
+            else:
+                self._load(loader, plan)
+
+    def _announce(self, plan: LoadPlan) -> None:
+        """Say what the files were taken for, and what is odd about them."""
+        for target in plan.targets:
+            name = f"dialect of {target.table}" if len(plan.targets) > 1 else "dialect"
+            self.messages.note(f"{name}: {describe_dialect(target.dialect, target.sample_compression)}")
+        for notice in plan.notices:
+            self.messages.notice(notice)
+
+    def _load(self, loader: Loader, plan: LoadPlan) -> None:
+        with showing_progress(self.messages, is_quiet=self.is_quiet) as on_progress:
+            outcome = loader.run(plan, on_progress=on_progress, on_notice=self.messages.warning)
+        as_text = describe_outcome(outcome)
+        self._print(outcome_object(outcome), as_text, done=f"The load itself succeeded: {as_text[0]}.")
+
+    def _check(self, loader: Loader, plan: LoadPlan) -> None:
+        on_problem = None if self.as_json else _print_problem
+        with showing_progress(self.messages, is_quiet=self.is_quiet) as on_progress:
+            outcome = loader.check(plan, on_problem=on_problem, on_progress=on_progress)
+        self._print(check_object(outcome), [describe_check(outcome)])
+        if outcome.problems:
+            raise typer.Exit(DataError.exit_code)
+
+    def _print(self, as_object: dict[str, object], as_text: list[str], *, done: str | None = None) -> None:
+        """Print a result; a quiet command prints one only where it was asked for as JSON."""
+        if self.as_json:
+            write_result(json.dumps(as_object), done=done)
+        elif not self.is_quiet:
+            write_result("\n".join(as_text), done=done)
+
+
+def _print_problem(problem: Problem) -> None:
+    write_result(describe_problem(problem))

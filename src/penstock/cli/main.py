@@ -1,0 +1,179 @@
+"""The entry point: finds the command, runs it, and turns what went wrong into a message and an exit code.
+
+Commands live in modules of their own, imported when they are called for: a load should not pay for what it does not
+use.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+import traceback
+from importlib import import_module
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+import typer.core
+from typer.main import get_command
+
+from penstock import __version__
+from penstock.cli.exit_codes import BROKEN_PIPE, EXIT_CODES, INTERNAL_ERROR, OK
+from penstock.cli.messages import show_error
+from penstock.cli.output import (
+    OutputError,
+    abandon_output,
+    flush_output,
+    naming_output_failure,
+    open_closed_output,
+    write_result,
+)
+from penstock.errors import Interrupted, PenstockError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    # typer carries its own click; its types have no public name.
+    from typer._click import Command, Context
+
+# Every command, in the order of --help: its name and the module whose `app` it is. A new command is added here.
+COMMANDS = MappingProxyType(
+    {
+        "load": "penstock.cli.load",
+        "demo": "penstock.cli.demo",
+        "server": "penstock.cli.server",
+        "lab": "penstock.cli.lab",
+    }
+)
+
+_EPILOG = "Exit codes:\n\n" + "\n\n".join(f"{code}: {meaning}." for code, meaning in EXIT_CODES)
+
+
+def load_command(name: str) -> Command:
+    """Import a command and return it. Raises UsageError where there is none of that name."""
+    module = COMMANDS.get(name)
+    if module is None:
+        import difflib
+
+        near = difflib.get_close_matches(name, COMMANDS, n=1)
+        hint = f"Perhaps you meant: penstock {near[0]}." if near else "See penstock --help."
+        raise UsageError(f'there is no command "{name}"', hint=hint)
+    command = get_command(import_module(module).app)
+    command.name = name
+    return command
+
+
+class _LazyGroup(typer.core.TyperGroup):
+    """A group that imports a command's module when the command is asked for."""
+
+    def list_commands(self, ctx: Context) -> list[str]:  # noqa: ARG002 (typer's signature)
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Context, cmd_name: str) -> Command:  # noqa: ARG002 (typer's signature)
+        return load_command(cmd_name)
+
+
+app = typer.Typer(
+    name="penstock",
+    cls=_LazyGroup,
+    epilog=_EPILOG,
+    add_completion=False,
+)
+
+
+def _show_version(is_asked: bool) -> None:
+    if is_asked:
+        print(f"penstock {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _penstock(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print penstock's version.", callback=_show_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Load files into PostgreSQL as fast as the server can take them, and say what limits it."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command that the arguments name (by default the process's own) and return the exit code."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    open_closed_output()
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A file's name that the locale cannot write must not turn a finished load into a failure.
+        sys.stdout.reconfigure(errors="backslashreplace")
+    try:
+        code = _run(given or ["--help"])
+        flush_output()
+    except BrokenPipeError:
+        return _leave_broken_pipe()
+    except OutputError as error:
+        return _leave_broken_output(error)
+    except KeyboardInterrupt:
+        return _fail(Interrupted("interrupted"), given)
+    except PenstockError as error:
+        return _fail(error, given)
+    except Exception:  # noqa: BLE001 (the last resort: a fault of ours gets an exit code of its own)
+        traceback.print_exc()
+        return INTERNAL_ERROR
+    return code
+
+
+def _run(arguments: list[str]) -> int:
+    name, rest = arguments[0], arguments[1:]
+    try:
+        # A command is called without the group around it: typer's handling of the group's options costs 60 ms.
+        if name in COMMANDS:
+            command, path = load_command(name), f"penstock {name}"
+        else:
+            command, path, rest = get_command(app), "penstock", arguments
+        # Help and version are printed here
+        with naming_output_failure():
+            context = command.make_context(path, rest)
+        with context:
+            command.invoke(context)
+    except typer.Exit as leave:
+        return leave.exit_code
+    except typer.TyperException as error:
+        raise _usage_error(error) from error
+    return OK
+
+
+def _usage_error(error: typer.TyperException) -> UsageError:
+    """Return typer's complaint in our words."""
+    # pydantic's words before what is wrong with a value
+    message = error.format_message().replace("Value error, ", "").strip().rstrip(".") or "missing command"
+    context: typer.Context | None = getattr(error, "ctx", None)
+    command = "penstock" if context is None else context.command_path
+    return UsageError(message[:1].lower() + message[1:], hint=f"See {command} --help.")
+
+
+def _fail(error: PenstockError, arguments: Sequence[str]) -> int:
+    """Print an error, also as an object on standard output for those who asked for JSON."""
+    show_error(error)
+    if "--json" in arguments:
+        described = {"message": error.message, "detail": error.detail, "hint": error.hint}
+        if hasattr(error, "sqlstate"):
+            described["sqlstate"] = error.sqlstate
+        try:
+            write_result(json.dumps({"state": "failed", "error": described}))
+        except BrokenPipeError:
+            return _leave_broken_pipe()
+        except OutputError:
+            # What went wrong first was told, and decides the exit code
+            abandon_output()
+    return error.exit_code
+
+
+def _leave_broken_pipe() -> int:
+    abandon_output()
+    return BROKEN_PIPE
+
+
+def _leave_broken_output(error: OutputError) -> int:
+    """Say that the result could not be written, on standard error only."""
+    abandon_output()
+    show_error(error)
+    return error.exit_code

@@ -1,0 +1,94 @@
+"""Messages on standard error, in psql's form: `error: message`, then DETAIL and HINT.
+
+Results go to standard output and are printed by their own modules.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TextIO
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from penstock.errors import PenstockError
+    from penstock.model.dialect import Notice
+
+_RESET = "\x1b[0m"
+_STYLES = {"error": "\x1b[1;31m", "warning": "\x1b[1;33m"}
+
+
+def shows_colours(stream: TextIO) -> bool:
+    """Return whether to colour what is written there: on a terminal, unless NO_COLOR is set (no-color.org)."""
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def show_error(error: PenstockError) -> None:
+    """Print an error with its detail and hint."""
+    _show("error", error.message, detail=error.detail, hint=error.hint)
+
+
+class Messages:
+    """What a command says on the way to its result; a quiet one says nothing."""
+
+    def __init__(self, *, is_quiet: bool = False) -> None:
+        self._is_quiet = is_quiet
+
+    def note(self, text: str) -> None:
+        """Print a line of information."""
+        if not self._is_quiet:
+            print(text, file=sys.stderr)
+
+    def warning(self, text: str, *, detail: str | None = None, hint: str | None = None) -> None:
+        """Print a warning."""
+        if not self._is_quiet:
+            _show("warning", text, detail=detail, hint=hint)
+
+    def notice(self, notice: Notice) -> None:
+        """Print a plan's notice as a warning that says where."""
+        self.warning(notice.message, detail=describe_place(notice), hint=notice.hint)
+
+    @contextmanager
+    def showing_log(self) -> Iterator[None]:
+        """Print what the library logs as warnings, such as the server's own."""
+        log, handler = logging.getLogger("penstock"), _LogHandler(self)
+        log.addHandler(handler)
+        try:
+            yield
+        finally:
+            log.removeHandler(handler)
+
+
+class _LogHandler(logging.Handler):
+    def __init__(self, messages: Messages) -> None:
+        super().__init__(logging.WARNING)
+        self._messages = messages
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._messages.warning(record.getMessage())
+
+
+def describe_place(notice: Notice) -> str | None:
+    """Return where a notice points.
+
+    >>> from penstock.model.dialect import Notice
+    >>> describe_place(Notice(message="m", uri="a.csv", line=3, column=2))
+    'a.csv line 3, column 2.'
+    """
+    if notice.uri is None:
+        return None
+    line = "" if notice.line is None else f" line {notice.line}"
+    column = "" if notice.column is None else f", column {notice.column}"
+    return f"{notice.uri}{line}{column}."
+
+
+def _show(kind: str, message: str, *, detail: str | None, hint: str | None) -> None:
+    """Print a whole message at once, so that lines of several threads do not mix."""
+    head = f"{_STYLES[kind]}{kind}:{_RESET}" if shows_colours(sys.stderr) else f"{kind}:"
+    lines = [f"{head} {message}"]
+    lines += [f"DETAIL:  {detail}"] if detail else []
+    lines += [f"HINT:  {hint}"] if hint else []
+    print("\n".join(lines), file=sys.stderr, flush=True)

@@ -1,0 +1,309 @@
+r"""The options of `penstock load`: how each is spelled and described, and how its text becomes a value.
+
+What a value means is judged by the rooms that use it (files for the dialect, loading for columns).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from penstock.errors import UsageError
+from penstock.model.dialect import DialectOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from penstock.model.dialect import Format
+
+_WHAT = "What is loaded"
+_FILES = "How the files are written"
+_COLUMNS = "Columns"
+_SERVER = "Server"
+_SHOWN = "What is done and shown"
+
+_FORMATS: Mapping[str, Format] = {"csv": "csv", "text": "text", "tsv": "tsv"}
+
+Sources = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="SOURCE",
+        show_default=False,
+        help="Files to load: paths, directories, wildcards, s3, gs, az, http and https URLs, or - for standard input; "
+        "compressed or not. Or one job file that ends with .toml.",
+    ),
+]
+Into = Annotated[
+    str | None,
+    typer.Option(
+        "--into",
+        metavar="TABLE",
+        help="Table to load into, as SQL spells it: TABLE or SCHEMA.TABLE.",
+        rich_help_panel=_WHAT,
+    ),
+]
+Create = Annotated[
+    bool,
+    typer.Option(
+        "--create",
+        help="Make the table where there is none, with text columns named by the header (or --columns).",
+        rich_help_panel=_WHAT,
+    ),
+]
+FormatOption = Annotated[
+    str | None,
+    typer.Option(
+        "--format",
+        metavar="FORMAT",
+        help="csv and text as COPY has them, or tsv: tab separated without quoting, so that quotes and backslashes "
+        "are data. By default told from the file's first block, as is all that follows.",
+        rich_help_panel=_FILES,
+    ),
+]
+Delimiter = Annotated[
+    str | None,
+    typer.Option(
+        "--delimiter",
+        metavar="CHAR",
+        help="Character between fields; a tab may be written \\t.",
+        rich_help_panel=_FILES,
+    ),
+]
+Quote = Annotated[
+    str | None,
+    typer.Option("--quote", metavar="CHAR", help="Quoting character of csv.", rich_help_panel=_FILES),
+]
+Escape = Annotated[
+    str | None,
+    typer.Option(
+        "--escape",
+        metavar="CHAR",
+        help="Character before a quote inside quotes (csv); by default the quote itself.",
+        rich_help_panel=_FILES,
+    ),
+]
+Nulls = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--null",
+        metavar="TEXT",
+        help="What stands for null; may be given several times.",
+        rich_help_panel=_FILES,
+    ),
+]
+Header = Annotated[
+    bool | None,
+    typer.Option(
+        "--header/--no-header",
+        show_default=False,
+        help="Whether the first line of each file names its columns.",
+        rich_help_panel=_FILES,
+    ),
+]
+Encoding = Annotated[
+    str | None,
+    typer.Option(
+        "--encoding",
+        metavar="NAME",
+        help="Encoding of the files, as PostgreSQL or Python names it; by default UTF8.",
+        rich_help_panel=_FILES,
+    ),
+]
+Columns = Annotated[
+    str | None,
+    typer.Option(
+        "--columns",
+        metavar="LIST",
+        help="Columns that the file's fields go to, in the file's order, as in a,b,c; in place of a header's names.",
+        rich_help_panel=_COLUMNS,
+    ),
+]
+Set = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="COLUMN=VALUE",
+        help="Give a column one value in every row. {filename} stands for the file's name, {null} for null, "
+        "{default} for the column's default. May be given several times.",
+        rich_help_panel=_COLUMNS,
+    ),
+]
+Skip = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--skip",
+        metavar="COLUMN",
+        help="Leave a column of the file out. May be given several times.",
+        rich_help_panel=_COLUMNS,
+    ),
+]
+To = Annotated[
+    str | None,
+    typer.Option(
+        "--to",
+        metavar="CONNINFO",
+        help="Server and database, as psql takes them: a URI, key=value words or a database's name. By default what "
+        "the PG* variables say, and without them the embedded server, which is started.",
+        rich_help_panel=_SERVER,
+    ),
+]
+Role = Annotated[
+    str | None,
+    typer.Option(
+        "--role", metavar="ROLE", help="Role to become (SET ROLE), who will own what is made.", rich_help_panel=_SERVER
+    ),
+]
+Sessions = Annotated[
+    str | None,
+    typer.Option(
+        "--sessions",
+        metavar="auto|N",
+        help="How many sessions load at once; auto, the default, starts from the server's CPUs and keeps what "
+        "measured throughput rewards.",
+        rich_help_panel=_SERVER,
+    ),
+]
+BinDir = Annotated[
+    str | None,
+    typer.Option(
+        "--pg-bin",
+        metavar="DIR",
+        help="For the embedded server, use the PostgreSQL with its programs in this folder.",
+        rich_help_panel=_SERVER,
+    ),
+]
+PlanOnly = Annotated[
+    bool,
+    typer.Option("--plan", help="Print what would be done, and do nothing.", rich_help_panel=_SHOWN),
+]
+CheckOnly = Annotated[
+    bool,
+    typer.Option(
+        "--check",
+        help="Have the server parse everything, report the bad records (the first 1,000, then stop), and load nothing. "
+        "Types, NOT NULL and CHECK are checked; keys, foreign keys, partition routing and triggers are not.",
+        rich_help_panel=_SHOWN,
+    ),
+]
+Quiet = Annotated[
+    bool,
+    typer.Option("--quiet", help="Show nothing but results and errors.", rich_help_panel=_SHOWN),
+]
+Json = Annotated[
+    bool,
+    typer.Option(
+        "--json",
+        help="Print the result as one JSON object on standard output; messages stay on standard error.",
+        rich_help_panel=_SHOWN,
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceOptions:
+    """What was said of sources, table and columns, as it was typed; None or empty where nothing was."""
+
+    sources: tuple[str, ...]
+    into: str | None
+    create: bool
+    format: str | None
+    delimiter: str | None
+    quote: str | None
+    escape: str | None
+    nulls: tuple[str, ...]
+    header: bool | None
+    encoding: str | None
+    columns: str | None
+    constants: tuple[str, ...]
+    skip: tuple[str, ...]
+
+    @property
+    def is_job_file(self) -> bool:
+        """Return whether the sources are one job file."""
+        return self.into is None and len(self.sources) == 1 and self.sources[0].lower().endswith(".toml")
+
+    def given_names(self) -> list[str]:
+        """Return the options among these that were given, as they are typed."""
+        spelled = {"nulls": "null", "constants": "set"}
+        return [
+            f"--{spelled.get(option.name, option.name)}"
+            for option in fields(self)
+            if option.name != "sources" and getattr(self, option.name) not in (None, (), False)
+        ] + (["--no-header"] if self.header is False else [])
+
+
+def parse_dialect(options: SourceOptions) -> DialectOptions:
+    """Return what was said of the dialect."""
+    from penstock.files.probe import parse_character
+
+    def character(text: str | None) -> str | None:
+        return None if text is None else parse_character(text)
+
+    return DialectOptions(
+        format=_parse_format(options.format),
+        delimiter=character(options.delimiter),
+        quote=character(options.quote),
+        escape=character(options.escape),
+        nulls=options.nulls or None,
+        has_header=options.header,
+        encoding=options.encoding,
+    )
+
+
+def _parse_format(text: str | None) -> Format | None:
+    if text is None:
+        return None
+    if text not in _FORMATS:
+        raise UsageError(f'there is no format "{text}"', hint="Use --format with csv, text or tsv.")
+    return _FORMATS[text]
+
+
+def parse_columns(text: str | None) -> tuple[str, ...] | None:
+    """Return the names of a list such as a,b,"c,d". Raises UsageError for one without a name.
+
+    >>> parse_columns('id, "a,b"')
+    ('id', 'a,b')
+    """
+    if text is None:
+        return None
+    import csv
+
+    names = tuple(name.strip() for name in next(csv.reader([text], skipinitialspace=True), []))
+    if not names or not all(names):
+        raise UsageError(
+            "--columns has an empty name",
+            detail=f"It was given as {text!r}.",
+            hint="Name every field of the file, and use --skip for those that are not wanted.",
+        )
+    return names
+
+
+def parse_constants(settings: Sequence[str]) -> Mapping[str, str]:
+    """Return the columns and values of --set. Raises UsageError."""
+    constants: dict[str, str] = {}
+    for setting in settings:
+        column, separator, value = setting.partition("=")
+        column = column.strip()
+        if not separator or not column:
+            raise UsageError(
+                "--set takes COLUMN=VALUE",
+                detail=f"It was given as {setting!r}.",
+                hint="Write --set source={filename}, or --set 'note=' for an empty string.",
+            )
+        if column in constants:
+            raise UsageError(f'column "{column}" is set twice', hint="Give each column one --set.")
+        constants[column] = value
+    return constants
+
+
+def parse_sessions(text: str | None) -> int | None:
+    """Return the number of sessions, None for auto. Raises UsageError."""
+    if text is None or text == "auto":
+        return None
+    if not (text.isascii() and text.isdigit()) or int(text) < 1:
+        raise UsageError(
+            f"{text!r} is not a number of sessions", hint="Use --sessions=auto, or a number from 1 upwards."
+        )
+    return int(text)

@@ -1,0 +1,86 @@
+"""What a load or a check found, as text and as an object for --json. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from penstock.cli.columns import line_up
+from penstock.units import MB, format_count, format_duration
+
+if TYPE_CHECKING:
+    from penstock.model.outcome import CheckOutcome, LoadOutcome, Problem
+
+
+def describe_outcome(outcome: LoadOutcome) -> list[str]:
+    """Return what was loaded in one line, and a line for each file where there are several."""
+    tables = list(dict.fromkeys(file.table for file in outcome.files))
+    into = tables[0] if len(tables) == 1 else f"{len(tables)} tables"
+    pace = f"{_rate(outcome.bytes_copied, outcome.seconds)}, {_count(outcome.sessions, 'session')}"
+    lines = [f"loaded {_rows(outcome.rows)} into {into} in {format_duration(outcome.seconds)} ({pace})"]
+    if outcome.suppressed:
+        lines.append(f"row triggers kept out {_rows(outcome.suppressed)}")
+    if len(outcome.files) > 1:
+        heads = ("file", "table", "rows", "time")
+        rows = [
+            (file.uri, file.table, format_count(file.rows), format_duration(file.seconds)) for file in outcome.files
+        ]
+        lines += line_up([heads, *rows], align="<<>>", indent="  ")
+    return lines
+
+
+def outcome_object(outcome: LoadOutcome) -> dict[str, object]:
+    """Return what --json prints of a load."""
+    fields = asdict(outcome)
+    del fields["busy_seconds"]
+    return fields
+
+
+def describe_problem(problem: Problem) -> str:
+    """Return a bad record in one line.
+
+    >>> from penstock.model.outcome import Problem
+    >>> print(describe_problem(Problem(uri="a.csv", line=7, column="n", value="x", message="not a number",
+    ...                                sqlstate="22P02")))
+    a.csv line 7, column "n": not a number (value "x")
+    """
+    line = "" if problem.line is None else f" line {problem.line}"
+    column = "" if problem.column is None else f', column "{problem.column}"'
+    value = "" if problem.value is None else f' (value "{problem.value}")'
+    return f"{problem.uri}{line}{column}: {problem.message}{value}"
+
+
+def describe_check(outcome: CheckOutcome) -> str:
+    """Return what a check came to.
+
+    >>> from penstock.model.outcome import CheckOutcome
+    >>> describe_check(CheckOutcome(rows=7, bytes_read=9, seconds=1.0, problems=(), problem_count=0, is_complete=True))
+    'checked 7 rows in 1.00 s: no problem found, nothing loaded'
+    >>> describe_check(CheckOutcome(rows=7, bytes_read=9, seconds=1.0, problems=(), problem_count=3, is_complete=False))
+    'checked 7 rows in 1.00 s: 3 problems found and 0 shown, the rest not checked, nothing loaded'
+    """
+    found = f"{_count(outcome.problem_count, 'problem')} found" if outcome.problem_count else "no problem found"
+    if outcome.problem_count > len(outcome.problems):
+        found += f" and {format_count(len(outcome.problems))} shown"
+    if not outcome.is_complete:
+        found += ", the rest not checked"
+    return f"checked {_rows(outcome.rows)} in {format_duration(outcome.seconds)}: {found}, nothing loaded"
+
+
+def check_object(outcome: CheckOutcome) -> dict[str, object]:
+    """Return what --json prints of a check."""
+    return {"state": "checked", **asdict(outcome)}
+
+
+def _rows(count: int) -> str:
+    return f"{format_count(count)} row{'' if count == 1 else 's'}"
+
+
+def _count(count: int, noun: str) -> str:
+    return f"{format_count(count)} {noun}{'' if count == 1 else 's'}"
+
+
+def _rate(length_bytes: int, seconds: float) -> str:
+    """Return a throughput, to three digits."""
+    rate = length_bytes / seconds / MB if seconds > 0 else 0.0
+    return f"{rate:.0f} MB/s" if rate >= 100 else f"{rate:.1f} MB/s"

@@ -1,0 +1,58 @@
+"""Results on standard output, and what becomes of a command whose results cannot be written."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from penstock.errors import PenstockError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class OutputError(PenstockError):
+    """Standard output is full, closed or broken otherwise."""
+
+
+def open_closed_output() -> None:
+    """Have writing to a standard output that was closed fail like any other.
+
+    Python leaves sys.stdout None then, and what is opened next, such as a connection, would get its number.
+    """
+    if sys.stdout is None:
+        fd = os.open(os.devnull, os.O_RDONLY)
+        sys.stdout = open(fd, "w", encoding="utf-8", errors="backslashreplace")  # noqa: SIM115, PTH123
+
+
+def write_result(text: str, *, done: str | None = None) -> None:
+    """Print a result at once; `done` is what stays true where that fails. Raises OutputError, BrokenPipeError."""
+    with naming_output_failure(done):
+        print(text, flush=True)
+
+
+def flush_output() -> None:
+    """Write out what was printed. Raises OutputError, BrokenPipeError."""
+    with naming_output_failure():
+        sys.stdout.flush()
+
+
+def abandon_output() -> None:
+    """Give standard output away, so that the interpreter's last flush finds somebody to write to."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, sys.stdout.fileno())
+    os.close(null)
+
+
+@contextmanager
+def naming_output_failure(done: str | None = None) -> Iterator[None]:
+    """Turn what writing raises into OutputError, but for BrokenPipeError; `done` as for write_result."""
+    try:
+        yield
+    except BrokenPipeError:
+        # Nobody reads any more: not a failure, and main leaves quietly
+        raise
+    except OSError as exc:
+        raise OutputError(f"could not write to standard output: {exc.strerror}", detail=done) from exc

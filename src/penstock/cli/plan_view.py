@@ -1,0 +1,172 @@
+"""A load's plan, as text and as an object for --json. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from penstock.cli.columns import line_up
+from penstock.cli.dialect_view import describe_dialect
+from penstock.cli.messages import describe_place
+from penstock.units import format_bytes, format_count
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.model.plan import LoadPlan, SessionPlan, TargetPlan
+    from penstock.model.server import ServerFacts
+    from penstock.model.source import SourceObject
+
+# Enough to see whether the right files were found.
+_OBJECTS_SHOWN = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FieldUse:
+    """Where one field of the files goes: `field` is its name or number, `column` None where it is skipped."""
+
+    field: str
+    column: str | None
+    type_name: str | None
+
+
+def field_uses(target: TargetPlan) -> tuple[FieldUse, ...]:
+    """Return where each field goes, in the file's order."""
+    mapped = target.column_map
+    fed = mapped.columns[: len(mapped.columns) - len(mapped.constants)]
+    names = target.job.columns or target.header or tuple(f"field {number}" for number in range(1, len(fed) + 1))
+    keep = range(len(names)) if mapped.keep is None else mapped.keep
+    column_of = dict(zip(keep, fed, strict=False))
+    return tuple(
+        FieldUse(field=name, column=column_of.get(index), type_name=_type_of(column_of.get(index), target))
+        for index, name in enumerate(names)
+    )
+
+
+def unfed_columns(target: TargetPlan) -> dict[str, str]:
+    """Return the table's columns that get no value from the files, and what they get instead."""
+    if target.facts is None:
+        return {}
+    instead = {}
+    for column in target.facts.columns:
+        if column.name in target.column_map.columns:
+            continue
+        if column.is_generated:
+            instead[column.name] = "generated"
+        elif column.identity:
+            instead[column.name] = "identity"
+        else:
+            instead[column.name] = "default" if column.has_default else "null"
+    return instead
+
+
+def describe_plan(plan: LoadPlan, server: ServerFacts) -> list[str]:
+    """Return the whole plan as lines of text."""
+    heads = [
+        ("server", f"PostgreSQL {server.version}, {server.address}"),
+        ("sessions", describe_sessions(plan.sessions)),
+    ]
+    if sum(len(target.objects) for target in plan.targets) > 1:
+        heads.append(("order", "as in the job" if plan.is_in_job_order else "largest objects first"))
+    lines = line_up(heads, align="<<")
+    for target in plan.targets:
+        lines += ["", *_describe_target(target)]
+    if plan.notices:
+        lines.append("")
+    for notice in plan.notices:
+        place = describe_place(notice)
+        lines.append(f"warning: {notice.message}" + (f" ({place.rstrip('.')})" if place else ""))
+        lines += [f"  HINT:  {notice.hint}"] if notice.hint else []
+    return lines
+
+
+def describe_sessions(sessions: SessionPlan) -> str:
+    """Return how many sessions there will be, and why."""
+    count = str(sessions.initial)
+    if sessions.is_adaptive:
+        count += f", up to {sessions.maximum} as measured throughput tells"
+    return f"{count} ({sessions.reason})"
+
+
+def plan_object(plan: LoadPlan, server: ServerFacts) -> dict[str, object]:
+    """Return what --json prints of a plan."""
+    return {
+        "load_id": plan.load_id,
+        "state": "planned",
+        "server": asdict(server),
+        "sessions": asdict(plan.sessions),
+        "is_in_job_order": plan.is_in_job_order,
+        "size_bytes": plan.size_bytes,
+        "targets": [_target_object(target) for target in plan.targets],
+        "notices": [asdict(notice) for notice in plan.notices],
+    }
+
+
+def _target_object(target: TargetPlan) -> dict[str, object]:
+    return {
+        "table": str(target.table),
+        "create_columns": target.create_columns,
+        "dialect": asdict(target.dialect),
+        "compression": target.sample_compression,
+        "fields": [asdict(use) for use in field_uses(target)],
+        "constants": dict(target.job.constants),
+        "not_in_files": unfed_columns(target),
+        "objects": [{"uri": source.uri, "size_bytes": source.size_bytes} for source in target.objects],
+    }
+
+
+def _describe_target(target: TargetPlan) -> list[str]:
+    state = "exists" if target.create_columns is None else f"to be created, {len(target.create_columns)} text columns"
+    lines = line_up(
+        [
+            ("table", f"{target.table} ({state})"),
+            ("dialect", describe_dialect(target.dialect, target.sample_compression)),
+            ("columns", "file field -> table column"),
+        ],
+        align="<<",
+    )
+    lines += line_up([_field_row(use) for use in field_uses(target)], align="<<<<", indent="  ")
+    others = [(name, "<-", "--set", value) for name, value in target.job.constants.items()]
+    others += [
+        (name, "<-", what, "") for name, what in unfed_columns(target).items() if name not in target.job.constants
+    ]
+    if others:
+        lines.append("columns not in the files")
+        lines += line_up(others, align="<<<<", indent="  ")
+    return lines + _describe_objects(target.objects)
+
+
+def _field_row(use: FieldUse) -> tuple[str, str, str, str]:
+    if use.column is None:
+        return (use.field, "", "skipped", "")
+    return (use.field, "->", use.column, use.type_name or "")
+
+
+def _describe_objects(objects: Sequence[SourceObject]) -> list[str]:
+    lines = [f"objects  {format_count(len(objects))}, {_total_size(objects)}"]
+    shown = objects[:_OBJECTS_SHOWN]
+    lines += line_up([(source.uri, _size(source.size_bytes)) for source in shown], align="<>", indent="  ")
+    if len(objects) > len(shown):
+        rest = objects[len(shown) :]
+        lines.append(f"  ... and {format_count(len(rest))} more, {_total_size(rest)}")
+    return lines
+
+
+def _size(size_bytes: int | None) -> str:
+    return "size unknown" if size_bytes is None else format_bytes(size_bytes)
+
+
+def _total_size(objects: Sequence[SourceObject]) -> str:
+    known = format_bytes(sum(source.size_bytes or 0 for source in objects))
+    if all(source.size_bytes is None for source in objects):
+        return "size unknown"
+    return f"at least {known}" if any(source.size_bytes is None for source in objects) else known
+
+
+def _type_of(column: str | None, target: TargetPlan) -> str | None:
+    if column is None:
+        return None
+    if target.facts is None:
+        return "text"
+    found = target.facts.column(column)
+    return None if found is None else found.type_name
