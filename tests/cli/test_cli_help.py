@@ -1,0 +1,71 @@
+"""Every command and option explains itself, and the reference says what they say."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import pkgutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import penstock.cli
+from penstock import errors
+from penstock.cli.exit_codes import EXIT_CODES
+from penstock.cli.main import COMMANDS
+from penstock.cli.reference import render_reference, walk_commands
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cli.conftest import Finished
+
+_REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "cli.md"
+_WALKED = {context.command_path: (command, context) for command, context in walk_commands()}
+
+
+def test_walk_reaches_every_command() -> None:
+    """The other tests of this module look at what is walked."""
+    assert {f"penstock {name}" for name in COMMANDS} < set(_WALKED)
+    assert "penstock server status" in _WALKED
+
+
+@pytest.mark.parametrize("path", _WALKED)
+def test_command_and_its_options_have_help(path: str) -> None:
+    """A sentence for the command, and one for each option and argument."""
+    command, context = _WALKED[path]
+    assert command.help
+    for param in command.get_params(context):
+        record = param.get_help_record(context)
+        assert record is not None, param.name
+        assert record[1].strip(), param.name
+
+
+def test_reference_is_up_to_date() -> None:
+    """If this fails, run `python -m penstock.cli.reference` and commit what it wrote."""
+    assert _REFERENCE.read_text(encoding="utf-8") == render_reference()
+
+
+def test_exit_codes_cover_every_error() -> None:
+    """The documented codes are those that errors carry."""
+    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, Exception)]
+    assert {kind.exit_code for kind in kinds} <= {code for code, _ in EXIT_CODES}
+
+
+def test_help_names_exit_codes(penstock: Callable[..., Finished]) -> None:
+    """A script's author finds them where they look first."""
+    shown = penstock("--help")
+    assert shown.code == 0
+    assert "130: interrupted" in shown.out
+
+
+def test_no_arguments_show_help(penstock: Callable[..., Finished]) -> None:
+    """As every command line does."""
+    assert penstock().out == penstock("--help").out
+
+
+@pytest.mark.parametrize("name", [module.name for module in pkgutil.iter_modules(penstock.cli.__path__)])
+def test_examples_in_docstrings_hold(name: str) -> None:
+    """What a docstring shows is what happens."""
+    assert doctest.testmod(importlib.import_module(f"penstock.cli.{name}")).failed == 0

@@ -1,0 +1,144 @@
+"""Job files: what is wrong with one is said with file, target and key; what is right becomes the job."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+
+from penstock.errors import UsageError
+from penstock.loading.jobfile import JobFile, read_job_file
+from penstock.model.table import TableName
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from cli.conftest import Finished
+
+    Run = Callable[..., Finished]
+
+
+@pytest.fixture
+def job_path(tmp_path: Path) -> Path:
+    """Provide where the job file of a test is."""
+    return tmp_path / "job.toml"
+
+
+def _read(path: Path, text: str) -> JobFile:
+    path.write_text(text)
+    return read_job_file(path)
+
+
+def test_full_target_becomes_a_job(job_path: Path) -> None:
+    """Every key ends where its option would."""
+    found = _read(
+        job_path,
+        r"""
+        to = "dbname=x"
+        role = "loader"
+        sessions = 3
+        [[target]]
+        sources = ["a.csv", "s3://bucket/b.csv", "/c.csv", "-"]
+        into = 'staging."T"'
+        format = "csv"
+        delimiter = '\t'
+        null = ["", "-"]
+        header = false
+        columns = ["a", "b"]
+        set = {source = "{filename}"}
+        skip = "b"
+        create = true
+        """,
+    )
+    (target,) = found.job.targets
+    assert (found.to, found.role, found.job.sessions) == ("dbname=x", "loader", 3)
+    assert target.sources == (str(job_path.parent / "a.csv"), "s3://bucket/b.csv", "/c.csv", "-")
+    assert target.table == TableName(schema="staging", name="T")
+    assert (target.dialect.delimiter, target.dialect.nulls, target.dialect.has_header) == ("\t", ("", "-"), False)
+    assert (target.columns, target.constants, target.skip) == (("a", "b"), {"source": "{filename}"}, ("b",))
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "hint"),
+    [
+        ("[[target]]\nsources = 'a'\nitno = 't'", 'target 1: unknown key "itno"', 'Perhaps you meant "into".'),
+        ("seesions = 2\n[[target]]\nsources = 'a'\ninto = 't'", 'top level: unknown key "seesions"', '"sessions"'),
+        (
+            "into = 't'\n[[target]]\nsources = 'a'\ninto = 't'",
+            'top level: unknown key "into"',
+            "belongs in a [[target]]",
+        ),
+        ("[[target]]\nsources = 'a'", 'target 1: key "into" is missing', "Add into ="),
+        ("sessions = 2", 'top level: key "target" is missing', "[[target]]"),
+        ("[[target]]\nsources = []\ninto = 't'", 'target 1: key "sources": value should have at least 1', None),
+        ("[[target]]\nsources = 'a'\ninto = 't'\nheader = 'yes'", 'target 1: key "header": input should be', None),
+        ("sessions = 0\n[[target]]\nsources = 'a'\ninto = 't'", 'top level: key "sessions": input should be', None),
+    ],
+)
+def test_mistake_is_named_with_its_place(job_path: Path, text: str, message: str, hint: str | None) -> None:
+    """File, target, key, and what was probably meant."""
+    with pytest.raises(UsageError) as caught:
+        _read(job_path, text)
+    assert caught.value.message.startswith(f'job file "{job_path}": {message}')
+    assert (hint or "") in (caught.value.hint or "")
+
+
+def test_text_that_is_not_toml_is_refused_with_its_line(job_path: Path) -> None:
+    """The parser's own place."""
+    with pytest.raises(UsageError, match="is not TOML") as caught:
+        _read(job_path, "to = \n")
+    assert "line 1" in (caught.value.detail or "")
+
+
+def test_missing_job_file_is_refused(job_path: Path) -> None:
+    """By its name."""
+    with pytest.raises(UsageError, match="could not read job file"):
+        read_job_file(job_path)
+
+
+def test_missing_job_file_is_a_missing_source(penstock: Run, job_path: Path) -> None:
+    """As for every other source that cannot be found."""
+    finished = penstock("load", str(job_path))
+    assert (finished.code, finished.err) == (4, f'error: job file "{job_path}" does not exist\n')
+
+
+def test_bad_table_name_is_named_with_its_target(job_path: Path) -> None:
+    """The second of two."""
+    with pytest.raises(UsageError, match="is not a table name") as caught:
+        _read(job_path, "[[target]]\nsources = 'a'\ninto = 't'\n[[target]]\nsources = 'a'\ninto = 'a.b.c'")
+    assert caught.value.detail == f"{job_path}, target 2, key into."
+
+
+def test_password_of_a_job_file_is_shown_nowhere(penstock: Run, job_path: Path) -> None:
+    """Not in an error about the very key that holds it, nor in what is printed of the job."""
+    job_path.write_text("to = ['postgresql://ann:s3cret@h/d']\n[[target]]\nsources = 'a'\ninto = 't'")
+    finished = penstock("load", str(job_path), "--json")
+    assert finished.code == 2
+    assert "s3cret" not in finished.err + finished.out
+    assert "s3cret" not in repr(_read(job_path, "to = 's3cret'\n[[target]]\nsources = 'a'\ninto = 't'"))
+
+
+@pytest.mark.parametrize("option", [["--create"], ["--no-header"], ["--set", "a=b"], ["--delimiter", "|"]])
+def test_options_of_a_target_are_refused_beside_a_job_file(penstock: Run, job_path: Path, option: list[str]) -> None:
+    """It would be unclear which target they mean."""
+    finished = penstock("load", str(job_path), *option)
+    assert finished.code == 2
+    assert finished.err.startswith(f"error: {option[0]} cannot be used with a job file\n")
+
+
+def test_job_loads_several_tables(penstock: Run, database18: str, job_path: Path) -> None:
+    """Sources are found beside the file, and --to overrides its `to`."""
+    for name in ("one", "two"):
+        (job_path.parent / f"{name}.csv").write_text("id,name\n1,a\n")
+    targets = [
+        f"[[target]]\nsources = '{name}.csv'\ninto = 'public.{name}'\ncreate = true\n" for name in ("one", "two")
+    ]
+    job_path.write_text("to = 'nowhere'\nsessions = 'auto'\n" + "".join(targets))
+    finished = penstock("load", str(job_path), "--to", database18)
+    assert finished.code == 0, finished.err
+    assert finished.out.startswith("loaded 2 rows into 2 tables in ")
+    assert finished.err.startswith("dialect of public.one: csv, ")
+    with psycopg.connect(database18) as connection:
+        assert connection.execute("SELECT * FROM one, two").fetchall() == [("1", "a", "1", "a")]

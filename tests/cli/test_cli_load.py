@@ -1,0 +1,300 @@
+"""`penstock load` as typed, on real servers."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import pty
+import shlex
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+
+from cli.conftest import run_process
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from cli.conftest import Finished
+
+    Run = Callable[..., Finished]
+
+_ROWS = "id,name\n1,Ann\n2,Bob\n3,\n"
+
+
+@pytest.fixture
+def people(tmp_path: Path) -> str:
+    """Provide a CSV file of three rows with a header."""
+    path = tmp_path / "people.csv"
+    path.write_text(_ROWS)
+    return str(path)
+
+
+def _query(database: str, query: str) -> list[tuple[Any, ...]]:
+    with psycopg.connect(database) as connection:
+        return connection.execute(query).fetchall()
+
+
+def _execute(database: str, statement: str) -> None:
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute(statement)
+
+
+def test_load_creates_table_and_says_what_it_did(penstock: Run, database18: str, people: str) -> None:
+    """The result on standard output, the dialect on standard error."""
+    finished = penstock("load", people, "--into", "public.people", "--create", "--to", database18)
+    assert finished.code == 0, finished.err
+    assert finished.out.startswith("loaded 3 rows into public.people in ")
+    assert finished.err == "dialect: csv, delimiter ',', quote '\"', null '', header, UTF8, not compressed\n"
+    assert _query(database18, "SELECT * FROM people ORDER BY id") == [("1", "Ann"), ("2", "Bob"), ("3", None)]
+
+
+def test_every_option_of_the_dialect_reaches_the_load(penstock: Run, database18: str, tmp_path: Path) -> None:
+    """A file that no probing would understand is read as the options say."""
+    path = tmp_path / "odd.txt"
+    path.write_bytes("1;'J\\'s ; café';-\n2;?;x\n".encode("latin-1"))
+    _execute(database18, "CREATE TABLE odd (id int, name text, source text, note text DEFAULT 'd')")
+    options = ["--format", "csv", "--delimiter", ";", "--quote", "'", "--escape", "\\", "--null", "-", "--null", "?"]
+    columns = ["--no-header", "--encoding", "LATIN1", "--columns", "id,name,extra", "--skip", "extra"]
+    constants = ["--set", "source={filename}", "--set", "note={default}", "--sessions", "1"]
+    finished = penstock("load", str(path), "--into", "odd", "--to", database18, *options, *columns, *constants)
+    assert finished.code == 0, finished.err
+    rows = _query(database18, "SELECT * FROM odd ORDER BY id")
+    assert rows == [(1, "J's ; café", "odd.txt", "d"), (2, None, "odd.txt", "d")]
+
+
+def test_json_result_has_the_documented_keys(penstock: Run, database18: str, people: str) -> None:
+    """One object on standard output, whatever standard error says."""
+    finished = penstock("load", people, "--into", "public.people", "--create", "--to", database18, "--json")
+    keys = ["load_id", "state", "rows", "rejected", "suppressed", "bytes_read", "bytes_copied", "seconds", "sessions"]
+    assert list(finished.object) == [*keys, "files"]
+    assert (finished.object["state"], finished.object["rows"]) == ("complete", 3)
+    assert finished.object["bytes_read"] == len(_ROWS)
+    (file,) = finished.object["files"]
+    assert {**file, "seconds": 0} == {"uri": people, "table": "public.people", "rows": 3, "seconds": 0}
+
+
+def test_quiet_load_says_nothing(penstock: Run, database18: str, people: str) -> None:
+    """Neither on standard output nor on standard error."""
+    finished = penstock("load", people, "--into", "public.people", "--create", "--to", database18, "--quiet")
+    assert (finished.code, finished.out, finished.err) == (0, "", "")
+
+
+def test_several_files_are_listed_in_columns(penstock: Run, database18: str, people: str, tmp_path: Path) -> None:
+    """One line a file, under heads, after the line for all."""
+    (tmp_path / "more.csv").write_text(_ROWS)
+    finished = penstock("load", str(tmp_path / "*.csv"), "--into", "public.people", "--create", "--to", database18)
+    total, head, *files = finished.out.splitlines()
+    assert total.startswith("loaded 6 rows into public.people in ")
+    assert head.split() == ["file", "table", "rows", "time"]
+    assert [line.split()[:3] for line in files] == [
+        [str(tmp_path / "more.csv"), "public.people", "3"],
+        [people, "public.people", "3"],
+    ]
+    assert {len(line) - len(line.rstrip()) for line in files} == {0}
+
+
+def test_bad_value_exits_with_5_and_names_the_line(penstock: Run, database18: str, people: str) -> None:
+    """Also in the object for JSON."""
+    _execute(database18, "CREATE TABLE people (id int, name int)")
+    finished = penstock("load", people, "--into", "people", "--to", database18, "--json")
+    assert finished.code == 5
+    assert finished.err.splitlines()[1] == 'error: invalid input syntax for type integer: "Ann"'
+    error = finished.object["error"]
+    assert error["message"] == 'invalid input syntax for type integer: "Ann"'
+    assert f'{people} line 2, column "name"' in error["detail"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["nowhere.csv", "--into", "people", "--create"], 4),
+        (["{people}", "--into", "people"], 6),
+        (["{people}", "--into", "people", "--create", "--role", "nobody_at_all"], 7),
+    ],
+)
+def test_exit_code_tells_the_kind_of_error(
+    penstock: Run, database18: str, people: str, arguments: list[str], code: int
+) -> None:
+    """Source, target and server errors can be told apart by scripts."""
+    finished = penstock("load", *(word.format(people=people) for word in arguments), "--to", database18)
+    assert finished.code == code
+    assert finished.err.startswith("error: ")
+
+
+def test_standard_input_is_loaded(database18: str) -> None:
+    """`-` is standard input."""
+    finished = run_process("load", "-", "--into", "public.people", "--create", "--to", database18, stdin=_ROWS)
+    assert finished.code == 0, finished.err
+    assert finished.out.startswith("loaded 3 rows")
+
+
+def test_plan_describes_everything_and_touches_nothing(penstock: Run, database18: str, people: str) -> None:
+    """Server, sessions, table, dialect, columns, objects."""
+    finished = penstock(
+        *("load", people, "--into", "public.people", "--create", "--to", database18),
+        *("--plan", "--skip", "name", "--set", "source={filename}"),
+    )
+    assert finished.code == 0, finished.err
+    assert "table    public.people (to be created, 2 text columns)" in finished.out
+    assert "  id    ->  id       text\n  name      skipped\n" in finished.out
+    assert "  source  <-  --set  {filename}\n" in finished.out
+    assert f"objects  1, {len(_ROWS)} B\n  {people}  {len(_ROWS)} B\n" in finished.out
+    assert _query(database18, "SELECT to_regclass('people')") == [(None,)]
+
+
+def test_plan_as_json_names_what_the_files_lack(penstock: Run, database18: str, people: str) -> None:
+    """Generated columns, identities, defaults and nulls apart."""
+    _execute(
+        database18,
+        "CREATE TABLE people (id int, name text, n int GENERATED ALWAYS AS (id * 2) STORED,"
+        " k int GENERATED ALWAYS AS IDENTITY, d int DEFAULT 1)",
+    )
+    plan = penstock("load", people, "--into", "people", "--to", database18, "--plan", "--json").object
+    (target,) = plan["targets"]
+    assert target["not_in_files"] == {"n": "generated", "k": "identity", "d": "default"}
+    assert [field["type_name"] for field in target["fields"]] == ["integer", "text"]
+    assert plan["state"] == "planned"
+
+
+def test_check_prints_each_problem_and_exits_with_5(penstock: Run, database18: str, tmp_path: Path) -> None:
+    """In the file's own lines; nothing is loaded."""
+    path = tmp_path / "bad.csv"
+    path.write_text("id,name\n1,a\nx,b\n3,c\ny,d\n")
+    _execute(database18, "CREATE TABLE people (id int, name text)")
+    finished = penstock("load", str(path), "--into", "people", "--to", database18, "--check")
+    assert finished.code == 5
+    *problems, summary = finished.out.splitlines()
+    expected = '{} line {}, column "id": invalid input syntax for type integer: "{}" (value "{}")'
+    assert problems == [expected.format(path, 3, "x", "x"), expected.format(path, 5, "y", "y")]
+    assert summary.endswith(": 2 problems found, nothing loaded")
+    assert _query(database18, "SELECT count(*) FROM people") == [(0,)]
+
+
+def test_check_as_json_lists_problems(penstock: Run, database18: str, people: str) -> None:
+    """One object; without problems the exit code is 0."""
+    checked = penstock("load", people, "--into", "public.people", "--create", "--to", database18, "--check", "--json")
+    assert checked.code == 0, checked.err
+    assert (checked.object["state"], checked.object["rows"], checked.object["problems"]) == ("checked", 3, [])
+
+
+def test_presigned_url_is_shown_without_its_signature(penstock: Run, database18: str) -> None:
+    """Not even where it cannot be read."""
+    url = "http://ann:s3cret@127.0.0.1:9/people.csv?X-Amz-Signature=s3cret"
+    finished = penstock("load", url, "--into", "public.people", "--create", "--to", database18, "--json")
+    assert finished.code == 4
+    assert "http://127.0.0.1:9/people.csv" in finished.err
+    assert "s3cret" not in finished.err + finished.out
+
+
+def test_termination_rolls_back_and_drops_the_made_table(database18: str, people: str, tmp_path: Path) -> None:
+    """SIGTERM in the middle of a load is like Ctrl-C; a lock holds the load in its middle."""
+    _execute(database18, "CREATE TABLE locked (id int, name text)")
+    job = tmp_path / "job.toml"
+    targets = [f"[[target]]\nsources = '{people}'\ninto = '{name}'\ncreate = true\n" for name in ("made", "locked")]
+    job.write_text("".join(targets))
+    with psycopg.connect(database18) as holder:
+        holder.execute("LOCK TABLE locked")
+        command = [sys.executable, "-m", "penstock", "load", str(job), "--to", database18]
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        waiting = "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+        while not _query(database18, waiting):
+            assert process.poll() is None
+        process.send_signal(signal.SIGTERM)
+        _, messages = process.communicate()
+    assert process.returncode == 130
+    assert messages.endswith("error: load interrupted\nDETAIL:  Nothing was loaded.\n")
+    assert _query(database18, "SELECT to_regclass('made')") == [(None,)]
+
+
+def test_terminal_shows_bars_and_wipes_them(database18: str, people: str) -> None:
+    """Standard error on a terminal; the result is still on standard output, and the cursor comes back."""
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "penstock", "load", people, "--into", "public.people", "--create"]
+    finished = subprocess.run(
+        [*command, "--to", database18],
+        env={**os.environ, "COLUMNS": "100", "TERM": "xterm"},
+        stdout=subprocess.PIPE,
+        stderr=theirs,
+        text=True,
+        check=True,
+    )
+    shown = os.read(ours, 65536).decode()
+    os.close(ours)
+    os.close(theirs)
+    assert finished.stdout.startswith("loaded 3 rows into public.people")
+    assert "100 %" in shown
+    assert "committing, " in shown
+    assert shown.rstrip().endswith("\x1b[2K")
+    assert shown.index("\x1b[?25l") < shown.index("\x1b[?25h")
+
+
+_MODULES_PROGRAM = """
+import json, sys
+from penstock.cli.main import main
+code = main(sys.argv[1:])
+print(json.dumps(sorted(sys.modules)), file=sys.stderr)
+sys.exit(code)
+"""
+
+
+def test_local_load_imports_nothing_that_it_does_not_need(database18: str, tmp_path: Path) -> None:
+    """Start-up is CPU time that every load pays."""
+    path = tmp_path / "people.csv.gz"
+    path.write_bytes(gzip.compress(_ROWS.encode()))
+    arguments = ["load", str(path), "--into", "public.people", "--create", "--to", database18, "--quiet"]
+    finished = subprocess.run(
+        [sys.executable, "-c", _MODULES_PROGRAM, *arguments], capture_output=True, text=True, check=True
+    )
+    modules = set(json.loads(finished.stderr))
+    heavy = {"boto3", "botocore", "obstore", "pydantic", "rich", "zstandard", "lz4", "penstock.lab"}
+    assert modules & heavy == set()
+    assert not modules & {"penstock.cli.bars", "penstock.cli.server", "penstock.cli.lab"}
+
+
+def test_result_that_cannot_be_written_says_that_the_load_succeeded(database18: str, people: str) -> None:
+    """The rows are there: whoever repeats the load would have them twice."""
+    arguments = ["load", people, "--into", "public.people", "--create", "--json", "--quiet", "--to", database18]
+    command = f"{shlex.join([sys.executable, '-m', 'penstock', *arguments])} > /dev/full"
+    finished = subprocess.run(["sh", "-c", command], stderr=subprocess.PIPE, text=True, check=False)
+    message = "error: could not write to standard output: No space left on device\nDETAIL:  The load itself succeeded: "
+    assert finished.returncode == 1
+    assert finished.stderr.startswith(f"{message}loaded 3 rows into public.people")
+    assert _query(database18, "SELECT count(*) FROM people") == [(3,)]
+
+
+def test_plan_for_a_closed_output_is_one_error(database18: str, people: str) -> None:
+    """No descriptor that the load opens is taken for standard output."""
+    arguments = ["load", people, "--into", "public.people", "--create", "--json", "--plan", "--to", database18]
+    command = f"{shlex.join([sys.executable, '-m', 'penstock', *arguments])} >&-"
+    finished = subprocess.run(["sh", "-c", command], stderr=subprocess.PIPE, text=True, check=False)
+    assert finished.returncode == 1
+    assert finished.stderr == "error: could not write to standard output: Bad file descriptor\n"
+
+
+def test_header_that_names_no_column_of_the_table_is_refused(penstock: Run, database18: str, tmp_path: Path) -> None:
+    """It is not loaded as a row."""
+    path = tmp_path / "hh.csv"
+    path.write_text("tconst,rating\nt1,5\n")
+    _execute(database18, "CREATE TABLE hh (id text, score text)")
+    finished = penstock("load", str(path), "--into", "hh", "--to", database18)
+    assert finished.code == 6
+    assert finished.err.startswith('error: column "tconst" of the file does not exist in table "public.hh"')
+
+
+def test_check_that_cannot_write_its_findings_is_one_error(database18: str, tmp_path: Path) -> None:
+    """The first finding that is lost ends it."""
+    path = tmp_path / "bad.csv"
+    path.write_text("id\nx\ny\n")
+    _execute(database18, "CREATE TABLE numbers (id int)")
+    arguments = ["load", str(path), "--into", "numbers", "--check", "--quiet", "--header", "--to", database18]
+    command = f"{shlex.join([sys.executable, '-m', 'penstock', *arguments])} > /dev/full"
+    finished = subprocess.run(["sh", "-c", command], stderr=subprocess.PIPE, text=True, check=False)
+    assert finished.returncode == 1
+    assert finished.stderr == "error: could not write to standard output: No space left on device\n"

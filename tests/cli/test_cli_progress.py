@@ -1,0 +1,112 @@
+"""Progress: what is drawn is true, fits the terminal and lines up."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from penstock.cli.columns import width_of
+from penstock.cli.drawing import ASCII, draw
+from penstock.cli.messages import Messages
+from penstock.cli.meter import Meter
+from penstock.cli.progress import PlainProgress
+from penstock.model.outcome import FileProgress, LoadProgress
+
+if TYPE_CHECKING:
+    from penstock.cli.drawing import Line
+
+_MB = 1_000_000
+
+
+def _file(number: int, *, size_bytes: int | None = 100 * _MB, is_done: bool = False) -> FileProgress:
+    return FileProgress(
+        uri=f"s3://bucket/a/rather/long/prefix/part-{number:04d}.tsv.gz",
+        table="public.t",
+        size_bytes=size_bytes,
+        bytes_read=25 * _MB,
+        rows=1_000_000,
+        seconds=5.0,
+        is_done=is_done,
+    )
+
+
+def _progress(*files: FileProgress, file_count: int | None = None, elapsed_s: float = 5.0) -> LoadProgress:
+    sizes = [file.size_bytes for file in files]
+    return LoadProgress(
+        rows=sum(file.rows for file in files),
+        bytes_read=sum(file.bytes_read for file in files),
+        bytes_copied=500 * _MB,
+        size_bytes=None if None in sizes else sum(size or 0 for size in sizes),
+        elapsed_s=elapsed_s,
+        sessions=2,
+        files=files,
+        file_count=file_count or len(files),
+    )
+
+
+def _text(line: Line) -> str:
+    return "".join(text for text, _ in line)
+
+
+def _drawn(progress: LoadProgress, *, width: int = 120) -> list[str]:
+    return [_text(line) for line in draw(progress, Meter().read(progress), width=width, style=ASCII)]
+
+
+@pytest.mark.parametrize("width", [20, 40, 60, 80, 120, 200])
+def test_lines_fit_the_terminal_and_line_up(width: int) -> None:
+    """Whatever its width; the bars of all files are equally long."""
+    lines = _drawn(_progress(_file(1), _file(2), _file(3)), width=width)
+    assert all(width_of(line) <= width for line in lines)
+    assert len({width_of(line) for line in lines[:-1]}) == 1
+
+
+def test_total_tells_rates_share_and_time_left() -> None:
+    """75 MB of 300 MB in 5 s: 15 MB/s, a quarter, 15 s to go."""
+    total, status = _drawn(_progress(_file(1), _file(2), _file(3)))[-2:]
+    assert total.startswith("in all ")
+    assert total.endswith("25 %  3,000,000 rows  15.0 MB/s  15 s left")
+    assert total.count("#") == total.count("-") // 3
+    assert status == "5.00 s, 2 sessions, 100 MB/s sent, 0 of 3 files done"
+
+
+def test_unknown_size_has_no_share_and_no_time_left() -> None:
+    """Standard input: a moving mark, and only what is known."""
+    (line, _) = _drawn(_progress(_file(1, size_bytes=None)))
+    assert "%" not in line
+    assert "left" not in line
+    assert "#" in line
+
+
+def test_files_beyond_eight_are_counted() -> None:
+    """And those that are done need no bar."""
+    files = [_file(number, is_done=number < 3) for number in range(13)]
+    lines = _drawn(_progress(*files))
+    assert lines[0].split()[0].endswith("part-0003.tsv.gz")
+    assert len(lines) == 8 + 3
+    assert lines[8] == "and 2 more"
+
+
+def test_only_commits_left_is_said() -> None:
+    """Once all has been sent there is no time left to tell."""
+    lines = _drawn(_progress(_file(1, is_done=True), _file(2, is_done=True)))
+    assert lines[-1].startswith("committing, ")
+    assert "left" not in lines[0]
+
+
+def test_meter_follows_a_change_of_pace() -> None:
+    """What was long ago does not count."""
+    meter = Meter()
+    for second in range(1, 31):
+        meter.read(_progress(_file(1), elapsed_s=float(second)))
+    assert meter.read(_progress(_file(1), elapsed_s=31.0)).read_rate == 0
+
+
+def test_plain_progress_speaks_every_ten_seconds(capsys: pytest.CaptureFixture[str]) -> None:
+    """First after ten; time is the load's own."""
+    plain = PlainProgress(Messages())
+    for tenths in range(250):
+        plain.show(_progress(_file(1), elapsed_s=tenths / 10))
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 2
+    assert lines[0] == "progress: 1,000,000 rows, 2.5 MB/s read, 50.0 MB/s sent, 25 %, 30 s left, 2 sessions"

@@ -1,0 +1,133 @@
+"""What is wrong with the arguments is said in psql's form, with exit code 2, and no secret is repeated."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cli.conftest import run_process
+from penstock import __version__
+from penstock.cli import main as main_module
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from cli.conftest import Finished
+
+    Run = Callable[..., Finished]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["lod"], 'there is no command "lod"\nHINT:  Perhaps you meant: penstock load.'),
+        (["load"], "no source to load"),
+        (["load", "a.csv"], "no table to load into"),
+        (["load", "a.csv", "b.toml"], "no table to load into"),
+        (["load", "a.csv", "--into", "t", "--colums", "a"], "no such option: --colums"),
+        (["load", "a.csv", "--into"], "option '--into' requires an argument"),
+        (["load", "a.csv", "--into", "a.b.c"], '"a.b.c" is not a table name'),
+        (["load", "a.csv", "--into", "t", "--format", "tab"], 'there is no format "tab"'),
+        (["load", "a.csv", "--into", "t", "--set", "x"], "--set takes COLUMN=VALUE"),
+        (["load", "a.csv", "--into", "t", "--set", "x=1", "--set", "x=2"], 'column "x" is set twice'),
+        (["load", "a.csv", "--into", "t", "--columns", "a,,b"], "--columns has an empty name"),
+        (["load", "a.csv", "--into", "t", "--sessions", "0"], "'0' is not a number of sessions"),
+        (["load", "a.csv", "--into", "t", "--plan", "--check"], "--plan and --check cannot be used together"),
+        (["load", "a.csv", "--into", "t", "--to", "x", "--pg-bin", "y"], "--pg-bin is for the embedded server only"),
+        (["load", "job.toml", "--into", "t"], "--into cannot be used with a job file"),
+        (["server", "stop", "--mode", "bogus"], "invalid value for '--mode': "),
+        (["demo", "--scale", "0"], "scale must be greater than zero"),
+        (["server", "halt"], "no such command 'halt'"),
+    ],
+)
+def test_usage_error_exits_with_2(penstock: Run, arguments: list[str], message: str) -> None:
+    """The message comes first, a hint follows, and standard output stays empty."""
+    finished = penstock(*arguments)
+    assert finished.code == 2
+    assert finished.err.startswith(f"error: {message}")
+    assert "\nHINT:  " in finished.err
+    assert finished.out == ""
+
+
+def test_usage_error_is_an_object_with_json(penstock: Run) -> None:
+    """Who asked for JSON finds the error in it too."""
+    finished = penstock("load", "a.csv", "--json")
+    assert finished.object["state"] == "failed"
+    assert finished.object["error"]["message"] == "no table to load into"
+    assert finished.err.startswith("error: no table to load into")
+
+
+def test_version(penstock: Run) -> None:
+    """The package's own."""
+    assert penstock("--version").out == f"penstock {__version__}\n"
+
+
+def test_password_in_conninfo_is_warned_of_and_not_repeated(penstock: Run, tmp_path: Path) -> None:
+    """Neither the warning nor the failure to connect shows it."""
+    target = f"postgresql://ann:s3cret@%2F{str(tmp_path)[1:].replace('/', '%2F')}/db"
+    finished = penstock("load", "a.csv", "--into", "t", "--to", target)
+    assert finished.code == 7
+    assert finished.err.startswith("warning: every user of this machine can read the password in --to")
+    assert "s3cret" not in finished.err
+
+
+def test_unreadable_conninfo_is_not_repeated(penstock: Run) -> None:
+    """What libpq cannot read may be a password all the same."""
+    finished = penstock("load", "a.csv", "--into", "t", "--to", "host=x pasword=s3cret", "--json")
+    assert finished.code == 2
+    assert "s3cret" not in finished.err + finished.out
+
+
+def test_interrupt_exits_with_130(penstock: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a message, and no traceback."""
+
+    def interrupt(_arguments: list[str]) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(main_module, "_run", interrupt)
+    finished = penstock("load")
+    assert finished.code == 130
+    assert finished.err == "error: interrupted\n"
+
+
+def test_fault_of_ours_exits_with_70_and_traceback(penstock: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What we did not foresee is to be reported as it is."""
+
+    def fail(_arguments: list[str]) -> int:
+        raise ZeroDivisionError("unforeseen")
+
+    monkeypatch.setattr(main_module, "_run", fail)
+    finished = penstock("load")
+    assert finished.code == 70
+    assert "ZeroDivisionError: unforeseen" in finished.err
+
+
+def test_closed_output_ends_quietly() -> None:
+    """As in `penstock ... | head -1`, whose reader has gone before the end."""
+    shell = f"{sys.executable} -m penstock --version; echo $? >&2"
+    reader = subprocess.Popen(["true"], stdin=subprocess.PIPE)
+    reader.wait()
+    finished = subprocess.run(["sh", "-c", shell], stdout=reader.stdin, stderr=subprocess.PIPE, text=True, check=False)
+    assert reader.stdin is not None
+    reader.stdin.close()
+    assert finished.stderr == "141\n"
+
+
+@pytest.mark.parametrize("redirection", [">/dev/full", ">&-"])
+@pytest.mark.parametrize("arguments", ["--version", "--help", "server status --json"])
+def test_output_that_cannot_be_written_is_one_error(redirection: str, arguments: str) -> None:
+    """A full disk or a closed descriptor is no fault of ours."""
+    command = f"{sys.executable} -m penstock {arguments} {redirection}"
+    finished = subprocess.run(["sh", "-c", command], stderr=subprocess.PIPE, text=True, check=False)
+    assert finished.returncode == 1
+    assert finished.stderr.startswith("error: could not write to standard output: ")
+    assert finished.stderr.count("\n") == 1
+
+
+def test_messages_have_no_colours_without_terminal() -> None:
+    """Escape sequences do not belong into logs."""
+    assert "\x1b" not in run_process("load", "a.csv").err

@@ -1,0 +1,155 @@
+"""Fixtures for every test: real servers of all supported versions, databases, seeds.
+
+    pg          a server of each version that is here (narrow it by @pytest.mark.pg(">= 17")); a PgServer
+    database    conninfo of an empty database on `pg`
+    pg18        the newest version's server only, for tests to which the version makes no difference
+    database18  conninfo of an empty database on `pg18`
+    new_server  makes an EmbeddedServer for the test alone, to be stopped or broken
+    seed, rng   what random input starts from
+
+PENSTOCK_TEST_DSN names a server to use in place of all these; PENSTOCK_TEST_SEED another seed. Hypothesis
+repeats the same examples at each run; --hypothesis-profile=explore draws new ones.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from typing import TYPE_CHECKING
+
+import hypothesis
+import psycopg
+import pytest
+
+from support import maven
+from support.servers import (
+    TEST_SETTINGS,
+    PgServer,
+    ServerPool,
+    describe,
+    majors_to_test,
+    satisfies,
+    server_pool,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from penstock.lab import EmbeddedServer
+
+DEFAULT_SEED = 20_260_101
+NEWEST_MAJOR = 18
+DSN = "PENSTOCK_TEST_DSN"
+
+# Deadlines would be wall-clock assertions on a shared machine.
+hypothesis.settings.register_profile("penstock", derandomize=True, deadline=None, print_blob=True, database=None)
+hypothesis.settings.register_profile("explore", deadline=None, print_blob=True, max_examples=1000)
+hypothesis.settings.load_profile("penstock")
+
+
+def pytest_report_header() -> list[str]:
+    """Say what the results depend on."""
+    return [f"PostgreSQL: {describe()}", f"seed: {_seed()}"]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run a test that uses `pg` once for each version its marks allow."""
+    if "pg_major" not in metafunc.fixturenames:
+        return
+    requirements = [mark.args[0] for mark in metafunc.definition.iter_markers("pg")]
+    majors: list[int | None] = [None]
+    if DSN not in os.environ:
+        majors = [major for major in majors_to_test() if all(satisfies(major, need) for need in requirements)]
+    ids = ["dsn" if major is None else f"pg{major}" for major in majors]
+    metafunc.parametrize("pg_major", majors, ids=ids, indirect=True, scope="session")
+
+
+@pytest.fixture(scope="session")
+def servers() -> Iterator[ServerPool]:
+    """Provide the servers of this run; they end with it, whatever ends it."""
+    with server_pool() as pool:
+        yield pool
+
+
+@pytest.fixture(scope="session")
+def pg_major(request: pytest.FixtureRequest) -> int | None:
+    """Provide the version that `pg` is to have; None for the server of PENSTOCK_TEST_DSN."""
+    major: int | None = request.param
+    return major
+
+
+@pytest.fixture
+def pg(request: pytest.FixtureRequest, servers: ServerPool, pg_major: int | None) -> Iterator[PgServer]:
+    """Provide a running server, of each version in turn."""
+    yield from _provide(request, servers, pg_major)
+
+
+@pytest.fixture
+def pg18(request: pytest.FixtureRequest, servers: ServerPool) -> Iterator[PgServer]:
+    """Provide a running server of the newest version."""
+    yield from _provide(request, servers, None if DSN in os.environ else NEWEST_MAJOR)
+
+
+@pytest.fixture
+def database(pg: PgServer) -> str:
+    """Provide an empty database on `pg`, as conninfo."""
+    return pg.fresh_database()
+
+
+@pytest.fixture
+def database18(pg18: PgServer) -> str:
+    """Provide an empty database on `pg18`, as conninfo."""
+    return pg18.fresh_database()
+
+
+@pytest.fixture
+def new_server(servers: ServerPool) -> Iterator[Callable[..., EmbeddedServer]]:
+    """Provide a function (major=18, **settings) that makes a server for this test alone, not started."""
+    made: list[EmbeddedServer] = []
+
+    def make(major: int = NEWEST_MAJOR, **settings: str) -> EmbeddedServer:
+        server = servers.new_server(servers.installation(major), settings={**TEST_SETTINGS, **settings})
+        made.append(server)
+        return server
+
+    yield make
+    for server in made:
+        server.stop("immediate")
+
+
+@pytest.fixture(scope="session")
+def seed() -> int:
+    """Provide the seed of this run, which the header shows."""
+    return _seed()
+
+
+@pytest.fixture
+def rng(seed: int) -> random.Random:
+    """Provide a random generator that starts from the seed."""
+    return random.Random(seed)
+
+
+def _seed() -> int:
+    return int(os.environ.get("PENSTOCK_TEST_SEED", DEFAULT_SEED))
+
+
+def _provide(request: pytest.FixtureRequest, servers: ServerPool, major: int | None) -> Iterator[PgServer]:
+    server = _given_server() if major is None else _embedded_server(servers, major)
+    for mark in request.node.iter_markers("pg"):
+        if not satisfies(server.major, mark.args[0]):
+            pytest.skip(f"needs PostgreSQL {mark.args[0]}")
+    yield server
+    server.drop_databases()
+
+
+def _given_server() -> PgServer:
+    with psycopg.connect(os.environ[DSN]) as connection:
+        return PgServer(os.environ[DSN], connection.info.server_version // 10_000, None)
+
+
+def _embedded_server(servers: ServerPool, major: int) -> PgServer:
+    try:
+        server = servers.server(major)
+    except maven.Unavailable as reason:
+        pytest.skip(f"PostgreSQL {major}: {reason}")
+    return PgServer(server.conninfo(), major, server)

@@ -1,0 +1,208 @@
+"""Loads that are cut short: the server goes, the connection goes, the loader goes. Nothing stays, and it runs again."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from penstock.errors import Interrupted, ServerError, TargetError
+from support.loads import Loads, target
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from penstock.lab import EmbeddedServer
+
+# What a process does that loads a pipe; its exit code is the error's.
+_PROGRAM = """
+import sys
+from penstock.api import load
+from penstock.errors import PenstockError
+try:
+    load(sys.argv[1], into="made.new", to=sys.argv[2], create=True, sessions=2)
+except PenstockError as error:
+    sys.exit(error.exit_code)
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Provide a csv file with header a,b and 20,000 records."""
+    path = tmp_path / "file"
+    path.write_text("a,b\n" + "".join(f"{n},value {n}\n" for n in range(20_000)))
+    return path
+
+
+def _loads(conninfo: str) -> Loads:
+    loads = Loads(conninfo, piece_bytes=1009)
+    loads.execute("CREATE TABLE t (a int, b text)")
+    return loads
+
+
+def _wait_until(is_so: Callable[[], bool]) -> None:
+    """Wait for another process; the test's own timeout ends a wait in vain."""
+    while not is_so():
+        time.sleep(0.02)
+
+
+def _at(piece: int, act: Callable[[], object]) -> Callable[[int], None]:
+    """Return what acts once, when that piece of a file is read."""
+
+    def at_piece(number: int) -> None:
+        if number == piece:
+            act()
+
+    return at_piece
+
+
+@pytest.mark.parametrize("create", [False, True])
+def test_ended_backend_leaves_nothing(database: str, path: Path, create: bool) -> None:
+    """An administrator ends one session in the middle: the others roll back, the made table is dropped."""
+    loads = _loads(database)
+    loads.at_piece = _at(
+        100,
+        lambda: loads.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database()"
+            " AND application_name = 'penstock session 1'"
+        ),
+    )
+    table = "made.new" if create else "t"
+    error = loads.refuse(target(path, into=table, create=create), sessions=3)
+    assert isinstance(error, ServerError)
+    assert error.sqlstate in {None, "57P01"}
+    assert error.hint
+    assert loads.has_table("made.new") is False
+    _wait_until(lambda: loads.lingering() == 0)
+
+
+def test_cancelled_statement_leaves_nothing(database18: str, path: Path) -> None:
+    """By someone else, which is no conflict among our own sessions."""
+    loads = _loads(database18)
+    loads.at_piece = _at(
+        100,
+        lambda: loads.execute(
+            "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE datname = current_database()"
+            " AND application_name = 'penstock session 1'"
+        ),
+    )
+    error = loads.refuse(target(path), sessions=1)
+    assert isinstance(error, ServerError)
+    assert error.sqlstate == "57014"
+
+
+@pytest.mark.parametrize("mode", ["immediate", "fast"])
+@pytest.mark.parametrize("create", [False, True])
+def test_server_that_stops_leaves_no_row(
+    new_server: Callable[..., EmbeddedServer], path: Path, mode: str, create: bool
+) -> None:
+    """A crash or a shutdown in the middle is told as such, and the same load runs once the server is back."""
+    server = new_server()
+    conninfo = server.ensure_running()
+    loads = _loads(conninfo)
+    loads.at_piece = _at(100, lambda: server.stop(mode))
+    job = target(path, into="made.new" if create else "t", create=create)
+    with pytest.raises(ServerError) as caught:
+        loads.run(job, sessions=3)
+    assert "could not connect" not in caught.value.message
+    assert not create or "made.new" in loads.notices[0]
+    loads = Loads(server.ensure_running())
+    assert loads.run(job).rows == 20_000
+    assert loads.count(str(job.table)) == 20_000
+
+
+# ---------------------------------------------------------------- the loader itself
+
+
+@pytest.fixture
+def pipe(tmp_path: Path) -> Path:
+    """Provide a named pipe."""
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    return path
+
+
+@pytest.fixture
+def start(pipe: Path, database18: str) -> Iterator[Callable[[], subprocess.Popen[bytes]]]:
+    """Provide a function that starts a process which loads from the pipe."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start() -> subprocess.Popen[bytes]:
+        started.append(subprocess.Popen([sys.executable, "-c", _PROGRAM, str(pipe), database18]))
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+def _write_half(pipe: Path, loads: Loads) -> int:
+    """Write records into the pipe until some have reached the server; return its still open end."""
+    end = os.open(pipe, os.O_WRONLY)
+    os.write(end, b"a,b\n" + b"1,x\n" * 16_000)
+    for _ in range(20):
+        os.write(end, b"2,yyyyyyyyyy\n" * 4_000)
+    _wait_until(lambda: loads.execute("SELECT 1 FROM pg_stat_progress_copy WHERE tuples_processed > 0") != [])
+    return end
+
+
+def test_killed_loader_leaves_no_row_and_its_load_runs_again(
+    database18: str, path: Path, pipe: Path, start: Callable[[], subprocess.Popen[bytes]]
+) -> None:
+    """After kill -9 the made table may be there, empty; --create takes it as it is."""
+    loads = Loads(database18)
+    process = start()
+    end = _write_half(pipe, loads)
+    process.kill()
+    process.wait()
+    os.close(end)
+    _wait_until(lambda: loads.lingering() == 0)
+    assert not loads.has_table("made.new") or loads.count("made.new") == 0
+    assert loads.run(target(path, into="made.new", create=True)).rows == 20_000
+
+
+@pytest.mark.parametrize("signal_number", [signal.SIGINT])
+def test_interrupted_loader_ends_though_its_pipe_is_silent(
+    database18: str, pipe: Path, start: Callable[[], subprocess.Popen[bytes]], signal_number: signal.Signals
+) -> None:
+    """Ctrl-C while the other end of the pipe writes nothing: the process ends and leaves nothing."""
+    loads = Loads(database18)
+    process = start()
+    end = _write_half(pipe, loads)
+    process.send_signal(signal_number)
+    try:
+        assert process.wait(timeout=60) == Interrupted.exit_code
+    finally:
+        os.close(end)
+    assert not loads.has_table("made.new")
+    _wait_until(lambda: loads.lingering() == 0)
+
+
+def test_error_ends_a_load_though_its_pipe_is_silent(
+    database18: str, pipe: Path, start: Callable[[], subprocess.Popen[bytes]]
+) -> None:
+    """A bad record is told at once, not when the writer of the pipe has come to its end."""
+    loads = Loads(database18)
+    process = start()
+    end = _write_half(pipe, loads)
+    os.write(end, b"3\n" * 100_000)
+    try:
+        assert process.wait(timeout=60) == 5
+    finally:
+        os.close(end)
+    assert not loads.has_table("made.new")
+
+
+def test_table_that_is_dropped_under_the_load_is_an_error(database18: str, path: Path) -> None:
+    """Between plan and first COPY, by someone else."""
+    loads = _loads(database18)
+    loads.at_piece = _at(0, lambda: loads.execute("DROP TABLE t"))
+    with pytest.raises(TargetError, match=r'"public\.t" does not exist'):
+        loads.run(target(path), sessions=1)

@@ -1,0 +1,127 @@
+"""HTTP as a source: with and without ranges, signed, redirected, dropped."""
+
+from __future__ import annotations
+
+import gzip
+from typing import TYPE_CHECKING
+
+import pytest
+
+from penstock.errors import SourceError
+from penstock.files import SourceReader
+from penstock.files.remote import PART_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from files.conftest import Web
+
+
+@pytest.fixture
+def reader() -> Iterator[SourceReader]:
+    """Return a reader without credentials."""
+    with SourceReader(jitter=lambda: 0.0) as opened:
+        yield opened
+
+
+def _read(reader: SourceReader, url: str) -> bytes:
+    with reader.open(reader.list([url])[0]) as stream:
+        return b"".join(stream)
+
+
+def test_ranges_are_pinned_to_the_etag(web: Web, reader: SourceReader) -> None:
+    """A server with ranges and an ETag is read in parts."""
+    web.body = b"0123456789abcde\n" * (PART_BYTES // 4)
+    source = reader.list([web.url("data.csv")])[0]
+    assert (source.size_bytes, source.version) == (len(web.body), '"v1"')
+    with reader.open(source) as stream:
+        assert b"".join(stream) == web.body
+    assert sum(1 for _, wanted in web.requests if wanted) == 1 + 4
+
+
+@pytest.mark.parametrize("habits", ["noranges", "noetag", "noranges/noetag", "weak", "empty", "redirect/data.csv"])
+def test_other_servers_are_read_too(web: Web, reader: SourceReader, habits: str) -> None:
+    """Without ranges, ETag or bytes, with a weak ETag or through a redirect, the content is the same."""
+    assert _read(reader, web.url(habits)) == (b"" if habits == "empty" else web.body)
+
+
+def test_content_encoding_is_left_to_us(web: Web, reader: SourceReader) -> None:
+    """An object stored with Content-Encoding: gzip arrives as stored and is decompressed once."""
+    rows = web.body
+    web.body = gzip.compress(rows)
+    with reader.open(reader.list([web.url("encoded")])[0]) as stream:
+        assert b"".join(stream) == rows
+    assert (stream.compression, stream.bytes_read) == ("gzip", len(web.body))
+
+
+@pytest.mark.parametrize("habits", ["data.csv", "weak"])
+def test_object_that_changes_is_an_error(web: Web, reader: SourceReader, habits: str) -> None:
+    """Another ETag than the listed one is noticed, whether the server or we compare it."""
+    source = reader.list([web.url(habits)])[0]
+    web.etag = '"v2"'
+    with pytest.raises(SourceError, match="changed while it was read"):
+        reader.open(source)
+
+
+def test_dropped_stream_without_ranges_says_why_it_cannot_resume(web: Web, reader: SourceReader) -> None:
+    """Where the server has no ranges, a lost connection is an error with its byte and reason."""
+    with pytest.raises(SourceError, match=r"could not read .* beyond byte \d+") as caught:
+        _read(reader, web.url("noranges/drop"))
+    assert "reading cannot resume" in (caught.value.detail or "")
+
+
+def test_signed_url_is_read_and_its_signature_never_shown(web: Web, reader: SourceReader) -> None:
+    """A signed URL needs no HEAD request; its query appears neither in the object nor in errors."""
+    source = reader.list([web.url("signed/data.csv?sig=top%2Bsecret")])[0]
+    with reader.open(source) as stream:
+        assert b"".join(stream) == web.body
+    assert source.uri == web.url("signed/data.csv")
+    with pytest.raises(SourceError, match="not allowed to read") as caught:
+        reader.list([web.url("signed/data.csv?sig=other%2Bsecret")])
+    assert "secret" not in f"{source!r} {caught.value!s}"
+    assert caught.value.detail == "The server answered HTTP status 403 Forbidden (AccessDenied)."
+
+
+def test_user_and_password_are_sent_and_not_shown(web: Web, reader: SourceReader) -> None:
+    """Userinfo becomes an Authorization header."""
+    source = reader.list([web.url("auth").replace("127", "me:p%40ss@127")])[0]
+    assert source.uri == web.url("auth")
+    with reader.open(source) as stream:
+        assert b"".join(stream) == web.body
+
+
+def test_passing_failures_are_tried_again(web: Web, reader: SourceReader) -> None:
+    """A server that is briefly unavailable is asked again."""
+    source = reader.list([web.url("flaky")])[0]
+    web.failures_left = 3
+    with reader.open(source) as stream:
+        assert b"".join(stream) == web.body
+
+
+@pytest.mark.parametrize(
+    ("path", "detail"),
+    [
+        ("chunked", "The server does not tell the object's size: download it, or pipe it in."),
+        ("denied", "The server answered HTTP status 403 Forbidden (AccessDenied)."),
+    ],
+)
+def test_refusals_are_told(web: Web, reader: SourceReader, path: str, detail: str) -> None:
+    """What a server does not allow is told in plain words."""
+    with pytest.raises(SourceError) as caught:
+        reader.list([web.url(path)])
+    assert caught.value.detail == detail
+
+
+def test_wildcard_in_a_url_is_told_to_mean_nothing(web: Web, reader: SourceReader) -> None:
+    """A web server lists nothing."""
+    with pytest.raises(SourceError, match="not allowed to read") as caught:
+        reader.list([web.url("denied/part-*.csv")])
+    assert "HTTP has no listing" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize("url", ["http://", "http://[bad/x?sig=secret", "https:///path"])
+def test_invalid_url_is_an_error(reader: SourceReader, url: str) -> None:
+    """A URL without a host is refused, without being shown."""
+    with pytest.raises(SourceError, match="not a valid URL") as caught:
+        reader.list([url])
+    assert "secret" not in str(caught.value)

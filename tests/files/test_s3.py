@@ -1,0 +1,231 @@
+"""S3 as a source: listed, read in parts, pinned, resumed; AWS's configuration honoured."""
+
+from __future__ import annotations
+
+import gzip
+import random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from penstock.aws.credentials import AwsCredentials
+from penstock.errors import SourceError
+from penstock.files import SourceReader
+from penstock.files.remote import PART_BYTES, WINDOW_PARTS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from files.conftest import S3, Relay
+
+_ROOT = "s3://landing"
+
+
+@pytest.fixture
+def reader() -> Iterator[SourceReader]:
+    """Return a reader that uses the environment's AWS configuration."""
+    with SourceReader(credentials=AwsCredentials(), jitter=lambda: 0.0) as opened:
+        yield opened
+
+
+def _noise(length_bytes: int) -> bytes:
+    # Text of letters, so that nothing takes it for an archive
+    return b"t" + random.Random(3).randbytes(length_bytes // 2).hex().encode()[: length_bytes - 1]
+
+
+def _read(reader: SourceReader, source: str) -> bytes:
+    with reader.open(reader.list([source])[0]) as stream:
+        return b"".join(stream)
+
+
+def test_large_object_is_read_in_parts_in_order(s3: S3, reader: SourceReader) -> None:
+    """An object of many parts and an odd end arrives whole, and its stored bytes are counted."""
+    body = _noise(7 * PART_BYTES + 12345)
+    s3.put("big.csv", body)
+    with reader.open(reader.list([f"{_ROOT}/big.csv"])[0]) as stream:
+        assert b"".join(stream) == body
+    assert stream.bytes_read == len(body)
+
+
+def test_multipart_upload_is_pinned_by_its_etag(s3: S3, reader: SourceReader) -> None:
+    """The ETag of a multi-part object, which is no MD5, pins it all the same."""
+    upload = s3.client.create_multipart_upload(Bucket="landing", Key="parts.gz")["UploadId"]
+    body = gzip.compress(_noise(12_000_000))
+    parts = []
+    for number, start in enumerate(range(0, len(body), 5 << 20), start=1):
+        part = s3.client.upload_part(
+            Bucket="landing", Key="parts.gz", UploadId=upload, PartNumber=number, Body=body[start : start + (5 << 20)]
+        )
+        parts.append({"PartNumber": number, "ETag": part["ETag"]})
+    s3.client.complete_multipart_upload(
+        Bucket="landing", Key="parts.gz", UploadId=upload, MultipartUpload={"Parts": parts}
+    )
+    source = reader.list([f"{_ROOT}/parts.gz"])[0]
+    assert source.version is not None
+    assert source.version.endswith(f'-{len(parts)}"')
+    with reader.open(source) as stream:
+        assert b"".join(stream) == gzip.decompress(body)
+
+
+def test_prefix_and_wildcards_list_keys_in_order(s3: S3, reader: SourceReader) -> None:
+    """A prefix gives what lies below it without folder marks and hidden keys; wildcards match like paths."""
+    for key in ("d/b.csv", "d/a b%20.csv", "d/sub/c.csv", "d/.tmp/x.csv", "d/é?.tsv", "dx.csv"):
+        s3.put(key, b"1\n")
+    s3.put("d/", b"")
+    s3.put("d/sub/", b"")
+    s3.put("d/empty.csv", b"")
+
+    def keys(source: str) -> list[str]:
+        return [item.uri.removeprefix(f"{_ROOT}/") for item in reader.list([source])]
+
+    assert keys(f"{_ROOT}/d/") == ["d/a b%20.csv", "d/b.csv", "d/empty.csv", "d/sub/c.csv", "d/é?.tsv"]
+    assert keys(f"{_ROOT}/d/*.csv") == ["d/a b%20.csv", "d/b.csv", "d/empty.csv"]
+    assert keys(f"{_ROOT}/d*/**/*.csv") == ["d/a b%20.csv", "d/b.csv", "d/empty.csv", "d/sub/c.csv"]
+    assert keys(f"{_ROOT}/d/é?.tsv") == ["d/é?.tsv"]
+    assert _read(reader, f"{_ROOT}/d/a b%20.csv") == b"1\n"
+    assert _read(reader, f"{_ROOT}/d/empty.csv") == b""
+
+
+def test_object_replaced_while_it_is_read_is_an_error(s3: S3, reader: SourceReader) -> None:
+    """Parts asked for after the object was replaced are refused, and the error says so."""
+    body = _noise((WINDOW_PARTS + 4) * PART_BYTES)
+    s3.put("big.csv", body)
+    with reader.open(reader.list([f"{_ROOT}/big.csv"])[0]) as stream:
+        pieces = iter(stream)
+        next(pieces)
+        s3.put("big.csv", body[::-1])
+        with pytest.raises(SourceError, match=r'"s3://landing/big.csv" changed while it was read'):
+            list(pieces)
+
+
+def test_object_deleted_after_listing_is_an_error(s3: S3, reader: SourceReader) -> None:
+    """An object that is gone is named."""
+    s3.put("a.csv", b"1\n")
+    source = reader.list([f"{_ROOT}/a.csv"])[0]
+    s3.client.delete_object(Bucket="landing", Key="a.csv")
+    with pytest.raises(SourceError, match=r'"s3://landing/a.csv" does not exist'):
+        reader.open(source)
+
+
+@pytest.mark.parametrize(
+    "cuts",
+    [[700_000] * 6, [PART_BYTES - 1] * 4, [10, 300_001, 20, 1_000_003], [1_000_000, 200, 200, 200, 900_000]],
+    ids=["often", "late", "mixed", "headers"],
+)
+def test_dropped_connections_are_resumed_at_their_byte(
+    s3: S3, relay_to_s3: Callable[[list[int]], Relay], reader: SourceReader, cuts: list[int]
+) -> None:
+    """Responses that end early, in their headers or in their bodies, are continued and the content is equal."""
+    body = _noise(5 * PART_BYTES + 99)
+    s3.put("big.csv", body)
+    relay = relay_to_s3(cuts)
+    assert _read(reader, f"{_ROOT}/big.csv") == body
+    assert relay.connection_count > len(cuts)
+
+
+def test_server_that_is_gone_is_given_up(
+    s3: S3, relay_to_s3: Callable[[list[int]], Relay], reader: SourceReader
+) -> None:
+    """A server that refuses every connection is an error after a few attempts."""
+    relay = relay_to_s3([])
+    relay.close()
+    with pytest.raises(SourceError, match=r'could not read "s3://landing/a.csv"') as caught:
+        reader.list([f"{_ROOT}/a.csv"])
+    assert "refused" in (caught.value.detail or "")
+
+
+def test_sample_reads_the_beginning_only(s3: S3, reader: SourceReader) -> None:
+    """A sample of a large object does not fetch it all, and the object can be opened afterwards."""
+    body = _noise(3 * PART_BYTES)
+    s3.put("big.csv", body)
+    source = reader.list([f"{_ROOT}/big.csv"])[0]
+    sample = reader.sample(source)
+    assert (sample.head, sample.is_whole) == (body[: 256 * 1024], False)
+    with reader.open(source) as stream:
+        assert b"".join(stream) == body
+
+
+def test_closing_early_ends_the_requests(s3: S3, reader: SourceReader) -> None:
+    """A stream can be closed in its middle, twice too; who reads on is told that it is not whole."""
+    s3.put("big.csv", _noise(9 * PART_BYTES))
+    stream = reader.open(reader.list([f"{_ROOT}/big.csv"])[0])
+    pieces = iter(stream)
+    next(pieces)
+    stream.close()
+    stream.close()
+    with pytest.raises(SourceError, match="was stopped"):
+        list(pieces)
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        (f"{_ROOT}/missing.csv", '"s3://landing/missing.csv" does not exist'),
+        (f"{_ROOT}/missing/", '"s3://landing/missing/" matches no file'),
+        (f"{_ROOT}/*.missing", '"s3://landing/\\*.missing" matches no file'),
+        ("s3://no-such-bucket/d/", '"s3://no-such-bucket/d/" does not exist'),
+        ("s3://", "needs a bucket's name"),
+    ],
+)
+def test_source_that_stands_for_nothing_is_named(s3: S3, reader: SourceReader, source: str, message: str) -> None:
+    """What does not exist is an error that names it and holds no secret."""
+    with pytest.raises(SourceError, match=message) as caught:
+        reader.list([source])
+    assert "very-secret" not in str(caught.value)
+
+
+def test_key_with_an_empty_part_is_an_error_that_says_so(s3: S3, reader: SourceReader) -> None:
+    """A key that obstore cannot name fails the listing rather than being left out."""
+    s3.put("d//a.csv", b"1\n")
+    with pytest.raises(SourceError, match="could not read") as caught:
+        reader.list([f"{_ROOT}/d/"])
+    assert caught.value.detail == "A key has an empty part, which is not supported."
+
+
+def test_profile_gives_credentials_region_and_endpoint(
+    s3: S3, aws_environment: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A profile of the configuration file is all that is needed."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_ENDPOINT_URL"):
+        aws_environment.delenv(name)
+    (tmp_path / "config").write_text(
+        f"[profile etl]\nregion = eu-west-3\nendpoint_url = http://127.0.0.1:{s3.port}\n"
+        "aws_access_key_id = AKIAPROFILE\naws_secret_access_key = from-profile\n"
+    )
+    aws_environment.setenv("AWS_PROFILE", "etl")
+    s3.put("a.csv", b"1\n")
+    credentials = AwsCredentials()
+    assert credentials.s3_config() == {"region": "eu-west-3", "endpoint": f"http://127.0.0.1:{s3.port}"}
+    provider = credentials.s3_credentials()
+    assert provider is not None
+    assert provider()["access_key_id"] == "AKIAPROFILE"
+    with SourceReader(credentials=credentials) as reader:
+        assert _read(reader, f"{_ROOT}/a.csv") == b"1\n"
+
+
+def test_public_bucket_is_read_without_credentials(s3: S3, aws_environment: pytest.MonkeyPatch) -> None:
+    """Where no credentials are configured, requests are not signed."""
+    aws_environment.delenv("AWS_ACCESS_KEY_ID")
+    aws_environment.delenv("AWS_SECRET_ACCESS_KEY")
+    s3.client.put_object(Bucket="landing", Key="a.csv", Body=b"1\n", ACL="public-read")
+    credentials = AwsCredentials()
+    assert credentials.s3_credentials() is None
+    with SourceReader(credentials=credentials) as reader:
+        assert _read(reader, f"{_ROOT}/a.csv") == b"1\n"
+
+
+def test_service_endpoint_wins_and_can_be_ignored(aws_environment: pytest.MonkeyPatch) -> None:
+    """AWS_ENDPOINT_URL_S3 comes before AWS_ENDPOINT_URL; AWS's switch turns both off."""
+    aws_environment.setenv("AWS_ENDPOINT_URL", "http://general")
+    aws_environment.setenv("AWS_ENDPOINT_URL_S3", "http://service")
+    assert AwsCredentials().s3_config() == {"endpoint": "http://service"}
+    aws_environment.setenv("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "true")
+    assert AwsCredentials().s3_config() == {}
+
+
+def test_missing_profile_is_an_error(aws_environment: pytest.MonkeyPatch) -> None:
+    """A profile that is not configured is named."""
+    with pytest.raises(SourceError, match="could not obtain AWS credentials") as caught:
+        AwsCredentials(profile="nobody").s3_credentials()
+    assert "nobody" in (caught.value.detail or "")

@@ -1,0 +1,269 @@
+"""The connection factory against real servers, and what it makes of connection strings."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+
+from penstock.errors import ServerError, UsageError
+from penstock.server.connection import ConnectionFactory, describe_connection, has_connection_settings
+from penstock.server.conninfo import describe_target, given_settings, missing_defaults, parse_conninfo
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from penstock.server.connection import Connection
+
+
+def show(connection: Connection, setting: str) -> str:
+    """Return a setting's value."""
+    (value,) = connection.execute("SELECT current_setting(%s)", [setting]).fetchone() or ("",)
+    return str(value)
+
+
+def alter_role(connection: Connection, role: str, setting: str, value: str) -> None:
+    """Give a role its own default for a setting."""
+    connection.execute(
+        sql.SQL("ALTER ROLE {} SET {} = {}").format(sql.Identifier(role), sql.Identifier(setting), sql.Literal(value))
+    )
+
+
+@pytest.mark.parametrize(
+    ("setting", "hurtful", "wanted"),
+    [
+        ("statement_timeout", "5min", "0"),
+        ("idle_in_transaction_session_timeout", "5min", "0"),
+        ("idle_session_timeout", "5min", "0"),
+        ("default_transaction_read_only", "on", "off"),
+        ("default_transaction_isolation", "serializable", "read committed"),
+        ("default_transaction_deferrable", "on", "off"),
+        ("IntervalStyle", "sql_standard", "postgres"),
+        ("extra_float_digits", "-3", "1"),
+        ("lock_timeout", "5min", "5min"),
+    ],
+)
+def test_session_overrides_what_a_role_sets_to_a_loads_harm(
+    connection: Connection, user_name: str, user_conninfo: str, setting: str, hurtful: str, wanted: str
+) -> None:
+    """A role's timeouts and transaction defaults do not reach a session, its lock_timeout does."""
+    alter_role(connection, user_name, setting, hurtful)
+    with ConnectionFactory(user_conninfo).connect() as session:
+        assert show(session, setting) == wanted
+
+
+@pytest.mark.pg(">= 17")
+def test_session_has_no_transaction_timeout(connection: Connection, user_name: str, user_conninfo: str) -> None:
+    """transaction_timeout is switched off where there is one."""
+    alter_role(connection, user_name, "transaction_timeout", "5min")
+    with ConnectionFactory(user_conninfo).connect() as session:
+        assert show(session, "transaction_timeout") == "0"
+
+
+def test_later_sessions_read_input_as_the_first_one_does(
+    connection: Connection, user_name: str, user_conninfo: str
+) -> None:
+    """The user's field order, time zone and search path are kept, and pinned for a factory's sessions."""
+    alter_role(connection, user_name, "DateStyle", "German, DMY")
+    alter_role(connection, user_name, "TimeZone", "Asia/Tokyo")
+    connection.execute(
+        sql.SQL("ALTER ROLE {} SET search_path = pg_temp, information_schema").format(sql.Identifier(user_name))
+    )
+    factory = ConnectionFactory(user_conninfo)
+    with factory.connect():
+        pass
+    connection.execute(sql.SQL("ALTER ROLE {} RESET ALL").format(sql.Identifier(user_name)))
+    with factory.connect() as second:
+        values = [show(second, setting) for setting in ("DateStyle", "TimeZone", "search_path")]
+    assert values == ["ISO, DMY", "Asia/Tokyo", "pg_temp, information_schema"]
+
+
+def test_pgtz_decides_the_time_zone(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Libpq's PGTZ is the user's word on TimeZone."""
+    monkeypatch.setenv("PGTZ", "America/Lima")
+    with ConnectionFactory(database).connect() as session:
+        assert show(session, "TimeZone") == "America/Lima"
+
+
+def test_session_is_in_autocommit_mode_with_the_asked_encoding(database: str) -> None:
+    """Callers begin transactions themselves; the encoding is the session's."""
+    with ConnectionFactory(database).connect(encoding="LATIN1") as session:
+        assert session.autocommit
+        assert show(session, "client_encoding") == "LATIN1"
+
+
+def test_label_tells_sessions_apart(database: str) -> None:
+    """A label ends the application name."""
+    with ConnectionFactory(database).connect(label="session 2") as session:
+        assert show(session, "application_name") == "penstock session 2"
+
+
+def test_users_application_name_is_kept(database: str) -> None:
+    """A name in the connection string wins."""
+    with ConnectionFactory(make_conninfo(database, application_name="nightly")).connect(label="1") as session:
+        assert show(session, "application_name") == "nightly"
+
+
+def test_role_is_taken(database: str, user_name: str) -> None:
+    """A role whose name needs quotes becomes the current user."""
+    with ConnectionFactory(database, role=user_name).connect() as session:
+        assert session.execute("SELECT current_user").fetchone() == (user_name,)
+
+
+def test_role_that_may_not_be_taken_is_named(user_conninfo: str) -> None:
+    """An ordinary user cannot become a superuser, and is told what to have granted."""
+    with pytest.raises(ServerError) as caught:
+        ConnectionFactory(user_conninfo, role="pg_monitor").connect()
+    assert caught.value.sqlstate == "42501"
+    assert '"pg_monitor"' in (caught.value.hint or "")
+
+
+def test_failed_connection_names_target_and_hides_password() -> None:
+    """Nobody listens on port 1."""
+    with pytest.raises(ServerError) as caught:
+        ConnectionFactory("postgresql://ann:hunter2@127.0.0.1:1/shop").connect()
+    assert caught.value.message == "could not connect to host=127.0.0.1 port=1 dbname=shop user=ann"
+    assert "hunter2" not in str(caught.value)
+
+
+def test_missing_database_is_a_server_error(database: str) -> None:
+    """Libpq's words are the detail."""
+    with pytest.raises(ServerError) as caught:
+        ConnectionFactory(make_conninfo(database, dbname="no such database")).connect()
+    assert '"no such database"' in (caught.value.detail or "")
+
+
+def test_description_of_a_session_has_no_password(user_conninfo: str, user_name: str) -> None:
+    """Messages name host, port, database and user."""
+    factory = ConnectionFactory(user_conninfo)
+    with factory.connect() as session:
+        texts = [describe_connection(session), factory.safe_description, repr(factory)]
+    assert all(f"user={user_name}" in text and "hunter2" not in text for text in texts)
+
+
+def test_notices_are_logged(database: str, caplog: pytest.LogCaptureFixture) -> None:
+    """A warning of the server reaches the log."""
+    with ConnectionFactory(database).connect() as session:
+        session.execute("DO $$ BEGIN RAISE WARNING 'mind the gap'; END $$")
+    assert "WARNING: mind the gap" in caplog.text
+
+
+def test_service_file_names_server_and_keeps_its_own_settings(
+    database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A service's application_name is not overridden by penstock's."""
+    settings = psycopg.conninfo.conninfo_to_dict(database)
+    lines = [f"{key}={value}" for key, value in settings.items()]
+    service_file = tmp_path / "services.conf"
+    service_file.write_text("\n".join(["[ours]", *lines, "application_name=by service", ""]))
+    monkeypatch.setenv("PGSERVICEFILE", str(service_file))
+    with ConnectionFactory("service=ours").connect(label="1") as session:
+        assert show(session, "application_name") == "by service"
+
+
+@pytest.mark.parametrize(
+    "conninfo",
+    [
+        "host=h password=two hunter2",
+        "postgresql://ann:hunter2%zz@h/db",
+        "postgresql://ann:hunter2@[::1/db",
+        "postgre://ann:hunter2@h/db",
+    ],
+)
+def test_unreadable_connection_string_is_not_repeated(conninfo: str) -> None:
+    """What libpq cannot read may be a password, so that neither message nor cause shows it."""
+    with pytest.raises(UsageError) as caught:
+        parse_conninfo(conninfo)
+    assert "hunter2" not in str(caught.value)
+    assert caught.value.__cause__ is None
+
+
+def test_bare_word_is_a_database_name() -> None:
+    """As psql takes it."""
+    assert parse_conninfo("shop") == {"dbname": "shop"}
+
+
+@pytest.mark.parametrize(
+    ("environ", "is_named"),
+    [
+        ({"PGHOST": "h"}, True),
+        ({"PGSERVICE": "s"}, True),
+        ({"PGDATABASE": "d"}, True),
+        ({"PGUSER": "u", "PGPASSWORD": "p", "PGSERVICEFILE": "f"}, False),
+        ({"PGHOST": ""}, False),
+    ],
+)
+def test_variables_that_name_a_server(environ: dict[str, str], is_named: bool) -> None:
+    """Only those that say where to connect count."""
+    assert has_connection_settings(environ) is is_named
+
+
+def test_defaults_fill_only_what_the_user_left_open() -> None:
+    """Connection string and variables both outrank penstock's defaults."""
+    given = given_settings({"keepalives_idle": "5"}, {"PGTARGETSESSIONATTRS": "any", "PGCONNECT_TIMEOUT": "2"})
+    defaults = missing_defaults(given, application_name="penstock")
+    assert {"keepalives_idle", "target_session_attrs", "connect_timeout"}.isdisjoint(defaults)
+    assert defaults["keepalives_count"] == "3"
+
+
+def test_defaults_ask_for_a_writable_server() -> None:
+    """target_session_attrs is read-write where nobody says otherwise."""
+    assert missing_defaults({}, application_name="penstock")["target_session_attrs"] == "read-write"
+
+
+def test_connection_string_outranks_service_outranks_variable(tmp_path: Path) -> None:
+    """Libpq's own precedence."""
+    service_file = tmp_path / "services.conf"
+    service_file.write_text("# comment\n[other]\nuser=x\n[ours]\nhost=by-service\nport=1\n[last]\nport=9\n")
+    environ = {
+        "PGSERVICEFILE": str(service_file),
+        "PGSERVICE": "ours",
+        "PGHOST": "by-variable",
+        "PGUSER": "u",
+    }
+    given = given_settings({"port": "2"}, environ)
+    assert (given["host"], given["port"], given["user"]) == ("by-service", "2", "u")
+
+
+def test_description_leaves_out_what_could_hold_a_password() -> None:
+    """A URI in the place of a database name is not shown."""
+    assert describe_target({"dbname": "postgresql://u:hunter2@h/db", "host": "h"}) == "host=h"
+
+
+def test_borrowed_session_is_kept_for_the_next(database18: str) -> None:
+    """Who borrows or takes after another gets the same session, and no session is left at the end."""
+    factory = ConnectionFactory(database18)
+    with factory.borrow() as first:
+        pid = first.info.backend_pid
+    with factory.borrow() as second:
+        assert second.info.backend_pid == pid
+    with factory.take(label="third") as third:
+        assert third.info.backend_pid == pid
+    with factory.borrow() as fourth:
+        assert fourth.info.backend_pid != pid
+    factory.close()
+    assert fourth.closed
+
+
+def test_kept_session_that_the_server_ended_is_replaced(database18: str) -> None:
+    """A kept session that has ended meanwhile is noticed without a statement failing."""
+    factory = ConnectionFactory(database18)
+    with factory.borrow() as first:
+        pid = first.info.backend_pid
+    with psycopg.connect(database18, autocommit=True) as other:
+        other.execute("SELECT pg_terminate_backend(%s, 5000)", [pid])
+    with factory.borrow() as second:
+        assert second.execute("SELECT 1").fetchone() == (1,)
+    factory.close()
+
+
+def test_borrowed_session_that_failed_is_not_kept(database18: str) -> None:
+    """A session whose borrower met an error is closed."""
+    factory = ConnectionFactory(database18)
+    with pytest.raises(psycopg.errors.DivisionByZero), factory.borrow() as first:
+        first.execute("SELECT 1 / 0")
+    assert first.closed
+    factory.close()

@@ -1,0 +1,99 @@
+"""`penstock server` as it is typed."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from typer.testing import CliRunner
+
+from penstock.cli.server import app
+from penstock.lab import default_server
+from penstock.lab.installations import default_installation, find_installations
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from support.servers import ServerPool
+
+
+@pytest.fixture
+def home(servers: ServerPool, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Provide an empty PENSTOCK_HOME."""
+    folder = servers.new_home()
+    monkeypatch.setenv("PENSTOCK_HOME", str(folder))
+    yield folder
+    for installation in find_installations():
+        default_server(installation.bin_dir).stop("immediate")
+
+
+def _run(*argv: str, exit_code: int = 0) -> str:
+    result = CliRunner().invoke(app, argv, catch_exceptions=False)
+    assert result.exit_code == exit_code, result.output
+    return result.stdout
+
+
+def _run_process(*argv: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    program = "from penstock.cli.server import app; app()"
+    return subprocess.run(
+        [sys.executable, "-c", program, *argv],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_status_follows_start_and_stop(home: Path) -> None:
+    """Status exits with 3 while there is no server, as pg_ctl's does."""
+    assert "is not running" in _run("status", exit_code=3)
+    conninfo = _run("start").strip()
+    assert f"connect with: {conninfo}" in _run("status")
+    assert _run("stop") == "server stopped\n"
+    assert _run("stop") == "server was not running\n"
+    assert "is not running" in _run("status", exit_code=3)
+
+
+def test_status_json_names_process_and_files(home: Path) -> None:
+    """One object, with null for what a stopped server lacks."""
+    stopped = json.loads(_run("status", "--json", exit_code=3))
+    assert (stopped["state"], stopped["pid"]) == ("stopped", None)
+    conninfo = _run("start").strip()
+    running = json.loads(_run("status", "--json"))
+    assert running["state"] == "running"
+    assert running["conninfo"] == conninfo
+    assert running["major"] == default_installation().major
+    assert Path(running["data_dir"]).is_relative_to(home)
+
+
+def test_start_with_pg_bin_uses_that_version(home: Path, servers: ServerPool) -> None:
+    """Each major version has a server of its own."""
+    bin_dir = str(servers.installation(16).bin_dir)
+    assert "server-16" in _run("start", "--pg-bin", bin_dir)
+    assert json.loads(_run("status", "--json", "--pg-bin", bin_dir))["major"] == 16
+    _run("status", exit_code=3)
+
+
+def test_psql_starts_server_and_passes_arguments(home: Path) -> None:
+    """Psql's own options need no separator, and its exit code is ours."""
+    finished = _run_process("psql", "-X", "-At", "-c", "SELECT current_user, current_database()")
+    assert finished.stdout == "postgres|postgres\n"
+    assert _run_process("psql", "-X", "-v", "ON_ERROR_STOP=1", "-f", "/nonexistent").returncode == 1
+
+
+def test_psql_is_not_led_astray_by_environment(home: Path) -> None:
+    """PGHOST and its like mean other servers."""
+    environment = {"PGHOST": "192.0.2.1", "PGPORT": "1", "PGUSER": "nobody", "PGDATABASE": "none"}
+    finished = _run_process("psql", "-X", "-At", "-c", "SELECT current_user", **environment)
+    assert finished.stdout == "postgres\n"
+
+
+@pytest.mark.parametrize("command", ["start", "stop", "status", "psql"])
+def test_help_documents_exit_codes(command: str) -> None:
+    """A script's author finds them where they look first."""
+    assert "Exit codes:" in _run(command, "--help")

@@ -1,0 +1,159 @@
+"""Loads as tests make them: in blocks and COPY commands of any size, with the rest as the library does it."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+
+from penstock.api import Loader
+from penstock.errors import PenstockError
+from penstock.files import ObjectStream, SourceReader
+from penstock.loading import session as loading_session
+from penstock.model.dialect import DialectOptions
+from penstock.model.job import LoadJob, TargetJob
+from penstock.model.names import parse_table_name
+from penstock.server.connection import ConnectionFactory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from penstock.model.dialect import Notice
+    from penstock.model.outcome import CheckOutcome, LoadOutcome
+    from penstock.model.source import SourceObject
+
+Row = tuple[Any, ...]
+
+_LINGERING_LOOKS = 50
+
+
+class ChoppedSources(SourceReader):
+    """Sources whose streams come in pieces of `piece_bytes`, so that even a tiny file makes many blocks.
+
+    `at_piece` is called in the reader's thread with the number of each piece, from 0, before it is handed on.
+    """
+
+    def __init__(self, piece_bytes: int, at_piece: Callable[[int], None] | None = None) -> None:
+        super().__init__()
+        self._piece_bytes = piece_bytes
+        self._at_piece = at_piece
+
+    def open(self, source: SourceObject, *, encoding: str | None = None) -> ObjectStream:
+        """Return the object's text as the parent does, in smaller pieces."""
+        stream = super().open(source, encoding=encoding)
+        stream._pieces = self._chop(stream._pieces)
+        return stream
+
+    def _chop(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
+        number = itertools.count()
+        for piece in pieces:
+            for start in range(0, len(piece), self._piece_bytes):
+                if self._at_piece is not None:
+                    self._at_piece(next(number))
+                yield piece[start : start + self._piece_bytes]
+
+
+def chop_commands(monkeypatch: pytest.MonkeyPatch, chunk_bytes: int) -> None:
+    """Let a COPY command end as soon as it carried `chunk_bytes`."""
+    monkeypatch.setattr(loading_session, "_CHUNK_BYTES", chunk_bytes)
+    monkeypatch.setattr(loading_session, "_ROUND_TRIPS_PER_CHUNK", 0)
+
+
+def target(
+    path: Path | Sequence[Path],
+    *,
+    into: str = "t",
+    columns: Sequence[str] | None = None,
+    constants: Mapping[str, str] | None = None,
+    skip: Sequence[str] = (),
+    create: bool = False,
+    **dialect: Any,
+) -> TargetJob:
+    """Return one target of a job; `dialect` takes what DialectOptions does."""
+    paths = [path] if not isinstance(path, (list, tuple)) else path
+    return TargetJob(
+        sources=tuple(map(str, paths)),
+        table=parse_table_name(into),
+        dialect=DialectOptions(**dialect),
+        columns=None if columns is None else tuple(columns),
+        constants=dict(constants or {}),
+        skip=tuple(skip),
+        create=create,
+    )
+
+
+class Loads:
+    """Loads and checks into one database."""
+
+    def __init__(self, conninfo: str, *, role: str | None = None, piece_bytes: int | None = None) -> None:
+        self.conninfo = conninfo
+        self.warnings: tuple[Notice, ...] = ()
+        self.notices: list[str] = []
+        self._connect = ConnectionFactory(conninfo, role=role)
+        self._piece_bytes = piece_bytes
+        self.at_piece: Callable[[int], None] | None = None
+
+    def run(self, *targets: TargetJob, sessions: int | None = 2, on_progress: Any = None) -> LoadOutcome:
+        """Plan and carry out a load of the targets."""
+        with self._loader() as loader:
+            plan = loader.plan(LoadJob(targets=targets, sessions=sessions))
+            self.warnings = plan.notices
+            return loader.run(plan, on_progress=on_progress, on_notice=self.notices.append)
+
+    def check(self, *targets: TargetJob, sessions: int | None = 2) -> CheckOutcome:
+        """Plan a load of the targets and only check it."""
+        with self._loader() as loader:
+            return loader.check(loader.plan(LoadJob(targets=targets, sessions=sessions)))
+
+    def refuse(self, *targets: TargetJob, sessions: int | None = 2, on_progress: Any = None) -> PenstockError:
+        """Load what cannot be loaded; return the error, after a look that no target's table has a row."""
+        with pytest.raises(PenstockError) as caught:
+            self.run(*targets, sessions=sessions, on_progress=on_progress)
+        for table in {str(job.table) for job in targets}:
+            assert not self.has_table(table) or self.count(table) == 0
+        return caught.value
+
+    def _loader(self) -> Loader:
+        loader = Loader(self._connect)
+        if self._piece_bytes is not None:
+            loader._sources = ChoppedSources(self._piece_bytes, self.at_piece)
+        return loader
+
+    def execute(self, statement: str) -> list[Row]:
+        """Run statements as the connection's user and return the last one's rows."""
+        with psycopg.connect(self.conninfo, autocommit=True) as connection:
+            cursor = connection.execute(statement)  # type: ignore[call-overload]
+            return cursor.fetchall() if cursor.description else []
+
+    def rows(self, table: str = "t") -> list[Row]:
+        """Return a table's rows in the order of their text."""
+        return sorted(self.execute(f"SELECT * FROM {table}"), key=repr)
+
+    def count(self, table: str = "t") -> int:
+        """Return how many rows a table has."""
+        return int(self.execute(f"SELECT count(*) FROM {table}")[0][0])
+
+    def has_table(self, name: str) -> bool:
+        """Tell whether a table is there."""
+        return self.execute(f"SELECT pg_catalog.to_regclass('{name}')") != [(None,)]
+
+    def lingering(self) -> int:
+        """Return how many other sessions hold a transaction open in this database.
+
+        A backend whose client has gone drops its temporary tables in a transaction: it is given time to end.
+        """
+        for _ in range(_LINGERING_LOOKS):
+            count = int(
+                self.execute(
+                    "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+                    " AND pid <> pg_backend_pid() AND xact_start IS NOT NULL AND backend_type = 'client backend'"
+                )[0][0]
+            )
+            if count == 0:
+                break
+            time.sleep(0.1)
+        return count

@@ -1,0 +1,49 @@
+"""Outlives the test run, however that ends, and leaves no server and no file of it behind.
+
+Run as `reaper.py DIRECTORY` with a pipe as standard input: when its other end closes (the run has ended, or
+was killed), every server process that works below DIRECTORY is stopped and DIRECTORY is removed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import signal
+import sys
+from pathlib import Path
+
+import psutil
+
+_PATIENCE_S = 10
+
+
+def main(directory: Path) -> None:
+    """Wait for the end of standard input, then clean up."""
+    sys.stdin.buffer.read()
+    # On SIGQUIT a postmaster takes its backends along and gives back its System V segment; SIGKILL leaks it.
+    for signal_number in (signal.SIGQUIT, signal.SIGKILL):
+        processes = _servers_below(directory)
+        for process in processes:
+            _send(process, signal_number)
+        psutil.wait_procs(processes, timeout=_PATIENCE_S)
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+def _servers_below(directory: Path) -> list[psutil.Process]:
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.name() == "postgres" and directory in Path(process.cwd()).parents:
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+def _send(process: psutil.Process, signal_number: signal.Signals) -> None:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        process.send_signal(signal_number)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]).resolve())

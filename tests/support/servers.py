@@ -1,0 +1,184 @@
+"""The real servers of a test run: which there are, started when first asked for, databases by the test."""
+
+from __future__ import annotations
+
+import itertools
+import operator
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.sql import SQL, Identifier
+
+from penstock.lab import EmbeddedServer
+from penstock.lab.installations import Installation, find_installations, installation_at, read_version
+from penstock.lab.users import is_root
+from support import maven
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# What a test run loses by a crash of the machine is nothing worth waiting for.
+TEST_SETTINGS = {
+    "fsync": "off",
+    "full_page_writes": "off",
+    "shared_buffers": "64MB",
+    "max_wal_size": "1GB",
+    "min_wal_size": "80MB",
+}
+
+_NEEDED_SPACE_BYTES = 4 * 1024**3
+
+_COMPARISONS = {
+    ">=": operator.ge,
+    "<=": operator.le,
+    "==": operator.eq,
+    "!=": operator.ne,
+    ">": operator.gt,
+    "<": operator.lt,
+}
+
+
+def satisfies(major: int, requirement: str) -> bool:
+    """Return whether a major version meets all parts of a requirement.
+
+    >>> satisfies(16, ">= 15, < 17")
+    True
+    """
+    for part in requirement.split(","):
+        comparison, _, number = part.strip().partition(" ")
+        if not _COMPARISONS[comparison](major, int(number)):
+            return False
+    return True
+
+
+def installed() -> dict[int, Installation]:
+    """Return one installation for each major version that is here, the wheel's before the system's."""
+    found: dict[int, Installation] = {}
+    for installation in find_installations():
+        found.setdefault(installation.major, installation)
+    return found
+
+
+def majors_to_test() -> list[int]:
+    """Return the versions to test with, newest first: those installed, and 14, which may be fetched."""
+    return sorted({*installed(), 14}, reverse=True)
+
+
+def describe() -> str:
+    """Return the servers that tests run on, for the header of a test run."""
+    if "PENSTOCK_TEST_DSN" in os.environ:
+        return "the one of PENSTOCK_TEST_DSN"
+    here = [f"{read_version(found)} ({found.origin})" for found in installed().values()]
+    return ", ".join(here if 14 in installed() else [*here, maven.describe()])
+
+
+@dataclass(frozen=True, slots=True)
+class PgServer:
+    """A running server as a test sees it. `server` is None for the one of PENSTOCK_TEST_DSN."""
+
+    conninfo: str
+    major: int
+    server: EmbeddedServer | None
+    _databases: list[str] = field(default_factory=list)
+
+    _numbers = itertools.count(1)
+
+    def fresh_database(self) -> str:
+        """Create an empty database, dropped when the test ends, and return its conninfo."""
+        name = f"penstock_test_{os.getpid()}_{next(self._numbers)}"
+        self._execute(SQL("CREATE DATABASE {} TEMPLATE template0 ENCODING 'UTF8'").format(Identifier(name)))
+        self._databases.append(name)
+        return make_conninfo(self.conninfo, dbname=name)
+
+    def over_tcp(self, conninfo: str) -> str:
+        """Return a conninfo to the same database over TCP."""
+        if self.server is None:
+            return conninfo
+        return make_conninfo(self.server.tcp_conninfo(), dbname=conninfo_to_dict(conninfo)["dbname"])
+
+    def drop_databases(self) -> None:
+        """Drop what fresh_database created, whoever is still connected."""
+        while self._databases:
+            self._execute(SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(Identifier(self._databases.pop())))
+
+    def _execute(self, statement: psycopg.sql.Composed) -> None:
+        with psycopg.connect(self.conninfo, autocommit=True) as connection:
+            connection.execute(statement)
+
+
+class ServerPool:
+    """The embedded servers of one test run, below `directory`, each started when it is first asked for."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._servers: dict[int, EmbeddedServer] = {}
+        self._missing: dict[int, str] = {}
+        self._numbers = itertools.count(1)
+
+    def server(self, major: int) -> EmbeddedServer:
+        """Return the shared server of a version, running. Raises maven.Unavailable where it cannot be had."""
+        if major in self._missing:
+            raise maven.Unavailable(self._missing[major])
+        if major not in self._servers:
+            try:
+                self._servers[major] = self.new_server(self.installation(major), settings=TEST_SETTINGS)
+            except maven.Unavailable as reason:
+                self._missing[major] = str(reason)
+                raise
+        self._servers[major].ensure_running()
+        return self._servers[major]
+
+    def installation(self, major: int) -> Installation:
+        """Return the installation of a version. Raises maven.Unavailable where it cannot be had."""
+        found = installed().get(major)
+        if found is not None:
+            return found
+        if major == 14:
+            return installation_at(maven.fetch_postgres_14())
+        raise maven.Unavailable(f"PostgreSQL {major} is not installed")
+
+    def new_home(self) -> Path:
+        """Return a path for a server's home, or for PENSTOCK_HOME; nothing is there yet."""
+        return self.directory / f"server-{next(self._numbers)}"
+
+    def new_server(self, installation: Installation, *, settings: dict[str, str]) -> EmbeddedServer:
+        """Return a server of its own, not started, for a test that stops or breaks it."""
+        copies = self.directory / "postgresql"
+        return EmbeddedServer.create(self.new_home(), installation, settings, listens_on_tcp=True, copies=copies)
+
+
+@contextmanager
+def server_pool() -> Iterator[ServerPool]:
+    """Provide a pool in a directory that vanishes with all its servers, also when this process is killed."""
+    directory = Path(tempfile.mkdtemp(prefix="penstock-test-", dir=_choose_place()))
+    if is_root():
+        # The servers' account must get through.
+        directory.chmod(0o755)
+    reaper = subprocess.Popen(
+        [sys.executable, str(Path(__file__).with_name("reaper.py")), str(directory)],
+        stdin=subprocess.PIPE,
+        start_new_session=True,
+    )
+    try:
+        yield ServerPool(directory)
+    finally:
+        assert reaper.stdin is not None
+        reaper.stdin.close()
+        reaper.wait()
+
+
+def _choose_place() -> Path:
+    memory = Path("/dev/shm")  # noqa: S108 (below, a directory of our own is made)
+    if memory.is_dir() and shutil.disk_usage(memory).free > _NEEDED_SPACE_BYTES:
+        return memory
+    # Short, and open to the servers' account, which pytest's own directories are not.
+    return Path("/tmp")  # noqa: S108

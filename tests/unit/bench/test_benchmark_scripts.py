@@ -1,0 +1,68 @@
+"""The benchmark scripts' own parts: what is compared must be the same rows."""
+
+from __future__ import annotations
+
+import gzip
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from benchmarks.data import copy_text, split_as_copy_text, split_unequally
+from benchmarks.processes import ProcessFailed, run_measured
+
+ROOT = Path(__file__).parents[3]
+LINES = [b"tt%07d\t\\N\ta\\b \\N\n" % number for number in range(1000)]
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """Provide a gzip file with a header and LINES."""
+    path = tmp_path / "file.tsv.gz"
+    path.write_bytes(gzip.compress(b"a\tb\tc\n" + b"".join(LINES)))
+    return path
+
+
+def test_copy_text_doubles_backslashes_but_for_nulls() -> None:
+    """A field that is no null, but has one's spelling in it, is data."""
+    assert copy_text(b"\\N\ta\\b\t\\N\n\\Nx\t\\N\n") == b"\\N\ta\\\\b\t\\N\n\\\\Nx\t\\N\n"
+
+
+def test_parts_hold_every_row_once(file: Path) -> None:
+    """Joined they are the file, without its header."""
+    parts = split_as_copy_text(file, 4)
+    assert b"".join(part.read_bytes() for part in parts) == b"".join(map(copy_text, LINES))
+    assert all(part.read_bytes().endswith(b"\n") for part in parts)
+
+
+def test_unequal_files_hold_every_row_once(file: Path) -> None:
+    """Each has the header."""
+    rows = [row for part in split_unequally(file, [0.7, 0.2, 0.1]) for row in part.read_bytes().splitlines(True)[1:]]
+    assert rows == LINES
+
+
+def test_cost_is_the_process_own(file: Path) -> None:
+    """Its memory is its own, not this interpreter's, which started it."""
+    cost = run_measured(
+        [sys.executable, "-I", "-S", "-c", "import sys; x = bytearray(40_000_000); sys.stdin.read()"], gunzip=file
+    )
+    assert cost.peak_rss_bytes is not None
+    assert 40_000_000 < cost.peak_rss_bytes < 80_000_000
+
+
+def test_failed_process_is_told() -> None:
+    """With what it said."""
+    with pytest.raises(ProcessFailed, match="no such thing"):
+        run_measured([sys.executable, "-I", "-S", "-c", "raise SystemExit('no such thing')"])
+
+
+def test_benchmarks_are_listed() -> None:
+    """A line for each."""
+    argv = [sys.executable, "-m", "benchmarks", "list"]
+    listed = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert [line.split(":")[0] for line in listed.splitlines()] == [
+        "single_file",
+        "memory",
+        "unequal_files",
+        "latency_tls",
+    ]

@@ -1,0 +1,144 @@
+"""What local sources stand for."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from penstock.errors import SourceError
+from penstock.files import SourceReader
+from penstock.files.remote_listing import matches, safe_url
+
+
+def _names(*sources: str) -> list[str]:
+    with SourceReader() as reader:
+        return [item.uri for item in reader.list(sources)]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a working directory with a few files, hidden ones and subdirectories."""
+    for name in ("b.csv", "a.csv", ".hidden.csv", "sub/c.csv", "sub/.git/d.csv", "sub/deep/e.tsv"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("1\n")
+    (tmp_path / "empty.csv").touch()
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_wildcards_are_sorted_and_leave_hidden_files_out(folder: Path) -> None:
+    """Wildcards give files in the order of their names, empty ones included."""
+    assert _names("*.csv") == ["a.csv", "b.csv", "empty.csv"]
+    assert _names("**/*.?sv") == ["a.csv", "b.csv", "empty.csv", "sub/c.csv", "sub/deep/e.tsv"]
+
+
+def test_directory_stands_for_its_files(folder: Path) -> None:
+    """A directory gives its own files, not those of its subdirectories."""
+    assert _names("sub", str(folder)) == [
+        "sub/c.csv",
+        *(f"{folder}/{name}" for name in ("a.csv", "b.csv", "empty.csv")),
+    ]
+
+
+def test_file_named_twice_is_listed_once(folder: Path) -> None:
+    """A file that two sources stand for is loaded once, where it was named first."""
+    assert _names("b.csv", "*.csv", "b.csv") == ["b.csv", "a.csv", "empty.csv"]
+
+
+def test_same_file_by_two_paths_is_listed_once_with_a_warning(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Device and inode tell, whatever the path; what is dropped is said."""
+    (folder / "link.csv").symlink_to("a.csv")
+    assert _names("a.csv", "./a.csv", "link.csv") == ["a.csv"]
+    assert _names("b.csv", "b.csv") == ["b.csv"]
+    assert caplog.messages == [
+        '"./a.csv" is the same file as "a.csv" and is loaded once (and 1 more like it)',
+        '"b.csv" is named more than once and is loaded once',
+    ]
+
+
+def test_existing_name_wins_over_its_wildcards(folder: Path) -> None:
+    """A file whose name looks like a pattern is that file."""
+    (folder / "[ab].csv").write_text("1\n")
+    assert _names("[ab].csv") == ["[ab].csv"]
+
+
+def test_file_url_is_a_path(folder: Path) -> None:
+    """A file URL is decoded; one of another machine is refused."""
+    (folder / "a b%.csv").write_text("1\n")
+    assert _names(f"file://{folder}/a%20b%25.csv") == [f"{folder}/a b%.csv"]
+    with pytest.raises(SourceError, match="does not name a file of this machine"):
+        _names("file://elsewhere/a.csv")
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("missing.csv", 'could not open "missing.csv": No such file or directory'),
+        ("*.parquet", '"\\*.parquet" matches no file'),
+        ("a.csv/x", 'could not open "a.csv/x": Not a directory'),
+        ("ftp://user:secret@host/x?key=secret", '"ftp://host/x" is of an unknown kind'),
+        ("nul\0byte", "could not open"),
+        ("https:/user:secret@host/x?sig=secret", '"https:/host/x" is of an unknown kind'),
+        ("https:host/x?sig=secret", '"https:host/x" is of an unknown kind'),
+        ("htps:/host/x?sig=secret", '"htps:/host/x" matches no file'),
+        ("http://a b/x?sig=secret", '"http://a b/x" is not a valid URL'),
+        ("http://user:secret@host:99999/x?sig=secret", "is not a valid URL"),
+    ],
+)
+def test_source_that_stands_for_nothing_is_named(folder: Path, source: str, message: str) -> None:
+    """A source without a file is an error that names it, without what may be secret."""
+    with pytest.raises(SourceError, match=message) as caught:
+        _names(source)
+    assert "secret" not in str(caught.value)
+
+
+def test_directory_without_files_hints_at_what_lies_deeper(folder: Path) -> None:
+    """A directory of directories is an error with the wildcard to use."""
+    (folder / "outer" / "inner").mkdir(parents=True)
+    with pytest.raises(SourceError, match=r"outer/\*\*"):
+        _names("outer")
+
+
+def test_listed_version_pins_identity_size_and_time(folder: Path) -> None:
+    """Writing to a file or replacing it changes its version."""
+    with SourceReader() as reader:
+        before = reader.list(["a.csv"])[0]
+        status = (folder / "a.csv").stat()
+        assert before.version == f"{status.st_dev}:{status.st_ino}:2:{status.st_mtime_ns}"
+        os.utime(folder / "a.csv", ns=(0, 1))
+        assert reader.list(["a.csv"])[0].version != before.version
+
+
+def test_name_that_is_not_utf8_can_be_shown(folder: Path) -> None:
+    """A name of arbitrary bytes is listed, and its URI is plain text."""
+    path = os.fsencode(folder) + b"/caf\xe9.csv"
+    Path(os.fsdecode(path)).write_text("1\n")
+    assert _names("caf*") == ["caf\\udce9.csv"]
+
+
+@pytest.mark.parametrize(
+    ("key", "pattern", "is_match"),
+    [
+        ("data/a.csv", "data/*.csv", True),
+        ("data/sub/a.csv", "data/*.csv", False),
+        ("data/sub/a.csv", "data/**/*.csv", True),
+        ("data/a.csv", "data/**/*.csv", True),
+        ("data/x/y/z", "data/**", True),
+        ("data/.hidden", "data/*", False),
+        ("data/.hidden", "data/.h*", True),
+        ("data/.tmp/a.csv", "data/**/*", False),
+        ("data/part-01", "data/part-[0-9]?", True),
+        ("other/a.csv", "data/*", False),
+    ],
+)
+def test_keys_match_like_paths(key: str, pattern: str, *, is_match: bool) -> None:
+    """Wildcards mean for keys of object stores what they mean for local paths."""
+    assert matches(key, pattern) is is_match
+
+
+def test_safe_url_has_no_secrets() -> None:
+    """User, password, signature and fragment are left out; a port stays."""
+    assert safe_url("https://u:p@host:8443/a/b.csv?X-Amz-Signature=s#f") == "https://host:8443/a/b.csv"

@@ -1,0 +1,78 @@
+"""What COPY refuses of a dialect, refused before anything is read."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.errors import UsageError
+from penstock.files.probe import parse_character, validate_options
+from penstock.model.dialect import DialectOptions
+
+TEXT_FORBIDDEN = "\\.abcdefghijklmnopqrstuvwxyz0123456789"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (DialectOptions(delimiter="||"), "COPY delimiter must be a single one-byte character"),
+        (DialectOptions(delimiter=""), "COPY delimiter must be a single one-byte character"),
+        (DialectOptions(delimiter="§"), "COPY delimiter must be a single one-byte character"),
+        (DialectOptions(delimiter="\n"), "COPY delimiter cannot be newline or carriage return"),
+        (DialectOptions(delimiter="\r"), "COPY delimiter cannot be newline or carriage return"),
+        (DialectOptions(nulls=("a\nb",)), "COPY null representation cannot use newline or carriage return"),
+        (DialectOptions(format="csv", quote='""'), "COPY quote must be a single one-byte character"),
+        (DialectOptions(quote=""), "COPY quote must be a single one-byte character"),
+        (DialectOptions(format="csv", escape=""), "COPY escape must be a single one-byte character"),
+        (DialectOptions(format="csv", delimiter='"'), "COPY delimiter and quote must be different"),
+        (DialectOptions(quote=",", delimiter=","), "COPY delimiter and quote must be different"),
+        (DialectOptions(format="csv", nulls=('"',)), "CSV quote character must not appear in the NULL specification"),
+        (DialectOptions(format="text", quote='"'), "COPY QUOTE requires CSV mode"),
+        (DialectOptions(format="tsv", escape="\\"), "COPY ESCAPE requires CSV mode"),
+        (
+            DialectOptions(delimiter=",", nulls=("", "a,b")),
+            "COPY delimiter character must not appear in the NULL specification",
+        ),
+        (
+            DialectOptions(format="tsv", delimiter="N"),
+            "COPY delimiter character must not appear in the NULL specification",
+        ),
+    ],
+)
+def test_refused(options: DialectOptions, message: str) -> None:
+    """The messages are PostgreSQL's, each with a hint."""
+    with pytest.raises(UsageError) as caught:
+        validate_options(options)
+    assert caught.value.message == message
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize("format_name", ["text", "tsv"])
+@pytest.mark.parametrize("delimiter", TEXT_FORBIDDEN)
+def test_text_refuses_delimiters_that_a_backslash_gives_a_meaning(format_name: str, delimiter: str) -> None:
+    """They are refused for tsv too, which is sent as text."""
+    with pytest.raises(UsageError, match="COPY delimiter cannot be"):
+        validate_options(DialectOptions(format=format_name, delimiter=delimiter))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        DialectOptions(),
+        DialectOptions(format="csv", delimiter="a"),
+        DialectOptions(format="csv", delimiter="\x01", quote="\x02", escape="\\", nulls=("", "\\N")),
+        DialectOptions(format="text", delimiter="|", nulls=("",)),
+        DialectOptions(format="tsv", delimiter="\t", encoding="LATIN1"),
+    ],
+)
+def test_accepted(options: DialectOptions) -> None:
+    """What COPY takes passes."""
+    validate_options(options)
+
+
+@pytest.mark.parametrize(
+    ("text", "character"),
+    [("\\t", "\t"), ("\t", "\t"), ("\\x1f", "\x1f"), ("\\037", "\x1f"), ("\\\\", "\\"), ("\\", "\\"), ("||", "||")],
+)
+def test_characters_may_be_spelled_as_in_c(text: str, character: str) -> None:
+    """What is no spelling comes back as it is."""
+    assert parse_character(text) == character

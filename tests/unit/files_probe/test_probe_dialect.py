@@ -1,0 +1,353 @@
+"""What probing makes of a file's first block."""
+
+from __future__ import annotations
+
+import gzip
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from penstock.errors import DataError, PenstockError, UsageError
+from penstock.files.probe import ProbeResult, probe_dialect, split_record
+from penstock.lab.imdb import IMDB_TABLES, write_imdb
+from penstock.model.dialect import DialectOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+STRAY_QUOTE = "quote in the middle of a field: csv drops it and takes what follows as quoted"
+
+
+def probe(
+    head: bytes,
+    *,
+    is_whole: bool = True,
+    table_columns: Sequence[str] | None = None,
+    bom: str | None = None,
+    options: DialectOptions | None = None,
+) -> ProbeResult:
+    return probe_dialect(
+        head,
+        options=options or DialectOptions(),
+        is_whole=is_whole,
+        table_columns=table_columns,
+        uri="file.txt",
+        bom=bom,
+    )
+
+
+def messages(result: ProbeResult) -> list[tuple[str, int | None, int | None]]:
+    return [(notice.message, notice.line, notice.column) for notice in result.notices]
+
+
+@pytest.mark.parametrize("table", IMDB_TABLES)
+def test_imdb_files_are_tsv_with_a_header(tmp_path: Path, table: str) -> None:
+    """All seven files' heads are told, cut anywhere, with and without a table."""
+    (file,) = write_imdb(tmp_path, scale=0.0005, tables=[table])
+    head = gzip.decompress(file.path.read_bytes())[: 100 * 1024 + 7]
+    for table_columns in (None, IMDB_TABLES[table]):
+        result = probe(head, is_whole=False, table_columns=table_columns)
+        assert (result.dialect.format, result.dialect.delimiter, result.dialect.nulls) == ("tsv", "\t", ("\\N",))
+        assert result.header == IMDB_TABLES[table]
+        assert result.notices == ()
+
+
+IMDB_ROWS = (
+    b"tconst\tordering\tnconst\tcategory\tjob\tcharacters\n"
+    b'tt1\t1\tnm1\tself\t\\N\t["Self"]\n'
+    b'tt1\t2\tnm2\tactor\t\\N\t["John \\"Jack\\" Doe"]\n'
+)
+
+
+def test_imdb_as_csv_with_tabs_warns_of_quotes_and_nulls() -> None:
+    """The published way to load IMDb is told to mangle it, with line and column."""
+    result = probe(IMDB_ROWS, options=DialectOptions(format="csv", delimiter="\t"))
+    assert (STRAY_QUOTE, 2, 6) in messages(result)
+    assert ("\\N is not null in this dialect, but text", 2, 5) in messages(result)
+    assert all(notice.uri == "file.txt" and notice.hint for notice in result.notices)
+
+
+def test_imdb_as_text_warns_of_backslashes() -> None:
+    """COPY text would turn an escaped quote into a quote."""
+    result = probe(IMDB_ROWS, options=DialectOptions(format="text"))
+    assert messages(result) == [("backslash that format text will decode", 3, 6)]
+
+
+@pytest.mark.parametrize(
+    ("head", "format_name", "delimiter"),
+    [
+        (b"a,b\n1,2\n", "csv", ","),
+        (b"a;b\n1,5;2\n", "csv", ";"),
+        (b"a|b|c\n1|2|3\n", "csv", "|"),
+        (b"a\tb\n1\t2\n", "tsv", "\t"),
+        (b"a\tb\nx\\ty\t2\n", "text", "\t"),
+        (b"a\tb\nx\\\\y\t\\N\n", "text", "\t"),
+        (b"a\tb\nC:\\Users\t\\N\n", "tsv", "\t"),
+        (b"a\tb\nC:\\temp\\x\t2\n", "tsv", "\t"),
+        (b'"a"\t"b"\n"x"\t"2"\n', "csv", "\t"),
+        (b'a\tb\n"x\ny"\t2\n', "csv", "\t"),
+        (b'a\tb\n"x ""y"""\t2\nz\t3\n', "csv", "\t"),
+        (b'a\tb\n"Weird Al" Yankovic\t2\n', "tsv", "\t"),
+        (b'a\tb\n"Manos"\t2\nThe "Great" Escape\t2\n', "tsv", "\t"),
+        (b'a\tb\n6"\t2\n5"\t2\n', "tsv", "\t"),
+        (b'id,text\n1,"a\tb; c | d"\n2,"e\nf"\n', "csv", ","),
+        (b'1,"a;b;c"\n2,"d;e;f"\n', "csv", ","),
+        (b"one\ntwo\nthree\n", "csv", ","),
+        (b"Hello, world\nno comma here\nnor here\n", "csv", ","),
+        (b"a\r\n", "csv", ","),
+        (b"", "csv", ","),
+    ],
+)
+def test_format_and_delimiter(head: bytes, format_name: str, delimiter: str) -> None:
+    """Small files whose dialect a reader would tell at once."""
+    result = probe(head)
+    assert (result.dialect.format, result.dialect.delimiter) == (format_name, delimiter), result.reason
+
+
+def test_tables_column_count_decides_between_delimiters() -> None:
+    """Where commas and semicolons both divide evenly, the table tells."""
+    head = b"1,5;2,5\n3,5;4,5\n"
+    assert probe(head, table_columns=["a", "b"]).dialect.delimiter == ";"
+    assert probe(head, table_columns=["a", "b", "c"]).dialect.delimiter == ","
+
+
+def test_a_few_broken_records_do_not_hide_the_delimiter() -> None:
+    """One record in twenty may have another field count."""
+    head = b"a;b\n" + b"1;2\n" * 18 + b"1;2;3\n"
+    assert probe(head).dialect.delimiter == ";"
+
+
+def test_options_win_over_the_sample() -> None:
+    """What is given is kept as it is, what is not is COPY's default for the format."""
+    result = probe(b"a,b\n", options=DialectOptions(format="text", delimiter="|", nulls=("NULL", "")))
+    assert (result.dialect.format, result.dialect.delimiter, result.dialect.nulls) == ("text", "|", ("NULL", ""))
+    assert (result.dialect.quote, result.dialect.escape) == (None, None)
+
+
+def test_a_quote_option_means_csv() -> None:
+    """Only csv has quotes, and escape defaults to the quote."""
+    dialect = probe(b"a\tb\n'x'\ty\n", options=DialectOptions(quote="'")).dialect
+    assert (dialect.format, dialect.delimiter, dialect.quote, dialect.escape) == ("csv", "\t", "'", "'")
+
+
+def test_a_null_string_rules_delimiters_out() -> None:
+    """COPY refuses a delimiter that stands in the null string, so probing does not choose it."""
+    assert probe(b"a,b;c,d\n", options=DialectOptions(nulls=("n,a",))).dialect.delimiter == ";"
+
+
+def test_defaults_of_csv() -> None:
+    """Quote, escape, null and encoding are COPY's."""
+    dialect = probe(b"a,b\n").dialect
+    assert (dialect.quote, dialect.escape, dialect.nulls, dialect.encoding) == ('"', '"', ("",), "UTF8")
+
+
+@pytest.mark.parametrize(
+    ("head", "table_columns", "header"),
+    [
+        (b"ID, Name \n1,x\n", ["id", "name", "other"], ("ID", " Name ")),
+        (b"id,foo\n1,x\n", ["id", "name"], ("id", "foo")),
+        (b"x,y,id\nw,x,z\n", ["id", "name"], None),
+        (b"tconst,rating\nt1,5\n", ["id", "score"], ("tconst", "rating")),
+        (b"tconst,rating\nt1,\nt2,5\nt3,x\n", ["id", "score"], ("tconst", "rating")),
+        (b"name,is_adult\nann,f\n", ["id", "score"], ("name", "is_adult")),
+        (b"ann,note\nbob,\neve,\n", ["id", "score"], None),
+        (b"ann,x\nbob,z\neve,5\n", ["id", "score"], None),
+        (b"ann,yes\nbob,no\n", ["id", "score"], None),
+        (b'"a b","c""d"\n1,2\n', None, ("a b", 'c"d')),
+        (b"A,a\n1,2\n", None, ("A", "a")),
+        (b"A,a\nx,z\n", None, None),
+        (b"a,\n1,2\n", None, None),
+        (b"a,1\n1,2\n", None, None),
+        (b"a,2024-01-31\n1,2\n", None, None),
+        (b"a,-1.5e3\n1,2\n", None, None),
+        (b"a\t\\N\n1\t2\n", None, None),
+        (b"a\\tb\tc\n1\\t\t2\n", None, ("a\tb", "c")),
+        (b"", None, None),
+    ],
+)
+def test_header(head: bytes, table_columns: list[str] | None, header: tuple[str, ...] | None) -> None:
+    """Names of the table make a header; without a table, names that look like names."""
+    result = probe(head, table_columns=table_columns)
+    assert result.header == header
+    assert result.dialect.has_header is (header is not None)
+
+
+@pytest.mark.parametrize(
+    ("head", "is_told"),
+    [
+        (b"name,city\nann,ulm\n", True),
+        (b"name,city\n", True),
+        (b"ann,ulm\nann,bonn\n", False),
+        (b"ann b,ulm\neve,bonn\n", False),
+        (b"1,ulm\n2,bonn\n", False),
+    ],
+)
+def test_words_above_words_are_data_and_told(head: bytes, *, is_told: bool) -> None:
+    """They may be names that the table lacks, unless one is also a value, is no single word or is a number."""
+    result = probe(head, table_columns=["id", "score"])
+    assert not result.dialect.has_header
+    message = ("first line looks like a header but is taken as data", 1, None)
+    assert messages(result) == ([message] if is_told else [])
+    assert probe(head, table_columns=["a"], options=DialectOptions(has_header=False)).notices == ()
+
+
+def test_header_option_wins() -> None:
+    """Numbers become names, and names data, when the user says so."""
+    assert probe(b"1,2\n", options=DialectOptions(has_header=True)).header == ("1", "2")
+    assert probe(b"a,b\n", options=DialectOptions(has_header=False)).header is None
+    assert probe(b"", options=DialectOptions(has_header=True)).dialect.has_header
+
+
+def test_header_longer_than_the_sample_is_an_error() -> None:
+    """Half a header would name the wrong columns."""
+    with pytest.raises(DataError, match="header does not end within 7 bytes"):
+        probe(b"aaa,bbb", is_whole=False, options=DialectOptions(has_header=True))
+
+
+def test_field_count_is_the_first_records() -> None:
+    """Quoted delimiters do not count; an empty file has none."""
+    assert probe(b'1,"a,b",3\n').field_count == 3
+    assert probe(b"").field_count == 0
+
+
+def test_invalid_utf8_names_line_column_and_guesses() -> None:
+    """Without --encoding the file must be UTF-8; the hint says what to try."""
+    with pytest.raises(DataError, match='encoding "UTF8": 0xe9') as caught:
+        probe(b"id,name\n1,Jos\xe9\n")
+    assert caught.value.detail == "file.txt line 2, column 2."
+    assert "--encoding=LATIN1" in (caught.value.hint or "")
+    with pytest.raises(DataError) as caught:
+        probe(b"id,name\n1,\x93x\x94\n")
+    assert "--encoding=WIN1252" in (caught.value.hint or "")
+
+
+def test_a_character_cut_by_the_samples_end_is_valid() -> None:
+    """The next block brings its other half; at the end of a whole file there is none."""
+    assert probe("a,é".encode()[:-1], is_whole=False).dialect.encoding == "UTF8"
+    with pytest.raises(DataError):
+        probe("a,é".encode()[:-1])
+
+
+def test_given_encoding_is_kept_and_reads_the_header() -> None:
+    """A LATIN1 header is decoded as such."""
+    result = probe(b"id;pr\xe9nom\n", options=DialectOptions(encoding="LATIN1"))
+    assert (result.dialect.encoding, result.header) == ("LATIN1", ("id", "prénom"))
+
+
+@pytest.mark.parametrize(
+    ("head", "message", "line", "column"),
+    [
+        (b"a,b\n1,2\r\n3,4\n", "line ends differ: the first line ends in newline", 2, None),
+        (b"a,b\r\n1,2\n", "line ends differ: the first line ends in carriage return and newline", 2, None),
+        (b"a,b\r1,2\r", "lines end in carriage return only", 1, None),
+        (b"a,b\n1,2\n\\.\n3,4\n", "a line is COPY's end-of-data mark, a lone \\.", 3, 1),
+        (b"a\tb\n\\.\n", "a line is COPY's end-of-data mark, a lone \\.", 2, 1),
+        (b"a,b\n1,x\0\n", "zero byte, which PostgreSQL's text cannot hold", 2, 2),
+        (b'a,b\n1,"x\n2,y\n', "quoted field does not end", 2, 2),
+        (b'a,b\n"x\ny",2\n3,5" disk "\n', STRAY_QUOTE, 4, 2),
+        (b"a,b\n1,\\N\n", "\\N is not null in this dialect, but text", 2, 2),
+    ],
+)  # fmt: skip
+def test_notices_name_line_and_column(head: bytes, message: str, line: int, column: int | None) -> None:
+    """Each kind of harm is told once, at its first place in the file."""
+    assert (message, line, column) in messages(probe(head))
+
+
+def test_byte_order_mark_is_told() -> None:
+    """The mark was skipped before probing."""
+    assert messages(probe(b"a,b\n", bom="UTF8")) == [("byte-order mark skipped", 1, 1)]
+
+
+def test_clean_files_have_no_notices() -> None:
+    """Line ends and quotes inside quoted fields, and escapes of COPY text, are in order."""
+    assert messages(probe(b'a,b\r\n1,"x\n""y"""\r\n')) == []
+    assert messages(probe(b"a\tb\n1\\n\t\\N\n", options=DialectOptions(format="text"))) == []
+    assert messages(probe(b"a,b\n1,\\N\n", options=DialectOptions(nulls=("", "\\N")))) == []
+
+
+def test_a_first_record_that_does_not_end_is_told() -> None:
+    """A binary file, or one record larger than the sample."""
+    assert messages(probe(b"x" * 5000, is_whole=False)) == [("the first record does not end within 5.00 kB", 1, None)]
+
+
+def test_a_quote_that_swallows_the_rest_of_a_long_sample_is_told() -> None:
+    """An odd quote in a long file shows as a field that goes on for 64 KiB."""
+    head = b'a,b\n1,"x\n' + b"2,y\n" * 30_000
+    assert ("quoted field does not end", 2, 2) in messages(probe(head, is_whole=False, table_columns=["a", "b"]))
+
+
+def test_copy_escapes_under_tsv_are_told() -> None:
+    """A file that COPY TO wrote keeps its escapes when it is loaded as tsv."""
+    result = probe(b"a\tb\nx\\ty\t1\n", options=DialectOptions(format="tsv"))
+    assert messages(result) == [("backslash escape that format tsv keeps as it is", 2, 1)]
+
+
+def test_utf16_without_mark_is_hinted_at() -> None:
+    """Every other byte is zero; which of two tells the byte order."""
+    for codec, name in (("utf-16-le", "UTF16LE"), ("utf-16-be", "UTF16BE")):
+        result = probe("id,name\n1,x\n".encode(codec))
+        assert any(f"--encoding={name}" in (notice.hint or "") for notice in result.notices)
+        with pytest.raises(DataError) as caught:
+            probe("id,name\n1,\xe9\n".encode(codec))
+        assert f"--encoding={name}" in (caught.value.hint or "")
+
+
+def test_probed_delimiter_is_checked_with_the_options() -> None:
+    """What was found must go with what was given."""
+    with pytest.raises(UsageError, match="must not appear in the NULL"):
+        probe(b"a,b\n", options=DialectOptions(nulls=("x,y|z;\t",)))
+
+
+alphabet = st.lists(
+    st.sampled_from([*"\"'\\,\t;|\n\ra1\0é", "\\N", "\\.", "\r\n", "x" * 70]).map(str.encode) | st.just(b"\xe9"),
+    max_size=60,
+).map(b"".join)
+characters = st.none() | st.sampled_from(['"', "'", "\\", ",", "\t", "|", "a", "\n", "é", "", "ab"])
+any_options = st.builds(
+    DialectOptions,
+    format=st.none() | st.sampled_from(["csv", "text", "tsv"]),
+    delimiter=characters,
+    quote=characters,
+    escape=characters,
+    nulls=st.none() | st.lists(st.sampled_from(["", "\\N", "NULL", ",", '"', "\n"]), max_size=3).map(tuple),
+    has_header=st.none() | st.booleans(),
+    encoding=st.none() | st.sampled_from(["UTF8", "LATIN1", "WIN1252", "EUC_JP", "SQL_ASCII", "KOI8R", "UTF16", "x"]),
+)
+plain_options = st.builds(DialectOptions, format=st.none() | st.sampled_from(["csv", "text", "tsv"]))
+
+
+@given(
+    head=alphabet | st.binary(max_size=200),
+    options=any_options | plain_options,
+    is_whole=st.booleans(),
+    table_columns=st.none() | st.lists(st.sampled_from(["a", "1", "b"]), max_size=3),
+)
+@example(head=b'"', options=DialectOptions(format="csv"), is_whole=False, table_columns=None)
+def test_probing_fails_with_a_penstock_error_or_not_at_all(
+    head: bytes, options: DialectOptions, *, is_whole: bool, table_columns: list[str] | None
+) -> None:
+    """Whatever the bytes and options, the caller gets a dialect that keeps the options, or an error to show."""
+    try:
+        result = probe(head, options=options, is_whole=is_whole, table_columns=table_columns)
+    except PenstockError:
+        return
+    assert options.format in (None, result.dialect.format)
+    assert options.delimiter in (None, result.dialect.delimiter)
+    assert options.has_header in (None, result.dialect.has_header)
+    assert all(notice.line is None or notice.line >= 1 for notice in result.notices)
+
+
+field = st.text(st.sampled_from('ab1é,;|\t"\n \\'), min_size=1, max_size=8).filter(lambda text: text != "\\.")
+
+
+@given(rows=st.lists(st.lists(field, min_size=3, max_size=3), min_size=2, max_size=6))
+def test_fully_quoted_csv_is_told_and_read_back(rows: list[list[str]]) -> None:
+    """A file with every field quoted has one reading, tabs and newlines in its fields or not."""
+    lines = [",".join('"' + value.replace('"', '""') + '"' for value in row).encode() for row in rows]
+    options = DialectOptions(format="csv", has_header=False)
+    result = probe(b"\n".join(lines) + b"\n", options=options, table_columns=["x", "y", "z"])
+    assert result.dialect.delimiter == ","
+    assert [split_record(line, result.dialect) for line in lines] == rows

@@ -1,0 +1,97 @@
+"""Where an embedded server's files lie, and what they say."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from penstock.lab.cluster import format_settings, initdb_argv
+from penstock.lab.embedded import _format_conninfo, default_home
+from penstock.lab.installations import Installation
+from penstock.lab.layout import ClusterFiles
+from penstock.lab.users import ServerUser, first_unreachable
+
+
+@pytest.mark.parametrize(
+    ("environment", "is_root", "home"),
+    [
+        ({"PENSTOCK_HOME": "/srv/pg", "XDG_DATA_HOME": "/data"}, False, "/srv/pg"),
+        ({"PENSTOCK_HOME": "/srv/pg"}, True, "/srv/pg"),
+        ({"XDG_DATA_HOME": "/data"}, False, "/data/penstock"),
+        ({"XDG_DATA_HOME": "/data"}, True, "/var/lib/penstock"),
+        ({"XDG_DATA_HOME": "relative"}, False, "~/.local/share/penstock"),
+        ({}, False, "~/.local/share/penstock"),
+    ],
+)
+def test_home_follows_environment(environment: dict[str, str], is_root: bool, home: str) -> None:
+    """PENSTOCK_HOME comes first; root never uses a home directory."""
+    assert default_home(environment, is_root=is_root) == Path(home).expanduser()
+
+
+def test_socket_path_fits_its_limit() -> None:
+    """Short homes hold their socket, long ones have it in /tmp, each under a name of its own."""
+    assert ClusterFiles(Path("/srv/pg")).socket_dir == Path("/srv/pg/run")
+    long_dirs = {ClusterFiles(Path("/srv") / (letter * 200)).socket_dir for letter in "ab"}
+    assert len(long_dirs) == 2
+    assert all(len(str(folder / ".s.PGSQL.65535.lock")) < 100 for folder in long_dirs)
+
+
+def test_settings_are_quoted() -> None:
+    """A quote or backslash in a value does not end it."""
+    assert "a = 'it''s \\\\ fine'\n" in format_settings({"a": "it's \\ fine"})
+
+
+def test_conninfo_is_quoted() -> None:
+    """Blanks, quotes and empty values survive libpq's parser."""
+    from psycopg.conninfo import conninfo_to_dict
+
+    values = {"host": "/srv/my 'own'\\run", "user": "", "dbname": "postgres"}
+    assert conninfo_to_dict(_format_conninfo(**values)) == values
+
+
+def test_builtin_locale_is_asked_of_17_and_later() -> None:
+    """Older versions do not know the option."""
+    commands = {
+        major: initdb_argv(
+            Installation(bin_dir=Path("/pg/bin"), major=major, origin="directory"),
+            Path("/srv/data"),
+            password=Path("/srv/password"),
+            is_synced=True,
+        )
+        for major in (16, 17)
+    }
+    assert [("--builtin-locale=C.UTF-8" in commands[major]) for major in (16, 17)] == [False, True]
+
+
+def test_unreachable_directory_is_named(tmp_path: Path) -> None:
+    """The outermost one is, because that is the one to open."""
+    inner = tmp_path / "closed" / "inner"
+    inner.mkdir(parents=True)
+    tmp_path.chmod(0o755)
+    (tmp_path / "closed").chmod(0o700)
+    stranger = ServerUser(name="stranger", uid=54321, gid=54321)
+    barrier = first_unreachable(inner, stranger)
+    assert barrier is not None
+    assert (tmp_path / "closed").is_relative_to(barrier)
+    assert first_unreachable(Path("/"), stranger) is None
+
+
+def test_import_of_lab_is_light() -> None:
+    """A load that finds its server running pays for no subprocess, no copying and no process table."""
+    program = "import sys, penstock.lab; print(*sys.modules)"
+    finished = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    heavy = {
+        "subprocess",
+        "shutil",
+        "hashlib",
+        "tempfile",
+        "psutil",
+        "psycopg",
+        "typer",
+        "rich",
+        "importlib.metadata",
+    }
+    assert heavy.isdisjoint(finished.stdout.split())

@@ -1,0 +1,104 @@
+"""Which field goes into which column, and what is refused before anything is sent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from penstock.errors import PenstockError, TargetError, UsageError
+from penstock.loading.columns import map_columns, name_created_columns
+from penstock.model.job import TargetJob
+from penstock.model.table import Column, ColumnMap, TableFacts, TableName
+
+NAME = TableName(schema="public", name="t")
+TABLE = TableFacts(
+    oid=1,
+    name=NAME,
+    kind="r",
+    columns=(
+        Column(name="id", type_name="int4", identity="a"),
+        Column(name="title", type_name="text"),
+        Column(name="Year", type_name="int4"),
+        Column(name="made", type_name="date", has_default=True),
+        Column(name="twice", type_name="int4", is_generated=True),
+    ),
+)
+
+
+def _map(header: tuple[str, ...] | None, **options: Any) -> ColumnMap:
+    job = TargetJob(sources=("s3://b/dir/file.csv",), table=NAME, **options)
+    return map_columns(header, job=job, table=TABLE, uri="s3://b/dir/file.csv")
+
+
+def test_header_names_columns_in_any_order() -> None:
+    """The fields are sent as they come; the COPY column list follows them."""
+    mapped = _map(("Year", "id", "title"))
+    assert (mapped.columns, mapped.keep, mapped.field_count) == (("Year", "id", "title"), None, 3)
+
+
+def test_names_match_but_for_case_and_blanks() -> None:
+    """Where only one column is alike."""
+    assert _map((" TITLE ", "year")).columns == ("title", "Year")
+
+
+def test_file_without_header_fills_columns_in_order() -> None:
+    """Generated ones and those of --set left out."""
+    mapped = _map(None, constants={"made": "2024-01-01"})
+    assert mapped.columns == ("id", "title", "Year", "made")
+    assert (mapped.constants, mapped.field_count) == (("2024-01-01",), 3)
+
+
+def test_skipped_fields_are_left_out() -> None:
+    """Their number still counts for each record."""
+    mapped = _map(("x", "title", "Year"), skip=("x",))
+    assert (mapped.columns, mapped.keep, mapped.field_count) == (("title", "Year"), (1, 2), 3)
+
+
+def test_constants_stand_behind_the_fields() -> None:
+    """{filename} is the object's last part, {null} is null, {default} leaves the column to its default."""
+    mapped = _map(("id",), constants={"title": "{filename}", "Year": "{null}", "made": "{default}"})
+    assert (mapped.columns, mapped.constants) == (("id", "title", "Year"), ("file.csv", None))
+
+
+@pytest.mark.parametrize(
+    ("header", "options", "error", "says"),
+    [
+        (("titel", "Year"), {}, TargetError, '"titel"'),
+        (("title",), {}, TargetError, '"Year" of table'),
+        (("title", "title", "Year"), {}, TargetError, "twice"),
+        (("title", "Year", "twice"), {}, TargetError, "generated"),
+        (("title", "Year"), {"constants": {"title": "x"}}, TargetError, "both in the file and in --set"),
+        (("title", "Year"), {"constants": {"none": "x"}}, TargetError, "does not exist"),
+        (("title", "Year"), {"constants": {"twice": "1"}}, TargetError, "generated"),
+        (("title", "Year"), {"skip": ("none",)}, UsageError, "is not in the file"),
+        (None, {"skip": ("title",)}, UsageError, "without a header"),
+    ],
+)
+def test_what_does_not_fit_is_refused(
+    header: tuple[str, ...] | None, options: dict[str, Any], error: type[PenstockError], says: str
+) -> None:
+    """Naming the column."""
+    with pytest.raises(error, match=says):
+        _map(header, **options)
+
+
+def test_near_name_is_suggested() -> None:
+    """For a header that misspells a column."""
+    with pytest.raises(TargetError) as caught:
+        _map(("titel", "Year"))
+    assert caught.value.hint == 'Perhaps you meant the column "title".'
+
+
+def test_created_columns_are_lower_case() -> None:
+    """With those of --set behind them and those of --skip left out."""
+    job = TargetJob(sources=("f",), table=NAME, skip=("X",), constants={"origin": "{filename}"})
+    assert name_created_columns(("Id", "X", " Name"), job, uri="f") == ("id", "name", "origin")
+
+
+@pytest.mark.parametrize("header", [("a", ""), ("a", "A"), ("x" * 64,), ("é" * 32,)])
+def test_names_that_no_table_can_have_are_refused(header: tuple[str, ...]) -> None:
+    """Empty, doubled, or longer than PostgreSQL keeps."""
+    with pytest.raises(TargetError) as caught:
+        name_created_columns(header, TargetJob(sources=("f",), table=NAME), uri="f")
+    assert "--columns" in str(caught.value.hint)
