@@ -1,0 +1,31 @@
+"""`python -m benchmarks [NAME ...]`: runs the named benchmarks, all of them by default; `list` shows them."""
+
+from __future__ import annotations
+
+from benchmarks import latency_tls, memory, single_file, unequal_files
+from benchmarks.options import read_options
+
+BENCHMARKS = {
+    "single_file": single_file,
+    "memory": memory,
+    "unequal_files": unequal_files,
+    "latency_tls": latency_tls,
+}
+
+
+def main() -> None:
+    """Run what the command line names."""
+    names, options = read_options()
+    if names == ["list"]:
+        for name, module in BENCHMARKS.items():
+            print(f"{name}: {(module.__doc__ or '').splitlines()[0]}")
+        return
+    if unknown := set(names) - set(BENCHMARKS):
+        raise SystemExit(f"no such benchmark: {', '.join(sorted(unknown))} (see: python -m benchmarks list)")
+    for name in names or BENCHMARKS:
+        print(f"== {name}", flush=True)
+        BENCHMARKS[name].run(options)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,43 @@
+"""What every benchmark can be told."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """Where data and results go, how much is loaded, how often.
+
+    At scale 1/9 title.principals has 10 million rows.
+    """
+
+    scale: float
+    runs: int
+    data: Path
+    results: Path
+    tspc: Path | None
+
+
+def read_options(arguments: list[str] | None = None) -> tuple[list[str], Options]:
+    """Return the names of the benchmarks to run and the options."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Runs benchmarks, all by default.")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="benchmark to run; `list` shows them")
+    parser.add_argument("--scale", type=float, default=1 / 9, help="size of the set; 1/9 is 10 million rows")
+    parser.add_argument("--runs", type=int, default=7, help="counted runs of each way, after one warm-up")
+    parser.add_argument(
+        "--data",
+        type=Path,
+        default=Path(os.environ.get("PENSTOCK_BENCH_DATA", "/tmp/penstock-bench")),  # noqa: S108 (--data overrules)
+        help="folder for files and servers, kept between runs (PENSTOCK_BENCH_DATA)",
+    )
+    parser.add_argument("--results", type=Path, default=Path(__file__).with_name("results"), help="folder for results")
+    parser.add_argument("--tspc", type=Path, help="timescaledb-parallel-copy's binary; without it, it is left out")
+    given = parser.parse_args(arguments)
+    options = Options(
+        scale=given.scale, runs=given.runs, data=given.data.absolute(), results=given.results, tspc=given.tspc
+    )
+    return given.names, options

@@ -1,0 +1,92 @@
+"""The benchmarks' own embedded server, and the table that is loaded: made anew before each run, untimed."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Self
+
+import psycopg
+
+from penstock.lab import EmbeddedServer
+from penstock.lab.imdb import IMDB_TABLES
+from penstock.lab.installations import default_installation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+SCHEMA = "staging"
+TABLE = "title_principals"
+COLUMNS = IMDB_TABLES["title.principals"]
+QUALIFIED = f"{SCHEMA}.{TABLE}"
+
+# No checkpoint falls into a run; everything is durable.
+SETTINGS = {
+    "shared_buffers": "512MB",
+    "max_wal_size": "8GB",
+    "checkpoint_timeout": "30min",
+    "fsync": "on",
+}
+_SHOWN = ("server_version", *SETTINGS, "synchronous_commit", "wal_level", "full_page_writes", "wal_compression")
+
+
+@contextmanager
+def bench_server(
+    data: Path, *, name: str = "server", settings: Mapping[str, str] | None = None
+) -> Iterator[EmbeddedServer]:
+    """Provide a running server of its own below `data`; it is stopped at the end."""
+    make_open_dir(data)
+    server = EmbeddedServer.create(
+        data / name, default_installation(), {**SETTINGS, **(settings or {})}, listens_on_tcp=True
+    )
+    # One that an interrupted benchmark left has perhaps other settings.
+    server.stop()
+    server.ensure_running()
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+def make_open_dir(folder: Path) -> None:
+    """Make a folder that the server's account can enter, whatever the umask."""
+    folder.mkdir(parents=True, exist_ok=True)
+    folder.chmod(0o755)
+
+
+class Target:
+    """The table that the ways load into."""
+
+    def __init__(self, conninfo: str) -> None:
+        self._connection = psycopg.connect(conninfo, autocommit=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._connection.close()
+
+    def renew(self) -> None:
+        """Drop the table, make it anew, empty and unindexed, and let the server write what is dirty."""
+        columns = ", ".join(f'"{column}" text' for column in COLUMNS)
+        self._connection.execute(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}")
+        self._connection.execute(f"DROP TABLE IF EXISTS {QUALIFIED}")
+        self._connection.execute(f"CREATE TABLE {QUALIFIED} ({columns})")
+        self._connection.execute("CHECKPOINT")
+
+    def count(self) -> int:
+        """Return the table's rows."""
+        row = self._connection.execute(f"SELECT count(*) FROM {QUALIFIED}").fetchone()
+        assert row is not None
+        return int(row[0])
+
+    def checksum(self) -> str:
+        """Return a sum over all rows that does not depend on their order."""
+        row = self._connection.execute(f"SELECT sum(hashtextextended(t::text, 0)) FROM {QUALIFIED} AS t").fetchone()
+        assert row is not None
+        return str(row[0])
+
+    def settings(self) -> dict[str, str]:
+        """Return the server's version and the settings that loads depend on."""
+        query = "SELECT name, current_setting(name) FROM unnest(%s::text[]) AS name"
+        return dict(self._connection.execute(query, [list(_SHOWN)]).fetchall())
