@@ -4,7 +4,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use crate::error::RecordError as NativeRecordError;
+use crate::error::{RecordError as NativeRecordError, RewriterError};
 use crate::escape;
 use crate::records::{Cut as NativeCut, RecordCutter as NativeCutter};
 use crate::rewrite::{Format, LineEnd, Rewriter as NativeRewriter};
@@ -99,21 +99,24 @@ impl Rewriter {
         let constants = constants.unwrap_or_default();
         NativeRewriter::new(format, to_byte(delimiter)?, nulls, keep, constants, field_count)
             .map(Self)
-            .map_err(|error| PyValueError::new_err(error.to_string()))
+            .map_err(to_value_error)
     }
 
-    /// `segments` are (buffer, start, end) runs that together hold whole records.
+    /// `segments` are (buffer, start, end) runs that together hold whole records; `extra` are this call's constants.
+    #[pyo3(signature = (segments, line_end, *, extra=None))]
     fn rewrite<'py>(
         &self,
         py: Python<'py>,
         segments: Vec<(Bound<'py, PyBytes>, usize, usize)>,
         line_end: &str,
+        extra: Option<Vec<Option<Vec<u8>>>>,
     ) -> PyResult<Bound<'py, PyBytes>> {
         let line_end = to_line_end(line_end)?;
+        let tail = self.0.tail_with(extra.unwrap_or_default()).map_err(to_value_error)?;
         let runs = to_runs(&segments)?;
         let rewritten = py.detach(|| match runs.as_slice() {
-            [run] => self.0.rewrite(run, line_end),
-            runs => self.0.rewrite(&runs.concat(), line_end),
+            [run] => self.0.rewrite(run, line_end, &tail),
+            runs => self.0.rewrite(&runs.concat(), line_end, &tail),
         })?;
         Ok(PyBytes::new(py, &rewritten))
     }
@@ -139,6 +142,11 @@ fn double_backslashes<'py>(
             Err(PyValueError::new_err("the count of backslashes is not that of the segments"))
         }
     })
+}
+
+#[allow(clippy::needless_pass_by_value)] // what map_err hands over
+fn to_value_error(error: RewriterError) -> PyErr {
+    PyValueError::new_err(error.to_string())
 }
 
 fn to_runs<'a>(segments: &'a [(Bound<'_, PyBytes>, usize, usize)]) -> PyResult<Vec<&'a [u8]>> {

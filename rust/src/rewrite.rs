@@ -5,6 +5,8 @@
 //! passes as the bytes it came in, so that quotes and escapes mean to the server what they meant in the file.
 //! Where records end is `records.rs`'s business: a block holds whole records, all ended in one way.
 
+use std::borrow::Cow;
+
 use memchr::{memchr, memchr2, memchr_iter};
 
 use crate::error::{RecordError, RewriterError};
@@ -51,6 +53,10 @@ pub struct Rewriter {
     field_count: Option<usize>,
 }
 
+/// The constants of one block's records as they end each of them, the line feed included; empty without any.
+#[derive(Debug)]
+pub struct Tail<'a>(Cow<'a, [u8]>);
+
 impl Rewriter {
     /// `keep` are the indexes of the fields to write, all where None; `constants` follow them, None being null.
     ///
@@ -92,13 +98,31 @@ impl Rewriter {
         Ok(rewriter)
     }
 
-    /// Write the records of `block`, the last of which may lack its line end.
+    /// How each record of a block ends to which `extra` constants belong, behind those of all blocks.
+    ///
+    /// # Errors
+    /// What the format cannot express.
+    pub fn tail_with(&self, extra: Vec<Option<Vec<u8>>>) -> Result<Tail<'_>, RewriterError> {
+        let extra = self.encode_constants(extra)?;
+        if extra.is_empty() {
+            return Ok(Tail(Cow::Borrowed(&self.tail)));
+        }
+        let mut tail = self.tail.clone();
+        if let Some(line_end) = tail.last_mut() {
+            *line_end = self.delimiter;
+        }
+        tail.extend_from_slice(&extra);
+        Ok(Tail(Cow::Owned(tail)))
+    }
+
+    /// Write the records of `block`, the last of which may lack its line end; `tail` is of this rewriter's making.
     ///
     /// # Errors
     /// A record with other than the expected number of fields; a quote that `block` leaves open.
-    pub fn rewrite(&self, block: &[u8], line_end: LineEnd) -> Result<Vec<u8>, RecordError> {
+    pub fn rewrite(&self, block: &[u8], line_end: LineEnd, tail: &Tail) -> Result<Vec<u8>, RecordError> {
         let reader = FieldReader::new(self, block, line_end);
-        let mut output = Vec::with_capacity(block.len() + block.len() / 8 + self.tail.len());
+        let tail = tail.0.as_ref();
+        let mut output = Vec::with_capacity(block.len() + block.len() / 8 + tail.len());
         let mut fields = Vec::new();
         let (mut start, mut record) = (0, 0);
         while start < block.len() {
@@ -106,7 +130,7 @@ impl Rewriter {
                 return Err(RecordError::UnterminatedQuote { record, line: reader.line_at(start) });
             };
             self.check_width(fields.len(), record, || reader.line_at(start))?;
-            self.write_record(block, &fields, &mut output);
+            self.write_record(block, &fields, tail, &mut output);
             start = next;
             record += 1;
         }
@@ -124,19 +148,19 @@ impl Rewriter {
         Ok(())
     }
 
-    fn write_record(&self, block: &[u8], fields: &[Field], output: &mut Vec<u8>) {
+    fn write_record(&self, block: &[u8], fields: &[Field], tail: &[u8], output: &mut Vec<u8>) {
         let start = output.len();
         match &self.keep {
             None => fields.iter().for_each(|field| self.write_field(block, field, output)),
             Some(keep) => keep.iter().for_each(|&index| self.write_field(block, &fields[index], output)),
         }
-        if self.tail.is_empty() {
+        if tail.is_empty() {
             // The delimiter behind the last field, or none where no field is kept.
             output.truncate(output.len().saturating_sub(1).max(start));
             self.quote_lone_marker(start, output);
             output.push(b'\n');
         } else {
-            output.extend_from_slice(&self.tail);
+            output.extend_from_slice(tail);
         }
     }
 
@@ -361,7 +385,17 @@ mod tests {
     }
 
     fn written(rewriter: &Rewriter, block: &str, line_end: LineEnd) -> String {
-        String::from_utf8(rewriter.rewrite(block.as_bytes(), line_end).unwrap()).unwrap()
+        written_with(rewriter, block, line_end, &[])
+    }
+
+    fn written_with(rewriter: &Rewriter, block: &str, line_end: LineEnd, extra: &[Option<&str>]) -> String {
+        let extra = extra.iter().map(|value| value.map(|value| value.as_bytes().to_vec())).collect();
+        let tail = rewriter.tail_with(extra).unwrap();
+        String::from_utf8(rewriter.rewrite(block.as_bytes(), line_end, &tail).unwrap()).unwrap()
+    }
+
+    fn refusal(rewriter: &Rewriter, block: &[u8], line_end: LineEnd) -> RecordError {
+        rewriter.rewrite(block, line_end, &rewriter.tail_with(Vec::new()).unwrap()).unwrap_err()
     }
 
     #[test]
@@ -429,13 +463,13 @@ mod tests {
     #[test]
     fn widths_are_checked_with_the_line_of_the_record() {
         let rewriter = Rewriter::new(CSV, b',', to_nulls(&[""]), None, Vec::new(), Some(2)).unwrap();
-        let error = rewriter.rewrite(b"\"\n\",b\nc\n", LineEnd::Lf).unwrap_err();
+        let error = refusal(&rewriter, b"\"\n\",b\nc\n", LineEnd::Lf);
         assert_eq!(error, RecordError::MissingColumns { record: 1, line: 2, expected: 2, found: 1 });
-        let error = rewriter.rewrite(b"a,b\r\n\r\na,b,c,d", LineEnd::CrLf).unwrap_err();
+        let error = refusal(&rewriter, b"a,b\r\n\r\na,b,c,d", LineEnd::CrLf);
         assert_eq!(error, RecordError::MissingColumns { record: 1, line: 1, expected: 2, found: 1 });
-        let error = rewriter.rewrite(b"a,b\ra,b,c,d\r", LineEnd::Cr).unwrap_err();
+        let error = refusal(&rewriter, b"a,b\ra,b,c,d\r", LineEnd::Cr);
         assert_eq!(error, RecordError::ExtraColumns { record: 1, line: 1, expected: 2, found: 4 });
-        let error = rewriter.rewrite(b"a,b\na,\"b\n", LineEnd::Lf).unwrap_err();
+        let error = refusal(&rewriter, b"a,b\na,\"b\n", LineEnd::Lf);
         assert_eq!(error, RecordError::UnterminatedQuote { record: 1, line: 1 });
     }
 
@@ -448,6 +482,22 @@ mod tests {
         assert_eq!(written(&rewriter, "x", LineEnd::Lf), "x,\"a\\\\\\\",\n\"\n");
         let rewriter = with_constants(Format::Tsv, "", &constants).unwrap();
         assert_eq!(written(&rewriter, "x", LineEnd::Lf), "x,a\\\\\"\\,\\n,\\N,\n");
+    }
+
+    #[test]
+    fn constants_of_a_block_come_behind_those_of_all() {
+        let rewriter = with_constants(CSV, "", &[Some("c")]).unwrap();
+        let extra = [Some("3"), None, Some("a\"b")];
+        assert_eq!(
+            written_with(&rewriter, "x,y\r\n\"z\r\n\"", LineEnd::CrLf, &extra),
+            "x,\"c\",\"3\",,\"a\"\"b\"\n\"z\r\n\",\"c\",\"3\",,\"a\"\"b\"\n"
+        );
+        assert_eq!(written(&rewriter, "x,y\n", LineEnd::Lf), "x,\"c\"\n");
+        let rewriter = plain(Format::Text, b'|', &["0"]);
+        assert_eq!(written_with(&rewriter, "\\\n|0\n", LineEnd::Lf, &[Some("7"), Some("0")]), "\\\n|0|7|\\060\n");
+        let rewriter = plain(Format::Tsv, b'\t', &["\\N"]);
+        assert_eq!(written_with(&rewriter, "\\.\n", LineEnd::Lf, &[Some("1")]), "\\\\.\t1\n");
+        assert_eq!(written_with(&plain(CSV, b',', &[""]), "\\.\n", LineEnd::Lf, &[Some("1")]), "\\.,\"1\"\n");
     }
 
     #[test]

@@ -67,8 +67,17 @@ class Rewriter:
         constants: Sequence[bytes | None] | None = None,
         field_count: int | None = None,
     ) -> Rewriter: ...
-    def rewrite(self, segments: Sequence[tuple[bytes, int, int]], line_end: LineEnd) -> bytes:
-        """Return the records of the (buffer, start, end) runs, each ended by a line feed; raises RecordError."""
+    def rewrite(
+        self,
+        segments: Sequence[tuple[bytes, int, int]],
+        line_end: LineEnd,
+        *,
+        extra: Sequence[bytes | None] | None = None,
+    ) -> bytes:
+        """Return the records of the (buffer, start, end) runs, each ended by a line feed; raises RecordError.
+
+        `extra` are constants of these records alone, appended behind the rewriter's own.
+        """
 
 def double_backslashes(segments: Sequence[tuple[bytes, int, int]], *, delimiter: bytes, count: int) -> bytes:
     """Return tsv records that end with line feeds as COPY text; `count` are their stray backslashes."""

@@ -2,7 +2,8 @@ r"""Which COPY command carries a file's dialect, and the payload of each block f
 
 COPY has no option for tsv (no quoting, no escapes): it travels as COPY text with its backslashes doubled, and a block
 whose every backslash belongs to a `\N` field travels untouched. csv and text travel untouched unless fields are left
-out, constants are added or several null strings must become one.
+out, constants are added or several null strings must become one. On the way to a staging table every record is given
+its object's number and its block's offset (model/landing.py).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 from penstock import _native
 from penstock.errors import UsageError
 from penstock.model.block import Block, CopySpec
+from penstock.model.landing import SENT_COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,12 +28,16 @@ _TEXT_NULL = "\\N"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Encoder:
-    """Turns blocks of one object into payloads of the COPY command that `spec` describes."""
+    """Turns blocks of one object into payloads of the COPY command that `spec` describes.
+
+    `positions` is the object's number where each record is to carry it and its block's offset.
+    """
 
     spec: CopySpec
     rewriter: _native.Rewriter
     passes_plain: bool
     passes_all: bool
+    positions: int | None = None
 
     def encode(self, block: Block) -> Sequence[bytes | memoryview]:
         """Return the payload's parts in order; raises penstock._native.RecordError, counted from the block's start."""
@@ -46,7 +52,8 @@ class Encoder:
                     block.segments, delimiter=self.spec.delimiter.encode(), count=block.stray_backslashes
                 )
             ]
-        return [self.rewriter.rewrite(block.segments, block.line_end)]
+        extra = None if self.positions is None else [str(self.positions).encode(), str(block.start).encode()]
+        return [self.rewriter.rewrite(block.segments, block.line_end, extra=extra)]
 
     def is_untouched(self, block: Block) -> bool:
         """Whether the payload is the block's own bytes (and so its last record may lack a line end)."""
@@ -93,9 +100,14 @@ def python_codec(encoding: str) -> str:
         return "ascii"
 
 
-def make_encoder(dialect: Dialect, column_map: ColumnMap, *, table: TableName, encoding: str) -> Encoder:
-    """Return the encoder for one object; `encoding` is what the payload is in. Raises UsageError."""
-    is_reshaped = column_map.keep is not None or bool(column_map.constants)
+def make_encoder(
+    dialect: Dialect, column_map: ColumnMap, *, table: TableName, encoding: str, positions: int | None = None
+) -> Encoder:
+    """Return the encoder for one object; `encoding` is what the payload is in. Raises UsageError.
+
+    With `positions`, the object's number, every record carries where it stood, in SENT_COLUMNS behind its own columns.
+    """
+    is_reshaped = column_map.keep is not None or bool(column_map.constants) or positions is not None
     is_tsv = dialect.format == "tsv"
     codec = python_codec(encoding)
     try:
@@ -119,7 +131,7 @@ def make_encoder(dialect: Dialect, column_map: ColumnMap, *, table: TableName, e
         spec=CopySpec(
             schema=table.schema,
             table=table.name,
-            columns=column_map.columns,
+            columns=column_map.columns if positions is None else (*column_map.columns, *SENT_COLUMNS),
             format="text" if is_tsv else dialect.format,  # type: ignore[arg-type]
             delimiter=dialect.delimiter,
             null=_TEXT_NULL if is_tsv else dialect.nulls[0],
@@ -130,4 +142,5 @@ def make_encoder(dialect: Dialect, column_map: ColumnMap, *, table: TableName, e
         rewriter=rewriter,
         passes_plain=is_tsv and not is_reshaped and dialect.nulls == (_TEXT_NULL,),
         passes_all=not is_tsv and not is_reshaped and len(dialect.nulls) == 1,
+        positions=positions,
     )
