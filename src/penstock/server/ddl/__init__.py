@@ -1,0 +1,33 @@
+"""A table's definition: captured, made again beside it, and swapped in.
+
+The order is capture_table, find_obstacles, create_replacement, the load, finish_replacement, swap_replacement; until
+the last commits, the old table is untouched and drop_replacement takes the new one away. Loading and the record of it
+belong to others.
+"""
+
+from __future__ import annotations
+
+from penstock.server.ddl.capture import capture_table
+from penstock.server.ddl.definition import TableDefinition, find_differences
+from penstock.server.ddl.dependencies import (
+    Obstacle,
+    find_all_tables_publications,
+    find_obstacles,
+    refuse_obstacles,
+)
+from penstock.server.ddl.replacement import create_replacement, drop_replacement, finish_replacement
+from penstock.server.ddl.swap import swap_replacement
+
+__all__ = [
+    "Obstacle",
+    "TableDefinition",
+    "capture_table",
+    "create_replacement",
+    "drop_replacement",
+    "find_all_tables_publications",
+    "find_differences",
+    "find_obstacles",
+    "finish_replacement",
+    "refuse_obstacles",
+    "swap_replacement",
+]

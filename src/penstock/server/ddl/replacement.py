@@ -1,0 +1,177 @@
+"""A new table beside an old one: made bare, finished after its rows are in it, or dropped again."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from psycopg import sql
+
+from penstock.model.table import TableName
+from penstock.server.ddl.capture import capture_table, read_states
+from penstock.server.ddl.compose_parts import (
+    compose_checks,
+    compose_foreign_key,
+    compose_index,
+    compose_index_marks,
+    compose_row_security,
+    compose_statistics,
+    compose_trigger,
+)
+from penstock.server.ddl.compose_table import compose_column_settings, compose_create
+from penstock.server.ddl.compose_words import (
+    compose_comments,
+    compose_grant,
+    compose_labels,
+    compose_revokes,
+    order_grants,
+)
+from penstock.server.ddl.names import choose_names
+from penstock.server.ddl.session import local_settings, qualified_names, run_all
+from penstock.server.errors import translate_errors
+from penstock.server.tables import check_names
+
+if TYPE_CHECKING:
+    from penstock.server.connection import Connection
+    from penstock.server.ddl.definition import TableDefinition
+    from penstock.server.ddl.names import WorkingNames
+
+_log = logging.getLogger(__name__)
+
+
+def create_replacement(connection: Connection, definition: TableDefinition, *, name: str) -> int:
+    """Make the bare new table in the old one's schema and return its oid.
+
+    It has what loading needs: columns with defaults, identity and generated values, NOT NULL, storage, options. It
+    belongs to the old table's owner, and nobody else may read it. Values that identity columns draw go on from where
+    the old ones stood; a serial column draws from the old sequence. Needs CREATE on the schema and the owner's role.
+    Raises TargetError, ServerError.
+    """
+    new = TableName(schema=definition.table.schema, name=name)
+    check_names(new, [])
+    table = sql.Identifier(definition.table.schema, name)
+    owner = sql.Identifier(definition.table.owner)
+    with (
+        translate_errors(f"creating table {new}"),
+        local_settings(connection, search_path="", default_tablespace=""),
+    ):
+        connection.execute(compose_create(definition, name))
+        connection.execute(sql.SQL("ALTER TABLE {} OWNER TO {}").format(table, owner))
+        row = connection.execute("SELECT %s::regclass::oid", [table.as_string(connection)]).fetchone()
+        assert row is not None
+        replacement = capture_table(connection, row[0])
+        run_all(connection, compose_revokes(replacement, choose_names(definition, replacement)))
+        _give_owner_rights(connection, table, owner)
+        for column in definition.columns:
+            run_all(connection, compose_column_settings(column, table))
+        note = f"made by penstock to replace {definition.name}; not finished"
+        connection.execute(sql.SQL("COMMENT ON TABLE {} IS {}").format(table, sql.Literal(note)))
+        _continue_identities(connection, definition, replacement)
+    _log.info("created table %s to replace %s", new, definition.name)
+    return replacement.oid
+
+
+def finish_replacement(connection: Connection, definition: TableDefinition, oid: int) -> None:
+    """Give the loaded table all that the old one has, but for rules, policies, publications and its names.
+
+    In autocommit mode each step is a transaction: first all that concerns the new table alone, then each foreign key
+    twice, so that writers to the referenced tables wait only for the moment of adding it. May be called again after
+    an error: what is there is kept. Raises DataError where the rows violate a constraint, TargetError, ServerError.
+    """
+    replacement = capture_table(connection, oid)
+    names = choose_names(definition, replacement)
+    with translate_errors(f"finishing table {replacement.name}"):
+        with local_settings(connection, search_path="", default_tablespace=""):
+            if not _has_parts(replacement):
+                _make_parts(connection, definition, names)
+            run_all(connection, compose_row_security(definition, names))
+            _set_grants(connection, definition, replacement, names)
+        _add_foreign_keys(connection, definition, replacement, names)
+        with qualified_names(connection):
+            run_all(connection, compose_comments(definition, names))
+            run_all(connection, compose_labels(definition, names))
+    _log.info("finished table %s", replacement.name)
+
+
+def drop_replacement(connection: Connection, name: TableName, *, oid: int) -> bool:
+    """Drop a replacement that was not swapped in; return False where it is gone or has another name by now.
+
+    A sequence that a serial column shares stays with the old table. Raises TargetError, ServerError.
+    """
+    assert name.schema is not None
+    table = sql.Identifier(name.schema, name.name)
+    with translate_errors(f"dropping table {name}"), connection.transaction():
+        found = connection.execute(
+            "SELECT pg_catalog.to_regclass(%s)::oid = %s", [table.as_string(connection), oid]
+        ).fetchone()
+        if found != (True,):
+            return False
+        connection.execute(sql.SQL("DROP TABLE {}").format(table))
+    _log.info("dropped table %s", name)
+    return True
+
+
+def _give_owner_rights(connection: Connection, table: sql.Identifier, owner: sql.Identifier) -> None:
+    """Let the owner load, whatever default privileges say, until the old table's grants are copied."""
+    connection.execute(sql.SQL("GRANT ALL ON TABLE {} TO {}").format(table, owner))
+
+
+def _continue_identities(connection: Connection, definition: TableDefinition, replacement: TableDefinition) -> None:
+    new = {sequence.column: sequence for sequence in replacement.identity_sequences}
+    for sequence, state in zip(
+        definition.identity_sequences, read_states(connection, definition.identity_sequences), strict=True
+    ):
+        set_state = "SELECT pg_catalog.setval(%s::oid::regclass, %s, %s)"
+        connection.execute(set_state, [new[sequence.column].oid, state.last_value, state.is_called])
+
+
+def _has_parts(replacement: TableDefinition) -> bool:
+    """Whether _make_parts has been here: it makes all or nothing."""
+    has_constraints = any(constraint.kind not in "nf" for constraint in replacement.constraints)
+    return bool(has_constraints or replacement.indexes or replacement.statistics or replacement.triggers)
+
+
+def _make_parts(connection: Connection, definition: TableDefinition, names: WorkingNames) -> None:
+    constraints = {constraint.name: constraint for constraint in definition.constraints}
+    for index in definition.indexes:
+        _log.info("making index %s of %s", index.name, definition.name)
+        constraint = constraints[index.constraint_name] if index.constraint_name else None
+        with local_settings(connection, default_tablespace=index.tablespace):
+            run_all(connection, compose_index(index, constraint, names))
+    run_all(connection, compose_checks(definition, names))
+    run_all(connection, compose_index_marks(definition, names))
+    for statistics in definition.statistics:
+        run_all(connection, compose_statistics(statistics, names))
+    for trigger in definition.triggers:
+        run_all(connection, compose_trigger(trigger, names))
+
+
+def _set_grants(
+    connection: Connection, definition: TableDefinition, replacement: TableDefinition, names: WorkingNames
+) -> None:
+    run_all(connection, compose_revokes(replacement, names))
+    for grant in order_grants(definition.grants):
+        statement = compose_grant(grant, definition, names)
+        if grant.is_by_owner:
+            connection.execute(statement)
+        else:
+            # Who grants is who runs the statement; a superuser or owner would stand there as the owner.
+            with local_settings(connection, role=grant.grantor):
+                connection.execute(statement)
+
+
+def _add_foreign_keys(
+    connection: Connection, definition: TableDefinition, replacement: TableDefinition, names: WorkingNames
+) -> None:
+    present = {constraint.name: constraint for constraint in replacement.constraints}
+    for constraint in definition.constraints:
+        if constraint.kind != "f":
+            continue
+        add, validate = compose_foreign_key(constraint, definition, names)
+        if constraint.name not in present:
+            with qualified_names(connection):
+                connection.execute(add)
+        if validate is not None and not (constraint.name in present and present[constraint.name].is_validated):
+            _log.info("validating foreign key %s of %s", constraint.name, definition.name)
+            with qualified_names(connection):
+                connection.execute(validate)

@@ -1,0 +1,48 @@
+"""Settings that hold for a few statements, and how statements are run."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from psycopg.sql import Composed
+
+    from penstock.server.connection import Connection
+
+
+@contextmanager
+def local_settings(connection: Connection, **settings: str) -> Iterator[None]:
+    """Run the block in one transaction, or a part of the caller's, under other settings; they are put back.
+
+    SET LOCAL alone would last until the caller's transaction ends. An error takes the block's changes back.
+    """
+    with connection.transaction():
+        before = {name: _change_setting(connection, name, value) for name, value in settings.items()}
+        yield
+        for name, value in before.items():
+            _change_setting(connection, name, value)
+
+
+@contextmanager
+def qualified_names(connection: Connection) -> Iterator[None]:
+    """Run the block with an empty search_path: the server then writes every name with its schema, and reads it so."""
+    with local_settings(connection, search_path=""):
+        yield
+
+
+def run_all(connection: Connection, statements: Iterable[Composed]) -> None:
+    """Run statements in turn."""
+    for statement in statements:
+        connection.execute(statement)
+
+
+def _change_setting(connection: Connection, name: str, value: str) -> str:
+    """Change a setting for the transaction and return what it was."""
+    row = connection.execute(
+        "SELECT pg_catalog.current_setting(%s), pg_catalog.set_config(%s, %s, true)", [name, name, value]
+    ).fetchone()
+    assert row is not None
+    return str(row[0])

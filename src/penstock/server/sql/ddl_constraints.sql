@@ -1,0 +1,44 @@
+-- ddl_constraints.sql: the constraints of a table; `definition` is what ADD CONSTRAINT name takes
+-- returns ddl.definition.ConstraintRow; needs no privilege; PostgreSQL 14+
+-- psql -v oid=1259 -f ddl_constraints.sql
+--
+-- Run with an empty search_path. NOT NULL is a constraint since PostgreSQL 18 only. A foreign key to the table itself
+-- names it: `self_reference_head` is what stands before the name. Fields of later versions are read through JSON.
+WITH own AS (
+    SELECT k.*,
+           COALESCE((pg_catalog.to_jsonb(k) ->> 'conperiod')::bool, false) AS is_temporal,
+           COALESCE((pg_catalog.to_jsonb(k) ->> 'conenforced')::bool, true) AS is_enforced
+      FROM pg_catalog.pg_constraint AS k
+     WHERE k.conrelid = :'oid'::oid
+       AND k.contype <> 't'
+)
+SELECT k.conname::text AS name,
+       k.contype::text AS kind,
+       pg_catalog.pg_get_constraintdef(k.oid) AS definition,
+       CASE
+           WHEN k.contype = 'f' AND k.confrelid = k.conrelid
+           THEN pg_catalog.format(
+                    'FOREIGN KEY (%s) REFERENCES ',
+                    (
+                        SELECT pg_catalog.string_agg(
+                                   CASE
+                                       WHEN k.is_temporal AND u.position = pg_catalog.cardinality(k.conkey)
+                                       THEN 'PERIOD '
+                                       ELSE ''
+                                   END || pg_catalog.quote_ident(a.attname),
+                                   ', ' ORDER BY u.position
+                               )
+                          FROM pg_catalog.unnest(k.conkey) WITH ORDINALITY AS u (attnum, position)
+                          JOIN pg_catalog.pg_attribute AS a ON a.attrelid = k.conrelid AND a.attnum = u.attnum
+                    )
+                )
+       END AS self_reference_head,
+       k.condeferrable AS is_deferrable,
+       k.condeferred AS is_deferred,
+       k.convalidated AS is_validated,
+       k.is_enforced,
+       k.is_temporal,
+       pg_catalog.obj_description(k.oid, 'pg_constraint') AS comment
+  FROM own AS k
+ ORDER BY k.contype,
+          k.conname;
