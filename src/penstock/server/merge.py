@@ -1,0 +1,251 @@
+"""Records from a staging table into their table, by one statement: upsert, insert what is new, insert all.
+
+The transaction is the caller's, who writes down there what was merged and drops the staging table. Which record of
+several with the same key stays is decided by where they stood in the files; that two keys are the same, by the table's
+unique index (merge_key.py).
+
+What the statement did with each record is counted by the server: EXPLAIN ANALYZE runs it and tells how many records
+were proposed, how many met a row with their key, and how many were stored (docs/decisions/0009).
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from psycopg import sql
+
+from penstock.model.landing import POSITION_COLUMNS
+from penstock.server.errors import translate_errors
+from penstock.server.merge_errors import explain_merge, name_by_number, refuse_duplicates
+from penstock.server.merge_key import (
+    conflict_target,
+    find_key,
+    key_order,
+    key_terms,
+    table_identifier,
+    tell_unequal,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from penstock.model.table import TableFacts, TableName
+    from penstock.server.connection import Connection
+    from penstock.server.merge_key import Key
+
+_log = logging.getLogger(__name__)
+
+Keep = Literal["first", "last", "error"]
+
+_COMMA = sql.SQL(", ")
+
+# Without times and buffers counting costs next to nothing.
+_COUNTING = sql.SQL("EXPLAIN (ANALYZE, VERBOSE OFF, COSTS OFF, BUFFERS OFF, TIMING OFF, SUMMARY OFF, FORMAT JSON) ")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergeCounts:
+    """What became of the records of a staging table: `staged` is the sum of the other counts.
+
+    `duplicates` gave way to another record of the files with their key. `existing` were left out because the table had
+    a row with their key. `suppressed` were kept out by triggers. `is_certain` is False where triggers kept records out
+    and may have done so both on INSERT and on UPDATE: then `inserted` and `updated` are right in their sum only.
+    """
+
+    staged: int
+    duplicates: int = 0
+    inserted: int = 0
+    updated: int = 0
+    existing: int = 0
+    suppressed: int = 0
+    is_certain: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanCounts:
+    """What EXPLAIN ANALYZE counted in INSERT ... SELECT ... ON CONFLICT ... RETURNING.
+
+    `staged` rows were read, `proposed` came to the table, of which `conflicts` met a row; `stored` were returned.
+    """
+
+    staged: int
+    proposed: int
+    conflicts: int
+    stored: int
+
+
+def merge_upsert(
+    connection: Connection,
+    *,
+    staging: TableName,
+    target: TableFacts,
+    columns: Sequence[str],
+    key: Sequence[str],
+    keep: Keep,
+    name_object: Callable[[int], str] = name_by_number,
+) -> MergeCounts:
+    """Insert each staged record, or update the row that has its key, in what the file has besides the key.
+
+    Of records with the same key `keep` says which counts, by file order; with "error" there must be none. A key with a
+    null is no other's, unless the index says NULLS NOT DISTINCT. `name_object` puts a name to an object's number in
+    errors. Raises DataError, TargetError, ServerError. Needs what check_key looks for.
+    """
+    found = find_key(connection, target, key)
+    updated = [name for name in columns if name not in found.names]
+    if keep == "error":
+        refuse_duplicates(connection, staging, found, name_object=name_object)
+    action = _compose_update(updated) if updated else sql.SQL("NOTHING")
+    statement = _compose_merge(staging, target, columns, found, keeps_last=keep == "last", action=action)
+    with explain_merge(connection, staging, columns, what=f"merging into {target.name}", name_object=name_object):
+        counted = _run(connection, statement)
+    if not updated:
+        return count_new(counted)
+    return count_upserted(counted, has_insert_triggers=bool(target.suppressing_triggers))
+
+
+def merge_insert_new(
+    connection: Connection,
+    *,
+    staging: TableName,
+    target: TableFacts,
+    columns: Sequence[str],
+    key: Sequence[str],
+    name_object: Callable[[int], str] = name_by_number,
+) -> MergeCounts:
+    """Insert the staged records whose key no row has; of several with the same key the first by file order.
+
+    Raises DataError, TargetError, ServerError. Needs what check_key looks for.
+    """
+    found = find_key(connection, target, key)
+    statement = _compose_merge(staging, target, columns, found, keeps_last=False, action=sql.SQL("NOTHING"))
+    with explain_merge(connection, staging, columns, what=f"merging into {target.name}", name_object=name_object):
+        return count_new(_run(connection, statement))
+
+
+def insert_all(
+    connection: Connection,
+    *,
+    staging: TableName,
+    target: TableFacts,
+    columns: Sequence[str],
+    name_object: Callable[[int], str] = name_by_number,
+) -> MergeCounts:
+    """Insert all staged records in file order, as INSERT does it: by row-level security's policies where there are any.
+
+    Raises DataError, TargetError, ServerError. Needs INSERT on the columns and nothing else.
+    """
+    statement = _compose_insert(target, columns) + sql.SQL(" SELECT {} FROM {} ORDER BY {}").format(
+        _join(columns), _staging(staging), _join(POSITION_COLUMNS)
+    )
+    with explain_merge(
+        connection, staging, columns, what=f"inserting into {target.name}", name_object=name_object, has_key=False
+    ):
+        # RETURNING, by which merges count, would need policies and privileges for SELECT.
+        inserted = connection.execute(statement).rowcount
+    staged = count_staged(connection, staging) if target.suppressing_triggers else inserted
+    return MergeCounts(staged=staged, inserted=inserted, suppressed=staged - inserted)
+
+
+def count_staged(connection: Connection, staging: TableName) -> int:
+    """Return how many records a staging table has. Raises ServerError."""
+    with translate_errors(f"counting the records of {staging}"):
+        row = connection.execute(sql.SQL("SELECT pg_catalog.count(*) FROM {}").format(_staging(staging))).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def count_upserted(counted: PlanCounts, *, has_insert_triggers: bool) -> MergeCounts:
+    """Return what an upsert did, given whether INSERT has triggers that may keep a row out.
+
+    >>> counted = PlanCounts(staged=9, proposed=8, conflicts=3, stored=8)
+    >>> counts = count_upserted(counted, has_insert_triggers=False)
+    >>> counts.duplicates, counts.inserted, counts.updated
+    (1, 5, 3)
+    """
+    unmatched = counted.proposed - counted.conflicts
+    suppressed = counted.proposed - counted.stored
+    not_inserted = min(suppressed, unmatched) if has_insert_triggers else 0
+    return MergeCounts(
+        staged=counted.staged,
+        duplicates=counted.staged - counted.proposed,
+        inserted=unmatched - not_inserted,
+        updated=counted.conflicts - (suppressed - not_inserted),
+        suppressed=suppressed,
+        is_certain=not (suppressed and has_insert_triggers and unmatched and counted.conflicts),
+    )
+
+
+def count_new(counted: PlanCounts) -> MergeCounts:
+    """Return what ON CONFLICT DO NOTHING did: a record that met a row, and none else, was left out for it."""
+    return MergeCounts(
+        staged=counted.staged,
+        duplicates=counted.staged - counted.proposed,
+        inserted=counted.stored,
+        existing=counted.conflicts,
+        suppressed=counted.proposed - counted.conflicts - counted.stored,
+    )
+
+
+def read_plan(plan: Mapping[str, Any]) -> PlanCounts:
+    """Return the counts in the plan of an INSERT from one table, as EXPLAIN (ANALYZE, FORMAT JSON) gives it."""
+    (source,) = plan["Plans"]
+    scan = source
+    while "Plans" in scan:
+        (scan,) = scan["Plans"]
+    return PlanCounts(
+        staged=round(scan["Actual Rows"] * scan["Actual Loops"]),
+        proposed=round(source["Actual Rows"]),
+        conflicts=round(plan["Conflicting Tuples"]),
+        stored=round(plan["Actual Rows"]),
+    )
+
+
+def _run(connection: Connection, statement: sql.Composed) -> PlanCounts:
+    row = connection.execute(_COUNTING + statement).fetchone()
+    assert row is not None
+    plan = row[0][0]["Plan"]
+    _log.debug("merged by plan %s", plan)
+    return read_plan(plan)
+
+
+def _compose_merge(
+    staging: TableName,
+    target: TableFacts,
+    columns: Sequence[str],
+    key: Key,
+    *,
+    keeps_last: bool,
+    action: sql.Composable,
+) -> sql.Composed:
+    """Return the statement; rows come in the order of the key, so that two merges at once lock them in one order."""
+    same = [*key_terms(key), *tell_unequal(key)]
+    direction = sql.SQL(" DESC" if keeps_last else "")
+    order = [*key_order(key), *tell_unequal(key), *(sql.Identifier(name) + direction for name in POSITION_COLUMNS)]
+    return _compose_insert(target, columns) + sql.SQL(
+        " SELECT DISTINCT ON ({}) {} FROM {} ORDER BY {} ON CONFLICT ({}) DO {} RETURNING 1"
+    ).format(_COMMA.join(same), _join(columns), _staging(staging), _COMMA.join(order), conflict_target(key), action)
+
+
+def _compose_insert(target: TableFacts, columns: Sequence[str]) -> sql.Composed:
+    # COPY too stores what it is given in columns GENERATED ALWAYS AS IDENTITY.
+    is_overriding = any(column.identity == "a" and column.name in columns for column in target.columns)
+    return sql.SQL("INSERT INTO {} ({}){}").format(
+        table_identifier(target), _join(columns), sql.SQL(" OVERRIDING SYSTEM VALUE" if is_overriding else "")
+    )
+
+
+def _compose_update(columns: Sequence[str]) -> sql.Composed:
+    return sql.SQL("UPDATE SET {}").format(
+        _COMMA.join(sql.SQL("{} = EXCLUDED.{}").format(sql.Identifier(name), sql.Identifier(name)) for name in columns)
+    )
+
+
+def _staging(staging: TableName) -> sql.Identifier:
+    assert staging.schema is not None
+    return sql.Identifier(staging.schema, staging.name)
+
+
+def _join(names: Sequence[str]) -> sql.Composed:
+    return _COMMA.join(map(sql.Identifier, names))

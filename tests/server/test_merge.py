@@ -1,0 +1,330 @@
+"""Merging: which record counts, what the table then holds, and that every record is accounted for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+
+from penstock.errors import DataError, TargetError
+from penstock.model.table import TableFacts, TableName
+from penstock.server.catalog import find_table
+from penstock.server.landing import make_landing_table
+from penstock.server.merge import MergeCounts, PlanCounts, count_upserted, insert_all, merge_insert_new, merge_upsert
+from penstock.server.merge_errors import DuplicateKey, RecordPlace
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.server.connection import Connection
+    from penstock.server.merge import Keep
+
+STAGING = TableName(schema="land", name="s 1")
+
+# A record of a file: object, block, values.
+Record = tuple[Any, ...]
+
+
+def facts_of(connection: Connection, name: str = "t") -> TableFacts:
+    """Return the facts of a table in schema public."""
+    facts = find_table(connection, TableName(schema="public", name=name))
+    assert facts is not None
+    return facts
+
+
+def stage(connection: Connection, columns: Sequence[str], records: Sequence[Record]) -> TableFacts:
+    """Stage records for public.t, in the order given, and return the table's facts."""
+    target = facts_of(connection)
+    connection.execute("CREATE SCHEMA IF NOT EXISTS land")
+    make_landing_table(connection, schema="land", name=STAGING.name, target=target, columns=columns, as_text=False)
+    listed = ", ".join(["penstock_object", "penstock_block", *(f'"{name}"' for name in columns)])
+    with connection.cursor() as cursor, cursor.copy(f'COPY land."s 1" ({listed}) FROM STDIN'.encode()) as copy:
+        for record in records:
+            copy.write_row(record)
+    return target
+
+
+def upsert(
+    connection: Connection, columns: Sequence[str], records: Sequence[Record], *, key: str = "id", keep: Keep = "last"
+) -> MergeCounts:
+    """Stage records and upsert them."""
+    target = stage(connection, columns, records)
+    return merge_upsert(connection, staging=STAGING, target=target, columns=columns, key=key.split(","), keep=keep)
+
+
+def rows(connection: Connection, columns: str = "*") -> list[tuple[Any, ...]]:
+    """Return the rows of public.t, ordered."""
+    return connection.execute(f"SELECT {columns} FROM public.t ORDER BY t".encode()).fetchall()
+
+
+def test_rows_are_updated_or_inserted(connection: Connection) -> None:
+    """Columns that the file lacks keep what they had, or get their default."""
+    connection.execute("CREATE TABLE public.t (id int PRIMARY KEY, v text, n int DEFAULT 7)")
+    connection.execute("INSERT INTO public.t VALUES (1, 'old', 1), (2, 'old', 2)")
+    counts = upsert(connection, ["v", "id"], [(1, 0, "new", 2), (1, 0, "new", 3)])
+    assert rows(connection) == [(1, "old", 1), (2, "new", 2), (3, "new", 7)]
+    assert counts == MergeCounts(staged=2, inserted=1, updated=1)
+
+
+# The same key in two objects and two blocks, staged out of order.
+SCATTERED = [(2, 0, 1, "d"), (1, 90, 1, "c"), (1, 0, 1, "a"), (1, 0, 1, "b"), (1, 0, 2, "z")]
+
+
+@pytest.mark.parametrize(("keep", "kept"), [("first", "a"), ("last", "d")])
+def test_record_that_counts_is_chosen_by_file_order(connection: Connection, keep: Keep, kept: str) -> None:
+    """By object, block and then the order in the block, whatever order they were sent in."""
+    connection.execute("CREATE TABLE public.t (id int PRIMARY KEY, v text)")
+    counts = upsert(connection, ["id", "v"], SCATTERED, keep=keep)
+    assert rows(connection) == [(1, kept), (2, "z")]
+    assert counts == MergeCounts(staged=5, duplicates=3, inserted=2)
+
+
+def test_duplicates_are_an_error_where_they_must_not_be(connection: Connection) -> None:
+    """With both places of the one met first, and nothing merged."""
+    connection.execute("CREATE TABLE public.t (id int PRIMARY KEY, v text)")
+    target = stage(connection, ["id", "v"], [(3, 0, 7, "x"), (3, 0, 7, "x"), *SCATTERED])
+    with pytest.raises(DuplicateKey) as caught:
+        merge_upsert(
+            connection,
+            staging=STAGING,
+            target=target,
+            columns=["id", "v"],
+            key=["id"],
+            keep="error",
+            name_object=lambda number: f"file{number}.csv",
+        )
+    assert caught.value.message == "key (id)=(1) is duplicated in the files"
+    assert caught.value.places == (
+        RecordPlace(object_number=1, block_start=0, record=1),
+        RecordPlace(object_number=1, block_start=0, record=2),
+    )
+    assert "file1.csv, record 2 from byte 0 on" in (caught.value.detail or "")
+    assert rows(connection) == []
+
+
+def test_without_duplicates_none_are_complained_of(connection: Connection) -> None:
+    """And all is merged."""
+    connection.execute("CREATE TABLE public.t (id int PRIMARY KEY, v text)")
+    counts = upsert(connection, ["id", "v"], [(1, 0, 2, "b"), (1, 0, 1, "a")], keep="error")
+    assert counts == MergeCounts(staged=2, inserted=2)
+
+
+@pytest.mark.parametrize("keep", ["first", "error"])
+def test_nulls_in_a_key_are_no_duplicates(connection: Connection, keep: Keep) -> None:
+    """As the unique index has it; such records are inserted each time."""
+    connection.execute("CREATE TABLE public.t (a int, b int, UNIQUE (a, b))")
+    connection.execute("INSERT INTO public.t VALUES (1, NULL)")
+    records = [(1, 0, 1, None), (1, 0, 1, None), (1, 0, None, None)]
+    counts = upsert(connection, ["a", "b"], records, key="b,a", keep=keep)
+    assert rows(connection) == [(1, None), (1, None), (1, None), (None, None)]
+    assert counts == MergeCounts(staged=3, inserted=3)
+
+
+@pytest.mark.pg(">= 15")
+def test_equal_nulls_are_duplicates(connection: Connection) -> None:
+    """Where the index says NULLS NOT DISTINCT."""
+    connection.execute("CREATE TABLE public.t (a int, b int, v text, UNIQUE NULLS NOT DISTINCT (a, b))")
+    connection.execute("INSERT INTO public.t VALUES (1, NULL, 'old')")
+    records = [(1, 0, 1, None, "x"), (1, 0, None, None, "p"), (1, 0, 1, None, "y"), (1, 0, None, None, "q")]
+    counts = upsert(connection, ["a", "b", "v"], records, key="a,b")
+    assert rows(connection) == [(1, None, "y"), (None, None, "q")]
+    assert counts == MergeCounts(staged=4, duplicates=2, inserted=1, updated=1)
+    connection.execute('DROP TABLE land."s 1"')
+    with pytest.raises(DuplicateKey, match=r"key \(a, b\)=\(1, null\)"):
+        upsert(connection, ["a", "b", "v"], records, key="a,b", keep="error")
+
+
+def test_composite_of_nulls_is_a_value(connection: Connection) -> None:
+    """To an index it is not null, whatever IS NULL says of it."""
+    connection.execute(
+        "CREATE TYPE public.pair AS (x int, y int); CREATE TABLE public.t (id public.pair UNIQUE, v int)"
+    )
+    counts = upsert(connection, ["id", "v"], [(1, 0, "(,)", 1), (1, 0, "(,)", 2)])
+    assert rows(connection, "v") == [(2,)]
+    assert counts == MergeCounts(staged=2, duplicates=1, inserted=1)
+
+
+def test_collation_of_the_index_decides(connection: Connection) -> None:
+    """Not that of the column."""
+    collation = "CREATE COLLATION public.ci (provider = icu, locale = 'und-u-ks-level2', deterministic = false)"
+    try:
+        connection.execute(collation)
+    except psycopg.errors.FeatureNotSupported as reason:
+        pytest.skip(str(reason))
+    connection.execute("CREATE TABLE public.t (id text, v int)")
+    connection.execute("CREATE UNIQUE INDEX ON public.t (id COLLATE public.ci)")
+    counts = upsert(connection, ["id", "v"], [(1, 0, "b", 0), (1, 0, "A", 1), (1, 0, "a", 2)], keep="first")
+    assert rows(connection) == [("A", 1), ("b", 0)]
+    assert counts == MergeCounts(staged=3, duplicates=1, inserted=2)
+    connection.execute('DROP TABLE land."s 1"')
+    with pytest.raises(DuplicateKey, match=r"\(id\)=\(a\)"):
+        upsert(connection, ["id", "v"], [(1, 0, "A", 1), (1, 0, "a", 2)], keep="error")
+
+
+def test_operator_class_of_the_index_decides(connection: Connection) -> None:
+    """Its equality may be a finer one than the type's."""
+    connection.execute("CREATE TYPE public.price AS (amount numeric)")
+    connection.execute("CREATE TABLE public.t (id public.price, v int)")
+    connection.execute("CREATE UNIQUE INDEX ON public.t (id record_image_ops)")
+    counts = upsert(connection, ["id", "v"], [(1, 0, "(1.0)", 1), (1, 0, "(1.00)", 2), (1, 0, "(1.0)", 3)])
+    assert rows(connection, "v") == [(2,), (3,)] or rows(connection, "v") == [(3,), (2,)]
+    assert counts == MergeCounts(staged=3, duplicates=1, inserted=2)
+
+
+def test_upsert_of_key_columns_alone_inserts_what_is_new(connection: Connection) -> None:
+    """There is nothing to update."""
+    connection.execute("CREATE TABLE public.t (a int, b int, PRIMARY KEY (a, b)); INSERT INTO public.t VALUES (1, 1)")
+    counts = upsert(connection, ["b", "a"], [(1, 0, 1, 1), (1, 0, 2, 1)], key="a,b")
+    assert rows(connection) == [(1, 1), (1, 2)]
+    assert counts == MergeCounts(staged=2, inserted=1, existing=1)
+
+
+def test_identity_always_takes_the_files_value(connection: Connection) -> None:
+    """As COPY does."""
+    connection.execute(
+        "CREATE TABLE public.t (id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY, v int,"
+        " twice int GENERATED ALWAYS AS (v * 2) STORED); INSERT INTO public.t (v) VALUES (1)"
+    )
+    counts = upsert(connection, ["id", "v"], [(1, 0, 1, 5), (1, 0, 40, 6)])
+    assert rows(connection) == [(1, 5, 10), (40, 6, 12)]
+    assert counts == MergeCounts(staged=2, inserted=1, updated=1)
+
+
+def test_partitions_are_counted_right(connection: Connection) -> None:
+    """Where system columns of a row would tell nothing."""
+    connection.execute(
+        "CREATE TABLE public.t (id int PRIMARY KEY, v int) PARTITION BY RANGE (id);"
+        " CREATE TABLE public.p1 (v int, id int NOT NULL);"
+        " ALTER TABLE public.t ATTACH PARTITION public.p1 FOR VALUES FROM (0) TO (10);"
+        " CREATE TABLE public.p2 PARTITION OF public.t FOR VALUES FROM (10) TO (20);"
+        " INSERT INTO public.t VALUES (1, 0), (11, 0)"
+    )
+    counts = upsert(connection, ["id", "v"], [(1, 0, id_, id_) for id_ in (1, 2, 11, 12, 13, 13)])
+    assert rows(connection) == [(id_, id_) for id_ in (1, 2, 11, 12, 13)]
+    assert counts == MergeCounts(staged=6, duplicates=1, inserted=3, updated=2)
+
+
+def add_trigger(connection: Connection, events: str) -> None:
+    """Give public.t a trigger that keeps out rows whose v is negative."""
+    connection.execute(
+        "CREATE OR REPLACE FUNCTION public.keep_out() RETURNS trigger LANGUAGE plpgsql AS"
+        " 'BEGIN IF NEW.v < 0 THEN RETURN NULL; END IF; RETURN NEW; END'"
+    )
+    connection.execute(
+        f"CREATE TRIGGER keep_out BEFORE {events} ON public.t FOR EACH ROW EXECUTE FUNCTION public.keep_out()".encode()
+    )
+
+
+@pytest.mark.parametrize(
+    ("events", "counts"),
+    [
+        ("INSERT", MergeCounts(staged=4, inserted=1, updated=1, suppressed=2, is_certain=False)),
+        ("UPDATE", MergeCounts(staged=4, inserted=2, updated=1, suppressed=1)),
+    ],
+)
+def test_rows_that_triggers_keep_out_are_counted(connection: Connection, events: str, counts: MergeCounts) -> None:
+    """Those of INSERT fire before a row is found to exist."""
+    connection.execute("CREATE TABLE public.t (id int PRIMARY KEY, v int); INSERT INTO public.t VALUES (1, 0), (2, 0)")
+    add_trigger(connection, events)
+    records = [(1, 0, 1, 1), (1, 0, 2, -1), (1, 0, 3, 3), (1, 0, 4, -4)]
+    assert upsert(connection, ["id", "v"], records) == counts
+
+
+def test_suppressed_rows_are_told_apart_where_they_can_be() -> None:
+    """Only what both INSERT and UPDATE may have lost is uncertain."""
+    counted = PlanCounts(staged=10, proposed=10, conflicts=0, stored=8)
+    assert count_upserted(counted, has_insert_triggers=True).is_certain
+    counted = PlanCounts(staged=10, proposed=10, conflicts=4, stored=8)
+    assert not count_upserted(counted, has_insert_triggers=True).is_certain
+    assert count_upserted(counted, has_insert_triggers=False) == MergeCounts(
+        staged=10, inserted=6, updated=2, suppressed=2
+    )
+
+
+def test_insert_new_leaves_rows_as_they_are(connection: Connection) -> None:
+    """Of the files' duplicates the first is inserted; triggers' work and existing rows are told apart."""
+    connection.execute("CREATE TABLE public.t (id int PRIMARY KEY, v int); INSERT INTO public.t VALUES (1, 0)")
+    add_trigger(connection, "INSERT")
+    columns = ["id", "v"]
+    target = stage(connection, columns, [(2, 0, 2, 8), (1, 9, 2, 7), (1, 0, 1, 1), (1, 0, 3, -1), (1, 0, 4, 4)])
+    counts = merge_insert_new(connection, staging=STAGING, target=target, columns=columns, key=["id"])
+    assert rows(connection) == [(1, 0), (2, 7), (4, 4)]
+    assert counts == MergeCounts(staged=5, duplicates=1, inserted=2, existing=1, suppressed=1)
+
+
+def test_all_are_inserted_in_file_order(connection: Connection) -> None:
+    """A serial column shows it."""
+    connection.execute("CREATE TABLE public.t (n serial, v text)")
+    target = stage(connection, ["v"], [(2, 0, "d"), (1, 9, "c"), (1, 0, "a"), (1, 0, "b")])
+    assert insert_all(connection, staging=STAGING, target=target, columns=["v"]) == MergeCounts(staged=4, inserted=4)
+    assert rows(connection) == [(1, "a"), (2, "b"), (3, "c"), (4, "d")]
+
+
+def test_rows_that_insert_all_loses_to_triggers_are_counted(connection: Connection) -> None:
+    """The staging table knows how many there were."""
+    connection.execute("CREATE TABLE public.t (v int)")
+    add_trigger(connection, "INSERT")
+    target = stage(connection, ["v"], [(1, 0, 1), (1, 0, -1)])
+    counts = insert_all(connection, staging=STAGING, target=target, columns=["v"])
+    assert counts == MergeCounts(staged=2, inserted=1, suppressed=1)
+
+
+def test_null_that_the_table_refuses_is_found_in_the_files(connection: Connection) -> None:
+    """The first such record; the caller's transaction goes on."""
+    connection.execute("CREATE TABLE public.t (id int PRIMARY KEY, v int NOT NULL)")
+    records = [(2, 0, 9, None), (1, 5, 1, 1), (1, 5, 2, None)]
+    with connection.transaction():
+        with pytest.raises(DataError) as caught:
+            upsert(connection, ["id", "v"], records)
+        assert rows(connection) == []
+    assert 'without a value for "v" is object 1, record 2 from byte 5 on' in (caught.value.detail or "")
+    assert caught.value.sqlstate == "23502"
+
+
+def test_column_that_the_file_lacks_needs_a_default(connection: Connection) -> None:
+    """Even where all rows exist: the hint says why."""
+    connection.execute("CREATE TABLE public.t (id int PRIMARY KEY, v int, w int NOT NULL)")
+    connection.execute("INSERT INTO public.t VALUES (1, 1, 1)")
+    with pytest.raises(DataError) as caught:
+        upsert(connection, ["id", "v"], [(1, 0, 1, 2)])
+    assert "before it looks for a row with the key" in (caught.value.hint or "")
+
+
+def test_other_unique_index_is_named(connection: Connection) -> None:
+    """The key's own cannot stand in the way."""
+    connection.execute("CREATE TABLE public.t (id int PRIMARY KEY, v int CONSTRAINT only_one UNIQUE)")
+    connection.execute("INSERT INTO public.t VALUES (1, 1)")
+    with pytest.raises(DataError) as caught:
+        upsert(connection, ["id", "v"], [(1, 0, 2, 1)])
+    assert '"only_one"' in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize("constraint", ["CHECK (v > 0)", "REFERENCES public.t (id)"])
+def test_other_constraints_speak_for_themselves(connection: Connection, constraint: str) -> None:
+    """The server names the row's values."""
+    connection.execute(f"CREATE TABLE public.t (id int PRIMARY KEY, v int {constraint})".encode())
+    with pytest.raises(DataError) as caught:
+        upsert(connection, ["id", "v"], [(1, 0, 1, -5)])
+    assert "-5" in (caught.value.detail or "")
+
+
+def test_row_level_security_lets_in_what_its_policies_do(connection: Connection, user_connection: Connection) -> None:
+    """By INSERT, since COPY refuses such a table."""
+    user = user_connection.info.user.replace('"', '""')
+    connection.execute(
+        f"CREATE TABLE public.t (v int); ALTER TABLE public.t ENABLE ROW LEVEL SECURITY;"
+        f" CREATE POLICY small ON public.t FOR INSERT WITH CHECK (v < 10);"
+        f' GRANT INSERT ON public.t TO "{user}"; CREATE SCHEMA land; GRANT ALL ON SCHEMA land TO "{user}"'.encode()
+    )
+    target = facts_of(user_connection)
+    assert target.row_security_applies
+    make_landing_table(user_connection, schema="land", name=STAGING.name, target=target, columns=["v"], as_text=False)
+    put = b'INSERT INTO land."s 1" (v, penstock_object, penstock_block) VALUES (%s, 1, 0)'
+    user_connection.execute(put, [5])
+    counts = insert_all(user_connection, staging=STAGING, target=target, columns=["v"])
+    assert counts == MergeCounts(staged=1, inserted=1)
+    user_connection.execute(put, [50])
+    with pytest.raises(TargetError, match="violates row-level security policy"):
+        insert_all(user_connection, staging=STAGING, target=target, columns=["v"])
+    assert rows(connection) == [(5,)]

@@ -1,0 +1,179 @@
+"""Keys that ON CONFLICT can use, and what is said of those it cannot."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+from psycopg import sql
+
+from penstock.errors import TargetError, UsageError
+from penstock.model.table import TableFacts, TableName
+from penstock.server.catalog import find_table
+from penstock.server.merge_key import MergeMode, check_key, find_key
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.server.connection import Connection
+
+
+# What CREATE INDEX CONCURRENTLY leaves when it fails.
+INVALID_INDEX = (
+    "CREATE UNIQUE INDEX near ON public.t (a, b);"
+    " UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'public.near'::regclass"
+)
+
+
+def facts_of(connection: Connection, name: str = "t") -> TableFacts:
+    """Return the facts of a relation in schema public."""
+    facts = find_table(connection, TableName(schema="public", name=name))
+    assert facts is not None
+    return facts
+
+
+def check(
+    connection: Connection,
+    key: Sequence[str],
+    columns: Sequence[str] = ("a", "b", "c"),
+    *,
+    mode: MergeMode = "upsert",
+    table: str = "t",
+) -> None:
+    """Check a key of public.t."""
+    check_key(connection, facts_of(connection, table), key, columns=columns, mode=mode)
+
+
+@pytest.fixture
+def table(connection: Connection) -> Connection:
+    """Provide a connection to where public.t has columns a, b, c."""
+    connection.execute('CREATE TABLE public.t (a int, b text, c int, "D d" int)')
+    return connection
+
+
+@pytest.mark.parametrize(
+    "definition",
+    [
+        "ALTER TABLE public.t ADD PRIMARY KEY (a, b)",
+        "ALTER TABLE public.t ADD UNIQUE (b, a)",
+        "CREATE UNIQUE INDEX ON public.t (a, b)",
+        "CREATE UNIQUE INDEX ON public.t (b text_pattern_ops, a DESC) INCLUDE (c)",
+        'CREATE UNIQUE INDEX ON public.t (b COLLATE "C", a)',
+    ],
+)
+def test_unique_index_on_just_the_key_will_do(table: Connection, definition: str) -> None:
+    """In any order, with any order of sorting."""
+    table.execute(definition.encode())
+    check(table, ["a", "b"])
+    check(table, ["b", "a"], mode="insert-new")
+
+
+@pytest.mark.parametrize(
+    ("definition", "said"),
+    [
+        ("CREATE INDEX near ON public.t (a, b)", "It has no unique index."),
+        ("CREATE UNIQUE INDEX near ON public.t (a)", 'Unique index "near" is on (a).'),
+        ("CREATE UNIQUE INDEX near ON public.t (a, b, c)", 'Unique index "near" is on (a, b, c).'),
+        ("CREATE UNIQUE INDEX near ON public.t (a, b) WHERE c > 0", 'Unique index "near" is on (a, b) and is partial.'),
+        ("CREATE UNIQUE INDEX near ON public.t (a, lower(b))", 'Unique index "near" is on (a, an expression).'),
+        (
+            "ALTER TABLE public.t ADD CONSTRAINT near UNIQUE (a, b) DEFERRABLE",
+            'Unique index "near" is on (a, b) and is deferrable.',
+        ),
+        (
+            INVALID_INDEX,
+            'Unique index "near" is on (a, b) and is not valid.',
+        ),
+    ],
+)
+def test_other_indexes_are_refused_by_name(table: Connection, definition: str, said: str) -> None:
+    """With what would do in their place."""
+    table.execute(definition.encode())
+    with pytest.raises(TargetError) as caught:
+        check(table, ["a", "b"])
+    assert caught.value.detail == said
+    assert 'CREATE UNIQUE INDEX CONCURRENTLY ON "public"."t" ("a", "b");' in (caught.value.hint or "")
+
+
+def test_good_index_is_found_among_bad_ones(table: Connection) -> None:
+    """The primary key first."""
+    table.execute("CREATE UNIQUE INDEX bad ON public.t (a) WHERE a > 0; CREATE UNIQUE INDEX good ON public.t (a);")
+    assert find_key(table, facts_of(table), ["a"]).index == "good"
+    table.execute("ALTER TABLE public.t ADD CONSTRAINT best PRIMARY KEY (a)")
+    found = find_key(table, facts_of(table), ["a"])
+    assert (found.index, found.can_lack_values) == ("best", False)
+
+
+@pytest.mark.pg(">= 18")
+def test_key_without_overlaps_is_refused(connection: Connection) -> None:
+    """It is unique by an exclusion, which ON CONFLICT DO UPDATE does not know."""
+    connection.execute("CREATE TABLE public.t (a int4range, b int4range, c int, UNIQUE (a, b WITHOUT OVERLAPS))")
+    with pytest.raises(TargetError) as caught:
+        check(connection, ["a", "b"])
+    assert "is no btree" in (caught.value.detail or "")
+
+
+def test_partitioned_table_is_told_what_it_can_build(connection: Connection) -> None:
+    """CREATE INDEX CONCURRENTLY is not for such tables."""
+    connection.execute("CREATE TABLE public.t (a int, b int, c int) PARTITION BY LIST (a)")
+    with pytest.raises(TargetError) as caught:
+        check(connection, ["a"])
+    assert "CREATE UNIQUE INDEX ON" in (caught.value.hint or "")
+
+
+def test_view_has_no_key(table: Connection) -> None:
+    """Nor can it get one."""
+    table.execute("CREATE VIEW public.v AS SELECT a, b, c FROM public.t")
+    with pytest.raises(TargetError) as caught:
+        check(table, ["a"], table="v")
+    assert "It is not a table." in (caught.value.detail or "")
+
+
+@pytest.mark.parametrize(
+    ("key", "error_class", "message"),
+    [
+        ([], UsageError, "--key names no column"),
+        (["a", "a"], UsageError, 'column "a" is named twice in --key'),
+        (["x"], TargetError, 'column "x" of --key does not exist in table "public.t"'),
+        (["D d"], TargetError, 'column "D d" of --key is not in the file'),
+    ],
+)
+def test_key_that_makes_no_sense_is_refused(
+    connection18: Connection, key: list[str], error_class: type[Exception], message: str
+) -> None:
+    """Before any index is looked at."""
+    connection18.execute('CREATE TABLE public.t (a int, b text, c int, "D d" int)')
+    with pytest.raises(error_class, match=f"^{re.escape(message)}"):
+        check(connection18, key)
+
+
+def test_generated_key_is_said_to_be_computed(connection18: Connection) -> None:
+    """No file can have it."""
+    connection18.execute("CREATE TABLE public.t (a int, b int GENERATED ALWAYS AS (a + 1) STORED UNIQUE)")
+    with pytest.raises(TargetError) as caught:
+        check(connection18, ["b"], ["a"])
+    assert caught.value.detail == "The table computes it."
+
+
+def test_identity_that_update_would_refuse_is_refused_early(connection18: Connection) -> None:
+    """INSERT may override it, so insert-new may have it in the file."""
+    connection18.execute("CREATE TABLE public.t (a int PRIMARY KEY, b int GENERATED ALWAYS AS IDENTITY)")
+    check(connection18, ["a"], ["a", "b"], mode="insert-new")
+    with pytest.raises(TargetError, match="GENERATED ALWAYS AS IDENTITY and cannot be updated"):
+        check(connection18, ["a"], ["a", "b"])
+
+
+def test_missing_privileges_show_before_the_load(connection: Connection, user_connection: Connection) -> None:
+    """UPDATE is needed by upsert only, and SELECT on the key alone."""
+    connection.execute("CREATE TABLE public.t (a int PRIMARY KEY, b text, c int)")
+    user = sql.Identifier(user_connection.info.user)
+    connection.execute(sql.SQL("GRANT INSERT ON public.t TO {}").format(user))
+    with pytest.raises(TargetError) as caught:
+        check(user_connection, ["a"], mode="insert-new")
+    assert caught.value.hint == 'Have the owner run GRANT SELECT ("a") ON "public"."t" TO ...;'
+    connection.execute(sql.SQL("GRANT SELECT (a) ON public.t TO {}").format(user))
+    check(user_connection, ["a"], mode="insert-new")
+    with pytest.raises(TargetError) as caught:
+        check(user_connection, ["a"])
+    assert caught.value.hint == 'Have the owner run GRANT UPDATE ("b", "c") ON "public"."t" TO ...;'
