@@ -328,3 +328,26 @@ def test_row_level_security_lets_in_what_its_policies_do(connection: Connection,
     with pytest.raises(TargetError, match="violates row-level security policy"):
         insert_all(user_connection, staging=STAGING, target=target, columns=["v"])
     assert rows(connection) == [(5,)]
+
+
+def test_upsert_under_policies_is_counted_right(connection: Connection, user_connection: Connection) -> None:
+    """Their subqueries stand in the same plan."""
+    user = user_connection.info.user.replace('"', '""')
+    connection.execute(
+        f"CREATE TABLE public.allowed (id int); INSERT INTO public.allowed VALUES (1), (2), (3);"
+        f" CREATE TABLE public.t (id int PRIMARY KEY, v int); INSERT INTO public.t VALUES (1, 0);"
+        f" ALTER TABLE public.t ENABLE ROW LEVEL SECURITY;"
+        f" CREATE POLICY those ON public.t USING (id IN (SELECT id FROM public.allowed) AND (SELECT true));"
+        f' GRANT SELECT ON public.allowed TO "{user}"; GRANT SELECT, INSERT, UPDATE ON public.t TO "{user}";'
+        f' CREATE SCHEMA land; GRANT ALL ON SCHEMA land TO "{user}"'.encode()
+    )
+    target = facts_of(user_connection)
+    columns = ["id", "v"]
+    make_landing_table(user_connection, schema="land", name=STAGING.name, target=target, columns=columns, as_text=False)
+    user_connection.execute(
+        'INSERT INTO land."s 1" (id, v, penstock_object, penstock_block)'
+        " VALUES (1, 5, 1, 0), (2, 6, 1, 0), (2, 7, 1, 0)"
+    )
+    counts = merge_upsert(user_connection, staging=STAGING, target=target, columns=columns, key=["id"], keep="last")
+    assert counts == MergeCounts(staged=3, duplicates=1, inserted=1, updated=1)
+    assert rows(connection) == [(1, 5), (2, 7)]

@@ -44,6 +44,9 @@ _COMMA = sql.SQL(", ")
 # Without times and buffers counting costs next to nothing.
 _COUNTING = sql.SQL("EXPLAIN (ANALYZE, VERBOSE OFF, COSTS OFF, BUFFERS OFF, TIMING OFF, SUMMARY OFF, FORMAT JSON) ")
 
+# How EXPLAIN calls the node that gives another its rows, from among InitPlan and SubPlan (explain.c).
+_INPUTS = ("Outer", "Subquery")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeCounts:
@@ -190,16 +193,22 @@ def count_new(counted: PlanCounts) -> MergeCounts:
 
 def read_plan(plan: Mapping[str, Any]) -> PlanCounts:
     """Return the counts in the plan of an INSERT from one table, as EXPLAIN (ANALYZE, FORMAT JSON) gives it."""
-    (source,) = plan["Plans"]
+    source = _find_input(plan)
+    assert source is not None
     scan = source
-    while "Plans" in scan:
-        (scan,) = scan["Plans"]
+    while (below := _find_input(scan)) is not None:
+        scan = below
     return PlanCounts(
         staged=round(scan["Actual Rows"] * scan["Actual Loops"]),
         proposed=round(source["Actual Rows"]),
         conflicts=round(plan["Conflicting Tuples"]),
         stored=round(plan["Actual Rows"]),
     )
+
+
+def _find_input(plan: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the node whose rows a node works on; the subqueries of policies hang beside it."""
+    return next((below for below in plan.get("Plans", ()) if below["Parent Relationship"] in _INPUTS), None)
 
 
 def _run(connection: Connection, statement: sql.Composed) -> PlanCounts:
