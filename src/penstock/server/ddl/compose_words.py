@@ -40,6 +40,13 @@ def compose_revokes(replacement: TableDefinition, names: WorkingNames) -> list[s
     return statements
 
 
+def compose_owner_grants(definition: TableDefinition, names: WorkingNames) -> list[sql.Composed]:
+    """Return what lets the owner load, whatever default privileges say, until the old table's grants are copied."""
+    owner = _compose_role(definition.table.owner)
+    targets = [_compose_target(names, column) for column in (None, *names.sequences)]
+    return [sql.SQL("GRANT ALL ON {} TO {}").format(target, owner) for target in targets]
+
+
 def compose_grant(grant: Grant, definition: TableDefinition, names: WorkingNames) -> sql.Composed:
     """Return a GRANT; it is the grantor's to give unless that is the owner."""
     columns = {sequence.name: sequence.column for sequence in definition.identity_sequences}

@@ -23,6 +23,7 @@ from penstock.server.ddl.compose_words import (
     compose_comments,
     compose_grant,
     compose_labels,
+    compose_owner_grants,
     compose_revokes,
     order_grants,
 )
@@ -60,8 +61,9 @@ def create_replacement(connection: Connection, definition: TableDefinition, *, n
         row = connection.execute("SELECT %s::regclass::oid", [table.as_string(connection)]).fetchone()
         assert row is not None
         replacement = capture_table(connection, row[0])
-        run_all(connection, compose_revokes(replacement, choose_names(definition, replacement)))
-        _give_owner_rights(connection, table, owner)
+        names = choose_names(definition, replacement)
+        run_all(connection, compose_revokes(replacement, names))
+        run_all(connection, compose_owner_grants(definition, names))
         for column in definition.columns:
             run_all(connection, compose_column_settings(column, table))
         note = f"made by penstock to replace {definition.name}; not finished"
@@ -109,11 +111,6 @@ def drop_replacement(connection: Connection, name: TableName, *, oid: int) -> bo
         connection.execute(sql.SQL("DROP TABLE {}").format(table))
     _log.info("dropped table %s", name)
     return True
-
-
-def _give_owner_rights(connection: Connection, table: sql.Identifier, owner: sql.Identifier) -> None:
-    """Let the owner load, whatever default privileges say, until the old table's grants are copied."""
-    connection.execute(sql.SQL("GRANT ALL ON TABLE {} TO {}").format(table, owner))
 
 
 def _continue_identities(connection: Connection, definition: TableDefinition, replacement: TableDefinition) -> None:

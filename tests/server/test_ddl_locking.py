@@ -1,0 +1,167 @@
+"""Locks that others hold: waited for a moment at a time, with their holders named."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+
+from penstock.errors import ServerError, TargetError
+from penstock.server.ddl import create_replacement, finish_replacement, swap_replacement
+from penstock.server.locking import Blocker, find_blockers, with_lock_retries
+from support.ddl import capture, table_oid
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from penstock.server.connection import Connection
+
+LOCK_TIMEOUT_S = 0.05
+
+
+class Clock:
+    """A clock that only sleeping moves."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def __call__(self) -> float:
+        """Return the time."""
+        return self.now_s
+
+    def sleep(self, duration_s: float) -> None:
+        """Let time pass."""
+        self.now_s += duration_s
+
+
+@pytest.fixture
+def oid(connection: Connection) -> int:
+    """Provide the oid of table t."""
+    connection.execute("CREATE TABLE t (a int); INSERT INTO t VALUES (1)")
+    return table_oid(connection, "t")
+
+
+@pytest.fixture
+def reader(database: str, oid: int) -> Iterator[Connection]:
+    """Provide a session that has read t in a transaction that it keeps open."""
+    with psycopg.connect(database, application_name="slow report") as opened:
+        opened.execute("SELECT * FROM t")
+        yield opened
+
+
+def truncate(connection: Connection) -> str:
+    """Do what needs the table to itself."""
+    connection.execute("TRUNCATE t")
+    return "done"
+
+
+def test_free_lock_is_taken_at_once(connection: Connection, oid: int) -> None:
+    """The result is what the action returns, and nobody is told anything."""
+    told: list[tuple[Blocker, ...]] = []
+    result = with_lock_retries(
+        connection, lambda: truncate(connection), relations=[oid], deadline_s=1, on_blocked=told.append
+    )
+    assert (result, told) == ("done", [])
+
+
+def test_blocker_is_told_and_outlived(connection: Connection, oid: int, reader: Connection) -> None:
+    """The second attempt succeeds once the reader's transaction has ended."""
+    told: list[Blocker] = []
+
+    def end_reader(blockers: tuple[Blocker, ...]) -> None:
+        told.extend(blockers)
+        reader.rollback()
+
+    with_lock_retries(
+        connection,
+        lambda: truncate(connection),
+        relations=[oid],
+        deadline_s=60,
+        lock_timeout_s=LOCK_TIMEOUT_S,
+        on_blocked=end_reader,
+    )
+    (blocker,) = told
+    assert (blocker.pid, blocker.application_name) == (reader.info.backend_pid, "slow report")
+    assert (blocker.state, blocker.relation, blocker.mode) == ("idle in transaction", "t", "AccessShareLock")
+    assert blocker.is_held
+    assert blocker.query_start is not None
+    assert connection.execute("SELECT count(*) FROM t").fetchone() == (0,)
+
+
+def test_deadline_names_the_blockers(connection: Connection, oid: int, reader: Connection) -> None:
+    """By pid, user, application, state and when their query began; the table is untouched."""
+    clock = Clock()
+    with pytest.raises(ServerError) as caught:
+        with_lock_retries(
+            connection,
+            lambda: truncate(connection),
+            relations=[oid],
+            deadline_s=1,
+            lock_timeout_s=LOCK_TIMEOUT_S,
+            clock=clock,
+            sleep=clock.sleep,
+        )
+    assert caught.value.sqlstate == "55P03"
+    assert caught.value.detail is not None
+    assert caught.value.detail.startswith(f'pid {reader.info.backend_pid}: user postgres, "slow report", idle in')
+    assert 0 < clock.now_s <= 1
+    assert connection.execute("SELECT count(*) FROM t").fetchone() == (1,)
+
+
+def test_callers_transaction_survives_the_attempts(connection: Connection, oid: int, reader: Connection) -> None:
+    """Each attempt is a savepoint there, and lock_timeout is afterwards what it was."""
+    connection.execute("SET lock_timeout = '7s'")
+    with connection.transaction():
+        connection.execute("CREATE TABLE kept ()")
+        with_lock_retries(
+            connection,
+            lambda: truncate(connection),
+            relations=[oid],
+            deadline_s=60,
+            lock_timeout_s=LOCK_TIMEOUT_S,
+            on_blocked=lambda _: reader.rollback(),
+        )
+        assert connection.execute("SHOW lock_timeout").fetchone() == ("7s",)
+    assert connection.execute("SELECT to_regclass('kept') IS NOT NULL").fetchone() == (True,)
+
+
+def test_other_errors_are_not_retried(connection: Connection, oid: int) -> None:
+    """Whatever class they are of."""
+    calls = []
+
+    def fail() -> None:
+        calls.append(1)
+        raise TargetError("no")
+
+    with pytest.raises(TargetError, match="no"):
+        with_lock_retries(connection, fail, relations=[oid], deadline_s=60)
+    assert len(calls) == 1
+
+
+def test_swap_waits_for_a_reader(connection: Connection, oid: int, reader: Connection) -> None:
+    """A lock timeout in the swap is one to retry, and leaves nothing behind."""
+    definition = capture(connection, "t")
+    new = create_replacement(connection, definition, name="new")
+    finish_replacement(connection, definition, new)
+    with_lock_retries(
+        connection,
+        lambda: swap_replacement(connection, definition, new),
+        relations=[oid],
+        deadline_s=60,
+        lock_timeout_s=LOCK_TIMEOUT_S,
+        on_blocked=lambda _: reader.rollback(),
+    )
+    assert table_oid(connection, "t") == new
+
+
+def test_waiting_session_is_told_too(connection: Connection, oid: int, reader: Connection, database: str) -> None:
+    """It would get the lock before us; those who hold it come first."""
+    with psycopg.connect(database, autocommit=True) as waiter, psycopg.connect(database) as watcher:
+        waiter.pgconn.send_query(b"LOCK TABLE t IN ACCESS EXCLUSIVE MODE; SELECT 1")
+        while len(blockers := find_blockers(watcher, [oid])) < 2:
+            watcher.execute("SELECT pg_sleep(0.01)")
+        watcher.rollback()
+        reader.rollback()
+        waiter.close()
+    assert [blocker.is_held for blocker in blockers] == [True, False]
