@@ -8,7 +8,14 @@ import psycopg
 import pytest
 
 from penstock.errors import ServerError, TargetError
-from penstock.server.ddl import create_replacement, finish_replacement, swap_replacement
+from penstock.server.conflicts import find_references
+from penstock.server.ddl import (
+    create_replacement,
+    find_older_snapshots,
+    finish_replacement,
+    mark_end_of_load,
+    swap_replacement,
+)
 from penstock.server.locking import Blocker, find_blockers, with_lock_retries
 from support.ddl import capture, table_oid
 
@@ -165,3 +172,49 @@ def test_waiting_session_is_told_too(connection: Connection, oid: int, reader: C
         reader.rollback()
         waiter.close()
     assert [blocker.is_held for blocker in blockers] == [True, False]
+
+
+def test_swap_gives_way_to_who_would_deadlock(connection: Connection, database: str) -> None:
+    """A session that has read the parent and waits for the child is never the one whose query is cancelled."""
+    connection.execute("CREATE TABLE parent (id int PRIMARY KEY); CREATE TABLE child (id int REFERENCES parent)")
+    definition = capture(connection, "child")
+    new = create_replacement(connection, definition, name="new")
+    finish_replacement(connection, definition, new)
+    relations = [definition.oid, *find_references(connection, definition.oid)]
+    with psycopg.connect(database) as reader:
+        reader.execute("SELECT * FROM parent")
+
+        def read_child(blockers: tuple[Blocker, ...]) -> None:
+            assert reader.info.backend_pid in {blocker.pid for blocker in blockers}
+            reader.execute("SELECT * FROM child")
+            reader.commit()
+
+        with_lock_retries(
+            connection,
+            lambda: swap_replacement(connection, definition, new),
+            relations=relations,
+            deadline_s=60,
+            on_blocked=read_child,
+        )
+    assert table_oid(connection, "child") == new
+
+
+def test_older_snapshot_is_found_until_it_ends(connection: Connection, database: str) -> None:
+    """Such a reader would find the new table empty, unless it has read the old one: then the swap waits for it."""
+    connection.execute("CREATE TABLE t (a int); INSERT INTO t VALUES (1)")
+    with psycopg.connect(database) as reader:
+        reader.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        reader.execute("SELECT 1 FROM pg_class")
+        definition = capture(connection, "t")
+        new = create_replacement(connection, definition, name="new")
+        connection.execute("INSERT INTO new VALUES (2)")
+        finish_replacement(connection, definition, new)
+        xid = mark_end_of_load(connection)
+        (older,) = find_older_snapshots(connection, xid)
+        assert (older.pid, older.state) == (reader.info.backend_pid, "idle in transaction")
+        swap_replacement(connection, definition, new)
+        assert reader.execute("SELECT * FROM t").fetchall() == []
+        reader.commit()
+        reader.execute("SELECT 1 FROM pg_class")
+        assert find_older_snapshots(connection, xid) == ()
+        assert reader.execute("SELECT * FROM t").fetchall() == [(2,)]

@@ -135,6 +135,11 @@ HINDRANCES = {
         "row type",
         "row type of table s.t has privileges or a comment of its own",
     ),
+    "disabled foreign key": (
+        "CREATE TABLE s.t (id int PRIMARY KEY, up int CONSTRAINT k REFERENCES s.t);ALTER TABLE s.t DISABLE TRIGGER ALL",
+        "trigger state",
+        "foreign key k on table s.t has its triggers disabled",
+    ),
     "check of the whole row": (
         "CREATE TABLE s.t (id int, CONSTRAINT c CHECK (t.* IS NOT NULL))",
         "whole-row reference",
@@ -248,5 +253,14 @@ def test_publications_of_all_tables_are_found(connection: Connection) -> None:
     """And noted in the definition as not the table's own."""
     connection.execute("CREATE TABLE s.t (id int); CREATE PUBLICATION everything FOR ALL TABLES")
     assert find_all_tables_publications(connection) == ("everything",)
-    (publication,) = capture(connection, "s.t").publications
-    assert (publication.name, publication.is_explicit) == ("everything", False)
+    definition = capture(connection, "s.t")
+    assert definition.implicit_publications == ("everything",)
+    assert [publication.is_explicit for publication in definition.publications] == [False]
+
+
+@pytest.mark.pg(">= 15")
+def test_publications_of_the_schema_are_noted(connection: Connection) -> None:
+    """A replacement in that schema is published too."""
+    connection.execute("CREATE TABLE s.t (id int); CREATE PUBLICATION ours FOR TABLES IN SCHEMA s")
+    assert capture(connection, "s.t").implicit_publications == ("ours",)
+    assert find_all_tables_publications(connection) == ()

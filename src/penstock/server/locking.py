@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 _LOCK_NOT_AVAILABLE = "55P03"
+# A deadlock that we were chosen to end is another way of not getting a lock.
+_RETRIED = {_LOCK_NOT_AVAILABLE, "40P01"}
 
 # Longer than deadlock_timeout (1 s by default): only then does an autovacuum worker in the way get cancelled.
 DEFAULT_LOCK_TIMEOUT_S = 2.0
@@ -71,8 +73,8 @@ def with_lock_retries(
     while True:
         try:
             return _attempt(connection, act, lock_timeout_s)
-        except (psycopg.errors.LockNotAvailable, PenstockError) as error:
-            if isinstance(error, PenstockError) and error.sqlstate != _LOCK_NOT_AVAILABLE:
+        except (psycopg.Error, PenstockError) as error:
+            if error.sqlstate not in _RETRIED:
                 raise
             blockers = find_blockers(connection, relations)
             if clock() + pause_s >= until:

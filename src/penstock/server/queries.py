@@ -10,12 +10,14 @@ from __future__ import annotations
 import re
 from functools import cache
 from importlib import resources
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from psycopg.rows import class_row
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from psycopg import Cursor
 
     from penstock.server.connection import Connection
 
@@ -53,6 +55,17 @@ def fetch_rows(connection: Connection, query: str, row_type: type[Row], **parame
     statement = _load(query, connection.info.server_version // 10_000)
     with connection.cursor(row_factory=class_row(row_type)) as cursor:
         return cursor.execute(statement, parameters).fetchall()
+
+
+def fetch_many(connection: Connection, queries: Iterable[tuple[str, type]], **parameters: object) -> list[list[Any]]:
+    """Run named queries that take the same parameters in one round trip; return the rows of each as its row type."""
+    major = connection.info.server_version // 10_000
+    with connection.pipeline():
+        cursors: list[Cursor[Any]] = [
+            connection.cursor(row_factory=class_row(row_type)).execute(_load(query, major), parameters)
+            for query, row_type in queries
+        ]
+        return [cursor.fetchall() for cursor in cursors]
 
 
 @cache

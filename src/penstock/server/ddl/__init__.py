@@ -1,8 +1,8 @@
 """A table's definition: captured, made again beside it, and swapped in.
 
 The order is capture_table, find_obstacles, create_replacement, the load, finish_replacement, swap_replacement; until
-the last commits, the old table is untouched and drop_replacement takes the new one away. Loading and the record of it
-belong to others.
+the last commits, the old table is untouched and drop_replacement takes the new one away. find_older_snapshots names who
+should be waited for before the swap. Loading and the record of it belong to others.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ from penstock.server.ddl.dependencies import (
     refuse_obstacles,
 )
 from penstock.server.ddl.replacement import create_replacement, drop_replacement, finish_replacement
+from penstock.server.ddl.snapshots import OlderSnapshot, find_older_snapshots, mark_end_of_load
 from penstock.server.ddl.swap import swap_replacement
 
 __all__ = [
     "Obstacle",
+    "OlderSnapshot",
     "TableDefinition",
     "capture_table",
     "create_replacement",
@@ -27,7 +29,9 @@ __all__ = [
     "find_all_tables_publications",
     "find_differences",
     "find_obstacles",
+    "find_older_snapshots",
     "finish_replacement",
+    "mark_end_of_load",
     "refuse_obstacles",
     "swap_replacement",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from psycopg import sql
 
@@ -25,14 +25,28 @@ from penstock.server.ddl.definition import (
 )
 from penstock.server.ddl.session import qualified_names
 from penstock.server.errors import translate_errors
-from penstock.server.queries import fetch_rows
+from penstock.server.queries import fetch_many
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from penstock.server.connection import Connection
 
-Row = TypeVar("Row")
+# The parts of a definition that one query each describes.
+_PARTS: dict[str, type] = {
+    "table": TableRow,
+    "columns": ColumnRow,
+    "sequences": SequenceRow,
+    "indexes": IndexRow,
+    "constraints": ConstraintRow,
+    "grants": Grant,
+    "policies": PolicyRow,
+    "triggers": TriggerRow,
+    "rules": RuleRow,
+    "statistics": StatisticsRow,
+    "publications": PublicationRow,
+    "labels": LabelRow,
+}
 
 
 def capture_table(connection: Connection, oid: int) -> TableDefinition:
@@ -43,29 +57,13 @@ def capture_table(connection: Connection, oid: int) -> TableDefinition:
     the table's columns own, which their owner has. Raises TargetError where there is no such table, ServerError.
     """
     with translate_errors("reading a table's definition"), qualified_names(connection):
-
-        def fetch(query: str, row_type: type[Row]) -> tuple[Row, ...]:
-            return tuple(fetch_rows(connection, query, row_type, oid=oid))
-
-        tables = fetch("ddl_table", TableRow)
-        if not tables:
+        queries = [(f"ddl_{part}", row_type) for part, row_type in _PARTS.items()]
+        parts = dict(zip(_PARTS, map(tuple, fetch_many(connection, queries, oid=oid)), strict=True))
+        if not parts["table"]:
             raise TargetError("the table is gone", detail=f"There is no relation with oid {oid}.")
-        sequences = fetch("ddl_sequences", SequenceRow)
-        definition = TableDefinition(
-            table=tables[0],
-            columns=fetch("ddl_columns", ColumnRow),
-            sequences=sequences,
-            sequence_states=read_states(connection, sequences),
-            indexes=fetch("ddl_indexes", IndexRow),
-            constraints=fetch("ddl_constraints", ConstraintRow),
-            grants=fetch("ddl_grants", Grant),
-            policies=fetch("ddl_policies", PolicyRow),
-            triggers=fetch("ddl_triggers", TriggerRow),
-            rules=fetch("ddl_rules", RuleRow),
-            statistics=fetch("ddl_statistics", StatisticsRow),
-            publications=fetch("ddl_publications", PublicationRow),
-            labels=fetch("ddl_labels", LabelRow),
-        )
+        (table,) = parts.pop("table")
+        states = read_states(connection, parts["sequences"])
+    definition = TableDefinition(table=table, sequence_states=states, **parts)
     _check_read(definition)
     return definition
 

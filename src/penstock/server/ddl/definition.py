@@ -250,9 +250,10 @@ class TableDefinition:
         """Return the sequences owned by ALTER SEQUENCE ... OWNED BY, as serial's are: they go on serving."""
         return tuple(sequence for sequence in self.sequences if not sequence.is_identity)
 
-    def state_of(self, sequence: SequenceRow) -> SequenceState:
-        """Return where one of the table's sequences stood when the definition was captured."""
-        return next(state for state in self.sequence_states if state.name == sequence.name)
+    @property
+    def implicit_publications(self) -> tuple[str, ...]:
+        """Return the publications of all tables, or of the schema's: they publish a replacement too, as it is called."""
+        return tuple(publication.name for publication in self.publications if not publication.is_explicit)
 
 
 def find_differences(first: TableDefinition, second: TableDefinition) -> tuple[str, ...]:

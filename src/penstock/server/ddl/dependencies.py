@@ -65,7 +65,8 @@ def find_all_tables_publications(connection: Connection) -> tuple[str, ...]:
     """Return the publications FOR ALL TABLES of this database: a new table stops their subscribers.
 
     What is loaded into the new table is published under its own name, which no subscriber has: their apply workers
-    fail until they have a table of that name. Raises ServerError.
+    fail until they have a table of that name. TableDefinition.implicit_publications adds those of the table's schema,
+    which do the same. Raises ServerError.
     """
     with translate_errors("looking for publications of all tables"):
         return tuple(row.name for row in fetch_rows(connection, "ddl_all_tables", AllTablesRow))

@@ -14,7 +14,7 @@ from penstock.server.ddl.compose_words import compose_late_comments
 from penstock.server.ddl.definition import find_differences
 from penstock.server.ddl.dependencies import find_obstacles, refuse_obstacles
 from penstock.server.ddl.names import WorkingNames, choose_names
-from penstock.server.ddl.session import qualified_names, run_all
+from penstock.server.ddl.session import local_settings, qualified_names, run_all
 from penstock.server.errors import translate_errors
 
 if TYPE_CHECKING:
@@ -23,27 +23,25 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+# Whoever waits for the old table now may hold what the drop needs next. That is a deadlock, and after deadlock_timeout
+# (1 s) their query would be the one cancelled: so we give way long before.
+_FURTHER_LOCKS_TIMEOUT = "100ms"
+
 
 def swap_replacement(connection: Connection, definition: TableDefinition, oid: int) -> None:
     """Drop the old table and give its name, and all its parts' names, to the new one.
 
     Belongs into the caller's transaction, which commits it together with its own record; readers wait for that and
     then see the new table. Nothing is dropped by CASCADE. At the end the new table is captured and must equal the
-    definition: what could not be carried over is an error, not a loss. Raises TargetError where the old table has
-    changed since it was captured or has got dependents, ServerError (55P03 where lock_timeout passed).
+    definition: what could not be carried over is an error, not a loss. Dropping the old table's foreign keys locks
+    the referenced tables too (conflicts.find_references names them). Raises TargetError where the old table has
+    changed since it was captured or has got dependents, ServerError (55P03 where a lock could not be had in time).
     """
     with translate_errors(f"putting the new table in the place of {definition.name}"), qualified_names(connection):
-        _lock_old(connection, definition)
         replacement = capture_table(connection, oid)
-        names = choose_names(definition, replacement)
-        _hand_over_sequences(connection, definition, replacement, names)
-        connection.execute(sql.SQL("DROP TABLE {}").format(_old_table(definition)))
-        run_all(connection, compose_renames(definition, replacement, names))
-        names = _final_names(definition)
-        run_all(connection, compose_rules_and_policies(definition, names))
-        run_all(connection, compose_late_comments(definition, names))
-        run_all(connection, compose_publications(definition, names))
-        _check_result(definition, capture_table(connection, oid))
+        _lock_old(connection, definition)
+        with local_settings(connection, lock_timeout=_FURTHER_LOCKS_TIMEOUT):
+            _replace_old(connection, definition, replacement)
     _log.info("table %s is replaced", definition.name)
 
 
@@ -51,6 +49,17 @@ def choose_state(old: SequenceState, new: SequenceState, *, increment: int) -> S
     """Return which of two states of a sequence is further along, so that no value is given out again."""
     direction = 1 if increment > 0 else -1
     return max(old, new, key=lambda state: (state.last_value * direction, state.is_called))
+
+
+def _replace_old(connection: Connection, definition: TableDefinition, replacement: TableDefinition) -> None:
+    working, final = choose_names(definition, replacement), _final_names(definition)
+    _hand_over_sequences(connection, definition, replacement, working)
+    connection.execute(sql.SQL("DROP TABLE {}").format(_old_table(definition)))
+    run_all(connection, compose_renames(definition, replacement, working))
+    run_all(connection, compose_rules_and_policies(definition, final))
+    run_all(connection, compose_late_comments(definition, final))
+    run_all(connection, compose_publications(definition, final))
+    _check_result(definition, capture_table(connection, replacement.oid))
 
 
 def _lock_old(connection: Connection, definition: TableDefinition) -> None:

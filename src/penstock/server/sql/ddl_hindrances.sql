@@ -106,6 +106,19 @@ SELECT 'privilege', pg_catalog.format('role %I does not own publication %I', CUR
   JOIN pg_catalog.pg_publication AS p ON p.oid = r.prpubid
  WHERE NOT pg_catalog.pg_has_role(p.pubowner, 'USAGE')
 UNION ALL
+SELECT 'privilege',
+       pg_catalog.format('role %I may not make statistics object %I.%I', CURRENT_USER, n.nspname, s.stxname)
+  FROM this AS t
+  JOIN pg_catalog.pg_statistic_ext AS s ON s.stxrelid = t.oid
+  JOIN pg_catalog.pg_namespace AS n ON n.oid = s.stxnamespace
+ WHERE NOT pg_catalog.has_schema_privilege(n.oid, 'CREATE')
+    OR NOT pg_catalog.pg_has_role(s.stxowner, 'USAGE')
+UNION ALL
+SELECT 'trigger state', pg_catalog.format('foreign key %I on %s has its triggers disabled', k.conname, t.label)
+  FROM this AS t
+  JOIN pg_catalog.pg_constraint AS k ON k.conrelid = t.oid AND k.contype = 'f'
+ WHERE EXISTS (SELECT FROM pg_catalog.pg_trigger AS g WHERE g.tgconstraint = k.oid AND g.tgenabled <> 'O')
+UNION ALL
 SELECT DISTINCT 'privilege',
        pg_catalog.format('role %I may not grant as role %I on %s', CURRENT_USER, g.rolname, t.label)
   FROM this AS t
