@@ -15,7 +15,8 @@ from penstock.model.table import TableFacts, TableName
 from penstock.server.catalog import find_table
 from penstock.server.landing import make_landing_table
 from penstock.server.merge import MergeCounts, insert_all, merge_insert_new, merge_upsert
-from penstock.server.merge_errors import DuplicateKey, RecordPlace
+from penstock.server.merge_errors import DuplicateKey
+from penstock.server.merge_locate import RecordPlace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -11,14 +11,24 @@ from penstock.errors import DataError, TargetError
 from penstock.model.table import TableFacts, TableName
 from penstock.server.catalog import find_table
 from penstock.server.landing import make_landing_table
-from penstock.server.merge import MergeCounts, PlanCounts, count_upserted, insert_all, merge_insert_new, merge_upsert
-from penstock.server.merge_errors import DuplicateKey, RecordPlace
+from penstock.server.merge import (
+    MergeCounts,
+    PlanCounts,
+    check_merge,
+    count_upserted,
+    insert_all,
+    merge_insert_new,
+    merge_upsert,
+)
+from penstock.server.merge_errors import DuplicateKey
+from penstock.server.merge_locate import RecordPlace
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from penstock.server.connection import Connection
     from penstock.server.merge import Keep
+    from penstock.server.merge_key import MergeMode
 
 STAGING = TableName(schema="land", name="s 1")
 
@@ -278,7 +288,7 @@ def test_null_that_the_table_refuses_is_found_in_the_files(connection: Connectio
         with pytest.raises(DataError) as caught:
             upsert(connection, ["id", "v"], records)
         assert rows(connection) == []
-    assert 'without a value for "v" is object 1, record 2 from byte 5 on' in (caught.value.detail or "")
+    assert "The first such record: object 1, record 2 from byte 5 on." in (caught.value.detail or "")
     assert caught.value.sqlstate == "23502"
 
 
@@ -300,13 +310,45 @@ def test_other_unique_index_is_named(connection: Connection) -> None:
     assert '"only_one"' in (caught.value.hint or "")
 
 
-@pytest.mark.parametrize("constraint", ["CHECK (v > 0)", "REFERENCES public.t (id)"])
-def test_other_constraints_speak_for_themselves(connection: Connection, constraint: str) -> None:
-    """The server names the row's values."""
-    connection.execute(f"CREATE TABLE public.t (id int PRIMARY KEY, v int {constraint})".encode())
+@pytest.mark.parametrize(
+    "constraint", ["CHECK (v + id > 0)", "CHECK (v > -5)", "REFERENCES public.other (w) DEFERRABLE"]
+)
+@pytest.mark.parametrize("partition", ["", " PARTITION BY LIST (id)"])
+def test_record_that_breaks_a_constraint_is_found(connection: Connection, constraint: str, partition: str) -> None:
+    """The first one in file order, where the file's columns can tell."""
+    connection.execute("CREATE TABLE public.other (w int PRIMARY KEY); INSERT INTO public.other VALUES (1)")
+    connection.execute(f"CREATE TABLE public.t (id int PRIMARY KEY, v int {constraint}){partition}".encode())
+    if partition:
+        connection.execute("CREATE TABLE public.p PARTITION OF public.t DEFAULT")
     with pytest.raises(DataError) as caught:
-        upsert(connection, ["id", "v"], [(1, 0, 1, -5)])
-    assert "-5" in (caught.value.detail or "")
+        upsert(connection, ["id", "v"], [(2, 0, 1, -9), (1, 7, 2, None), (1, 7, 3, 1), (1, 7, 4, -5)])
+    assert "The first such record: object 1, record 3 from byte 7 on." in (caught.value.detail or "")
+
+
+@pytest.mark.parametrize("constraint", ["CHECK (v < d)", "REFERENCES public.t (id)"])
+def test_record_is_not_guessed(connection: Connection, constraint: str) -> None:
+    """Where other columns, or the other records, have a say."""
+    connection.execute(f"CREATE TABLE public.t (id int PRIMARY KEY, v int {constraint}, d int DEFAULT 0)".encode())
+    with pytest.raises(DataError) as caught:
+        upsert(connection, ["id", "v"], [(1, 0, 1, 5)])
+    assert "such record" not in (caught.value.detail or "")
+    assert "5" in (caught.value.detail or "")
+
+
+def test_failing_search_does_not_hide_the_error(connection: Connection, user_connection: Connection) -> None:
+    """The role may not read the table that it must refer to."""
+    user = user_connection.info.user.replace('"', '""')
+    connection.execute(
+        f"CREATE TABLE public.other (w int PRIMARY KEY);"
+        f" CREATE TABLE public.t (id int PRIMARY KEY, v int REFERENCES public.other);"
+        f' GRANT ALL ON public.t TO "{user}"; CREATE SCHEMA land; GRANT ALL ON SCHEMA land TO "{user}"'.encode()
+    )
+    target = facts_of(user_connection)
+    columns = ["id", "v"]
+    make_landing_table(user_connection, schema="land", name=STAGING.name, target=target, columns=columns, as_text=False)
+    user_connection.execute('INSERT INTO land."s 1" (id, v, penstock_object, penstock_block) VALUES (1, 5, 1, 0)')
+    with pytest.raises(DataError, match="violates foreign key constraint"):
+        insert_all(user_connection, staging=STAGING, target=target, columns=columns)
 
 
 def test_row_level_security_lets_in_what_its_policies_do(connection: Connection, user_connection: Connection) -> None:
@@ -351,3 +393,19 @@ def test_upsert_under_policies_is_counted_right(connection: Connection, user_con
     counts = merge_upsert(user_connection, staging=STAGING, target=target, columns=columns, key=["id"], keep="last")
     assert counts == MergeCounts(staged=3, duplicates=1, inserted=1, updated=1)
     assert rows(connection) == [(1, 5), (2, 7)]
+
+
+@pytest.mark.parametrize("mode", ["upsert", "insert-new", None])
+def test_what_the_server_would_refuse_shows_before_the_load(connection: Connection, mode: MergeMode | None) -> None:
+    """ON CONFLICT is not for tables with rules, INSERT alone is."""
+    connection.execute("CREATE TABLE public.t (id int PRIMARY KEY, v int)")
+    columns = ["id", "v"]
+    target = stage(connection, columns, [(1, 0, 1, 1)])
+    check_merge(connection, staging=STAGING, target=target, columns=columns, mode=mode, key=["id"])
+    assert rows(connection) == []
+    connection.execute("CREATE RULE r AS ON UPDATE TO public.t DO ALSO NOTIFY changed")
+    if mode is None:
+        check_merge(connection, staging=STAGING, target=target, columns=columns, mode=mode)
+        return
+    with pytest.raises(TargetError, match="rules"):
+        check_merge(connection, staging=STAGING, target=target, columns=columns, mode=mode, key=["id"])

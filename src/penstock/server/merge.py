@@ -27,13 +27,14 @@ from penstock.server.merge_key import (
     table_identifier,
     tell_unequal,
 )
+from penstock.server.merge_locate import position_list, staging_identifier
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from penstock.model.table import TableFacts, TableName
     from penstock.server.connection import Connection
-    from penstock.server.merge_key import Key
+    from penstock.server.merge_key import Key, MergeMode
 
 _log = logging.getLogger(__name__)
 
@@ -79,6 +80,30 @@ class PlanCounts:
     stored: int
 
 
+def check_merge(
+    connection: Connection,
+    *,
+    staging: TableName,
+    target: TableFacts,
+    columns: Sequence[str],
+    mode: MergeMode | None,
+    key: Sequence[str] = (),
+) -> None:
+    """Have the server plan a merge (insert_all where `mode` is None) without running it, before anything is staged.
+
+    It then refuses what it would refuse at the load's end: a missing privilege, a rule. Raises TargetError,
+    ServerError.
+    """
+    if mode is None:
+        statement = _compose_all(staging, target, columns)
+    else:
+        found = find_key(connection, target, key)
+        action = _compose_action(columns, found, mode=mode)
+        statement = _compose_merge(staging, target, columns, found, keeps_last=False, action=action)
+    with translate_errors(f"planning the merge into {target.name}"):
+        connection.execute(sql.SQL("EXPLAIN ") + statement)
+
+
 def merge_upsert(
     connection: Connection,
     *,
@@ -96,14 +121,13 @@ def merge_upsert(
     errors. Raises DataError, TargetError, ServerError. Needs what check_key looks for.
     """
     found = find_key(connection, target, key)
-    updated = [name for name in columns if name not in found.names]
     if keep == "error":
         refuse_duplicates(connection, staging, found, name_object=name_object)
-    action = _compose_update(updated) if updated else sql.SQL("NOTHING")
+    action = _compose_action(columns, found, mode="upsert")
     statement = _compose_merge(staging, target, columns, found, keeps_last=keep == "last", action=action)
     with explain_merge(connection, staging, columns, what=f"merging into {target.name}", name_object=name_object):
         counted = _run(connection, statement)
-    if not updated:
+    if not _updated_columns(columns, found):
         return count_new(counted)
     return count_upserted(counted, has_insert_triggers=bool(target.suppressing_triggers))
 
@@ -122,7 +146,8 @@ def merge_insert_new(
     Raises DataError, TargetError, ServerError. Needs what check_key looks for.
     """
     found = find_key(connection, target, key)
-    statement = _compose_merge(staging, target, columns, found, keeps_last=False, action=sql.SQL("NOTHING"))
+    action = _compose_action(columns, found, mode="insert-new")
+    statement = _compose_merge(staging, target, columns, found, keeps_last=False, action=action)
     with explain_merge(connection, staging, columns, what=f"merging into {target.name}", name_object=name_object):
         return count_new(_run(connection, statement))
 
@@ -139,9 +164,7 @@ def insert_all(
 
     Raises DataError, TargetError, ServerError. Needs INSERT on the columns and nothing else.
     """
-    statement = _compose_insert(target, columns) + sql.SQL(" SELECT {} FROM {} ORDER BY {}").format(
-        _join(columns), _staging(staging), _join(POSITION_COLUMNS)
-    )
+    statement = _compose_all(staging, target, columns)
     with explain_merge(
         connection, staging, columns, what=f"inserting into {target.name}", name_object=name_object, has_key=False
     ):
@@ -154,7 +177,9 @@ def insert_all(
 def count_staged(connection: Connection, staging: TableName) -> int:
     """Return how many records a staging table has. Raises ServerError."""
     with translate_errors(f"counting the records of {staging}"):
-        row = connection.execute(sql.SQL("SELECT pg_catalog.count(*) FROM {}").format(_staging(staging))).fetchone()
+        row = connection.execute(
+            sql.SQL("SELECT pg_catalog.count(*) FROM {}").format(staging_identifier(staging))
+        ).fetchone()
     assert row is not None
     return int(row[0])
 
@@ -234,7 +259,9 @@ def _compose_merge(
     order = [*key_order(key), *tell_unequal(key), *(sql.Identifier(name) + direction for name in POSITION_COLUMNS)]
     return _compose_insert(target, columns) + sql.SQL(
         " SELECT DISTINCT ON ({}) {} FROM {} ORDER BY {} ON CONFLICT ({}) DO {} RETURNING 1"
-    ).format(_COMMA.join(same), _join(columns), _staging(staging), _COMMA.join(order), conflict_target(key), action)
+    ).format(
+        _COMMA.join(same), _join(columns), staging_identifier(staging), _COMMA.join(order), conflict_target(key), action
+    )
 
 
 def _compose_insert(target: TableFacts, columns: Sequence[str]) -> sql.Composed:
@@ -245,15 +272,24 @@ def _compose_insert(target: TableFacts, columns: Sequence[str]) -> sql.Composed:
     )
 
 
-def _compose_update(columns: Sequence[str]) -> sql.Composed:
-    return sql.SQL("UPDATE SET {}").format(
-        _COMMA.join(sql.SQL("{} = EXCLUDED.{}").format(sql.Identifier(name), sql.Identifier(name)) for name in columns)
+def _compose_all(staging: TableName, target: TableFacts, columns: Sequence[str]) -> sql.Composed:
+    return _compose_insert(target, columns) + sql.SQL(" SELECT {} FROM {} ORDER BY {}").format(
+        _join(columns), staging_identifier(staging), position_list()
     )
 
 
-def _staging(staging: TableName) -> sql.Identifier:
-    assert staging.schema is not None
-    return sql.Identifier(staging.schema, staging.name)
+def _compose_action(columns: Sequence[str], key: Key, *, mode: MergeMode) -> sql.Composable:
+    """Return what ON CONFLICT is to DO; nothing where the file has the key alone."""
+    updated = _updated_columns(columns, key) if mode == "upsert" else []
+    if not updated:
+        return sql.SQL("NOTHING")
+    return sql.SQL("UPDATE SET {}").format(
+        _COMMA.join(sql.SQL("{} = EXCLUDED.{}").format(sql.Identifier(name), sql.Identifier(name)) for name in updated)
+    )
+
+
+def _updated_columns(columns: Sequence[str], key: Key) -> list[str]:
+    return [name for name in columns if name not in key.names]
 
 
 def _join(names: Sequence[str]) -> sql.Composed:

@@ -2,39 +2,40 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import psycopg
 from psycopg import sql
 
-from penstock.errors import DataError, PenstockError
-from penstock.model.landing import BLOCK_COLUMN, OBJECT_COLUMN, POSITION_COLUMNS, SEQUENCE_COLUMN
-from penstock.server.errors import read_report, to_penstock_error, translate_errors
+from penstock.errors import DataError
+from penstock.model.landing import POSITION_COLUMNS
+from penstock.server.errors import to_penstock_error, translate_errors
 from penstock.server.merge_key import equals_previous, key_order
+from penstock.server.merge_locate import (
+    NOT_NULL_VIOLATION,
+    RecordPlace,
+    find_offender,
+    find_place,
+    position_list,
+    staging_identifier,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from psycopg.errors import Diagnostic
+
     from penstock.model.table import TableName
     from penstock.server.connection import Connection
-    from penstock.server.errors import ServerReport
     from penstock.server.merge_key import Key
 
 _COMMA = sql.SQL(", ")
 
+_UNIQUE_VIOLATION = "23505"
+
 # As much of a key's value as an error shows.
 _SHOWN_CHARACTERS = 100
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordPlace:
-    """Where a record stood: its object's number, its block's offset in bytes, and its number in the block, from 1."""
-
-    object_number: int
-    block_start: int
-    record: int
 
 
 class DuplicateKey(DataError):
@@ -61,7 +62,7 @@ def refuse_duplicates(
         if row is None:
             return
         values, *positions = row
-        places = (_find_place(connection, staging, *positions[3:]), _find_place(connection, staging, *positions[:3]))
+        places = (find_place(connection, staging, *positions[3:]), find_place(connection, staging, *positions[:3]))
     shown = ", ".join("null" if value is None else _shorten(value) for value in values)
     first, second = (_describe(place, name_object) for place in places)
     raise DuplicateKey(
@@ -88,62 +89,28 @@ def explain_merge(
             yield
     except psycopg.Error as error:
         explained = to_penstock_error(error, what)
-        # After a lost connection there is nobody to ask.
-        if not connection.closed:
-            with translate_errors(what):
-                _add_what_is_known(
-                    explained,
-                    connection,
-                    staging,
-                    columns,
-                    read_report(error),
-                    has_key=has_key,
-                    name_object=name_object,
-                )
+        explained.hint = _choose_hint(error.diag, columns, has_key=has_key) or explained.hint
+        # The error at hand matters, not that no more could be found out about it.
+        with suppress(psycopg.Error), connection.transaction():
+            place = find_offender(connection, error.diag, staging=staging, columns=columns)
+            if place is not None:
+                explained.detail = f"The first such record: {_describe(place, name_object)}.\n{explained.detail}"
         raise explained from error
 
 
-def _add_what_is_known(
-    error: PenstockError,
-    connection: Connection,
-    staging: TableName,
-    columns: Sequence[str],
-    report: ServerReport,
-    *,
-    has_key: bool,
-    name_object: Callable[[int], str],
-) -> None:
-    if report.sqlstate == "23502" and report.column is not None:
-        _explain_null(error, connection, staging, columns, report.column, name_object=name_object)
-    elif report.sqlstate == "23505" and has_key:
-        error.hint = (
-            f'A row stands against another unique index than the key\'s, "{report.constraint}": correct the record in'
-            " the file, or the row in the table."
+def _choose_hint(diagnostic: Diagnostic, columns: Sequence[str], *, has_key: bool) -> str | None:
+    """Return what to do about errors that only a merge can have, or that mean something else in one."""
+    if diagnostic.sqlstate == NOT_NULL_VIOLATION and diagnostic.column_name not in columns:
+        return (
+            f'INSERT asks for column "{diagnostic.column_name}" before it looks for a row with the key: give the'
+            " column a value with --set, or a default."
         )
-
-
-def _explain_null(
-    error: PenstockError,
-    connection: Connection,
-    staging: TableName,
-    columns: Sequence[str],
-    column: str,
-    *,
-    name_object: Callable[[int], str],
-) -> None:
-    if column not in columns:
-        error.hint = (
-            f'INSERT asks for column "{column}" before it looks for a row with the key: give the column a value with'
-            " --set, or a default."
+    if diagnostic.sqlstate == _UNIQUE_VIOLATION and has_key:
+        return (
+            f'A row stands against another unique index than the key\'s, "{diagnostic.constraint_name}": correct the'
+            " record in the file, or the row in the table."
         )
-        return
-    query = sql.SQL("SELECT {} FROM {} WHERE {} IS NULL ORDER BY {} LIMIT 1").format(
-        _positions(), _identifier(staging), sql.Identifier(column), _positions()
-    )
-    row = connection.execute(query).fetchone()
-    if row is not None:
-        place = _describe(_find_place(connection, staging, *row), name_object)
-        error.detail = f'The first record without a value for "{column}" is {place}.\n{error.detail}'
+    return None
 
 
 def _compose_duplicates(staging: TableName, key: Key) -> sql.Composed:
@@ -161,23 +128,12 @@ def _compose_duplicates(staging: TableName, key: Key) -> sql.Composed:
         " WHERE s.is_duplicate ORDER BY {positions} LIMIT 1"
     ).format(
         values=values,
-        positions=_positions(),
+        positions=position_list(),
         previous=previous,
         is_duplicate=equals_previous(key),
-        staging=_identifier(staging),
+        staging=staging_identifier(staging),
         order=_COMMA.join(order),
     )
-
-
-def _find_place(
-    connection: Connection, staging: TableName, object_number: int, block_start: int, sequence: int
-) -> RecordPlace:
-    query = sql.SQL("SELECT pg_catalog.count(*) FROM {} WHERE {} = %s AND {} = %s AND {} <= %s").format(
-        _identifier(staging), *map(sql.Identifier, (OBJECT_COLUMN, BLOCK_COLUMN, SEQUENCE_COLUMN))
-    )
-    row = connection.execute(query, [object_number, block_start, sequence]).fetchone()
-    assert row is not None
-    return RecordPlace(object_number=object_number, block_start=block_start, record=int(row[0]))
 
 
 def _describe(place: RecordPlace, name_object: Callable[[int], str]) -> str:
@@ -186,12 +142,3 @@ def _describe(place: RecordPlace, name_object: Callable[[int], str]) -> str:
 
 def _shorten(text: str) -> str:
     return text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "..."
-
-
-def _positions() -> sql.Composed:
-    return _COMMA.join(map(sql.Identifier, POSITION_COLUMNS))
-
-
-def _identifier(name: TableName) -> sql.Identifier:
-    assert name.schema is not None
-    return sql.Identifier(name.schema, name.name)
