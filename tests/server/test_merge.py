@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -409,3 +410,25 @@ def test_what_the_server_would_refuse_shows_before_the_load(connection: Connecti
         return
     with pytest.raises(TargetError, match="rules"):
         check_merge(connection, staging=STAGING, target=target, columns=columns, mode=mode, key=["id"])
+
+
+def test_row_of_another_session_is_counted_as_met(connection: Connection, database: str) -> None:
+    """Though it was not there when the merge began: no look beforehand could have told."""
+    connection.execute("CREATE TABLE public.t (id int PRIMARY KEY, v int)")
+    columns = ["id", "v"]
+    target = stage(connection, columns, [(1, 0, 1, 1), (1, 0, 2, 2)])
+    with (
+        psycopg.connect(database) as other,
+        psycopg.connect(database, autocommit=True) as merging,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        other.execute("INSERT INTO public.t VALUES (1, 0)")
+        result = pool.submit(
+            merge_upsert, merging, staging=STAGING, target=target, columns=columns, key=["id"], keep="last"
+        )
+        is_blocked = "SELECT pg_catalog.pg_blocking_pids(%s) <> '{}'"
+        while connection.execute(is_blocked, [merging.info.backend_pid]).fetchone() == (False,):
+            assert not result.done()
+        other.commit()
+        assert result.result() == MergeCounts(staged=2, inserted=1, updated=1)
+    assert rows(connection) == [(1, 1), (2, 2)]
