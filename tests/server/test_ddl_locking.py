@@ -20,7 +20,7 @@ from penstock.server.locking import Blocker, find_blockers, with_lock_retries
 from support.ddl import capture, table_oid
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from penstock.server.connection import Connection
 
@@ -197,6 +197,35 @@ def test_swap_gives_way_to_who_would_deadlock(connection: Connection, database: 
             on_blocked=read_child,
         )
     assert table_oid(connection, "child") == new
+
+
+def test_finish_waits_for_writers_of_a_referenced_table(connection: Connection, database: str) -> None:
+    """Only while a foreign key is added, and by the caller's retries."""
+    connection.execute("CREATE TABLE parent (id int PRIMARY KEY); CREATE TABLE child (id int REFERENCES parent)")
+    definition = capture(connection, "child")
+    new = create_replacement(connection, definition, name="new")
+    with psycopg.connect(database) as writer:
+        writer.execute("INSERT INTO parent VALUES (1)")
+        told: list[Blocker] = []
+
+        def commit(blockers: tuple[Blocker, ...]) -> None:
+            told.extend(blockers)
+            writer.commit()
+
+        def with_locks(act: Callable[[], object]) -> object:
+            return with_lock_retries(
+                connection,
+                act,
+                relations=list(find_references(connection, definition.oid)),
+                deadline_s=60,
+                lock_timeout_s=LOCK_TIMEOUT_S,
+                on_blocked=commit,
+            )
+
+        finish_replacement(connection, definition, new, with_locks=with_locks)
+        assert {blocker.pid for blocker in told} == {writer.info.backend_pid}
+    swap_replacement(connection, definition, new)
+    assert capture(connection, "child") == definition
 
 
 def test_older_snapshot_is_found_until_it_ends(connection: Connection, database: str) -> None:

@@ -123,6 +123,36 @@ def test_search_path_does_not_decide_what_names_mean(connection: Connection) -> 
     assert fetch(connection, "SHOW search_path") == [("s, pg_catalog",)]
 
 
+def test_functions_of_a_check_see_the_users_search_path(connection: Connection) -> None:
+    """Their bodies name what they call without a schema."""
+    connection.execute(
+        "CREATE SCHEMA s; CREATE FUNCTION s.low() RETURNS int LANGUAGE sql AS 'SELECT 3';"
+        "CREATE FUNCTION s.fits(int) RETURNS bool LANGUAGE plpgsql AS 'BEGIN RETURN $1 > low(); END';"
+        "CREATE TABLE s.t (a int CHECK (s.fits(a))); SET search_path = s"
+    )
+    before = replace(connection, "s.t", "INSERT INTO {} VALUES (4)")
+    assert capture(connection, "s.t") == before
+
+
+def test_forced_row_security_hides_no_orphan(
+    user_connection: Connection, connection: Connection, user_name: str
+) -> None:
+    """The owner's own foreign key is validated before the owner's view of the rows is cut."""
+    connection.execute(sql.SQL("CREATE SCHEMA s AUTHORIZATION {}").format(sql.Identifier(user_name)))
+    user_connection.execute(
+        "CREATE TABLE s.p (id int PRIMARY KEY); CREATE TABLE s.t (p int REFERENCES s.p);"
+        "ALTER TABLE s.t ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY"
+    )
+    with pytest.raises(DataError, match="foreign key"):
+        replace(user_connection, "s.t", "INSERT INTO {} VALUES (1)")
+
+
+def test_table_without_columns_is_replaced(connection: Connection) -> None:
+    """PostgreSQL has such."""
+    connection.execute("CREATE TABLE t ()")
+    assert replace(connection, "t") == capture(connection, "t")
+
+
 def test_ordinary_owner_can_replace(connection: Connection, user_connection: Connection, user_name: str) -> None:
     """No superuser is needed for what an owner could have made."""
     connection.execute(sql.SQL("CREATE SCHEMA s AUTHORIZATION {}").format(sql.Identifier(user_name)))
@@ -252,6 +282,16 @@ def test_finish_twice_changes_nothing(connection: Connection, rich: TableDefinit
     once = capture_table(connection, oid)
     finish_replacement(connection, rich, oid)
     assert capture_table(connection, oid) == once
+
+
+@pytest.mark.pg(">= 18")
+def test_finish_twice_adds_no_second_not_null(connection: Connection) -> None:
+    """Also where a constraint that is not valid is all that the first call has made."""
+    connection.execute("CREATE TABLE t (a int); ALTER TABLE t ADD CONSTRAINT n NOT NULL a NOT VALID")
+    definition, oid = prepare(connection, "t")
+    finish_replacement(connection, definition, oid)
+    swap_replacement(connection, definition, oid)
+    assert capture(connection, "t") == definition
 
 
 def test_finish_and_swap_in_the_callers_transaction(connection: Connection, rich: TableDefinition) -> None:

@@ -252,7 +252,7 @@ class TableDefinition:
 
     @property
     def implicit_publications(self) -> tuple[str, ...]:
-        """Return the publications of all tables, or of the schema's: they publish a replacement too, as it is called."""
+        """Return the publications of all tables, or of the schema's: they publish a replacement too."""
         return tuple(publication.name for publication in self.publications if not publication.is_explicit)
 
 

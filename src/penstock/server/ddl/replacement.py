@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING
 
 from psycopg import sql
@@ -33,11 +34,17 @@ from penstock.server.errors import translate_errors
 from penstock.server.tables import check_names
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from penstock.server.connection import Connection
     from penstock.server.ddl.definition import TableDefinition
     from penstock.server.ddl.names import WorkingNames
 
 _log = logging.getLogger(__name__)
+
+
+def _at_once(act: Callable[[], object]) -> object:
+    return act()
 
 
 def create_replacement(connection: Connection, definition: TableDefinition, *, name: str) -> int:
@@ -73,23 +80,32 @@ def create_replacement(connection: Connection, definition: TableDefinition, *, n
     return replacement.oid
 
 
-def finish_replacement(connection: Connection, definition: TableDefinition, oid: int) -> None:
+def finish_replacement(
+    connection: Connection,
+    definition: TableDefinition,
+    oid: int,
+    *,
+    with_locks: Callable[[Callable[[], object]], object] = _at_once,
+) -> None:
     """Give the loaded table all that the old one has, but for rules, policies, publications and its names.
 
-    In autocommit mode each step is a transaction: first all that concerns the new table alone, then each foreign key
-    twice, so that writers to the referenced tables wait only for the moment of adding it. May be called again after
-    an error: what is there is kept. Raises DataError where the rows violate a constraint, TargetError, ServerError.
+    In autocommit mode each step is a transaction: indexes, constraints, statistics and triggers; each foreign key, and
+    again its validation, so that writers to the referenced table wait only for the moment of adding it; at last row
+    security, grants and comments. `with_locks` is called to add each foreign key, for a lock on the referenced table:
+    it may call with_lock_retries. May be called again after an error: what is there is kept. Raises DataError where
+    the rows violate a constraint, TargetError, ServerError.
     """
     replacement = capture_table(connection, oid)
     names = choose_names(definition, replacement)
     with translate_errors(f"finishing table {replacement.name}"):
-        with local_settings(connection, search_path="", default_tablespace=""):
-            if not _has_parts(replacement):
+        if not _has_parts(replacement):
+            with local_settings(connection, search_path=_evaluation_path(connection)):
                 _make_parts(connection, definition, names)
+        _add_foreign_keys(connection, definition, replacement, names, with_locks)
+        with qualified_names(connection):
+            # After the foreign keys: forced row security without a policy would hide all rows from their validation.
             run_all(connection, compose_row_security(definition, names))
             _set_grants(connection, definition, replacement, names)
-        _add_foreign_keys(connection, definition, replacement, names)
-        with qualified_names(connection):
             run_all(connection, compose_comments(definition, names))
             run_all(connection, compose_labels(definition, names))
     _log.info("finished table %s", replacement.name)
@@ -124,8 +140,21 @@ def _continue_identities(connection: Connection, definition: TableDefinition, re
 
 def _has_parts(replacement: TableDefinition) -> bool:
     """Whether _make_parts has been here: it makes all or nothing."""
-    has_constraints = any(constraint.kind not in "nf" for constraint in replacement.constraints)
+    has_constraints = any(
+        constraint.kind in "puxc" or (constraint.kind == "n" and not constraint.is_validated)
+        for constraint in replacement.constraints
+    )
     return bool(has_constraints or replacement.indexes or replacement.statistics or replacement.triggers)
+
+
+def _evaluation_path(connection: Connection) -> str:
+    """Return a search_path that reads unqualified names as the server wrote them, then as the session would.
+
+    Functions in a check constraint or an index are called for each row; their bodies may rely on the user's path.
+    """
+    row = connection.execute("SELECT pg_catalog.current_setting('search_path')").fetchone()
+    assert row is not None
+    return f"pg_catalog, {row[0]}" if row[0] else "pg_catalog"
 
 
 def _make_parts(connection: Connection, definition: TableDefinition, names: WorkingNames) -> None:
@@ -158,7 +187,11 @@ def _set_grants(
 
 
 def _add_foreign_keys(
-    connection: Connection, definition: TableDefinition, replacement: TableDefinition, names: WorkingNames
+    connection: Connection,
+    definition: TableDefinition,
+    replacement: TableDefinition,
+    names: WorkingNames,
+    with_locks: Callable[[Callable[[], object]], object],
 ) -> None:
     present = {constraint.name: constraint for constraint in replacement.constraints}
     for constraint in definition.constraints:
@@ -166,9 +199,12 @@ def _add_foreign_keys(
             continue
         add, validate = compose_foreign_key(constraint, definition, names)
         if constraint.name not in present:
-            with qualified_names(connection):
-                connection.execute(add)
+            with_locks(partial(_run_qualified, connection, add))
         if validate is not None and not (constraint.name in present and present[constraint.name].is_validated):
             _log.info("validating foreign key %s of %s", constraint.name, definition.name)
-            with qualified_names(connection):
-                connection.execute(validate)
+            _run_qualified(connection, validate)
+
+
+def _run_qualified(connection: Connection, statement: sql.Composed) -> None:
+    with qualified_names(connection):
+        connection.execute(statement)
