@@ -248,6 +248,19 @@ def test_readers_see_old_or_new_rows(connection: Connection, database: str) -> N
     assert seen == sorted(seen)
 
 
+def test_other_sessions_plans_find_the_new_table(connection: Connection, database: str) -> None:
+    """A prepared statement, and a function that has been called, read by name again."""
+    connection.execute(
+        "CREATE TABLE t (a int PRIMARY KEY); INSERT INTO t VALUES (1);"
+        "CREATE FUNCTION f() RETURNS bigint LANGUAGE plpgsql AS 'BEGIN RETURN (SELECT sum(a) FROM t); END'"
+    )
+    with psycopg.connect(database, autocommit=True) as other:
+        other.execute("PREPARE p AS SELECT sum(a) FROM t")
+        assert fetch(other, "EXECUTE p") == fetch(other, "SELECT f()") == [(1,)]
+        replace(connection, "t", "INSERT INTO {} VALUES (2)")
+        assert fetch(other, "EXECUTE p") == fetch(other, "SELECT f()") == [(2,)]
+
+
 def test_error_in_finish_leaves_the_old_table(connection: Connection) -> None:
     """Rows that violate a constraint are told as such; the new table can be dropped."""
     connection.execute("CREATE TABLE t (a int PRIMARY KEY, b int CHECK (b > 0)); INSERT INTO t VALUES (1, 1)")
