@@ -10,19 +10,27 @@ from __future__ import annotations
 class PenstockError(Exception):
     """Something the user can act on; `exit_code` is the process's exit status.
 
-    `sqlstate` is the server's five-character code, None where no server spoke.
+    `sqlstate` is the server's five-character code, None where no server spoke. `is_transient`: the fault may pass, so
+    the same may succeed a little later.
     """
 
     exit_code = 1
 
     def __init__(
-        self, message: str, *, detail: str | None = None, hint: str | None = None, sqlstate: str | None = None
+        self,
+        message: str,
+        *,
+        detail: str | None = None,
+        hint: str | None = None,
+        sqlstate: str | None = None,
+        is_transient: bool = False,
     ) -> None:
         super().__init__(message)
         self.message = message
         self.detail = detail
         self.hint = hint
         self.sqlstate = sqlstate
+        self.is_transient = is_transient
 
     def __str__(self) -> str:
         lines = [self.message]

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from penstock.errors import DataError, Interrupted, PenstockError, SourceError
-from penstock.loading.run import _LoadRun
+from penstock.loading.attempt import LoadAttempt
 from support.loads import Loads, chop_commands, target
 
 if TYPE_CHECKING:
@@ -48,13 +48,13 @@ def test_session_that_fails_last_is_heard_before_anything_commits(
     loads: Loads, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where the news of its failure is slow to arrive: the other sessions' rows must not be committed."""
-    tell = _LoadRun._session_ended
+    tell = LoadAttempt._session_ended
 
-    def tell_late(run: _LoadRun, future: Future[None]) -> None:
+    def tell_late(run: LoadAttempt, future: Future[None]) -> None:
         time.sleep(0.2)
         tell(run, future)
 
-    monkeypatch.setattr(_LoadRun, "_session_ended", tell_late)
+    monkeypatch.setattr(LoadAttempt, "_session_ended", tell_late)
     loads.execute("ALTER TABLE t ADD c text")
     path = tmp_path / "file"
     path.write_text("a,b\n1,x\n2\n")

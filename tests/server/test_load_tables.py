@@ -9,7 +9,7 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from penstock.errors import TargetError
-from support.loads import Loads, chop_commands, target
+from support.loads import Loads, chop_commands, share_ledger, target
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,6 +42,7 @@ def role(database18: str) -> Iterator[str]:
     admin = Loads(database18)
     name = f"ordinary_{secrets.token_hex(4)}"
     admin.execute(f"CREATE ROLE {name} LOGIN PASSWORD 'hunter2'")
+    share_ledger(admin, name)
     yield name
     admin.execute(f"DROP OWNED BY {name} CASCADE")
     admin.execute(f"DROP ROLE {name}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -14,9 +15,11 @@ from penstock.errors import PenstockError
 from penstock.files import ObjectStream, SourceReader
 from penstock.loading import session as loading_session
 from penstock.model.dialect import DialectOptions
-from penstock.model.job import LoadJob, TargetJob
+from penstock.model.job import LoadJob, LoadRules, TargetJob
 from penstock.model.names import parse_table_name
+from penstock.model.plan import BatchPlan
 from penstock.server.connection import ConnectionFactory
+from penstock.server.ledger import Ledger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,6 +32,9 @@ if TYPE_CHECKING:
 Row = tuple[Any, ...]
 
 _LINGERING_LOOKS = 50
+
+# A fault ends a test's load at once, unless the test is about waiting for it to pass.
+IMPATIENT = LoadRules(retry_for_s=0.0)
 
 
 class ChoppedSources(SourceReader):
@@ -97,10 +103,19 @@ class Loads:
         self._piece_bytes = piece_bytes
         self.at_piece: Callable[[int], None] | None = None
 
-    def run(self, *targets: TargetJob, sessions: int | None = 2, on_progress: Any = None) -> LoadOutcome:
-        """Plan and carry out a load of the targets."""
+    def run(
+        self,
+        *targets: TargetJob,
+        sessions: int | None = 2,
+        on_progress: Any = None,
+        rules: LoadRules = IMPATIENT,
+        batch_bytes: int | None = None,
+    ) -> LoadOutcome:
+        """Plan and carry out a load of the targets; `batch_bytes` ends batches early."""
         with self._loader() as loader:
-            plan = loader.plan(LoadJob(targets=targets, sessions=sessions))
+            plan = loader.plan(LoadJob(targets=targets, sessions=sessions, rules=rules))
+            if batch_bytes is not None:
+                plan = replace(plan, batch=BatchPlan(limit_bytes=batch_bytes, duration_s=None))
             self.warnings = plan.notices
             return loader.run(plan, on_progress=on_progress, on_notice=self.notices.append)
 
@@ -157,3 +172,11 @@ class Loads:
                 break
             time.sleep(0.1)
         return count
+
+
+def share_ledger(admin: Loads, role: str, schema: str = "penstock") -> None:
+    """Make the ledger as whoever `admin` is, and let a role use it as the documentation says."""
+    with ConnectionFactory(admin.conninfo).connect() as connection:
+        Ledger(schema).ensure(connection)
+    admin.execute(f"GRANT USAGE ON SCHEMA {schema} TO {role}")
+    admin.execute(f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {schema} TO {role}")

@@ -6,6 +6,7 @@ says in the user's words what the cutter refused. It knows neither tables nor se
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock import _native
@@ -54,8 +55,8 @@ class BlockReader:
         self._carry: list[Segment] = []
         self._offset = 0
         self._line = 1
-        self._fed_lines = 0
         self._rest: bytes | None = None
+        self._is_first = True
 
     def take_header(self) -> bytes | None:
         """Return the first record with its line end, or None for an object without any."""
@@ -82,6 +83,32 @@ class BlockReader:
         return header
 
     def __iter__(self) -> Iterator[Block]:
+        # One block is held back, to know the last one: it is told once the object has been read to its end.
+        held: Block | None = None
+        for block in self._cut():
+            if held is not None:
+                yield held
+            held = block
+        yield self._empty_block() if held is None else replace(held, is_last=True)
+
+    def _empty_block(self) -> Block:
+        """Return what stands for an object without records."""
+        return Block(
+            segments=(),
+            start=self._offset,
+            end=self._offset,
+            first_line=self._line,
+            lines=0,
+            server_lines=0,
+            records=0,
+            line_end=self._cutter.line_end or "lf",
+            stray_backslashes=0,
+            is_unended=False,
+            is_first=True,
+            is_last=True,
+        )
+
+    def _cut(self) -> Iterator[Block]:
         for piece in self._remaining():
             cut = self._feed(piece)
             if cut.records:
@@ -114,7 +141,9 @@ class BlockReader:
             line_end=line_end,
             stray_backslashes=cut.stray_backslashes,
             is_unended=is_unended,
+            is_first=self._is_first,
         )
+        self._is_first = False
         self._offset = block.end
         self._line += cut.lines
         return block

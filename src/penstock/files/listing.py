@@ -130,6 +130,20 @@ def _path_of_file_url(url: str) -> str:
     return os.fsdecode(unquote_to_bytes("/" + path))
 
 
+def lasting_name(source: str) -> str:
+    """Return a source's name as it stays wherever a load is started from: a path in full, a URL without secrets.
+
+    >>> lasting_name("https://user:word@host/a.csv?signature=s"), lasting_name("/a/../b.csv")
+    ('https://host/a.csv', '/b.csv')
+    """
+    if source == STDIN_LOCATION:
+        return source
+    if _scheme(source) is not None and _scheme(source) != "file":
+        return _shown(source)
+    path = _path_of_file_url(source) if _scheme(source) == "file" else source
+    return _printable(os.path.abspath(path))  # noqa: PTH100 (pathlib does not take .. away)
+
+
 def _scheme(source: str) -> str | None:
     scheme, separator, _ = source.partition("://")
     return scheme.lower() if separator and scheme.isalnum() else None

@@ -159,6 +159,7 @@ class RemoteObject:
             raise SourceError(
                 f'could not read "{self._source.uri}" beyond byte {offset}',
                 detail=f"{_words(exc)} {failures} attempts in a row failed.",
+                is_transient=True,
             ) from exc
         self._closed.wait(delay_s)
 

@@ -162,7 +162,10 @@ def source_error(uri: str, exc: Exception) -> SourceError:
     failure = describe_failure(exc)
     message, hint = _MEANINGS.get(failure.status or 0, (None, None))
     return SourceError(
-        message.format(uri=uri) if message else f'could not read "{uri}"', detail=failure.words, hint=hint
+        message.format(uri=uri) if message else f'could not read "{uri}"',
+        detail=failure.words,
+        hint=hint,
+        is_transient=failure.is_transient,
     )
 
 

@@ -30,6 +30,7 @@ from penstock.loading.explain import explain_failure, shorten, shorten_message
 from penstock.loading.feed import Abandoned, BlockFeed, OpenObject, reader_limit
 from penstock.loading.objects import open_blocks
 from penstock.loading.plan import table_after_creation
+from penstock.loading.work import all_objects
 from penstock.model.outcome import CheckOutcome, Problem
 from penstock.server.copy import CopyFailed, CopySession
 from penstock.server.errors import choose_class, find_hint
@@ -75,10 +76,11 @@ class _Check:
         self._is_complete = True
         self._sessions: list[CopySession] = []
         self._began_s = tools.clock()
+        work = all_objects(plan.targets)
         self._feed = BlockFeed(
-            plan.targets,
-            lambda target, source: open_blocks(target, source, tools),
-            reader_limit=reader_limit(plan.targets, sessions=plan.sessions.initial),
+            work,
+            lambda item: open_blocks(item, tools),
+            reader_limit=reader_limit(work, sessions=plan.sessions.initial),
             sessions=plan.sessions.initial,
             on_object_failed=self._object_failed,
             clock=tools.clock,
@@ -224,7 +226,7 @@ def _copy(session: CopySession, spec: CopySpec, payload: bytes) -> CopyFailed | 
 def _roll_back(session: CopySession) -> CopyFailed | None:
     """Roll back; return why that failed, if it did, which weighs more than what it was for."""
     try:
-        session.execute("ROLLBACK")
+        session.roll_back()
     except CopyFailed as failure:
         return failure
     return None

@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from penstock.server.errors import ServerReport, choose_class, find_hint
+from penstock.server.errors import ServerReport, choose_class, find_hint, is_passing
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -51,6 +51,7 @@ def explain_failure(
         detail="\n".join(line for line in lines if line) or None,
         hint=report.hint or find_hint(report.sqlstate or ("08006" if failure.is_disconnect else None)),
         sqlstate=report.sqlstate,
+        is_transient=is_in_conflict or is_passing(report.sqlstate, is_disconnect=failure.is_disconnect),
     )
 
 

@@ -6,19 +6,26 @@ sessions busy and so do many small ones. Memory is the queues' and does not grow
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from penstock.copyformat import Encoder
 from penstock.errors import PenstockError
 from penstock.files import ObjectStream
+from penstock.loading.work import ObjectWork
 from penstock.model.block import Block, CopySpec
 from penstock.model.outcome import FileOutcome, FileProgress, LoadProgress
-from penstock.model.plan import TargetPlan
-from penstock.model.source import SourceObject
+
+if TYPE_CHECKING:
+    from penstock.model.plan import TargetPlan
+    from penstock.model.source import SourceObject
+
+_log = logging.getLogger(__name__)
 
 # A queue that outlasts a reader's wait for the interpreter (5 ms) at 800 MB/s: 16 blocks of 256 KiB.
 _QUEUE_BLOCKS = 16
@@ -31,6 +38,10 @@ class Abandoned(Exception):
     """The load has failed elsewhere; whoever sees this stops."""
 
 
+class _Stopped(Exception):
+    """Nobody takes blocks any more, and nothing has failed."""
+
+
 class NothingReady(Exception):
     """No block came for a while."""
 
@@ -39,8 +50,7 @@ class NothingReady(Exception):
 class OpenObject:
     """One object of the load and how far it is."""
 
-    target: TargetPlan
-    source: SourceObject
+    work: ObjectWork
     encoder: Encoder | None = None
     stream: ObjectStream | None = None
     queue: deque[Block] = field(default_factory=deque)
@@ -51,6 +61,16 @@ class OpenObject:
     in_flight: int = 0
     began_s: float | None = None
     ended_s: float | None = None
+
+    @property
+    def target(self) -> TargetPlan:
+        """Return the table's share of the plan."""
+        return self.work.target
+
+    @property
+    def source(self) -> SourceObject:
+        """Return the object as it was listed."""
+        return self.work.source
 
     @property
     def is_drained(self) -> bool:
@@ -65,7 +85,7 @@ class OpenObject:
 
 
 # Opens an object's stream and returns it with the encoder that its header asks for.
-OpenStream = Callable[[TargetPlan, SourceObject], tuple[ObjectStream, Iterable[Block], Encoder]]
+OpenStream = Callable[[ObjectWork], tuple[ObjectStream, Iterable[Block], Encoder]]
 
 
 class BlockFeed:
@@ -77,7 +97,7 @@ class BlockFeed:
 
     def __init__(
         self,
-        targets: Sequence[TargetPlan],
+        work: Sequence[ObjectWork],
         open_blocks: OpenStream,
         *,
         reader_limit: int,
@@ -86,7 +106,7 @@ class BlockFeed:
         on_object_failed: Callable[[OpenObject, PenstockError], None] | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        self._objects = [OpenObject(target, source) for target in targets for source in target.objects]
+        self._objects = [OpenObject(item) for item in work]
         # Largest first, so that a big file's slow decompression is never what the end waits for.
         self._unopened = deque(self._objects if is_in_job_order else sorted(self._objects, key=_size_rank))
         # Those that are open or not sent to the end; the others' progress stays as it is.
@@ -105,6 +125,7 @@ class BlockFeed:
         self.rows = 0
         self.sessions = sessions
         self.failure: BaseException | None = None
+        self._is_stopped = False
 
     def take(
         self, *, session: int, prefer: CopySpec | None, patience_s: float | None = None
@@ -119,6 +140,8 @@ class BlockFeed:
             while True:
                 if self.failure is not None:
                     raise Abandoned
+                if self._is_stopped:
+                    return None
                 if session < self.sessions and (ready := self._choose(prefer)) is not None:
                     return self._pop(ready)
                 if self._is_over():
@@ -151,6 +174,14 @@ class BlockFeed:
             opened.rows -= rows
             self.rows -= rows
 
+    def stop(self) -> None:
+        """Hand out no more blocks: sessions end what they have begun, and readers end."""
+        with self._changed:
+            self._is_stopped = True
+            for opened in self._active:
+                opened.queue.clear()
+            self._changed.notify_all()
+
     def abandon(self, cause: BaseException) -> None:
         """Stop everyone; the first cause is kept."""
         with self._changed:
@@ -168,7 +199,8 @@ class BlockFeed:
         with self._changed:
             threads = list(self._threads)
         for thread in threads:
-            thread.join(None if self.failure is None else max(0.0, ends_s - time.monotonic()))
+            is_over = self.failure is None and not self._is_stopped
+            thread.join(None if is_over else max(0.0, ends_s - time.monotonic()))
 
     def progress(self, *, bytes_copied: int, size_bytes: int | None, elapsed_s: float) -> LoadProgress:
         """Return how far the load is; what the feed does not know itself is given."""
@@ -221,7 +253,7 @@ class BlockFeed:
         return opened, block
 
     def _is_over(self) -> bool:
-        return not self._unopened and all(opened.is_drained for opened in self._active)
+        return self._is_stopped or (not self._unopened and all(opened.is_drained for opened in self._active))
 
     def _retire(self, opened: OpenObject) -> None:
         """Put an object whose every block has been sent with those that are done."""
@@ -252,7 +284,7 @@ class BlockFeed:
     def _next_object(self) -> OpenObject | None:
         """Return the object to open next; in the order of the job, none before the last one has been taken whole."""
         is_held = self._is_in_job_order and any(not opened.is_drained for opened in self._active)
-        if self.failure is not None or not self._unopened or is_held:
+        if self.failure is not None or self._is_stopped or not self._unopened or is_held:
             return None
         opened = self._unopened.popleft()
         self._active.append(opened)
@@ -269,6 +301,8 @@ class BlockFeed:
                     # Small objects one after another; once enough is queued, only when sessions would wait.
                     is_enough = sum(len(other.queue) for other in self._active) >= _QUEUE_BLOCKS
                     opened = None if is_enough else self._next_object()
+        except _Stopped:
+            _log.debug("stopped reading %s", first.source.uri)
         except BaseException as failure:  # noqa: BLE001 (whatever ends a reader ends the load, which raises it)
             self.abandon(failure)
         with self._changed:
@@ -290,7 +324,7 @@ class BlockFeed:
             self._changed.notify_all()
 
     def _read_blocks(self, opened: OpenObject) -> None:
-        stream, blocks, encoder = self._open_blocks(opened.target, opened.source)
+        stream, blocks, encoder = self._open_blocks(opened.work)
         with stream:
             opened.stream, opened.encoder = stream, encoder
             for block in blocks:
@@ -299,10 +333,12 @@ class BlockFeed:
 
     def _put(self, opened: OpenObject, block: Block) -> None:
         with self._changed:
-            while len(opened.queue) >= _QUEUE_BLOCKS and self.failure is None:
+            while len(opened.queue) >= _QUEUE_BLOCKS and self.failure is None and not self._is_stopped:
                 self._changed.wait()
             if self.failure is not None:
                 raise Abandoned
+            if self._is_stopped:
+                raise _Stopped
             opened.queue.append(block)
             self._changed.notify_all()
 
@@ -317,7 +353,6 @@ def _size_rank(opened: OpenObject) -> tuple[bool, int]:
     return size_bytes is not None, -(size_bytes or 0)
 
 
-def reader_limit(targets: Iterable[TargetPlan], *, sessions: int) -> int:
+def reader_limit(work: Sequence[ObjectWork], *, sessions: int) -> int:
     """Return how many objects may be open at once: as many as sessions, since each can use a slow one of its own."""
-    count = sum(len(target.objects) for target in targets)
-    return max(1, min(count, max(2, sessions)))
+    return max(1, min(len(work), max(2, sessions)))

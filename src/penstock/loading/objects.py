@@ -4,40 +4,72 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from isal import isal_zlib
+
 from penstock.copyformat import Encoder, make_encoder
 from penstock.errors import DataError
 from penstock.files.blocks import BlockReader, make_cutter
 from penstock.files.encodings import client_encoding
 from penstock.files.probe import split_record
 from penstock.loading.columns import map_columns
+from penstock.loading.coverage import Edges
 from penstock.loading.plan import table_after_creation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from penstock.files import ObjectStream
     from penstock.loading.tools import LoadTools
+    from penstock.loading.work import ObjectWork
     from penstock.model.block import Block
+    from penstock.model.ledger import CommittedRange
     from penstock.model.plan import TargetPlan
-    from penstock.model.source import SourceObject
 
 
-def open_blocks(
-    target: TargetPlan, source: SourceObject, tools: LoadTools
-) -> tuple[ObjectStream, Iterable[Block], Encoder]:
-    """Return an object's open stream, its blocks and their encoder; the caller closes the stream.
+def open_blocks(work: ObjectWork, tools: LoadTools) -> tuple[ObjectStream, Iterable[Block], Encoder]:
+    """Return an object's open stream, its blocks but those that are committed, and their encoder.
 
-    Raises SourceError, DataError, TargetError where the object's own header does not fit the table.
+    The caller closes the stream. Raises SourceError, DataError, TargetError where the object's own header does not fit
+    the table.
     """
+    target, source = work.target, work.source
     stream = tools.sources.open(source, encoding=target.job.dialect.encoding)
+    edges = Edges(work.coverage.ranges)
     try:
         cutter = make_cutter(target.dialect, server_major=tools.server_major)
-        blocks = BlockReader(stream, cutter, uri=source.uri)
+        blocks = BlockReader(edges.split(stream) if work.coverage.ranges else stream, cutter, uri=source.uri)
         encoder = _make_encoder(target, blocks, uri=source.uri)
     except BaseException:
         stream.close()
         raise
+    if work.coverage.ranges:
+        return stream, (block for block in blocks if not edges.contain(block.start, block.end)), encoder
     return stream, blocks, encoder
+
+
+def read_checksums(work: ObjectWork, committed: Sequence[CommittedRange], tools: LoadTools) -> list[int]:
+    """Return the CRC-32 of what an object now has in each committed row's ranges. Raises SourceError."""
+    sums = [0] * len(committed)
+    last = max((end for row in committed for _, end in row.ranges), default=0)
+    parts = sorted((start, end, index) for index, row in enumerate(committed) for start, end in row.ranges)
+    offset = 0
+    with tools.sources.open(work.source, encoding=work.target.job.dialect.encoding) as stream:
+        for piece in stream:
+            reach = offset + len(piece)
+            while parts and parts[0][0] < reach:
+                start, end, index = parts.pop(0)
+                view = memoryview(piece)[max(0, start - offset) : min(end, reach) - offset]
+                sums[index] = isal_zlib.crc32(view, sums[index])
+                if end > reach:
+                    parts.insert(0, (reach, end, index))
+                    break
+            offset = reach
+            if offset >= last:
+                break
+    if offset < last:
+        # Too short for what was committed: no checksum of nothing may match.
+        return [-1] * len(committed)
+    return sums
 
 
 def _make_encoder(target: TargetPlan, blocks: BlockReader, *, uri: str) -> Encoder:

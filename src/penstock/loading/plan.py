@@ -13,8 +13,9 @@ from penstock.files.probe import ProbeResult, probe_dialect, validate_options
 from penstock.loading.columns import map_columns, name_created_columns
 from penstock.loading.pace import plan_sessions
 from penstock.model.dialect import Notice
-from penstock.model.plan import LoadPlan, ObjectSample, TargetPlan
+from penstock.model.plan import BatchPlan, LoadPlan, ObjectSample, TargetPlan
 from penstock.model.table import Column, TableFacts, TableName
+from penstock.units import GIB
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
     from penstock.model.job import LoadJob, TargetJob
     from penstock.model.server import ServerFacts
     from penstock.model.source import SourceObject
+
+
+# What a kill loses at most, of each session.
+_BATCH = BatchPlan(limit_bytes=GIB, duration_s=10.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,17 +65,27 @@ def plan_load(
     planned = [_plan_target(gathered) for gathered in inputs]
     _refuse_double_creation([target for target, _ in planned])
     depends = _rows_depend_on_each_other(inputs)
+    is_repeatable = not any(_is_pipe(source) for target, _ in planned for source in target.objects)
+    # A pipe cannot be read again, so there is nothing to resume: it is loaded whole or not at all.
+    is_single = job.rules.is_atomic or not is_repeatable
     return LoadPlan(
         load_id=load_id,
+        job=job,
+        batch=BatchPlan(limit_bytes=None, duration_s=None) if is_single else _BATCH,
+        is_repeatable=is_repeatable,
         targets=tuple(target for target, _ in planned),
         sessions=plan_sessions(
-            asked=1 if depends else job.sessions,
+            asked=1 if depends or is_single else job.sessions,
             cpu_count=cpu_count,
             free_connections=server.free_connections,
         ),
         is_in_job_order=depends,
         notices=tuple(notice for _, notices in planned for notice in notices) + ((_DEPENDS_NOTICE,) if depends else ()),
     )
+
+
+def _is_pipe(source: SourceObject) -> bool:
+    return source.version is None and "://" not in source.location
 
 
 # Each session's rows are invisible to the others until the load's end, and so is a referenced row.

@@ -1,7 +1,8 @@
-"""One session's thread: blocks into COPY commands, rows accounted for, failures put into the file's words."""
+"""One session's thread: blocks into COPY commands, those into batches, rows accounted for, failures explained."""
 
 from __future__ import annotations
 
+import logging
 import time
 from dataclasses import dataclass
 from functools import partial
@@ -10,21 +11,32 @@ from typing import TYPE_CHECKING, TypeVar
 from penstock import _native
 from penstock.errors import DataError, PenstockError
 from penstock.files.blocks import make_cutter, record_error
+from penstock.loading.batch import Batch
 from penstock.loading.chunk import Chunk
 from penstock.loading.explain import explain_failure
 from penstock.loading.feed import NothingReady
-from penstock.server.copy import CopyFailed, CopySession
+from penstock.server.copy import CopyFailed, CopySession, Superseded
+from penstock.server.ledger.ledger import taken_over
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from penstock.loading.feed import BlockFeed, OpenObject
     from penstock.model.block import Block, CopySpec, LineEnd
+    from penstock.model.ledger import Claim
+    from penstock.model.plan import BatchPlan
+    from penstock.server.copy import Statement
+    from penstock.server.ledger import Ledger
+
+_log = logging.getLogger(__name__)
 
 # A COPY command's two round trips should cost under 2 % of it: it lasts at least this many times one of them ...
 _ROUND_TRIPS_PER_CHUNK = 100
 # ... and carries at least this much, below which not even a local server's start of a COPY is worth its while.
 _CHUNK_BYTES = 64 * 1024 * 1024
+
+# A commit should cost under 1 % of its batch.
+_COMMITS_PER_BATCH = 100
 
 # How long a COPY command stays open without data: a source may be silent for hours (a pipe), and libpq may hold an
 # error that the socket no longer shows.
@@ -44,7 +56,10 @@ class SessionTotals:
 
 
 class LoadSession:
-    """Runs one CopySession until the feed is empty; its transaction stays open for the load's end."""
+    """Runs one CopySession until the feed is empty; its last batch is sealed and left for `commit`.
+
+    A batch's ledger rows travel in its own transaction, so that both are there or neither.
+    """
 
     def __init__(
         self,
@@ -52,6 +67,9 @@ class LoadSession:
         session: CopySession,
         feed: BlockFeed,
         *,
+        ledger: Ledger,
+        claim: Claim,
+        batch_plan: BatchPlan,
         server_major: int,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
@@ -60,6 +78,11 @@ class LoadSession:
         self.totals = SessionTotals()
         self.is_in_conflict = False
         self._feed = feed
+        self._ledger = ledger
+        self._claim = claim
+        self._batch_plan = batch_plan
+        self._batch = Batch()
+        self._batch_began_s = 0.0
         self._server_major = server_major
         self._clock = clock
         self._chunk: Chunk | None = None
@@ -70,15 +93,44 @@ class LoadSession:
 
     def run(self) -> None:
         """Send blocks until there are none; raises PenstockError, or Abandoned when the load failed elsewhere."""
-        self._guarded(self.session.begin)
         while (taken := self._take()) is not None:
             began_s = self._clock()
             self._send(*taken)
             self.totals.busy_s += self._clock() - began_s
         began_s = self._clock()
         self._end_chunk()
-        self._guarded(self.session.prepare_commit)
+        if self._batch:
+            self._guarded(lambda: self.session.seal(self._ledger_rows()))
         self.totals.busy_s += self._clock() - began_s
+
+    @property
+    def has_sealed(self) -> bool:
+        """Whether there is a batch for `commit`."""
+        return bool(self._batch)
+
+    def commit(self) -> None:
+        """Commit the last batch. Raises CopyFailed."""
+        if self._batch:
+            self.session.commit()
+            self._batch = Batch()
+
+    def _ledger_rows(self) -> Statement:
+        return self._ledger.insert_ranges(self._claim, self._batch.committed_ranges())
+
+    def _commit_batch(self) -> None:
+        """Commit what was sent since the last commit, with its ledger rows."""
+        if self._batch:
+            self._guarded(lambda: self.session.commit(self._ledger_rows()))
+            _log.info("session %d: committed a batch of %d bytes", self.number, self._batch.bytes_sent)
+            self._batch = Batch()
+
+    def _is_batch_due(self) -> bool:
+        plan = self._batch_plan
+        is_full = plan.limit_bytes is not None and self._batch.bytes_sent >= plan.limit_bytes
+        if is_full or plan.duration_s is None:
+            return is_full
+        lasted_s = self._clock() - self._batch_began_s
+        return lasted_s >= max(plan.duration_s, _COMMITS_PER_BATCH * self.session.commit_s)
 
     def _take(self) -> tuple[OpenObject, Block] | None:
         """Return the next block; where none comes for a while, end the COPY command first, to hear of its errors."""
@@ -87,11 +139,19 @@ class LoadSession:
                 return self._feed.take(session=self.number, prefer=self._spec, patience_s=_PATIENCE_S)
             except NothingReady:
                 self._end_chunk()
+                if self._batch_plan.duration_s is not None:
+                    self._commit_batch()
         return self._feed.take(session=self.number, prefer=self._spec)
 
     def _send(self, opened: OpenObject, block: Block) -> None:
+        if not self._batch:
+            self._batch_began_s = self._clock()
         encoder = opened.encoder
         assert encoder is not None
+        if not block.records:
+            self._batch.add(opened.work.number, block)
+            self._feed.note_sent(opened, 0)
+            return
         is_untouched = encoder.is_untouched(block)
         line_end: LineEnd = block.line_end if is_untouched else "lf"
         if self._chunk is not None and not self._continues(opened, encoder.spec, line_end):
@@ -112,11 +172,15 @@ class LoadSession:
             was_rewritten=not is_untouched,
             make_cutter=partial(make_cutter, opened.target.dialect, server_major=self._server_major),
         )
+        self._batch.add(opened.work.number, block)
         self._guarded(lambda: self.session.send(parts))
         self.totals.bytes_copied += sum(map(len, parts))
         self._feed.note_sent(opened, block.records)
-        if (is_untouched and block.is_unended) or self._is_long_enough(chunk) or self.session.has_answer():
+        is_due = self._is_batch_due()
+        if (is_untouched and block.is_unended) or is_due or self._is_long_enough(chunk) or self.session.has_answer():
             self._end_chunk()
+        if is_due:
+            self._commit_batch()
 
     def _continues(self, opened: OpenObject, spec: CopySpec, line_end: LineEnd) -> bool:
         """Whether a block may travel in the COPY command that is open; triggers' rows are counted per object."""
@@ -155,6 +219,7 @@ class LoadSession:
         self.totals.rows += reported
         self.totals.suppressed += missing
         if missing:
+            self._batch.note_suppressed(opened.work.number, missing)
             self._feed.note_suppressed(opened, missing)
 
     def _guarded(self, act: Callable[[], _T]) -> _T:
@@ -162,6 +227,8 @@ class LoadSession:
             return act()
         except CopyFailed as failure:
             raise self._explain(failure) from failure
+        except Superseded as exc:
+            raise taken_over(self._claim.load_id) from exc
 
     def _explain(self, failure: CopyFailed) -> PenstockError:
         return explain_failure(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from penstock.server.ledger import Ledger
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,11 +18,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadTools:
-    """Connections, sources, the clock, and who wants to hear of progress and of notices."""
+    """Connections, sources, the ledger, the clock, and who wants to hear of progress and of notices."""
 
     connect: ConnectionFactory
     sources: SourceReader
     server_major: int
     on_progress: Callable[[LoadProgress], None] | None = None
+    ledger: Ledger = field(default_factory=Ledger)
+    is_publishing_allowed: bool = False
     on_notice: Callable[[str], None] | None = None
     clock: Callable[[], float] = time.perf_counter
+    sleep: Callable[[float], None] = time.sleep
+
+    def notice(self, text: str) -> None:
+        """Tell whoever wants to hear it."""
+        if self.on_notice is not None:
+            self.on_notice(text)

@@ -18,7 +18,8 @@ class Block:
     `start` and `end` are the byte range in the decompressed object; `first_line` counts from 1. `lines` are physical
     lines, `server_lines` what the server's own line counter advances by. `stray_backslashes` of tsv are no `\N`
     field's and must be doubled in COPY text. `is_unended`: the last record has no line end, so nothing may follow it in
-    the same COPY.
+    the same COPY. `is_first` and `is_last`: the object's first and last records are in it; an object without records
+    is one block without segments that is both.
     """
 
     segments: tuple[Segment, ...]
@@ -31,6 +32,8 @@ class Block:
     line_end: LineEnd
     stray_backslashes: int
     is_unended: bool
+    is_first: bool = False
+    is_last: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

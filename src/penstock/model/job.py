@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from penstock.model.dialect import DialectOptions
 
@@ -31,9 +31,33 @@ class TargetJob:
     create: bool = False
 
 
+# What to do with what the ledger says is loaded but is another now.
+OnChanged = Literal["error", "load", "skip"]
+OnEmptied = Literal["error", "load", "skip"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadRules:
+    """How a load deals with what the ledger knows, with readers, with others, and with faults.
+
+    `is_atomic`: all rows appear at once. `is_again`: objects that are loaded already are loaded once more.
+    `on_changed` is for a new version of an object that is loaded; `on_emptied` for objects whose rows are gone from the
+    table since. `waits`: another process that works on the same load is waited for. `retry_for_s` bounds how long
+    faults that pass are waited out without progress.
+    """
+
+    is_atomic: bool = False
+    is_again: bool = False
+    on_changed: OnChanged = "error"
+    on_emptied: OnEmptied = "error"
+    waits: bool = True
+    retry_for_s: float = 300.0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadJob:
     """One load of one or more targets by the same sessions; `sessions` None means auto."""
 
     targets: tuple[TargetJob, ...]
     sessions: int | None = None
+    rules: LoadRules = field(default_factory=LoadRules)

@@ -45,14 +45,19 @@ class FileOutcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadOutcome:
-    """A finished load. `rows` are those the server stored; `suppressed` those its row triggers kept out.
+    """A finished load. `rows` are those this run stored; `suppressed` those that row triggers kept out.
 
-    `busy_seconds` is the sessions' time spent sending or waiting for the server, summed.
+    `rows_before` had been committed when the load was taken up again; `objects_skipped` had been loaded by earlier
+    loads. `is_local_only`: a synchronous standby was not waited for to the end. `busy_seconds` is the sessions' time
+    spent sending or waiting for the server, summed.
     """
 
     load_id: str
     state: Literal["complete"]
+    is_local_only: bool
     rows: int
+    rows_before: int
+    objects_skipped: int
     rejected: int
     suppressed: int
     bytes_read: int

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from penstock.model.dialect import Dialect, Notice
-    from penstock.model.job import TargetJob
+    from penstock.model.job import LoadJob, TargetJob
     from penstock.model.source import Compression, SourceObject
     from penstock.model.table import ColumnMap, TableFacts, TableName
 
@@ -59,15 +59,27 @@ class SessionPlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BatchPlan:
+    """When a session's transaction ends: at so many bytes, or when it has lasted so long. None: with the load."""
+
+    limit_bytes: int | None
+    duration_s: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LoadPlan:
     """The whole load: made by one pure function, printed by --plan, carried out as it stands.
 
-    `is_in_job_order`: objects are read in the order of the job, and not the largest first.
+    `is_in_job_order`: objects are read in the order of the job, and not the largest first. `is_repeatable`: every
+    source can be read again, so a fault that passes can be waited out and a load that was cut short resumed.
     """
 
     load_id: str
+    job: LoadJob
     targets: tuple[TargetPlan, ...]
     sessions: SessionPlan
+    batch: BatchPlan
+    is_repeatable: bool
     notices: tuple[Notice, ...] = ()
     is_in_job_order: bool = False
 

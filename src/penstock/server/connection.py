@@ -92,6 +92,11 @@ class ConnectionFactory:
         """Return the target in libpq's words, without any secret."""
         return describe_target(given_settings(self._settings, os.environ))
 
+    @property
+    def input_settings(self) -> dict[str, str]:
+        """Return the user's settings that decide how text becomes a value; known once a session was made."""
+        return {} if self._input_settings is None else self._input_settings._asdict()
+
     @contextmanager
     def borrow(self) -> Iterator[Connection]:
         """Provide a session for a few statements; kept for the next who borrows or connects. Raises ServerError."""
@@ -221,7 +226,13 @@ def _connection_error(error: psycopg.Error, target: str) -> ServerError:
         hint = "Check the host name and port, and that no firewall or security group stands between."
     else:
         hint = "Check that the server runs there and that database, user and pg_hba.conf allow this connection."
-    return ServerError(f"could not connect to {target}", detail=str(error).strip(), hint=hint, sqlstate=error.sqlstate)
+    return ServerError(
+        f"could not connect to {target}",
+        detail=str(error).strip(),
+        hint=hint,
+        sqlstate=error.sqlstate,
+        is_transient=pgconn is None or not pgconn.needs_password,
+    )
 
 
 def _preparation_error(error: psycopg.Error, target: str, *, role: str | None) -> ServerError:

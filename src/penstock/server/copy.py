@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import select
 import time
-from typing import TYPE_CHECKING, Any, LiteralString
+from typing import TYPE_CHECKING, Any, LiteralString, TypeAlias
 
 import psycopg
 from psycopg import sql
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from psycopg.pq.abc import PGresult
 
     from penstock.model.block import CopySpec
+
+# A statement with all its values in it, for those who pass one on.
+Statement: TypeAlias = sql.Composed
 
 # One CopyData message of libpq, which holds a copy of it until it is sent.
 _MESSAGE_BYTES = 1024 * 1024
@@ -47,6 +50,10 @@ class CopyFailed(Exception):
         self.is_disconnect = is_disconnect
 
 
+class Superseded(Exception):
+    """The load's claim is not the newest any more: this session may write nothing."""
+
+
 def copy_statement(spec: CopySpec) -> sql.Composed:
     """Return `COPY table (columns) FROM STDIN WITH (...)` for a spec, every name and value composed."""
     table = sql.Identifier(spec.schema, spec.table) if spec.schema else sql.Identifier(spec.table)
@@ -68,18 +75,23 @@ class CopySession:
 
     `cancel` alone may be called from another thread. Methods raise CopyFailed. Needs INSERT on the table.
 
+    `fence` is a query that every transaction begins with, and that must find a row: else Superseded is raised.
+
     COPY is spoken through libpq's own calls: while it sends, psycopg's Copy waits only until it can write, and a server
     that waits for its notices to be read (a trigger's warnings) never lets it.
     """
 
-    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+    def __init__(self, connection: psycopg.Connection[Any], *, fence: sql.Composed | None = None) -> None:
         self._connection = connection
         self._pgconn = connection.pgconn
+        self._fence = fence
+        self._is_open = False
         self._spec: CopySpec | None = None
         self._is_copying = False
         self._has_heard = False
         self._cancelled_s: float | None = None
         self.round_trip_s = 0.0
+        self.commit_s = 0.0
         self.is_committed = False
 
     @property
@@ -88,19 +100,43 @@ class CopySession:
         return self._connection.info.backend_pid
 
     def begin(self) -> None:
-        """Open the transaction that all COPY commands of this session share."""
-        self.execute("BEGIN")
+        """Open a transaction, if none is open."""
+        if not self._is_open:
+            with self._failures():
+                self._pgconn.send_query(self._opening().as_bytes(self._connection))
+                self._flush()
+                self._take_opening()
+                self._expect_end()
+            self._is_open = True
 
     def start_copy(self, spec: CopySpec) -> None:
-        """Begin a COPY command; how long the server took to answer is kept as `round_trip_s`."""
+        """Begin a COPY command, in one round trip with its transaction; how long that took is kept as `round_trip_s`."""
         self._spec = spec
         began = time.perf_counter()
+        statement = copy_statement(spec)
         with self._failures():
-            self._pgconn.send_query(copy_statement(spec).as_bytes(self._connection))
+            query = statement if self._is_open else sql.SQL("{}; {}").format(self._opening(), statement)
+            self._pgconn.send_query(query.as_bytes(self._connection))
             self._flush()
+            if not self._is_open:
+                self._take_opening()
             self._expect(ExecStatus.COPY_IN)
-        self._is_copying, self._has_heard = True, False
+        self._is_open, self._is_copying, self._has_heard = True, True, False
         self.round_trip_s = time.perf_counter() - began
+
+    def _opening(self) -> sql.Composed:
+        """Return what a transaction begins with: it waits for no disk, since the load's end does so for all of them."""
+        if self._fence is None:
+            return sql.Composed([sql.SQL("BEGIN")])
+        return sql.SQL("BEGIN; SET LOCAL synchronous_commit = off; {}").format(self._fence)
+
+    def _take_opening(self) -> None:
+        self._take(ExecStatus.COMMAND_OK)
+        if self._fence is not None:
+            self._take(ExecStatus.COMMAND_OK)
+            if self._take(ExecStatus.TUPLES_OK).ntuples == 0:
+                self.abandon()
+                raise Superseded
 
     def send(self, parts: Iterable[bytes | memoryview]) -> None:
         """Send a payload; returns when it has been handed to the kernel."""
@@ -129,21 +165,28 @@ class CopySession:
             self._flush()
             return self._expect(ExecStatus.COMMAND_OK).command_tuples or 0
 
-    def prepare_commit(self) -> None:
-        """Do what can still fail, so that the commit hardly can: check deferred constraints, ask for durability.
+    def seal(self, statement: sql.Composed | None) -> None:
+        """Run the transaction's last statement, and do what can still fail so that the commit hardly can."""
+        self.begin()
+        checks = sql.SQL("SET CONSTRAINTS ALL IMMEDIATE")
+        self.execute(sql.Composed([checks]) if statement is None else sql.SQL("{}; {}").format(checks, statement))
 
-        Where synchronous_commit is off, the commit would be said to be done before it is safe.
-        """
-        self.execute(
-            "SET CONSTRAINTS ALL IMMEDIATE;"
-            " SELECT pg_catalog.set_config('synchronous_commit', 'on', true)"
-            " WHERE pg_catalog.current_setting('synchronous_commit') = 'off'"
-        )
-
-    def commit(self) -> None:
-        """Commit; the server's own synchronous_commit decides what that waits for."""
-        self.execute("COMMIT")
+    def commit(self, statement: sql.Composed | None = None) -> None:
+        """Commit, after a last statement; how long it took is kept as `commit_s`."""
+        began = time.perf_counter()
+        if statement is None:
+            self.execute("COMMIT")
+        else:
+            self.begin()
+            self.execute(sql.SQL("{}; COMMIT").format(statement))
+        self._is_open = False
         self.is_committed = True
+        self.commit_s = time.perf_counter() - began
+
+    def roll_back(self) -> None:
+        """Roll back what is open."""
+        self._is_open = False
+        self.execute("ROLLBACK")
 
     def execute(self, statement: LiteralString | sql.Composed) -> None:
         """Run a statement outside of COPY."""
@@ -196,6 +239,20 @@ class CopySession:
         waiting = select.poll()
         waiting.register(self._pgconn.socket, events)
         return waiting.poll(timeout_ms)
+
+    def _take(self, expected: ExecStatus) -> PGresult:
+        """Return the next of several results; take in the rest before raising another's error."""
+        result = self._await_result()
+        if result is None:
+            raise psycopg.OperationalError("the server gave no answer")
+        if result.status != expected:
+            self._expect_end()
+            raise psycopg.errors.error_from_result(result)
+        return result
+
+    def _expect_end(self) -> None:
+        while (result := self._await_result()) is not None and result.status != ExecStatus.COPY_IN:
+            pass
 
     def _expect(self, expected: ExecStatus) -> PGresult:
         """Return the result of that status; take in all the server has to say before raising another's error."""

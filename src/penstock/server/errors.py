@@ -109,7 +109,13 @@ def to_penstock_error(error: psycopg.Error, what: str) -> PenstockError:
     if error_class is ServerError:
         is_disconnect = report.sqlstate is None and isinstance(error, psycopg.OperationalError)
         hint = hint or (_HINTS["08"] if is_disconnect else None)
-        return ServerError(report.message, detail=detail, hint=hint, sqlstate=report.sqlstate)
+        return ServerError(
+            report.message,
+            detail=detail,
+            hint=hint,
+            sqlstate=report.sqlstate,
+            is_transient=is_passing(report.sqlstate, is_disconnect=is_disconnect),
+        )
     return error_class(report.message, detail=detail, hint=hint, sqlstate=report.sqlstate)
 
 
@@ -131,6 +137,17 @@ def choose_class(sqlstate: str | None) -> type[DataError | TargetError | ServerE
     if sqlstate.startswith(_TARGET_CLASSES) or sqlstate in _TARGET_STATES:
         return TargetError
     return ServerError
+
+
+# Connection lost (08), serialization failure or deadlock (40), too few resources and a full disk (53), a lock that was
+# not free (55P03), a server that stops or starts (57P), a system error such as a failed write (58), a standby that is
+# not promoted yet (25006).
+_TRANSIENT_CLASSES = ("08", "40", "53", "55P03", "57P01", "57P02", "57P03", "57P05", "58", "25006")
+
+
+def is_passing(sqlstate: str | None, *, is_disconnect: bool) -> bool:
+    """Return whether a fault may pass on its own, so that the same work may succeed a little later."""
+    return is_disconnect or (sqlstate is not None and sqlstate.startswith(_TRANSIENT_CLASSES))
 
 
 def find_hint(sqlstate: str | None) -> str | None:

@@ -79,6 +79,30 @@ def drop_created(connection: Connection, created: CreatedTable) -> bool:
         return _drop_schema_if_empty(connection, created.name)
 
 
+def is_empty(connection: Connection, oid: int) -> bool:
+    """Return whether a table has no rows; without the right to read it, whether it has no pages. Raises ServerError."""
+    with translate_errors("looking whether the table is empty"):
+        row = connection.execute(
+            "SELECT n.nspname, c.relname, c.relkind IN ('r', 'p'),"
+            " pg_catalog.has_table_privilege(c.oid, 'SELECT') AND NOT pg_catalog.row_security_active(c.oid),"
+            " (SELECT sum(pg_catalog.pg_relation_size(p.relid)) FROM pg_catalog.pg_partition_tree(c.oid) AS p),"
+            " pg_catalog.pg_relation_size(c.oid) FROM pg_catalog.pg_class AS c"
+            " JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = %s",
+            [oid],
+        ).fetchone()
+        if row is None:
+            return True
+        schema, name, is_table, can_select, tree_bytes, own_bytes = row
+        if not is_table:
+            return False
+        if not (tree_bytes or own_bytes):
+            return True
+        if not can_select:
+            return False
+        found = connection.execute(sql.SQL("SELECT FROM {} LIMIT 1").format(sql.Identifier(schema, name))).fetchone()
+    return found is None
+
+
 def check_names(name: TableName, columns: Sequence[str]) -> None:
     """Raise TargetError for a name that is empty, too long, has a NUL, or stands twice."""
     for what, text in (("schema", name.schema), ("table", name.name)):

@@ -1,0 +1,261 @@
+"""One attempt at a load: threads, sessions, and the work they share, from the first connection to the last commit.
+
+Batches commit as they are full; each session's last one waits until all have ended well, so that a load of less than a
+batch a session is all or nothing. What an attempt has committed is in the ledger, whatever ends it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from typing import TYPE_CHECKING
+
+from penstock.errors import ServerError
+from penstock.loading.feed import Abandoned, BlockFeed, reader_limit
+from penstock.loading.objects import open_blocks
+from penstock.loading.pace import Pace, next_pace
+from penstock.loading.session import LoadSession
+from penstock.loading.watch import ConflictWatch
+from penstock.server.copy import CopyFailed, CopySession
+from penstock.server.errors import find_hint, is_passing
+
+if TYPE_CHECKING:
+    from penstock.errors import PenstockError
+    from penstock.loading.prepare import PreparedLoad
+    from penstock.loading.tools import LoadTools
+    from penstock.model.outcome import FileOutcome
+    from penstock.model.plan import LoadPlan, SessionPlan
+    from penstock.server.connection import Connection
+
+_log = logging.getLogger(__name__)
+
+# How long a cancelled session is given before it is cancelled again.
+_CANCEL_INTERVAL_S = 1.0
+
+# Often enough for a bar to move smoothly, seldom enough to cost nothing.
+_PROGRESS_INTERVAL_S = 0.1
+
+# Long enough for a throughput that a checkpoint or a slow block does not decide.
+_PACE_INTERVAL_S = 3.0
+
+
+class LoadAttempt:
+    """Carries out what a prepared load has left to do; `first` is the session that holds the load's lock."""
+
+    def __init__(
+        self,
+        plan: LoadPlan,
+        prepared: PreparedLoad,
+        tools: LoadTools,
+        *,
+        sessions: SessionPlan,
+        first: Connection,
+        began_s: float,
+    ) -> None:
+        self._plan = plan
+        self._prepared = prepared
+        self._tools = tools
+        self._session_plan = sessions
+        self._first = first
+        self._began_s = began_s
+        self._fence = tools.ledger.fence(prepared.claim)
+        self._sessions: list[LoadSession] = []
+        self._futures: set[Future[None]] = set()
+        self._pool = ThreadPoolExecutor(max_workers=sessions.maximum, thread_name_prefix="penstock-session")
+        self._feed = BlockFeed(
+            prepared.work,
+            lambda work: open_blocks(work, tools),
+            reader_limit=reader_limit(prepared.work, sessions=sessions.initial),
+            sessions=sessions.initial,
+            is_in_job_order=plan.is_in_job_order,
+            clock=tools.clock,
+        )
+        self._watch = ConflictWatch(tools.connect, tools.clock)
+        self._is_full = False
+        self.is_stopped = False
+
+    def run(self) -> None:
+        """Load until nothing is left, or until `stop` was called. Raises PenstockError; the caller then abandons."""
+        self._add_sessions(self._session_plan.initial)
+        try:
+            self._stream()
+        finally:
+            self._watch.close()
+        self._commit()
+        self._pool.shutdown(wait=True)
+        self._feed.close()
+        self._report_progress()
+
+    def stop(self) -> None:
+        """Have the sessions commit what they have sent, and take no more."""
+        self.is_stopped = True
+        self._feed.stop()
+        self._tools.sources.interrupt()
+
+    def close(self) -> None:
+        """Close every session but the first, which is the caller's."""
+        for running in self._sessions:
+            if running.number > 0:
+                running.session.close()
+
+    def abandon(self) -> None:
+        """Stop every thread and roll back every session, the first too; safe at any point."""
+        self._feed.abandon(Abandoned())
+        self._tools.sources.interrupt()
+        for future in self._futures:
+            future.cancel()
+        pending = set(self._futures)
+        while pending:
+            # More than once: a session may have been between two statements.
+            for running in list(self._sessions):
+                running.session.cancel()
+            _, pending = wait(pending, timeout=_CANCEL_INTERVAL_S)
+        self._pool.shutdown(wait=True, cancel_futures=True)
+        self._feed.close()
+        for running in self._sessions:
+            running.session.abandon()
+        self._first.close()
+
+    # ---------------------------------------------------------------- streaming
+
+    def _add_sessions(self, count: int) -> None:
+        for number in range(len(self._futures), count):
+            future = self._pool.submit(self._run_session, number)
+            future.add_done_callback(self._session_ended)
+            self._futures.add(future)
+
+    def _run_session(self, number: int) -> None:
+        try:
+            connection = self._first if number == 0 else self._tools.connect.connect(label=f"session {number + 1}")
+        except ServerError as error:
+            # Others took the connections; what has begun can go on without this one.
+            _log.warning("going on with %d sessions: %s", number, error.message)
+            self._is_full = True
+            self._feed.set_sessions(min(number, self._feed.sessions))
+            return
+        running = LoadSession(
+            number,
+            CopySession(connection, fence=self._fence),
+            self._feed,
+            ledger=self._tools.ledger,
+            claim=self._prepared.claim,
+            batch_plan=self._plan.batch,
+            server_major=self._tools.server_major,
+            clock=self._tools.clock,
+        )
+        self._sessions.append(running)
+        running.run()
+
+    def _session_ended(self, future: Future[None]) -> None:
+        failure = future.exception() if not future.cancelled() else None
+        if failure is not None and not isinstance(failure, Abandoned):
+            self._feed.abandon(failure)
+
+    def _stream(self) -> None:
+        """Wait for the sessions, reporting progress and adjusting how many there are; raises the first failure.
+
+        An interrupt lets the sessions end what they have begun; a second one is the caller's.
+        """
+        pace = Pace(sessions=self._session_plan.initial)
+        paced_s, paced_bytes = self._tools.clock(), 0
+        pending = self._futures
+        while pending:
+            try:
+                _, pending = wait(pending, timeout=_PROGRESS_INTERVAL_S, return_when=FIRST_COMPLETED)
+            except KeyboardInterrupt:
+                if self.is_stopped or self._plan.job.rules.is_atomic or not self._plan.is_repeatable:
+                    raise
+                self._tools.notice("finishing the batches that are under way; interrupt again to give them up")
+                self.stop()
+            self._raise_failure()
+            self._report_progress()
+            self._watch.look(list(self._sessions), bytes_sent=self._bytes_copied())
+            now_s = self._tools.clock()
+            if (
+                self._session_plan.is_adaptive
+                and pending
+                and not self.is_stopped
+                and not self._is_full
+                and now_s - paced_s >= _PACE_INTERVAL_S
+            ):
+                bytes_copied = self._bytes_copied()
+                pace = self._keep_pace(pace, rate=(bytes_copied - paced_bytes) / (now_s - paced_s))
+                paced_s, paced_bytes = now_s, bytes_copied
+                pending = {future for future in self._futures if not future.done()}
+        self._raise_failure()
+
+    def _raise_failure(self) -> None:
+        """Raise what made the load fail, if it has; a session is done a moment before its callback tells the feed."""
+        if self._feed.failure is not None:
+            raise self._feed.failure
+        for future in self._futures:
+            if future.done() and (failure := future.exception()) is not None:
+                raise failure
+
+    def _keep_pace(self, pace: Pace, *, rate: float) -> Pace:
+        following = next_pace(pace, rate=rate, plan=self._session_plan)
+        if following.sessions != pace.sessions:
+            _log.info("sessions %d -> %d at %.1f MB/s", pace.sessions, following.sessions, rate / 1e6)
+            self._feed.set_sessions(following.sessions)
+            self._add_sessions(following.sessions)
+        return following
+
+    def _bytes_copied(self) -> int:
+        return sum(running.totals.bytes_copied for running in self._sessions)
+
+    def _report_progress(self) -> None:
+        if self._tools.on_progress is not None:
+            elapsed_s = self._tools.clock() - self._began_s
+            self._tools.on_progress(
+                self._feed.progress(
+                    bytes_copied=self._bytes_copied(), size_bytes=self._plan.size_bytes, elapsed_s=elapsed_s
+                )
+            )
+
+    # ---------------------------------------------------------------- the end
+
+    def _commit(self) -> None:
+        """Commit every session's last batch at once, after all of them have been sealed.
+
+        A commit that was sent cannot be called back, so an interrupt waits for the answers.
+        """
+        sealed = [running for running in self._sessions if running.has_sealed]
+        commits = [self._pool.submit(running.commit) for running in sealed]
+        waiting = set(commits)
+        while waiting:
+            with contextlib.suppress(KeyboardInterrupt):
+                waiting = wait(waiting).not_done
+        for commit in commits:
+            try:
+                commit.result()
+            except CopyFailed as failure:
+                raise _commit_error(failure) from failure
+
+    # ---------------------------------------------------------------- what came of it
+
+    @property
+    def feed(self) -> BlockFeed:
+        """Return what was read and handed out."""
+        return self._feed
+
+    @property
+    def sessions(self) -> list[LoadSession]:
+        """Return the sessions that took part."""
+        return self._sessions
+
+    def files(self) -> list[tuple[int, FileOutcome]]:
+        """Return each object's number in the ledger with its rows and seconds."""
+        return list(zip((work.number for work in self._prepared.work), self._feed.outcomes(), strict=True))
+
+
+def _commit_error(failure: CopyFailed) -> PenstockError:
+    """Return the error for a commit that failed; whether it took place is in the ledger."""
+    report = failure.report
+    return ServerError(
+        report.message,
+        detail=report.detail,
+        hint=find_hint(report.sqlstate),
+        sqlstate=report.sqlstate,
+        is_transient=is_passing(report.sqlstate, is_disconnect=failure.is_disconnect),
+    )

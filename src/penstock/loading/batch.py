@@ -1,0 +1,77 @@
+"""One transaction's record of what it carries, object by object: what its ledger rows will say. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from isal import isal_zlib
+
+from penstock.model.ledger import CommittedRange
+
+if TYPE_CHECKING:
+    from penstock.model.block import Block
+    from penstock.model.ledger import Range
+
+
+@dataclass(slots=True)
+class _Share:
+    """What a batch carries of one object. Blocks of one object come in the order of the object."""
+
+    start: int
+    ranges: list[Range] = field(default_factory=list)
+    has_start: bool = False
+    has_end: bool = False
+    records: int = 0
+    suppressed: int = 0
+    checksum: int = 0
+
+
+class Batch:
+    """Blocks of one transaction, with the checksum of their bytes."""
+
+    def __init__(self) -> None:
+        self._shares: dict[int, _Share] = {}
+        self.bytes_sent = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._shares)
+
+    def add(self, object_number: int, block: Block) -> None:
+        """Note a block that the transaction carries; one without records stands for an object without any."""
+        share = self._shares.get(object_number)
+        if share is None:
+            share = self._shares[object_number] = _Share(block.start)
+        share.has_start |= block.is_first
+        share.has_end |= block.is_last
+        share.records += block.records
+        for buffer, start, end in block.segments:
+            share.checksum = isal_zlib.crc32(memoryview(buffer)[start:end], share.checksum)
+        self.bytes_sent += block.end - block.start
+        if block.start == block.end:
+            return
+        if share.ranges and share.ranges[-1][1] == block.start:
+            share.ranges[-1] = (share.ranges[-1][0], block.end)
+        else:
+            share.ranges.append((block.start, block.end))
+
+    def note_suppressed(self, object_number: int, rows: int) -> None:
+        """Count rows that the table's triggers kept out."""
+        self._shares[object_number].suppressed += rows
+
+    def committed_ranges(self) -> list[CommittedRange]:
+        """Return the rows for the ledger."""
+        return [
+            CommittedRange(
+                object_number=number,
+                start=share.start,
+                ranges=tuple(share.ranges),
+                has_start=share.has_start,
+                has_end=share.has_end,
+                records=share.records,
+                rows=share.records - share.suppressed,
+                suppressed=share.suppressed,
+                checksum=share.checksum,
+            )
+            for number, share in self._shares.items()
+        ]

@@ -1,0 +1,63 @@
+"""Taking a load over from sessions that are still committing, or from a process that works on it."""
+
+from __future__ import annotations
+
+import os
+import socket
+from typing import TYPE_CHECKING
+
+from penstock.errors import TargetError
+
+if TYPE_CHECKING:
+    from penstock.loading.tools import LoadTools
+    from penstock.model.ledger import Claim
+    from penstock.server.connection import Connection
+
+# How often a wait for another process looks again.
+_WAIT_S = 0.2
+
+# A wait is told of when it lasts, and not before.
+_LOOKS_BEFORE_NOTICE = 4
+
+
+def client_name() -> str:
+    """Return who loads, for the ledger: host and process."""
+    return f"{socket.gethostname()} {os.getpid()}"
+
+
+def lock_load(identity: str, tools: LoadTools, connection: Connection, *, waits: bool) -> None:
+    """Take a load's lock for this session's life, after whoever has it; without waiting, raise TargetError."""
+    looks = 0
+    while not tools.ledger.try_lock(connection, identity):
+        pid = tools.ledger.find_lock_holder(connection, identity)
+        if not waits:
+            raise TargetError(
+                "another process works on this load",
+                detail=f"One of its sessions is backend {pid}.",
+                hint="Wait for it, or end it with pg_terminate_backend.",
+            )
+        looks += 1
+        if looks == _LOOKS_BEFORE_NOTICE:
+            tools.notice(f"waiting for another process that works on this load (backend {pid})")
+        tools.sleep(_WAIT_S)
+
+
+def take_over(load_id: str, tools: LoadTools, connection: Connection, *, waits: bool) -> Claim:
+    """Return a claim to a load that had begun, once no transaction of another loader is under way.
+
+    A loader that was killed leaves sessions that may still be committing; what they commit counts. Raises TargetError.
+    """
+    has_told = False
+    while (claim := tools.ledger.take_over(connection, load_id, client=client_name())) is None:
+        workers = tools.ledger.find_workers(connection, load_id)
+        calls = " ".join(f"SELECT pg_terminate_backend({pid});" for pid in workers)
+        if not waits:
+            raise TargetError(
+                f"sessions of load {load_id} are still at work",
+                detail=f"Backends: {', '.join(map(str, workers)) or 'ended just now'}.",
+                hint=f"Wait for them, or end them: {calls}" if calls else "Try again.",
+            )
+        if not has_told and workers:
+            tools.notice(f"waiting for sessions of load {load_id} that are still at work; to end them: {calls}")
+            has_told = True
+    return claim

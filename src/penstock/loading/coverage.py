@@ -1,0 +1,60 @@
+"""Byte ranges that are committed, and what is missing between them. Pure."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from penstock.model.ledger import Range
+
+
+def join_ranges(ranges: Iterable[Range]) -> tuple[Range, ...]:
+    """Return ranges in ascending order, those that touch joined.
+
+    >>> join_ranges([(5, 9), (0, 3), (3, 5), (20, 21)])
+    ((0, 9), (20, 21))
+    """
+    joined: list[Range] = []
+    for start, end in sorted(ranges):
+        if joined and start <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
+        else:
+            joined.append((start, end))
+    return tuple(joined)
+
+
+class Edges:
+    """Splits an object's pieces where committed ranges begin and end, and tells which blocks lie within one."""
+
+    def __init__(self, ranges: Sequence[Range]) -> None:
+        self._starts = [start for start, _ in ranges]
+        self._ends = [end for _, end in ranges]
+        # One byte behind an edge too: the end of a record that a lone carriage return ends is known from what follows.
+        self._cuts = sorted({cut for edge in (*self._starts, *self._ends) for cut in (edge, edge + 1)})
+
+    def split(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
+        """Yield the same bytes in pieces that no edge lies within; they count from the object's start."""
+        offset = 0
+        for piece in pieces:
+            end = offset + len(piece)
+            cuts = self._cuts[bisect_right(self._cuts, offset) : bisect_right(self._cuts, end - 1)]
+            if cuts:
+                bounds = [0, *(cut - offset for cut in cuts), len(piece)]
+                for start, stop in pairwise(bounds):
+                    yield piece[start:stop]
+            else:
+                yield piece
+            offset = end
+
+    def contain(self, start: int, end: int) -> bool:
+        """Return whether a block is committed; no block lies across an edge once its pieces were split.
+
+        >>> Edges([(10, 20)]).contain(12, 20), Edges([(10, 20)]).contain(20, 30)
+        (True, False)
+        """
+        index = bisect_right(self._starts, start) - 1
+        return index >= 0 and end <= self._ends[index]

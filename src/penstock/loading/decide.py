@@ -1,0 +1,135 @@
+"""What the ledger knows of a load's objects → which of them are loaded, gone on with, or left out. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from penstock.errors import TargetError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from penstock.model.job import LoadRules
+    from penstock.model.ledger import KnownObject, LedgerObject
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What is done with one object.
+
+    "new": it joins the load. "resume": it is part of the load already, as object `number`; `is_changed` where its
+    version is another now, so that what is committed of it must prove to be the same. "skip": it is loaded already.
+    """
+
+    item: LedgerObject
+    action: Literal["new", "resume", "skip"]
+    number: int
+    is_changed: bool = False
+
+
+def decide_objects(
+    objects: Sequence[LedgerObject],
+    known: Iterable[KnownObject],
+    *,
+    running: str | None,
+    emptied: frozenset[int],
+    rules: LoadRules,
+) -> list[Decision]:
+    """Return a decision for each object of a load.
+
+    `running` is the id of this same load where it has begun; `emptied` holds the oids of the targets that are empty.
+    Raises TargetError where the ledger says that something else must be decided first.
+    """
+    by_uri: dict[str, list[KnownObject]] = {}
+    for found in known:
+        by_uri.setdefault(found.uri, []).append(found)
+    own = [found for items in by_uri.values() for found in items if found.load_id == running]
+    unclaimed = {found.number: found for found in own}
+    following = 1 + max(unclaimed, default=-1)
+    decisions = []
+    for item in objects:
+        found_here = [found for found in by_uri.get(item.uri, ()) if _has_same_target(item, found)]
+        mine = next((found for found in found_here if found.number in unclaimed and found.load_id == running), None)
+        if mine is not None:
+            del unclaimed[mine.number]
+            _refuse_loss(item, mine, emptied=emptied, rules=rules)
+            is_changed = item.version is None or mine.version != item.version
+            decisions.append(Decision(item=item, action="resume", number=mine.number, is_changed=is_changed))
+        elif _is_loaded(item, found_here, running=running, emptied=emptied, rules=rules):
+            decisions.append(Decision(item=item, action="skip", number=-1))
+        else:
+            decisions.append(Decision(item=item, action="new", number=following))
+            following += 1
+    return decisions
+
+
+def _has_same_target(item: LedgerObject, found: KnownObject) -> bool:
+    return found.target_oid == item.target_oid or found.target == item.target
+
+
+def _is_loaded(
+    item: LedgerObject,
+    known: Sequence[KnownObject],
+    *,
+    running: str | None,
+    emptied: frozenset[int],
+    rules: LoadRules,
+) -> bool:
+    """Whether an object is in its table already."""
+    if rules.is_again:
+        return False
+    for found in known:
+        if found.state == "running" and found.load_id != running:
+            raise _other_load(item, found)
+    same = [found for found in known if _is_same(item, found)]
+    if same:
+        return not _is_lost(item, same[-1], emptied=emptied, rules=rules)
+    if not known or rules.on_changed == "load":
+        return False
+    if rules.on_changed == "skip":
+        return True
+    raise TargetError(
+        f'"{item.uri}" has changed since it was loaded into "{item.target}"',
+        detail=f"Load {known[-1].load_id} loaded another version of it.",
+        hint="Say --changed load to load the new version too, or --changed skip to leave it out.",
+    )
+
+
+def _is_same(item: LedgerObject, found: KnownObject) -> bool:
+    return found.version is not None and found.version == item.version
+
+
+def _is_lost(item: LedgerObject, found: KnownObject, *, emptied: frozenset[int], rules: LoadRules) -> bool:
+    """Whether an object that was loaded is to be loaded again because its rows are gone."""
+    is_there = found.target_oid == item.target_oid and item.target_oid not in emptied
+    if is_there or not found.rows:
+        return False
+    if rules.on_emptied == "error":
+        raise _emptied(item, found)
+    return rules.on_emptied == "load"
+
+
+def _refuse_loss(item: LedgerObject, found: KnownObject, *, emptied: frozenset[int], rules: LoadRules) -> None:
+    """Refuse to go on where what was committed before is gone."""
+    if found.rows and item.target_oid in emptied and rules.on_emptied != "skip":
+        raise _emptied(item, found)
+
+
+def _emptied(item: LedgerObject, found: KnownObject) -> TargetError:
+    how = "emptied" if found.target_oid == item.target_oid else "made anew"
+    return TargetError(
+        f'table "{item.target}" was {how} after objects had been loaded into it',
+        detail=f'Load {found.load_id} loaded "{item.uri}", among others.',
+        hint="Say --emptied load to load them again, --emptied skip to load only what is new, or remove the load from "
+        f"the ledger with penstock loads forget {found.load_id}.",
+    )
+
+
+def _other_load(item: LedgerObject, found: KnownObject) -> TargetError:
+    return TargetError(
+        f'"{item.uri}" belongs to load {found.load_id}, which has not ended',
+        detail="That load has other sources, options or settings, so this one cannot go on with it.",
+        hint=f"Finish it with penstock resume {found.load_id}, or give it up with penstock loads forget "
+        f"{found.load_id} once you have removed its rows.",
+    )

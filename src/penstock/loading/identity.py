@@ -1,0 +1,90 @@
+"""Which load this is: what must be the same for a load to be gone on with. Pure.
+
+Numbers of sessions, sizes of blocks and batches are not part of it, and neither are the objects' versions.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from penstock.model.dialect import DialectOptions
+from penstock.model.job import LoadJob, LoadRules, TargetJob
+from penstock.model.table import TableName
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from penstock.model.plan import LoadPlan, TargetPlan
+
+
+def describe_meaning(
+    plan: LoadPlan, *, oids: Sequence[int], sources: Sequence[Sequence[str]], settings: Mapping[str, str]
+) -> str:
+    """Return what decides which rows a load stores, as JSON: equal for equal loads.
+
+    `oids` are the targets', `sources` what each one's sources are called wherever the load is started from; `settings`
+    are those of the session that decide what a text means.
+    """
+    targets = [
+        _describe_target(target, oid=oid, sources=names)
+        for target, oid, names in zip(plan.targets, oids, sources, strict=True)
+    ]
+    rules = plan.job.rules
+    return _to_json(
+        {"targets": targets, "settings": dict(settings), "again": rules.is_again, "atomic": rules.is_atomic}
+    )
+
+
+def digest(meaning: str) -> str:
+    """Return a load's identity: the SHA-256 of what it means, in hexadecimal."""
+    return hashlib.sha256(meaning.encode()).hexdigest()
+
+
+def _describe_target(target: TargetPlan, *, oid: int, sources: Sequence[str]) -> dict[str, Any]:
+    return {
+        "oid": oid,
+        "schema": target.table.schema,
+        "table": target.table.name,
+        "mode": "append",
+        "sources": list(sources),
+        "dialect": asdict(target.dialect),
+        "columns": target.job.columns,
+        "set": dict(target.job.constants),
+        "skip": target.job.skip,
+    }
+
+
+def job_to_json(job: LoadJob) -> str:
+    """Return a job as JSON, from which `job_from_json` makes it again."""
+    return _to_json(asdict(job))
+
+
+def job_from_json(text: str) -> LoadJob:
+    """Return the job that `job_to_json` wrote down."""
+    fields = json.loads(text)
+    return LoadJob(
+        targets=tuple(_read_target(target) for target in fields["targets"]),
+        sessions=fields["sessions"],
+        rules=LoadRules(**fields["rules"]),
+    )
+
+
+def _read_target(fields: dict[str, Any]) -> TargetJob:
+    dialect = fields["dialect"]
+    nulls = dialect["nulls"]
+    return TargetJob(
+        sources=tuple(fields["sources"]),
+        table=TableName(**fields["table"]),
+        dialect=DialectOptions(**(dialect | {"nulls": None if nulls is None else tuple(nulls)})),
+        columns=None if fields["columns"] is None else tuple(fields["columns"]),
+        constants=fields["constants"],
+        skip=tuple(fields["skip"]),
+        create=fields["create"],
+    )
+
+
+def _to_json(value: object) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))

@@ -1,0 +1,185 @@
+"""Before the first row: the ledger opened, the load claimed, and what is left to do of each object.
+
+Everything here happens on one session, which then holds the load's lock until it ends. A load that begins is written
+down together with the tables that are made for it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from penstock.errors import DataError
+from penstock.files.listing import lasting_name
+from penstock.loading.claims import client_name, lock_load, take_over
+from penstock.loading.decide import Decision, decide_objects
+from penstock.loading.identity import describe_meaning, digest, job_to_json
+from penstock.loading.objects import read_checksums
+from penstock.loading.work import ObjectWork, all_objects
+from penstock.model.ledger import Claim, Coverage, LedgerObject
+from penstock.server.tables import CreatedTable, create_text_table, is_empty
+
+if TYPE_CHECKING:
+    from penstock.loading.tools import LoadTools
+    from penstock.model.job import LoadJob
+    from penstock.model.plan import LoadPlan
+    from penstock.server.connection import Connection
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedLoad:
+    """A load that is ours: what is to be done, what was made for it, and what had been done before.
+
+    `work` leaves out objects that are complete; `skipped` counts those that earlier loads have loaded, `rows_before`
+    the rows that this load had committed.
+    """
+
+    claim: Claim
+    work: tuple[ObjectWork, ...]
+    created: tuple[CreatedTable, ...]
+    skipped: int
+    rows_before: int
+
+
+def prepare_load(
+    plan: LoadPlan, tools: LoadTools, connection: Connection, *, created: tuple[CreatedTable, ...] = ()
+) -> PreparedLoad:
+    """Claim a load and return what is left of it; `created` was made for it by this process before.
+
+    Raises PenstockError, and then has written nothing down.
+    """
+    tools.ledger.ensure(connection, is_publishing_allowed=tools.is_publishing_allowed)
+    return _Preparation(plan, tools, connection, created).run()
+
+
+class _Preparation:
+    def __init__(
+        self, plan: LoadPlan, tools: LoadTools, connection: Connection, created: tuple[CreatedTable, ...]
+    ) -> None:
+        self._plan = plan
+        self._tools = tools
+        self._ledger = tools.ledger
+        self._connection = connection
+        self._created = created
+        self._lock = ""
+        self._sources = [[lasting_name(source) for source in target.job.sources] for target in plan.targets]
+
+    def run(self) -> PreparedLoad:
+        # By name, since a table that is still to be made has no oid.
+        self._lock = digest(self._meaning([0] * len(self._plan.targets)))
+        lock_load(self._lock, self._tools, self._connection, waits=self._plan.job.rules.waits)
+        if not self._created and any(target.create_columns is not None for target in self._plan.targets):
+            with self._connection.transaction():
+                return self._claim(self._create())
+        return self._claim(self._created)
+
+    def _meaning(self, oids: list[int]) -> str:
+        settings = self._tools.connect.input_settings
+        return describe_meaning(self._plan, oids=oids, sources=self._sources, settings=settings)
+
+    def _create(self) -> tuple[CreatedTable, ...]:
+        """Make the tables that --create asked for; they must be there before the sessions' transactions begin."""
+        wanted = {
+            target.table: target.create_columns for target in self._plan.targets if target.create_columns is not None
+        }
+        return tuple(create_text_table(self._connection, table, columns) for table, columns in wanted.items())
+
+    def _claim(self, created: tuple[CreatedTable, ...]) -> PreparedLoad:
+        items = self._objects(created)
+        oids = {item.number: item.target_oid for item in items}
+        works = all_objects(self._plan.targets)
+        meaning = self._meaning(self._target_oids(created))
+        identity = digest(meaning)
+        running, known = self._ledger.look_up(self._connection, identity, items)
+        decisions = decide_objects(
+            items,
+            known,
+            running=running,
+            emptied=self._find_emptied(oids, has_rows={found.target_oid for found in known if found.rows}),
+            rules=self._plan.job.rules,
+        )
+        claim = self._begin_or_resume(running, identity=identity, meaning=meaning, decisions=decisions)
+        coverage = self._ledger.read_coverage(self._connection, claim.load_id) if claim.is_resumed else {}
+        prepared = [
+            replace(work, number=decision.number, coverage=coverage.get(decision.number, Coverage()))
+            for work, decision in zip(works, decisions, strict=True)
+            if decision.action != "skip"
+        ]
+        changed = {decision.number: decision for decision in decisions if decision.is_changed}
+        for work in prepared:
+            if work.number in changed:
+                self._go_on_with_changed(work, changed[work.number], claim)
+        return PreparedLoad(
+            claim=claim,
+            work=tuple(work for work in prepared if not work.coverage.is_complete),
+            created=created,
+            skipped=sum(decision.action == "skip" for decision in decisions),
+            rows_before=sum(found.rows for found in coverage.values()),
+        )
+
+    def _target_oids(self, created: tuple[CreatedTable, ...]) -> list[int]:
+        made = {table.name.name: table.oid for table in created}
+        return [
+            target.facts.oid if target.facts is not None else made[target.table.name] for target in self._plan.targets
+        ]
+
+    def _objects(self, created: tuple[CreatedTable, ...]) -> list[LedgerObject]:
+        items: list[LedgerObject] = []
+        for target, oid in zip(self._plan.targets, self._target_oids(created), strict=True):
+            schema = target.table.schema
+            if schema is None:
+                schema = next((made.name.schema for made in created if made.oid == oid), "")
+            for source in target.objects:
+                item = LedgerObject(
+                    number=len(items),
+                    target_oid=oid,
+                    target=replace(target.table, schema=schema),
+                    uri=source.uri if source.version is None or "://" in source.uri else lasting_name(source.uri),
+                    version=source.version,
+                    size_bytes=source.size_bytes,
+                )
+                items.append(item)
+        return items
+
+    def _find_emptied(self, oids: dict[int, int], *, has_rows: set[int]) -> frozenset[int]:
+        """Return which targets are empty though the ledger says that they were given rows."""
+        return frozenset(oid for oid in set(oids.values()) & has_rows if is_empty(self._connection, oid))
+
+    def _begin_or_resume(self, running: str | None, *, identity: str, meaning: str, decisions: list[Decision]) -> Claim:
+        new = [replace(each.item, number=each.number) for each in decisions if each.action == "new"]
+        if running is not None:
+            claim = take_over(running, self._tools, self._connection, waits=self._plan.job.rules.waits)
+            if new:
+                self._ledger.add_objects(self._connection, claim, new)
+            return claim
+        job = self._plan.job
+        return self._ledger.begin(
+            self._connection,
+            load_id=self._plan.load_id,
+            identity=identity,
+            lock=self._lock,
+            client=client_name(),
+            tables=[str(target.table) for target in self._plan.targets],
+            meaning=meaning,
+            job=job_to_json(self._lasting_job()) if self._plan.is_repeatable else None,
+            objects=new,
+        )
+
+    def _lasting_job(self) -> LoadJob:
+        targets = tuple(
+            replace(target, sources=tuple(names))
+            for target, names in zip(self._plan.job.targets, self._sources, strict=True)
+        )
+        return replace(self._plan.job, targets=targets)
+
+    def _go_on_with_changed(self, work: ObjectWork, decision: Decision, claim: Claim) -> None:
+        """Let an object go on that is another version now, if what is committed of it is the same."""
+        committed = self._ledger.read_ranges(self._connection, claim.load_id, work.number)
+        sums = read_checksums(work, committed, self._tools)
+        if sums != [row.checksum for row in committed]:
+            raise DataError(
+                f'"{work.source.uri}" has changed in a part that is loaded',
+                detail=f"Load {claim.load_id} has committed {work.coverage.rows} of its rows, and these differ now.",
+                hint=f"Restore the object, or remove the load's rows and say penstock loads forget {claim.load_id}.",
+            )
+        self._ledger.change_version(self._connection, claim, work.number, decision.item)

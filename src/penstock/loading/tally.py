@@ -1,0 +1,71 @@
+"""What the attempts of one load added up to; what they stored is the ledger's to say."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from penstock.model.outcome import FileOutcome, LoadOutcome
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from penstock.loading.attempt import LoadAttempt
+    from penstock.loading.prepare import PreparedLoad
+    from penstock.model.ledger import FinishedLoad
+
+
+class Tally:
+    """Adds up attempts."""
+
+    def __init__(self, *, began_s: float) -> None:
+        self.began_s = began_s
+        self.attempts = 0
+        self._skipped = 0
+        self._rows_before = 0
+        self._bytes_read = 0
+        self._bytes_copied = 0
+        self._busy_s = 0.0
+        self._sessions = 1
+        self._files: dict[int, FileOutcome] = {}
+
+    def note_before(self, prepared: PreparedLoad) -> None:
+        """Take note of what earlier runs had done."""
+        self._skipped = prepared.skipped
+        self._rows_before = prepared.rows_before
+
+    def note_attempt(self, attempt: LoadAttempt) -> None:
+        """Add what an attempt did, whatever ended it."""
+        totals = [running.totals for running in attempt.sessions]
+        self.attempts += 1
+        self._bytes_read += attempt.feed.bytes_read
+        self._bytes_copied += sum(total.bytes_copied for total in totals)
+        self._busy_s += sum(total.busy_s for total in totals)
+        self._sessions = max(self._sessions, sum(total.bytes_copied > 0 for total in totals))
+        for number, outcome in attempt.files():
+            before = self._files.get(number)
+            seconds = outcome.seconds + (0.0 if before is None else before.seconds)
+            self._files[number] = replace(outcome, seconds=seconds)
+
+    def set_file_rows(self, rows: Mapping[int, int]) -> None:
+        """Replace each object's rows, by its number in the ledger, with those that are committed."""
+        self._files = {number: replace(outcome, rows=rows.get(number, 0)) for number, outcome in self._files.items()}
+
+    def outcome(self, load_id: str, finished: FinishedLoad, *, now_s: float) -> LoadOutcome:
+        """Return what the load came to."""
+        return LoadOutcome(
+            load_id=load_id,
+            state="complete",
+            is_local_only=finished.is_local_only,
+            rows=finished.rows - self._rows_before,
+            rows_before=self._rows_before,
+            objects_skipped=self._skipped,
+            rejected=0,
+            suppressed=finished.suppressed,
+            bytes_read=self._bytes_read,
+            bytes_copied=self._bytes_copied,
+            seconds=now_s - self.began_s,
+            busy_seconds=self._busy_s,
+            sessions=self._sessions,
+            files=tuple(self._files[number] for number in sorted(self._files)),
+        )

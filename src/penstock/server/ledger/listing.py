@@ -1,0 +1,128 @@
+"""What `penstock loads` shows: loads, their objects, what is committed, and what is missing; and forgetting a load."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from psycopg import sql
+from psycopg.rows import class_row
+
+from penstock.errors import TargetError
+from penstock.model.ledger import LoadRecord, ObjectRecord
+from penstock.server.errors import translate_errors
+from penstock.server.ledger.schema import find_version
+
+if TYPE_CHECKING:
+    from penstock.server.connection import Connection
+
+# Complete: its first and last records are committed, and nothing is missing between them.
+_OBJECTS = """
+    SELECT o.load,
+           o.number,
+           pg_catalog.concat_ws('.', nullif(o.target_schema, ''), o.target_table) AS "table",
+           o.uri,
+           o.version,
+           o.size_bytes,
+           s.is_complete,
+           s.rows,
+           s.suppressed,
+           s.bytes_committed,
+           s.committed_at
+      FROM {objects} AS o
+      CROSS JOIN LATERAL (
+               SELECT coalesce(
+                          pg_catalog.bool_or(r.has_start) AND pg_catalog.bool_or(r.has_end)
+                          AND coalesce(
+                                  pg_catalog.range_agg(p.part)
+                                  = pg_catalog.range_merge(pg_catalog.range_agg(p.part))::int8multirange,
+                                  true
+                              ),
+                          false
+                      ) AS is_complete,
+                      coalesce(pg_catalog.sum(r.rows) FILTER (WHERE p.place = 1), 0)::int8 AS rows,
+                      coalesce(pg_catalog.sum(r.suppressed) FILTER (WHERE p.place = 1), 0)::int8 AS suppressed,
+                      coalesce(pg_catalog.sum(upper(p.part) - lower(p.part)), 0)::int8 AS bytes_committed,
+                      pg_catalog.max(r.committed_at) AS committed_at
+                 FROM {ranges} AS r
+                 LEFT JOIN LATERAL pg_catalog.unnest(r.ranges) WITH ORDINALITY AS p (part, place) ON true
+                WHERE r.load = o.load
+                  AND r.object = o.number
+           ) AS s
+"""
+
+_LOADS = """
+    SELECT l.id::text AS load_id,
+           l.state,
+           l.state = 'running' AND EXISTS (
+               SELECT
+                 FROM pg_catalog.pg_locks AS k
+                WHERE k.locktype = 'advisory'
+                  AND k.objsubid = 1
+                  AND k.classid = ('x' || pg_catalog.substr(l.lock_key, 1, 8))::bit(32)::int8::oid
+                  AND k.objid = ('x' || pg_catalog.substr(l.lock_key, 9, 8))::bit(32)::int8::oid
+           ) AS is_active,
+           l.owner::text,
+           l.client,
+           l.tables,
+           coalesce(s.objects, 0) AS objects,
+           coalesce(s.complete_objects, 0) AS complete_objects,
+           coalesce(s.rows, 0)::int8 AS rows,
+           coalesce(s.bytes_committed, 0)::int8 AS bytes_committed,
+           l.began_at,
+           greatest(l.changed_at, s.committed_at) AS changed_at,
+           extract(epoch FROM greatest(l.changed_at, s.committed_at) - l.began_at)::float8 AS seconds,
+           l.job::text
+      FROM {loads} AS l
+      LEFT JOIN (
+               SELECT o.load,
+                      pg_catalog.count(*) AS objects,
+                      pg_catalog.count(*) FILTER (WHERE o.is_complete) AS complete_objects,
+                      pg_catalog.sum(o.rows) AS rows,
+                      pg_catalog.sum(o.bytes_committed) AS bytes_committed,
+                      pg_catalog.max(o.committed_at) AS committed_at
+                 FROM ({all_objects}) AS o
+                GROUP BY o.load
+           ) AS s
+        ON s.load = l.id
+     WHERE %(load)s::uuid IS NULL
+        OR l.id = %(load)s::uuid
+     ORDER BY l.began_at, l.id
+"""
+
+
+def list_loads(connection: Connection, schema: str, *, load_id: str | None = None) -> list[LoadRecord]:
+    """Return the loads of a ledger, the newest last; or the one of that id. Raises ServerError."""
+    if not find_version(connection, schema):
+        return []
+    query = sql.SQL(_LOADS).format(loads=sql.Identifier(schema, "loads"), all_objects=_objects(schema))
+    with translate_errors("listing loads"), connection.cursor(row_factory=class_row(LoadRecord)) as cursor:
+        return cursor.execute(query, {"load": load_id}).fetchall()
+
+
+def list_objects(connection: Connection, schema: str, load_id: str) -> list[ObjectRecord]:
+    """Return the objects of a load in the order of the job. Raises ServerError."""
+    query = sql.SQL(
+        'SELECT number, "table", uri, version, size_bytes, is_complete, rows, suppressed, bytes_committed'
+        " FROM ({}) AS o WHERE o.load = %s ORDER BY o.number"
+    ).format(_objects(schema))
+    with translate_errors("listing a load's objects"), connection.cursor(row_factory=class_row(ObjectRecord)) as cursor:
+        return cursor.execute(query, [load_id]).fetchall()
+
+
+def forget_load(connection: Connection, schema: str, load_id: str) -> None:
+    """Remove a load from the ledger; its rows stay in their tables. Raises TargetError, ServerError."""
+    query = sql.SQL("DELETE FROM {} WHERE id = %s RETURNING true").format(sql.Identifier(schema, "loads"))
+    with translate_errors("removing a load from the ledger"), connection.transaction():
+        connection.execute("SET LOCAL lock_timeout = '5s'")
+        row = connection.execute(query, [load_id]).fetchone()
+    if row is None:
+        raise no_such_load(load_id)
+
+
+def no_such_load(load_id: str) -> TargetError:
+    """Return the error for an id that the ledger does not have."""
+    return TargetError(f"there is no load {load_id}", hint="penstock loads lists them.")
+
+
+def _objects(schema: str) -> sql.Composed:
+    return sql.SQL(_OBJECTS).format(objects=sql.Identifier(schema, "objects"), ranges=sql.Identifier(schema, "ranges"))

@@ -1,0 +1,180 @@
+"""The ledger's tables, one step per version, and how they come into a database.
+
+The version stands in the comment on table loads, so that it is known before the table is touched.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import psycopg
+from psycopg import sql
+
+from penstock.errors import TargetError
+from penstock.server.errors import translate_errors
+from penstock.server.ledger.trust import LedgerRelation, PublicationRow, refuse_foreign
+from penstock.server.queries import fetch_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.server.connection import Connection
+
+_COMMENT = re.compile(r"penstock ledger, version (\d+)")
+
+# Each step leads from the version before it; a ledger is only ever led forward.
+# Ranges are rows that are only inserted. A multirange, since sessions take the blocks of one object in turn.
+_STEPS: tuple[tuple[str, ...], ...] = (
+    (
+        """
+        CREATE TABLE {schema}.loads (
+            id uuid PRIMARY KEY,
+            identity text NOT NULL,
+            lock_key text NOT NULL,
+            epoch integer NOT NULL DEFAULT 1,
+            state text NOT NULL DEFAULT 'running' CHECK (state IN ('running', 'complete')),
+            owner name NOT NULL DEFAULT CURRENT_USER,
+            client text NOT NULL,
+            tables text[] NOT NULL,
+            meaning jsonb NOT NULL,
+            job jsonb,
+            rows bigint,
+            began_at timestamptz NOT NULL DEFAULT pg_catalog.now(),
+            changed_at timestamptz NOT NULL DEFAULT pg_catalog.now()
+        )
+        """,
+        "CREATE UNIQUE INDEX loads_running_idx ON {schema}.loads (identity) WHERE state = 'running'",
+        """
+        CREATE TABLE {schema}.objects (
+            load uuid NOT NULL REFERENCES {schema}.loads ON DELETE CASCADE,
+            number integer NOT NULL,
+            target_oid oid NOT NULL,
+            target_schema name NOT NULL,
+            target_table name NOT NULL,
+            uri text NOT NULL,
+            version text,
+            size_bytes bigint,
+            unit text NOT NULL DEFAULT 'bytes' CHECK (unit IN ('bytes', 'row groups', 'object')),
+            PRIMARY KEY (load, number)
+        )
+        """,
+        "CREATE INDEX objects_uri_idx ON {schema}.objects (uri)",
+        """
+        CREATE TABLE {schema}.ranges (
+            load uuid NOT NULL REFERENCES {schema}.loads ON DELETE CASCADE,
+            object integer NOT NULL,
+            start bigint NOT NULL,
+            ranges int8multirange NOT NULL,
+            has_start boolean NOT NULL,
+            has_end boolean NOT NULL,
+            records bigint NOT NULL,
+            rows bigint NOT NULL,
+            suppressed bigint NOT NULL,
+            checksum bigint NOT NULL,
+            committed_at timestamptz NOT NULL DEFAULT pg_catalog.now(),
+            PRIMARY KEY (load, object, start),
+            CHECK (records = rows + suppressed)
+        )
+        """,
+    ),
+)
+
+VERSION = len(_STEPS)
+
+
+def ensure_schema(connection: Connection, schema: str, *, is_publishing_allowed: bool = False) -> None:
+    """Make the ledger where it is missing, or lead it to this version; refuse one that cannot be trusted or is newer.
+
+    Making it needs CREATE on the database, or on the schema where that exists. Raises TargetError, ServerError.
+    """
+    what = f'preparing the ledger in schema "{schema}"'
+    if find_version(connection, schema) == VERSION:
+        return
+    try:
+        with translate_errors(what):
+            if not is_publishing_allowed:
+                _refuse_publication(connection, schema)
+            _lead_forward(connection, schema)
+    except TargetError as error:
+        if isinstance(error.__cause__, psycopg.errors.InsufficientPrivilege):
+            raise _no_right(connection, schema, error) from error
+        raise
+
+
+def find_version(connection: Connection, schema: str) -> int:
+    """Return the version of the ledger in a schema, 0 where there is none. Raises TargetError, ServerError."""
+    with translate_errors(f'looking for the ledger in schema "{schema}"'):
+        relations = fetch_rows(connection, "ledger_state", LedgerRelation, schema=schema)
+    return _check(schema, relations)
+
+
+def _check(schema: str, relations: Sequence[LedgerRelation]) -> int:
+    """Return the ledger's version, 0 where there is none. Raises TargetError."""
+    refuse_foreign(schema, relations)
+    loads = next((relation for relation in relations if relation.name == "loads"), None)
+    if loads is None:
+        return 0
+    match = _COMMENT.fullmatch(loads.comment or "")
+    if match is None:
+        raise TargetError(
+            f'table "{schema}.loads" is not a ledger of penstock',
+            hint="Name another schema with --ledger-schema.",
+        )
+    version = int(match[1])
+    if version > VERSION:
+        raise TargetError(
+            f'the ledger in schema "{schema}" is of version {version}, and this penstock knows {VERSION}',
+            hint="Use the newer penstock that made it.",
+        )
+    return version
+
+
+def _lead_forward(connection: Connection, schema: str) -> None:
+    """Run the steps that are missing, in one transaction; another session may be doing the same just now."""
+    with connection.transaction():
+        connection.execute("SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtext(%s))", [f"penstock {schema}"])
+        relations = fetch_rows(connection, "ledger_state", LedgerRelation, schema=schema)
+        version = _check(schema, relations)
+        name = sql.Identifier(schema)
+        if not relations:
+            connection.execute(sql.SQL("CREATE SCHEMA {}").format(name))
+        for step in _STEPS[version:]:
+            for statement in step:
+                connection.execute(sql.SQL(statement).format(schema=name))
+        comment = sql.Literal(f"penstock ledger, version {VERSION}")
+        connection.execute(sql.SQL("COMMENT ON TABLE {}.loads IS {}").format(name, comment))
+
+
+def _refuse_publication(connection: Connection, schema: str) -> None:
+    """Refuse where a publication FOR ALL TABLES would stop its subscribers, which lack the ledger's tables."""
+    publications = fetch_rows(connection, "ledger_publications", PublicationRow)
+    if not publications:
+        return
+    names = ", ".join(f'"{row.name}"' for row in publications)
+    raise TargetError(
+        "making the ledger would stop the subscribers of a publication for all tables",
+        detail=f"Publication {names} would publish the ledger's tables, which the subscribers lack. "
+        f"They need: {describe_tables(schema)}",
+        hint="Make these tables at every subscriber, then say --publish-ledger once.",
+    )
+
+
+def describe_tables(schema: str) -> str:
+    """Return the statements that make the ledger's tables, for a subscriber's psql."""
+    name = sql.Identifier(schema)
+    statements = [sql.SQL("CREATE SCHEMA {}").format(name).as_string(None)]
+    for step in _STEPS:
+        statements += [" ".join(sql.SQL(text).format(schema=name).as_string(None).split()) for text in step]
+    return " ".join(f"{statement};" for statement in statements)
+
+
+def _no_right(connection: Connection, schema: str, error: TargetError) -> TargetError:
+    user = sql.Identifier(connection.info.user)
+    statement = sql.SQL("CREATE SCHEMA {} AUTHORIZATION {};").format(sql.Identifier(schema), user).as_string(None)
+    return TargetError(
+        f"cannot make the ledger: {error.message}",
+        detail="Loads are written down in the target database: they can be resumed, and nothing is loaded twice.",
+        hint=f"Have the database's owner run {statement} Or name a schema of your own with --ledger-schema.",
+        sqlstate=error.sqlstate,
+    )

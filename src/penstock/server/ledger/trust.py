@@ -1,0 +1,52 @@
+"""Whether a ledger's schema and tables may be used: nobody else's code may run in them as whoever loads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from penstock.errors import TargetError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerRelation:
+    """The row of ledger_state.sql; the schema itself has no name."""
+
+    name: str | None
+    owner: str
+    is_trusted: bool
+    comment: str | None
+    additions: list[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublicationRow:
+    """The row of ledger_publications.sql."""
+
+    name: str
+
+
+def refuse_foreign(schema: str, relations: Sequence[LedgerRelation], *, allowed: Sequence[str] = ()) -> None:
+    """Raise TargetError where a part of the ledger belongs to somebody else or carries what the ledger does not make.
+
+    A trigger, rule or policy there would run with the rights of whoever loads, a superuser perhaps. `allowed` are the
+    ledger's own additions, as ledger_state.sql spells them.
+    """
+    for relation in relations:
+        what = f'table "{schema}.{relation.name}"' if relation.name else f'schema "{schema}"'
+        if not relation.is_trusted:
+            raise TargetError(
+                f"cannot trust the ledger: {what} is not the current role's, the database owner's or a superuser's",
+                detail=f'Its owner is "{relation.owner}", or it is no plain table.',
+                hint="Find out who made it; --ledger-schema names another schema.",
+            )
+        foreign = [addition for addition in relation.additions if addition not in allowed]
+        if foreign:
+            raise TargetError(
+                f"cannot trust the ledger: {what} carries what penstock did not make",
+                detail=f"Found: {', '.join(foreign)}.",
+                hint="It would run with your rights: find out who made it, and drop it.",
+            )

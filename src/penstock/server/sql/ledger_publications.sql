@@ -1,0 +1,7 @@
+-- ledger_publications.sql: the publications FOR ALL TABLES, which a new table joins at once
+-- returns ledger.trust.PublicationRow; needs no privilege; PostgreSQL 14+
+-- psql -f ledger_publications.sql
+SELECT p.pubname::text AS name
+  FROM pg_catalog.pg_publication AS p
+ WHERE p.puballtables
+ ORDER BY p.pubname;
