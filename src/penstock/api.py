@@ -10,24 +10,29 @@ import uuid
 from typing import TYPE_CHECKING, Self
 
 from penstock.aws.credentials import AwsCredentials
+from penstock.errors import TargetError
 from penstock.files import SourceReader
 from penstock.host import cpu_count
 from penstock.loading.check import check_load
 from penstock.loading.gather import gather_inputs
+from penstock.loading.identity import job_from_json
 from penstock.loading.plan import plan_load
 from penstock.loading.run import run_load
 from penstock.loading.tools import LoadTools
 from penstock.model.dialect import DialectOptions
-from penstock.model.job import LoadJob, TargetJob
+from penstock.model.job import LoadJob, LoadRules, TargetJob
 from penstock.model.names import parse_table_name
 from penstock.server.connection import ConnectionFactory, has_connection_settings
 from penstock.server.facts import read_server_facts
+from penstock.server.ledger import Ledger
+from penstock.server.ledger.listing import forget_load, list_loads, list_objects, no_such_load
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
     from types import TracebackType
 
+    from penstock.model.ledger import LoadRecord, ObjectRecord
     from penstock.model.outcome import CheckOutcome, LoadOutcome, LoadProgress, Problem
     from penstock.model.plan import LoadPlan
     from penstock.model.server import ServerFacts
@@ -50,12 +55,23 @@ def connect_to(to: str | None = None, *, role: str | None = None, pg_bin: Path |
 class Loader:
     """Plans, checks and carries out loads into one server; close it, or use it as a context manager.
 
+    Loads are written down in schema `ledger_schema` of the target database; `is_publishing_allowed` makes it there
+    though a publication for all tables publishes it. `spools`: pipes are copied to a temporary file and read from that.
     Sources are read once where they cannot be read again (standard input): plan and run with the same Loader.
     """
 
-    def __init__(self, connect: ConnectionFactory) -> None:
+    def __init__(
+        self,
+        connect: ConnectionFactory,
+        *,
+        ledger_schema: str = "penstock",
+        is_publishing_allowed: bool = False,
+        spools: bool = False,
+    ) -> None:
         self._connect = connect
-        self._sources = SourceReader(credentials=AwsCredentials())
+        self._ledger = Ledger(ledger_schema)
+        self._is_publishing_allowed = is_publishing_allowed
+        self._sources = SourceReader(credentials=AwsCredentials(), spools=spools)
         self._server: ServerFacts | None = None
 
     def __enter__(self) -> Self:
@@ -97,7 +113,10 @@ class Loader:
         on_progress: Callable[[LoadProgress], None] | None = None,
         on_notice: Callable[[str], None] | None = None,
     ) -> LoadOutcome:
-        """Carry a plan out. Raises PenstockError, and then nothing was loaded unless the error says so."""
+        """Load what the plan names and is not loaded yet.
+
+        Raises PenstockError, which says what stays and how to go on.
+        """
         return run_load(plan, self._tools(on_progress, on_notice))
 
     def check(
@@ -122,9 +141,59 @@ class Loader:
             connect=self._connect,
             sources=self._sources,
             server_major=self.server.major,
+            ledger=self._ledger,
+            is_publishing_allowed=self._is_publishing_allowed,
             on_progress=on_progress,
             on_notice=on_notice,
         )
+
+
+class LedgerView:
+    """What the ledger of a database says, and loads taken from it. Methods raise ServerError, TargetError."""
+
+    def __init__(self, connect: ConnectionFactory, *, ledger_schema: str = "penstock") -> None:
+        self._connect = connect
+        self._schema = ledger_schema
+
+    def loads(self) -> list[LoadRecord]:
+        """Return all loads, the newest last."""
+        with self._connect.borrow() as connection:
+            return list_loads(connection, self._schema)
+
+    def find(self, beginning: str) -> str:
+        """Return the id of the one load whose id begins so."""
+        found = [record.load_id for record in self.loads() if record.load_id.startswith(beginning.lower())]
+        if len(found) != 1:
+            if found:
+                raise TargetError(f'several loads begin with "{beginning}"', detail=f"{', '.join(found)}.")
+            raise no_such_load(beginning)
+        return found[0]
+
+    def load(self, load_id: str) -> tuple[LoadRecord, list[ObjectRecord]]:
+        """Return one load and its objects."""
+        with self._connect.borrow() as connection:
+            found = list_loads(connection, self._schema, load_id=load_id)
+            if not found:
+                raise no_such_load(load_id)
+            return found[0], list_objects(connection, self._schema, load_id)
+
+    def job(self, load_id: str) -> LoadJob:
+        """Return what to run to go on with a load. Raises TargetError where its sources cannot be read again."""
+        record, _ = self.load(load_id)
+        if record.state == "complete":
+            raise TargetError(f"load {load_id} is complete", hint="There is nothing to go on with.")
+        if record.job is None:
+            raise TargetError(
+                f"load {load_id} read a pipe, which cannot be read again", hint="Run its own command once more."
+            )
+        return job_from_json(record.job)
+
+    def forget(self, load_id: str) -> None:
+        """Remove a load from the ledger; its rows stay, and its objects count as not loaded."""
+        with self._connect.borrow() as connection:
+            if not list_loads(connection, self._schema, load_id=load_id):
+                raise no_such_load(load_id)
+            forget_load(connection, self._schema, load_id)
 
 
 def load(
@@ -139,13 +208,15 @@ def load(
     create: bool = False,
     sessions: int | None = None,
     role: str | None = None,
+    rules: LoadRules | None = None,
+    ledger_schema: str = "penstock",
     on_progress: Callable[[LoadProgress], None] | None = None,
 ) -> LoadOutcome:
-    """Load files into one table and return what was done.
+    """Load files into one table and return what was done; what is loaded already is left out.
 
     `sources` are paths, globs and URLs; `into` is "table" or "schema.table" as SQL spells it; `to` is what libpq takes
-    as a connection string, by default PG* variables and else the embedded server. Raises PenstockError, and then
-    nothing was loaded unless the error says so. Needs INSERT on the table, and CREATE on its schema for `create`.
+    as a connection string, by default PG* variables and else the embedded server. Raises PenstockError, which says what
+    stays and how to go on. Needs INSERT on the table, CREATE on its schema for `create`, and the use of the ledger.
     """
     target = TargetJob(
         sources=(sources,) if isinstance(sources, str) else tuple(sources),
@@ -156,6 +227,6 @@ def load(
         skip=tuple(skip),
         create=create,
     )
-    with Loader(connect_to(to, role=role)) as loader:
-        plan = loader.plan(LoadJob(targets=(target,), sessions=sessions))
+    with Loader(connect_to(to, role=role), ledger_schema=ledger_schema) as loader:
+        plan = loader.plan(LoadJob(targets=(target,), sessions=sessions, rules=rules or LoadRules()))
         return loader.run(plan, on_progress=on_progress)

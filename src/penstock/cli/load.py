@@ -52,16 +52,26 @@ def load(
     to: given.To = None,
     role: given.Role = None,
     sessions: given.Sessions = None,
+    atomic: given.Atomic = False,
+    again: given.Again = False,
+    changed: given.Changed = None,
+    emptied: given.Emptied = None,
+    no_wait: given.NoWait = False,
+    retry_for: given.RetryFor = None,
+    spool: given.Spool = False,
+    ledger_schema: given.LedgerSchema = "penstock",
+    publish_ledger: given.PublishLedger = False,
     pg_bin: given.BinDir = None,
     plan: given.PlanOnly = False,
     check: given.CheckOnly = False,
     quiet: given.Quiet = False,
     as_json: given.Json = False,
 ) -> None:
-    """Load files into a table: all of their rows, or none.
+    """Load files into a table: every row once, also after a fault or when it is run again.
 
-    Several sessions load at once, also from a single file. A job file (job.toml) loads into many tables at once:
-    docs/reference/job.md lists its keys.
+    Several sessions load at once, also from a single file. What is loaded is written down in the target database, so
+    the same command goes on where it was cut short, and leaves out what is loaded already. A job file (job.toml) loads
+    into many tables at once: docs/reference/job.md lists its keys.
     """
     if plan and check:
         raise UsageError("--plan and --check cannot be used together", hint="Each looks at the load in its own way.")
@@ -82,7 +92,10 @@ def load(
     )
     if not sources:
         raise UsageError("no source to load", hint="Name files or URLs, or - for standard input.")
-    request = make_request(source_options, to=to, role=role, sessions=sessions)
+    rules = given.RuleOptions(
+        atomic=atomic, again=again, changed=changed, emptied=emptied, no_wait=no_wait, retry_for=retry_for
+    )
+    request = make_request(source_options, rules, to=to, role=role, sessions=sessions)
     if request.to is not None and pg_bin is not None:
         raise UsageError(
             "--pg-bin is for the embedded server only",
@@ -91,10 +104,12 @@ def load(
         )
     messages = Messages(is_quiet=quiet)
     _warn_of_password(to, messages)
-    command = _Command(messages=messages, is_quiet=quiet, as_json=as_json)
-    with messages.showing_log(), _interrupting_signals():
+    command = LoadCommand(messages=messages, is_quiet=quiet, as_json=as_json)
+    house = Housekeeping(ledger_schema=ledger_schema, is_publishing_allowed=publish_ledger, spools=spool)
+    with messages.showing_log(), interrupting_signals():
         command.run(
             request,
+            house,
             pg_bin=None if pg_bin is None else Path(pg_bin),
             action="plan" if plan else "check" if check else "load",
         )
@@ -114,8 +129,8 @@ def _warn_of_password(to: str | None, messages: Messages) -> None:
 
 
 @contextmanager
-def _interrupting_signals() -> Iterator[None]:
-    """Let a signal to end be like Ctrl-C: sessions roll back, and a table made for the load goes."""
+def interrupting_signals() -> Iterator[None]:
+    """Let a signal to end be like Ctrl-C: what is under way is committed, and a second one gives it up."""
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt
@@ -132,17 +147,35 @@ def _interrupting_signals() -> Iterator[None]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Command:
+class Housekeeping:
+    """Where loads are written down, and whether pipes are copied to disk first."""
+
+    ledger_schema: str = "penstock"
+    is_publishing_allowed: bool = False
+    spools: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadCommand:
     """One run of the command and how it talks."""
 
     messages: Messages
     is_quiet: bool
     as_json: bool
 
-    def run(self, request: Request, *, pg_bin: Path | None, action: Literal["plan", "check", "load"]) -> None:
+    def run(
+        self, request: Request, house: Housekeeping, *, pg_bin: Path | None, action: Literal["plan", "check", "load"]
+    ) -> None:
+        """Do what was asked for. Raises PenstockError, typer.Exit."""
         from penstock.api import Loader, connect_to
 
-        with Loader(connect_to(request.to, role=request.role, pg_bin=pg_bin)) as loader:
+        connect = connect_to(request.to, role=request.role, pg_bin=pg_bin)
+        with Loader(
+            connect,
+            ledger_schema=house.ledger_schema,
+            is_publishing_allowed=house.is_publishing_allowed,
+            spools=house.spools,
+        ) as loader:
             plan = loader.plan(request.job)
             if action == "plan":
                 as_text = describe_plan(plan, loader.server)

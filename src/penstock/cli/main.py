@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 COMMANDS = MappingProxyType(
     {
         "load": "penstock.cli.load",
+        "loads": "penstock.cli.loads",
+        "resume": "penstock.cli.resume",
         "demo": "penstock.cli.demo",
         "server": "penstock.cli.server",
         "lab": "penstock.cli.lab",

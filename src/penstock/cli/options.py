@@ -5,6 +5,7 @@ What a value means is judged by the rooms that use it (files for the dialect, lo
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,18 +13,23 @@ import typer
 
 from penstock.errors import UsageError
 from penstock.model.dialect import DialectOptions
+from penstock.model.job import LoadRules
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from penstock.model.dialect import Format
+    from penstock.model.job import OnChanged
 
 _WHAT = "What is loaded"
 _FILES = "How the files are written"
 _COLUMNS = "Columns"
 _SERVER = "Server"
+_LEDGER = "Exactly once"
 _SHOWN = "What is done and shown"
 
+_CHOICES: Mapping[str, OnChanged] = {"error": "error", "load": "load", "skip": "skip"}
+_SECONDS = {"ms": 0.001, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _FORMATS: Mapping[str, Format] = {"csv": "csv", "text": "text", "tsv": "tsv"}
 
 Sources = Annotated[
@@ -165,6 +171,86 @@ Sessions = Annotated[
         rich_help_panel=_SERVER,
     ),
 ]
+Atomic = Annotated[
+    bool,
+    typer.Option(
+        "--atomic",
+        help="Let all rows appear at once: one session, one transaction. By default each session commits about every "
+        "10 seconds, so that little is done again after a fault.",
+        rich_help_panel=_LEDGER,
+    ),
+]
+Again = Annotated[
+    bool,
+    typer.Option(
+        "--again",
+        help="Load objects once more that the ledger says are loaded; by default they are left out.",
+        rich_help_panel=_LEDGER,
+    ),
+]
+Changed = Annotated[
+    str | None,
+    typer.Option(
+        "--changed",
+        metavar="WHAT",
+        help="For an object that was loaded in another version: error (the default), load or skip.",
+        rich_help_panel=_LEDGER,
+    ),
+]
+Emptied = Annotated[
+    str | None,
+    typer.Option(
+        "--emptied",
+        metavar="WHAT",
+        help="For objects that were loaded into the table before it was emptied or made anew: error (the default), "
+        "load or skip.",
+        rich_help_panel=_LEDGER,
+    ),
+]
+NoWait = Annotated[
+    bool,
+    typer.Option(
+        "--no-wait",
+        help="Fail where another process works on the same load, and do not wait for it.",
+        rich_help_panel=_LEDGER,
+    ),
+]
+RetryFor = Annotated[
+    str | None,
+    typer.Option(
+        "--retry-for",
+        metavar="TIME",
+        help="How long to go on trying without progress when a connection is lost, the server restarts, a disk is "
+        "full or the like: 30s, 5min (the default), 1h, or 0.",
+        rich_help_panel=_LEDGER,
+    ),
+]
+Spool = Annotated[
+    bool,
+    typer.Option(
+        "--spool",
+        help="Copy standard input and pipes to a temporary file first: several sessions can load it, and faults be "
+        "waited out. By default a pipe is loaded by one session in one transaction.",
+        rich_help_panel=_LEDGER,
+    ),
+]
+LedgerSchema = Annotated[
+    str,
+    typer.Option(
+        "--ledger-schema",
+        metavar="SCHEMA",
+        help="Schema in which loads are written down; it is made where there is none.",
+        rich_help_panel=_LEDGER,
+    ),
+]
+PublishLedger = Annotated[
+    bool,
+    typer.Option(
+        "--publish-ledger",
+        help="Make the ledger's tables though a publication for all tables publishes them.",
+        rich_help_panel=_LEDGER,
+    ),
+]
 BinDir = Annotated[
     str | None,
     typer.Option(
@@ -296,6 +382,51 @@ def parse_constants(settings: Sequence[str]) -> Mapping[str, str]:
             raise UsageError(f'column "{column}" is set twice', hint="Give each column one --set.")
         constants[column] = value
     return constants
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleOptions:
+    """What was said of the ledger, of readers and of faults, as it was typed."""
+
+    atomic: bool = False
+    again: bool = False
+    changed: str | None = None
+    emptied: str | None = None
+    no_wait: bool = False
+    retry_for: str | None = None
+
+
+def parse_rules(options: RuleOptions) -> LoadRules:
+    """Return what was said of the ledger, of readers and of faults. Raises UsageError."""
+    defaults = LoadRules()
+    return LoadRules(
+        is_atomic=options.atomic,
+        is_again=options.again,
+        on_changed=_parse_choice("--changed", options.changed, default=defaults.on_changed),
+        on_emptied=_parse_choice("--emptied", options.emptied, default=defaults.on_emptied),
+        waits=not options.no_wait,
+        retry_for_s=defaults.retry_for_s if options.retry_for is None else parse_duration(options.retry_for),
+    )
+
+
+def _parse_choice(option: str, text: str | None, *, default: OnChanged) -> OnChanged:
+    if text is None:
+        return default
+    if text not in _CHOICES:
+        raise UsageError(f'there is no {option} "{text}"', hint=f"Use {option} with error, load or skip.")
+    return _CHOICES[text]
+
+
+def parse_duration(text: str) -> float:
+    """Return a time in seconds, as PostgreSQL's settings spell it. Raises UsageError.
+
+    >>> parse_duration("5min"), parse_duration("90"), parse_duration("1.5 h")
+    (300.0, 90.0, 5400.0)
+    """
+    match = re.fullmatch(r"(\d+(?:\.\d+)?) ?(ms|s|min|h|d)?", text.strip())
+    if match is None:
+        raise UsageError(f"{text!r} is not a time", hint="Write 30s, 5min or 1h.")
+    return float(match[1]) * _SECONDS[match[2] or "s"]
 
 
 def parse_sessions(text: str | None) -> int | None:

@@ -18,6 +18,14 @@ def describe_outcome(outcome: LoadOutcome) -> list[str]:
     into = tables[0] if len(tables) == 1 else f"{len(tables)} tables"
     pace = f"{_rate(outcome.bytes_copied, outcome.seconds)}, {_count(outcome.sessions, 'session')}"
     lines = [f"loaded {_rows(outcome.rows)} into {into} in {format_duration(outcome.seconds)} ({pace})"]
+    if not outcome.files and outcome.objects_skipped:
+        lines = [f"nothing to load: {_count(outcome.objects_skipped, 'object')} had been loaded before"]
+    elif outcome.objects_skipped:
+        lines.append(f"left out {_count(outcome.objects_skipped, 'object')} that had been loaded before")
+    if outcome.rows_before:
+        lines.append(f"went on with load {outcome.load_id}, which had {_rows(outcome.rows_before)}")
+    if outcome.is_local_only:
+        lines.append("durable on the primary only: the wait for the synchronous standby was cancelled")
     if outcome.suppressed:
         lines.append(f"row triggers kept out {_rows(outcome.suppressed)}")
     if len(outcome.files) > 1:

@@ -6,13 +6,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.cli.options import parse_columns, parse_constants, parse_dialect, parse_sessions
+from penstock.cli.options import parse_columns, parse_constants, parse_dialect, parse_rules, parse_sessions
 from penstock.errors import SourceError, UsageError
 from penstock.model.job import LoadJob, TargetJob
 from penstock.model.names import parse_table_name
 
 if TYPE_CHECKING:
-    from penstock.cli.options import SourceOptions
+    from penstock.cli.options import RuleOptions, SourceOptions
+    from penstock.model.job import LoadRules
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,10 +28,13 @@ class Request:
         return f"Request({self.job!r}, role={self.role!r})"
 
 
-def make_request(options: SourceOptions, *, to: str | None, role: str | None, sessions: str | None) -> Request:
+def make_request(
+    options: SourceOptions, rule_options: RuleOptions, *, to: str | None, role: str | None, sessions: str | None
+) -> Request:
     """Return what to load and where. Raises UsageError."""
+    rules = parse_rules(rule_options)
     if options.is_job_file:
-        return _read_request(options, to=to, role=role, sessions=sessions)
+        return _read_request(options, rules, to=to, role=role, sessions=sessions)
     if options.into is None:
         raise UsageError("no table to load into", hint="Name it with --into TABLE, or give a job file (.toml) alone.")
     if any(source.lower().endswith(".toml") for source in options.sources):
@@ -48,16 +52,18 @@ def make_request(options: SourceOptions, *, to: str | None, role: str | None, se
         skip=options.skip,
         create=options.create,
     )
-    return Request(job=LoadJob(targets=(target,), sessions=parse_sessions(sessions)), to=to, role=role)
+    return Request(job=LoadJob(targets=(target,), sessions=parse_sessions(sessions), rules=rules), to=to, role=role)
 
 
-def _read_request(options: SourceOptions, *, to: str | None, role: str | None, sessions: str | None) -> Request:
+def _read_request(
+    options: SourceOptions, rules: LoadRules, *, to: str | None, role: str | None, sessions: str | None
+) -> Request:
     refused = options.given_names()
     if refused:
         raise UsageError(
             f"{refused[0]} cannot be used with a job file",
             detail=f"{options.sources[0]} describes its own targets.",
-            hint="Write it into the [[target]] that it is for. --to, --role and --sessions may be given here.",
+            hint="Write it into the [[target]] that it is for; what is not about one target may be given here.",
         )
     from penstock.loading.jobfile import read_job_file
 
@@ -65,5 +71,6 @@ def _read_request(options: SourceOptions, *, to: str | None, role: str | None, s
     if not path.exists():
         raise SourceError(f'job file "{path}" does not exist')
     found = read_job_file(path)
-    job = found.job if sessions is None else replace(found.job, sessions=parse_sessions(sessions))
+    job = replace(found.job, rules=rules)
+    job = job if sessions is None else replace(job, sessions=parse_sessions(sessions))
     return Request(job=job, to=found.to if to is None else to, role=found.role if role is None else role)

@@ -16,6 +16,7 @@ from penstock.files.encodings import detect_bom, is_ascii_safe, resolve_encoding
 from penstock.files.listing import is_remote, list_objects
 from penstock.files.local import LocalObject
 from penstock.files.signatures import SIGNATURE_BYTES, check_is_not_compressed, check_is_text, sniff
+from penstock.files.spool import Spool
 from penstock.model.plan import ObjectSample
 from penstock.units import KIB
 
@@ -106,17 +107,22 @@ class ObjectStream:
 class SourceReader:
     """Lists, samples and opens sources; owns connections and what was read of standard input.
 
-    `credentials` tells how S3 is reached; without it obstore's own chain does. `jitter` spreads retries, in
-    [0, 1).
+    `spools`: pipes are copied to temporary files when they are listed. `credentials` tells how S3 is reached; without
+    it obstore's own chain does. `jitter` spreads retries, in [0, 1).
     """
 
     def __init__(
-        self, *, credentials: CredentialSource | None = None, jitter: Callable[[], float] = random.random
+        self,
+        *,
+        credentials: CredentialSource | None = None,
+        spools: bool = False,
+        jitter: Callable[[], float] = random.random,
     ) -> None:
         self._credentials = credentials
         self._jitter = jitter
         self._stores: Stores | None = None
         self._pipes: dict[str, _Pipe] = {}
+        self._spool = Spool() if spools else None
 
     def __enter__(self) -> Self:
         return self
@@ -128,7 +134,13 @@ class SourceReader:
 
     def list(self, sources: Sequence[str]) -> tuple[SourceObject, ...]:
         """Return the objects of all sources in a fixed order; SourceError where one stands for nothing."""
-        return list_objects(sources, stores=self._connect)
+        objects = list_objects(sources, stores=self._connect)
+        if self._spool is None:
+            return objects
+        return tuple(
+            self._spool.copy(source) if source.version is None and not is_remote(source.location) else source
+            for source in objects
+        )
 
     def sample(
         self, source: SourceObject, *, encoding: str | None = None, limit_bytes: int = SAMPLE_BYTES
@@ -162,6 +174,8 @@ class SourceReader:
             pipe.abandon()
         self._pipes.clear()
         self._stores = None
+        if self._spool is not None:
+            self._spool.close()
 
     def _open(self, source: SourceObject, *, encoding: str | None, is_sample: bool) -> ObjectStream:
         return ObjectStream(source, self._open_stored(source, is_sample=is_sample), encoding=encoding)

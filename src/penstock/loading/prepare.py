@@ -41,9 +41,16 @@ class PreparedLoad:
     rows_before: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NothingToDo:
+    """Every object had been loaded by earlier loads: nothing was written down."""
+
+    skipped: int
+
+
 def prepare_load(
     plan: LoadPlan, tools: LoadTools, connection: Connection, *, created: tuple[CreatedTable, ...] = ()
-) -> PreparedLoad:
+) -> PreparedLoad | NothingToDo:
     """Claim a load and return what is left of it; `created` was made for it by this process before.
 
     Raises PenstockError, and then has written nothing down.
@@ -64,7 +71,7 @@ class _Preparation:
         self._lock = ""
         self._sources = [[lasting_name(source) for source in target.job.sources] for target in plan.targets]
 
-    def run(self) -> PreparedLoad:
+    def run(self) -> PreparedLoad | NothingToDo:
         # By name, since a table that is still to be made has no oid.
         self._lock = digest(self._meaning([0] * len(self._plan.targets)))
         lock_load(self._lock, self._tools, self._connection, waits=self._plan.job.rules.waits)
@@ -84,7 +91,7 @@ class _Preparation:
         }
         return tuple(create_text_table(self._connection, table, columns) for table, columns in wanted.items())
 
-    def _claim(self, created: tuple[CreatedTable, ...]) -> PreparedLoad:
+    def _claim(self, created: tuple[CreatedTable, ...]) -> PreparedLoad | NothingToDo:
         items = self._objects(created)
         oids = {item.number: item.target_oid for item in items}
         works = all_objects(self._plan.targets)
@@ -98,6 +105,9 @@ class _Preparation:
             emptied=self._find_emptied(oids, has_rows={found.target_oid for found in known if found.rows}),
             rules=self._plan.job.rules,
         )
+        skipped = sum(decision.action == "skip" for decision in decisions)
+        if running is None and skipped == len(decisions):
+            return NothingToDo(skipped=skipped)
         claim = self._begin_or_resume(running, identity=identity, meaning=meaning, decisions=decisions)
         coverage = self._ledger.read_coverage(self._connection, claim.load_id) if claim.is_resumed else {}
         prepared = [
@@ -113,14 +123,15 @@ class _Preparation:
             claim=claim,
             work=tuple(work for work in prepared if not work.coverage.is_complete),
             created=created,
-            skipped=sum(decision.action == "skip" for decision in decisions),
+            skipped=skipped,
             rows_before=sum(found.rows for found in coverage.values()),
         )
 
     def _target_oids(self, created: tuple[CreatedTable, ...]) -> list[int]:
-        made = {table.name.name: table.oid for table in created}
+        wanted = dict.fromkeys(target.table for target in self._plan.targets if target.create_columns is not None)
+        made = dict(zip(wanted, created, strict=True))
         return [
-            target.facts.oid if target.facts is not None else made[target.table.name] for target in self._plan.targets
+            target.facts.oid if target.facts is not None else made[target.table].oid for target in self._plan.targets
         ]
 
     def _objects(self, created: tuple[CreatedTable, ...]) -> list[LedgerObject]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import Interrupted, PenstockError, ServerError
 from penstock.loading.attempt import LoadAttempt
-from penstock.loading.prepare import prepare_load
+from penstock.loading.prepare import NothingToDo, prepare_load
 from penstock.loading.retry import Patience, fewer_sessions
 from penstock.loading.tally import Tally
 from penstock.model.ledger import FinishedLoad
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from penstock.server.tables import CreatedTable
 
 _log = logging.getLogger(__name__)
+
+
+_NOTHING = FinishedLoad(rows=0, suppressed=0, is_local_only=False)
 
 
 def run_load(plan: LoadPlan, tools: LoadTools) -> LoadOutcome:
@@ -57,8 +60,12 @@ class _LoadRun:
         except BaseException:
             connection.close()
             raise
+        if isinstance(prepared, NothingToDo):
+            connection.close()
+            self._tally.note_before(skipped=prepared.skipped, rows=0)
+            return self._tally.outcome(None, _NOTHING, now_s=self._tools.clock())
         self._claim, self._created = prepared.claim, prepared.created
-        self._tally.note_before(prepared)
+        self._tally.note_before(skipped=prepared.skipped, rows=prepared.rows_before)
         try:
             finished = self._load(prepared, connection)
         except PenstockError as error:
@@ -123,6 +130,8 @@ class _LoadRun:
                     if finished is not None:
                         return finished
                     prepared = prepare_load(self._plan, self._tools, connection, created=self._created)
+                    if isinstance(prepared, NothingToDo):
+                        return _NOTHING
                 except BaseException:
                     connection.close()
                     raise

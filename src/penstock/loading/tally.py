@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from penstock.loading.attempt import LoadAttempt
-    from penstock.loading.prepare import PreparedLoad
     from penstock.model.ledger import FinishedLoad
 
 
@@ -29,10 +28,10 @@ class Tally:
         self._sessions = 1
         self._files: dict[int, FileOutcome] = {}
 
-    def note_before(self, prepared: PreparedLoad) -> None:
-        """Take note of what earlier runs had done."""
-        self._skipped = prepared.skipped
-        self._rows_before = prepared.rows_before
+    def note_before(self, *, skipped: int, rows: int) -> None:
+        """Take note of what earlier loads, and earlier runs of this one, had done."""
+        self._skipped = skipped
+        self._rows_before = rows
 
     def note_attempt(self, attempt: LoadAttempt) -> None:
         """Add what an attempt did, whatever ended it."""
@@ -51,7 +50,7 @@ class Tally:
         """Replace each object's rows, by its number in the ledger, with those that are committed."""
         self._files = {number: replace(outcome, rows=rows.get(number, 0)) for number, outcome in self._files.items()}
 
-    def outcome(self, load_id: str, finished: FinishedLoad, *, now_s: float) -> LoadOutcome:
+    def outcome(self, load_id: str | None, finished: FinishedLoad, *, now_s: float) -> LoadOutcome:
         """Return what the load came to."""
         return LoadOutcome(
             load_id=load_id,

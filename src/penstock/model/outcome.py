@@ -47,12 +47,14 @@ class FileOutcome:
 class LoadOutcome:
     """A finished load. `rows` are those this run stored; `suppressed` those that row triggers kept out.
 
+    `load_id` is None where every object had been loaded before, so that nothing was written down.
+
     `rows_before` had been committed when the load was taken up again; `objects_skipped` had been loaded by earlier
     loads. `is_local_only`: a synchronous standby was not waited for to the end. `busy_seconds` is the sessions' time
     spent sending or waiting for the server, summed.
     """
 
-    load_id: str
+    load_id: str | None
     state: Literal["complete"]
     is_local_only: bool
     rows: int

@@ -1,0 +1,76 @@
+"""`penstock loads`: what the ledger of a database says of its loads."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from penstock.cli import options as given  # noqa: TC001 (typer reads annotations)
+from penstock.cli.loads_view import describe_load, describe_loads, load_object
+from penstock.cli.messages import Messages
+from penstock.cli.output import write_result
+
+app = typer.Typer(add_completion=False)
+
+LoadId = Annotated[str, typer.Argument(metavar="ID", show_default=False, help="The load's id, or its beginning.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
+
+
+@app.callback(invoke_without_command=True)
+def list_loads(
+    context: typer.Context,
+    to: given.To = None,
+    role: given.Role = None,
+    ledger_schema: given.LedgerSchema = "penstock",
+    as_json: Json = False,
+) -> None:
+    """List the loads that are written down in a database: state, rows, rate, and how many objects are missing.
+
+    With a command, show or forget one of them; its options stand behind the command.
+    """
+    if context.invoked_subcommand is not None:
+        return
+    from penstock.api import LedgerView, connect_to
+
+    records = LedgerView(connect_to(to, role=role), ledger_schema=ledger_schema).loads()
+    if as_json:
+        write_result(json.dumps({"loads": [load_object(record) for record in records]}))
+    else:
+        write_result("\n".join(describe_loads(records)))
+
+
+@app.command()
+def show(
+    load_id: LoadId,
+    to: given.To = None,
+    role: given.Role = None,
+    ledger_schema: given.LedgerSchema = "penstock",
+    as_json: Json = False,
+) -> None:
+    """Show one load with its objects, and what is missing of each."""
+    from penstock.api import LedgerView, connect_to
+
+    view = LedgerView(connect_to(to, role=role), ledger_schema=ledger_schema)
+    record, objects = view.load(view.find(load_id))
+    if as_json:
+        write_result(json.dumps(load_object(record, objects)))
+    else:
+        write_result("\n".join(describe_load(record, objects)))
+
+
+@app.command()
+def forget(
+    load_id: LoadId,
+    to: given.To = None,
+    role: given.Role = None,
+    ledger_schema: given.LedgerSchema = "penstock",
+) -> None:
+    """Remove a load from the ledger. Its rows stay in their tables, and its objects count as not loaded."""
+    from penstock.api import LedgerView, connect_to
+
+    view = LedgerView(connect_to(to, role=role), ledger_schema=ledger_schema)
+    whole_id = view.find(load_id)
+    view.forget(whole_id)
+    Messages().note(f"forgot load {whole_id}")

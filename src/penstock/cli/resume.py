@@ -1,0 +1,46 @@
+"""`penstock resume`: goes on with a load that was cut short, from what the ledger knows of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import typer
+
+from penstock.cli import options as given
+from penstock.cli.load import Housekeeping, LoadCommand, interrupting_signals
+from penstock.cli.loads import LoadId  # noqa: TC001 (typer reads annotations)
+from penstock.cli.messages import Messages
+from penstock.cli.request import Request
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command("resume")
+def resume(
+    load_id: LoadId,
+    to: given.To = None,
+    role: given.Role = None,
+    sessions: given.Sessions = None,
+    no_wait: given.NoWait = False,
+    retry_for: given.RetryFor = None,
+    ledger_schema: given.LedgerSchema = "penstock",
+    quiet: given.Quiet = False,
+    as_json: given.Json = False,
+) -> None:
+    """Go on with a load that was cut short, on any host that reads the same sources.
+
+    Its sources, table and options are those of the command that began it.
+    """
+    from penstock.api import LedgerView, connect_to
+
+    view = LedgerView(connect_to(to, role=role), ledger_schema=ledger_schema)
+    job = view.job(view.find(load_id))
+    given_rules = given.parse_rules(given.RuleOptions(no_wait=no_wait, retry_for=retry_for))
+    rules = replace(job.rules, waits=given_rules.waits, retry_for_s=given_rules.retry_for_s)
+    job = replace(job, rules=rules, sessions=given.parse_sessions(sessions) if sessions else job.sessions)
+    messages = Messages(is_quiet=quiet)
+    command = LoadCommand(messages=messages, is_quiet=quiet, as_json=as_json)
+    with messages.showing_log(), interrupting_signals():
+        command.run(
+            Request(job=job, to=to, role=role), Housekeeping(ledger_schema=ledger_schema), pg_bin=None, action="load"
+        )

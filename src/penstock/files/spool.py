@@ -1,0 +1,51 @@
+"""Pipes copied to temporary files, so that they can be read by whom and as often as is needed."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from penstock.errors import SourceError
+from penstock.files.local import LocalObject, stat_object
+
+if TYPE_CHECKING:
+    from penstock.model.source import SourceObject
+
+
+class Spool:
+    """A folder of its own below TMPDIR, gone with `close`; only its owner can read it."""
+
+    def __init__(self) -> None:
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._count = 0
+
+    def copy(self, source: SourceObject) -> SourceObject:
+        """Return the file that holds all of a pipe; its URI stays the pipe's. Raises SourceError."""
+        if self._folder is None:
+            self._folder = tempfile.TemporaryDirectory(prefix="penstock-spool-")
+        path = Path(self._folder.name) / str(self._count)
+        self._count += 1
+        stored = LocalObject(source)
+        try:
+            with path.open("xb") as file:
+                for piece in stored.pieces():
+                    file.write(piece)
+        except OSError as exc:
+            raise SourceError(
+                f'could not copy "{source.uri}" to a temporary file: {exc.strerror}',
+                detail=f'The file is "{path}".',
+                hint="Let TMPDIR name a folder with room enough, or leave --spool out.",
+            ) from exc
+        finally:
+            stored.close()
+        copied = stat_object(str(path), uri=source.uri)
+        assert copied is not None
+        return replace(copied, uri=source.uri)
+
+    def close(self) -> None:
+        """Remove what was copied."""
+        folder, self._folder = self._folder, None
+        if folder is not None:
+            folder.cleanup()
