@@ -16,7 +16,7 @@ from benchmarks.rounds import WrongRows
 from benchmarks.server import SCHEMA, TABLE, Target, bench_server
 from penstock.api import Loader
 from penstock.lab.imdb import expected_rows
-from penstock.model.job import LoadJob, TargetJob
+from penstock.model.job import LoadJob, LoadRules, TargetJob
 from penstock.model.table import TableName
 from penstock.server.connection import ConnectionFactory
 
@@ -56,7 +56,10 @@ def _load(conninfo: str, files: list[Path], target: Target, rows: int) -> LoadOu
     """Load all files into the new table as one target."""
     target.renew()
     sources = tuple(str(file) for file in files)
-    job = LoadJob(targets=(TargetJob(sources=sources, table=TableName(schema=SCHEMA, name=TABLE)),))
+    job = LoadJob(
+        targets=(TargetJob(sources=sources, table=TableName(schema=SCHEMA, name=TABLE)),),
+        rules=LoadRules(is_again=True),
+    )
     with Loader(ConnectionFactory(conninfo)) as loader:
         outcome = loader.run(loader.plan(job))
     if (count := target.count()) != rows:

@@ -45,7 +45,7 @@ class Variant:
 
 def penstock(conninfo: str, path: Path, *, setting: str = "") -> Variant:
     """`penstock load`, the whole process as a user starts it."""
-    argv = [PENSTOCK, "load", str(path), "--into", QUALIFIED, "--to", conninfo, "--quiet"]
+    argv = [PENSTOCK, "load", str(path), "--into", QUALIFIED, "--to", conninfo, "--quiet", "--again"]
     return Variant(family="penstock load", setting=setting, run=lambda: run_measured(argv))
 
 

@@ -72,8 +72,9 @@ def test_every_option_of_the_dialect_reaches_the_load(penstock: Run, database18:
 def test_json_result_has_the_documented_keys(penstock: Run, database18: str, people: str) -> None:
     """One object on standard output, whatever standard error says."""
     finished = penstock("load", people, "--into", "public.people", "--create", "--to", database18, "--json")
-    keys = ["load_id", "state", "rows", "rejected", "suppressed", "bytes_read", "bytes_copied", "seconds", "sessions"]
-    assert list(finished.object) == [*keys, "files"]
+    keys = {"load_id", "state", "rows", "rejected", "suppressed", "bytes_read", "bytes_copied", "seconds", "sessions"}
+    keys |= {"files", "is_local_only", "rows_before", "objects_skipped"}
+    assert keys <= set(finished.object)
     assert (finished.object["state"], finished.object["rows"]) == ("complete", 3)
     assert finished.object["bytes_read"] == len(_ROWS)
     (file,) = finished.object["files"]
@@ -193,8 +194,8 @@ def test_presigned_url_is_shown_without_its_signature(penstock: Run, database18:
     assert "s3cret" not in finished.err + finished.out
 
 
-def test_termination_rolls_back_and_drops_the_made_table(database18: str, people: str, tmp_path: Path) -> None:
-    """SIGTERM in the middle of a load is like Ctrl-C; a lock holds the load in its middle."""
+def test_second_termination_rolls_back_and_drops_the_made_table(database18: str, people: str, tmp_path: Path) -> None:
+    """SIGTERM is like Ctrl-C: the first lets batches end, which a lock prevents here, and the second gives them up."""
     _execute(database18, "CREATE TABLE locked (id int, name text)")
     job = tmp_path / "job.toml"
     targets = [f"[[target]]\nsources = '{people}'\ninto = '{name}'\ncreate = true\n" for name in ("made", "locked")]
@@ -205,6 +206,10 @@ def test_termination_rolls_back_and_drops_the_made_table(database18: str, people
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         waiting = "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
         while not _query(database18, waiting):
+            assert process.poll() is None
+        assert process.stderr is not None
+        process.send_signal(signal.SIGTERM)
+        while "interrupt again" not in process.stderr.readline():
             assert process.poll() is None
         process.send_signal(signal.SIGTERM)
         _, messages = process.communicate()

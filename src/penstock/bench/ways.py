@@ -16,7 +16,7 @@ from penstock.loading.plan import plan_load
 from penstock.loading.run import run_load
 from penstock.loading.tools import LoadTools
 from penstock.model.block import CopySpec
-from penstock.model.job import LoadJob, TargetJob
+from penstock.model.job import LoadJob, LoadRules, TargetJob
 from penstock.model.table import TableName
 from penstock.server.facts import read_server_facts
 from penstock.server.staging import describe_copy
@@ -70,7 +70,9 @@ def load_with_penstock(setting: LoadSetting) -> None:
         targets=tuple(
             TargetJob(sources=(str(file.path),), table=TableName(schema=setting.schema, name=table_of(file)))
             for file in setting.files
-        )
+        ),
+        # The same files go into new tables in every round.
+        rules=LoadRules(is_again=True),
     )
     sources = SourceReader()
     try:
