@@ -16,7 +16,6 @@ from penstock.files.encodings import detect_bom, is_ascii_safe, resolve_encoding
 from penstock.files.listing import is_remote, list_objects
 from penstock.files.local import LocalObject
 from penstock.files.signatures import SIGNATURE_BYTES, check_is_not_compressed, check_is_text, sniff
-from penstock.files.spool import Spool
 from penstock.model.plan import ObjectSample
 from penstock.units import KIB
 
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from types import TracebackType
 
+    from penstock.files.spool import Spool
     from penstock.files.stores import CredentialSource, Stores
     from penstock.model.source import Compression, SourceObject
 
@@ -122,7 +122,8 @@ class SourceReader:
         self._jitter = jitter
         self._stores: Stores | None = None
         self._pipes: dict[str, _Pipe] = {}
-        self._spool = Spool() if spools else None
+        self._spools = spools
+        self._spool: Spool | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -135,8 +136,12 @@ class SourceReader:
     def list(self, sources: Sequence[str]) -> tuple[SourceObject, ...]:
         """Return the objects of all sources in a fixed order; SourceError where one stands for nothing."""
         objects = list_objects(sources, stores=self._connect)
-        if self._spool is None:
+        if not self._spools:
             return objects
+        if self._spool is None:
+            from penstock.files.spool import Spool  # noqa: PLC0415 (brings bz2 and lzma with it)
+
+            self._spool = Spool()
         return tuple(
             self._spool.copy(source) if source.version is None and not is_remote(source.location) else source
             for source in objects

@@ -1,0 +1,117 @@
+"""What is done with each object, by what the ledger knows of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from penstock.errors import TargetError
+from penstock.loading.decide import decide_objects
+from penstock.model.job import LoadRules
+from penstock.model.ledger import KnownObject, LedgerObject
+from penstock.model.table import TableName
+
+TABLE = TableName(schema="public", name="t")
+ITEM = LedgerObject(number=0, target_oid=7, target=TABLE, uri="/a", version="1", size_bytes=10)
+LOADED = KnownObject(
+    load_id="old",
+    identity="other",
+    state="complete",
+    number=3,
+    target_oid=7,
+    target=TABLE,
+    uri="/a",
+    version="1",
+    rows=5,
+)
+
+
+def decide(*known: KnownObject, running: str | None = None, emptied: int | None = None, **rules: object) -> list[str]:
+    """Return what is done with the object, and its number."""
+    decisions = decide_objects(
+        [ITEM],
+        known,
+        running=running,
+        emptied=frozenset() if emptied is None else frozenset({emptied}),
+        rules=LoadRules(**rules),  # type: ignore[arg-type]
+    )
+    return [f"{each.action} {each.number}{' changed' if each.is_changed else ''}" for each in decisions]
+
+
+def test_unknown_object_is_new() -> None:
+    """Numbers begin at 0."""
+    assert decide() == ["new 0"]
+
+
+def test_loaded_object_is_left_out() -> None:
+    """Of the same version into the same table."""
+    assert decide(LOADED) == ["skip -1"]
+
+
+def test_loaded_object_is_loaded_again_when_told() -> None:
+    """--again."""
+    assert decide(LOADED, is_again=True) == ["new 0"]
+
+
+@pytest.mark.parametrize(("on_changed", "done"), [("load", "new 0"), ("skip", "skip -1")])
+def test_another_version_is_loaded_or_left_out_as_told(on_changed: str, done: str) -> None:
+    """--changed."""
+    assert decide(replace(LOADED, version="0"), on_changed=on_changed) == [done]
+
+
+def test_another_version_is_an_error_until_told() -> None:
+    """With both choices."""
+    with pytest.raises(TargetError, match="has changed") as caught:
+        decide(replace(LOADED, version="0"))
+    assert "--changed skip" in str(caught.value.hint)
+
+
+def test_object_without_a_version_is_never_taken_for_loaded() -> None:
+    """Nobody knows whether it is the same."""
+    item = replace(ITEM, version=None)
+    found = replace(LOADED, version=None)
+    with pytest.raises(TargetError, match="has changed"):
+        decide_objects([item], [found], running=None, emptied=frozenset(), rules=LoadRules())
+
+
+def test_own_object_is_gone_on_with() -> None:
+    """Under the number it has."""
+    assert decide(replace(LOADED, load_id="own", state="running"), running="own") == ["resume 3"]
+
+
+def test_own_object_of_another_version_must_be_compared() -> None:
+    """Its committed part may be the same."""
+    own = replace(LOADED, load_id="own", state="running", version="0")
+    assert decide(own, running="own") == ["resume 3 changed"]
+
+
+def test_object_of_another_unfinished_load_is_an_error() -> None:
+    """That load has committed rows of it, perhaps."""
+    with pytest.raises(TargetError, match="belongs to load old"):
+        decide(replace(LOADED, state="running"))
+
+
+@pytest.mark.parametrize("found", [LOADED, replace(LOADED, target_oid=6)], ids=["emptied", "made anew"])
+@pytest.mark.parametrize(("on_emptied", "done"), [("load", "new 0"), ("skip", "skip -1"), ("error", None)])
+def test_rows_that_are_gone_are_a_question(found: KnownObject, on_emptied: str, done: str | None) -> None:
+    """--emptied; by default the error names both answers."""
+    if done is not None:
+        assert decide(found, emptied=7, on_emptied=on_emptied) == [done]
+        return
+    with pytest.raises(TargetError, match="after objects had been loaded") as caught:
+        decide(found, emptied=7)
+    assert "--emptied load" in str(caught.value.hint)
+
+
+def test_object_without_rows_is_not_missed() -> None:
+    """An empty file left nothing that could be gone."""
+    assert decide(replace(LOADED, rows=0), emptied=7) == ["skip -1"]
+
+
+def test_new_objects_are_numbered_behind_those_that_are_known() -> None:
+    """A prefix that has grown."""
+    own = replace(LOADED, load_id="own", state="running")
+    items = [replace(ITEM, uri="/b"), ITEM, replace(ITEM, uri="/c")]
+    decisions = decide_objects(items, [own], running="own", emptied=frozenset(), rules=LoadRules())
+    assert [(each.action, each.number) for each in decisions] == [("new", 4), ("resume", 3), ("new", 5)]
