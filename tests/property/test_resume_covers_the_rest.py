@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -76,7 +77,7 @@ def test_resumed_blocks_are_what_is_missing(dialect: Dialect, line_end: str, see
 def test_joined_ranges_hold_the_same_bytes(parts: list[tuple[int, int]]) -> None:
     """Sorted, apart from each other, and with every byte of the parts."""
     joined = join_ranges((start, start + length) for start, length in parts)
-    assert all(end < start for (_, end), (start, _) in zip(joined, joined[1:], strict=False))
+    assert all(end < start for (_, end), (start, _) in pairwise(joined))
     assert {byte for start, end in joined for byte in range(start, end)} == {
         byte for start, length in parts for byte in range(start, start + length)
     }

@@ -17,6 +17,7 @@ class Clock:
     now_s = 0.0
 
     def __call__(self) -> float:
+        """Return the time it was set to."""
         return self.now_s
 
 

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 _COMMENT = re.compile(r"penstock ledger, version (\d+)")
 
 # Each step leads from the version before it; a ledger is only ever led forward.
-# Ranges are rows that are only inserted. A multirange, since sessions take the blocks of one object in turn.
+# Ranges are rows that are only inserted. A multirange, since sessions take the blocks of one object in turn. A row with
+# a start below zero corrects others: rejected records that were loaded later. `form` is how the records are read.
 _STEPS: tuple[tuple[str, ...], ...] = (
     (
         """
@@ -71,16 +72,61 @@ _STEPS: tuple[tuple[str, ...], ...] = (
             records bigint NOT NULL,
             rows bigint NOT NULL,
             suppressed bigint NOT NULL,
+            rejected bigint NOT NULL DEFAULT 0,
             checksum bigint NOT NULL,
+            form jsonb,
             committed_at timestamptz NOT NULL DEFAULT pg_catalog.now(),
             PRIMARY KEY (load, object, start),
-            CHECK (records = rows + suppressed)
+            CHECK (records = rows + suppressed + rejected)
         )
         """,
+        """
+        CREATE TABLE {schema}.rejects (
+            load uuid NOT NULL REFERENCES {schema}.loads ON DELETE CASCADE,
+            object integer NOT NULL,
+            start bigint NOT NULL,
+            line bigint NOT NULL,
+            "column" text,
+            sqlstate text,
+            message text NOT NULL,
+            detail text,
+            raw bytea NOT NULL,
+            owner name NOT NULL DEFAULT CURRENT_USER,
+            rejected_at timestamptz NOT NULL DEFAULT pg_catalog.now(),
+            PRIMARY KEY (load, object, start)
+        )
+        """,
+        # Raw records are read by whoever loaded them alone, even where the table is another's.
+        "ALTER TABLE {schema}.rejects ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY",
+        "CREATE POLICY rejects_owner ON {schema}.rejects USING (owner = CURRENT_USER)",
+        """
+        CREATE TABLE {schema}.targets (
+            load uuid NOT NULL REFERENCES {schema}.loads ON DELETE CASCADE,
+            number integer NOT NULL,
+            target_oid oid NOT NULL,
+            truncated_at timestamptz,
+            kind text CHECK (kind IN ('staging', 'replacement')),
+            landing_schema name,
+            landing_table name,
+            landing_oid oid,
+            definition text,
+            staged bigint NOT NULL DEFAULT 0,
+            inserted bigint NOT NULL DEFAULT 0,
+            updated bigint NOT NULL DEFAULT 0,
+            duplicates bigint NOT NULL DEFAULT 0,
+            existing bigint NOT NULL DEFAULT 0,
+            suppressed bigint NOT NULL DEFAULT 0,
+            PRIMARY KEY (load, number)
+        )
+        """,
+        "CREATE INDEX targets_truncated_idx ON {schema}.targets (target_oid) WHERE truncated_at IS NOT NULL",
     ),
 )
 
 VERSION = len(_STEPS)
+
+# As ledger_state.sql spells them: a planted one of the same name would read otherwise.
+_OWN_ADDITIONS = ("policy rejects_owner FOR * TO {0} USING (owner = CURRENT_USER) WITH CHECK the same",)
 
 
 def ensure_schema(connection: Connection, schema: str, *, is_publishing_allowed: bool = False) -> None:
@@ -111,7 +157,7 @@ def find_version(connection: Connection, schema: str) -> int:
 
 def _check(schema: str, relations: Sequence[LedgerRelation]) -> int:
     """Return the ledger's version, 0 where there is none. Raises TargetError."""
-    refuse_foreign(schema, relations)
+    refuse_foreign(schema, relations, allowed=_OWN_ADDITIONS)
     loads = next((relation for relation in relations if relation.name == "loads"), None)
     if loads is None:
         return 0
@@ -170,7 +216,9 @@ def describe_tables(schema: str) -> str:
 
 
 def _no_right(connection: Connection, schema: str, error: TargetError) -> TargetError:
-    user = sql.Identifier(connection.info.user)
+    row = connection.execute("SELECT CURRENT_USER").fetchone()
+    assert row is not None
+    user = sql.Identifier(row[0])
     statement = sql.SQL("CREATE SCHEMA {} AUTHORIZATION {};").format(sql.Identifier(schema), user).as_string(None)
     return TargetError(
         f"cannot make the ledger: {error.message}",

@@ -1,0 +1,142 @@
+"""A ledger is used only where nobody else's code would run in it, and made only where that harms nobody."""
+
+from __future__ import annotations
+
+import secrets
+from typing import TYPE_CHECKING
+
+import pytest
+
+from penstock.errors import TargetError
+from penstock.server.connection import ConnectionFactory
+from penstock.server.ledger import Ledger
+from support.loads import Loads, share_ledger, target
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+_SPY = "CREATE FUNCTION spy() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END'"
+
+
+@pytest.fixture
+def loads(database: str) -> Loads:
+    """Provide loads into an empty database on each version in turn."""
+    return Loads(database)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Provide a csv file of two records."""
+    path = tmp_path / "file"
+    path.write_text("a,b\n1,x\n2,y\n")
+    return path
+
+
+@pytest.fixture
+def role(database: str) -> Iterator[str]:
+    """Provide an ordinary role that may log in."""
+    admin = Loads(database)
+    name = f"user_{secrets.token_hex(4)}"
+    admin.execute(f"CREATE ROLE {name} LOGIN")
+    yield name
+    admin.execute(f"DROP OWNED BY {name} CASCADE")
+    admin.execute(f"DROP ROLE {name}")
+
+
+def ensure(conninfo: str, *, role: str | None = None, is_publishing_allowed: bool = False) -> None:
+    """Make the ledger, or look at the one that is there."""
+    with ConnectionFactory(conninfo, role=role).connect() as connection:
+        Ledger().ensure(connection, is_publishing_allowed=is_publishing_allowed)
+
+
+def test_ledger_is_made_once(loads: Loads) -> None:
+    """The second look finds it as it is, with a primary key on every table."""
+    ensure(loads.conninfo)
+    ensure(loads.conninfo)
+    without_key = loads.execute(
+        "SELECT relname FROM pg_class AS c WHERE relnamespace = 'penstock'::regnamespace AND relkind = 'r'"
+        " AND NOT EXISTS (SELECT FROM pg_index WHERE indrelid = c.oid AND indisprimary)"
+    )
+    assert without_key == []
+
+
+@pytest.mark.parametrize(
+    "plant",
+    [
+        "CREATE TRIGGER planted BEFORE INSERT ON penstock.ranges FOR EACH ROW EXECUTE FUNCTION spy()",
+        "CREATE RULE planted AS ON UPDATE TO penstock.loads DO ALSO NOTHING",
+        "CREATE POLICY planted ON penstock.objects USING (true)",
+        "CREATE TABLE planted () INHERITS (penstock.ranges)",
+    ],
+    ids=["trigger", "rule", "policy", "child"],
+)
+def test_planted_code_is_refused(loads: Loads, plant: str) -> None:
+    """It would run with the rights of whoever loads."""
+    ensure(loads.conninfo)
+    loads.execute(_SPY)
+    loads.execute(plant)
+    with pytest.raises(TargetError, match="cannot trust the ledger") as caught:
+        ensure(loads.conninfo)
+    assert "planted" in str(caught.value.detail)
+
+
+@pytest.mark.parametrize("what", ["SCHEMA penstock", "TABLE penstock.objects"])
+def test_ledger_of_somebody_else_is_refused(loads: Loads, role: str, what: str) -> None:
+    """Whoever owns it can plant code at any time."""
+    ensure(loads.conninfo)
+    loads.execute(f"ALTER {what} OWNER TO {role}")
+    with pytest.raises(TargetError, match="cannot trust the ledger") as caught:
+        ensure(loads.conninfo)
+    assert role in str(caught.value.detail)
+
+
+def test_newer_ledger_is_refused(loads: Loads) -> None:
+    """Only the penstock that made it knows what it means."""
+    ensure(loads.conninfo)
+    loads.execute("COMMENT ON TABLE penstock.loads IS 'penstock ledger, version 999'")
+    with pytest.raises(TargetError, match="version 999"):
+        ensure(loads.conninfo)
+
+
+def test_schema_with_other_tables_of_that_name_is_refused(loads: Loads) -> None:
+    """Somebody's table "loads" is not taken for a ledger."""
+    loads.execute("CREATE SCHEMA penstock CREATE TABLE loads (a int)")
+    with pytest.raises(TargetError, match="not a ledger"):
+        ensure(loads.conninfo)
+
+
+def test_user_who_may_make_no_schema_is_told_what_to_do(loads: Loads, role: str) -> None:
+    """With the statement for the owner, and the option that names a schema of one's own."""
+    with pytest.raises(TargetError, match="permission denied for database") as caught:
+        ensure(loads.conninfo, role=role)
+    assert f'CREATE SCHEMA "penstock" AUTHORIZATION "{role}";' in str(caught.value.hint)
+    assert "--ledger-schema" in str(caught.value.hint)
+
+
+def test_schema_made_by_the_owner_is_enough(loads: Loads, role: str, path: Path) -> None:
+    """What the hint says works."""
+    loads.execute(f'CREATE SCHEMA "penstock" AUTHORIZATION "{role}"; CREATE TABLE t (a int, b text)')
+    loads.execute(f"GRANT INSERT ON t TO {role}")
+    assert Loads(loads.conninfo, role=role).run(target(path)).rows == 2
+
+
+def test_several_users_share_a_ledger(loads: Loads, role: str, path: Path) -> None:
+    """By the documented grants; each load knows its owner."""
+    loads.execute(f"CREATE TABLE t (a int, b text); GRANT INSERT ON t TO {role}")
+    share_ledger(loads, role)
+    Loads(loads.conninfo, role=role).run(target(path))
+    assert loads.execute("SELECT owner::text, state FROM penstock.loads") == [(role, "complete")]
+
+
+def test_publication_for_all_tables_is_not_widened_unasked(loads: Loads) -> None:
+    """Its subscribers would stop at the first row of a table they lack; the error has the DDL for them."""
+    loads.execute("CREATE PUBLICATION everything FOR ALL TABLES")
+    with pytest.raises(TargetError, match="stop the subscribers") as caught:
+        ensure(loads.conninfo)
+    assert '"everything"' in str(caught.value.detail)
+    assert 'CREATE TABLE "penstock".ranges' in str(caught.value.detail)
+    assert not loads.has_table("penstock.loads")
+    ensure(loads.conninfo, is_publishing_allowed=True)
+    # Once it is there, nothing is asked any more.
+    ensure(loads.conninfo)

@@ -1,0 +1,250 @@
+"""Loads that are run again: they go on, leave out what is loaded, and refuse what would lose or repeat rows."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+
+from penstock.errors import DataError, TargetError
+from penstock.model.job import LoadRules
+from support.loads import IMPATIENT, Loads, chop_commands, target
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from penstock.lab import EmbeddedServer
+
+ROWS = 2000
+BATCH = 4000
+
+
+@pytest.fixture
+def loads(database18: str, monkeypatch: pytest.MonkeyPatch) -> Loads:
+    """Provide loads in tiny blocks, commands and batches into a database with a table t."""
+    chop_commands(monkeypatch, 500)
+    loads = Loads(database18, piece_bytes=509)
+    loads.execute("CREATE TABLE t (a int, b text)")
+    return loads
+
+
+def write(path: Path, *, rows: int = ROWS, bad: int | None = None) -> Path:
+    """Write a csv file with the numbers from 0; the record of `bad` has a letter of the same width for a number."""
+    text = "".join(f"{'x' * len(str(n)) if n == bad else n},value {n}\n" for n in range(rows))
+    path.write_text("a,b\n" + text)
+    return path
+
+
+def numbers(loads: Loads) -> list[int]:
+    """Return column a in order."""
+    return [row[0] for row in loads.execute("SELECT a FROM t ORDER BY a")]
+
+
+def fail(loads: Loads, path: Path) -> str:
+    """Run a load that ends at a bad record after some batches; return the load's id."""
+    with pytest.raises(DataError) as caught:
+        loads.run(target(path), batch_bytes=BATCH)
+    assert 0 < loads.count() < ROWS
+    assert f"{loads.count():,} rows are committed and stay" in str(caught.value.detail)
+    ((load_id, state),) = loads.execute("SELECT id::text, state FROM penstock.loads")
+    assert state == "running"
+    assert f"penstock resume {load_id}" in str(caught.value.hint)
+    return str(load_id)
+
+
+def test_load_goes_on_once_the_bad_record_is_corrected(loads: Loads, tmp_path: Path) -> None:
+    """Though the file has another version now: what is committed of it has proved to be the same."""
+    load_id = fail(loads, write(tmp_path / "f", bad=1500))
+    before = loads.count()
+    outcome = loads.run(target(write(tmp_path / "f")), sessions=3, batch_bytes=2 * BATCH)
+    assert numbers(loads) == list(range(ROWS))
+    assert (outcome.load_id, outcome.rows, outcome.rows_before) == (load_id, ROWS - before, before)
+    assert loads.execute("SELECT state, rows FROM penstock.loads") == [("complete", ROWS)]
+
+
+def test_change_in_what_is_committed_is_refused(loads: Loads, tmp_path: Path) -> None:
+    """Going on would leave a mixture of two versions."""
+    path = write(tmp_path / "f", bad=1500)
+    fail(loads, path)
+    before = loads.count()
+    path.write_bytes(write(path).read_bytes().replace(b"value 7\n", b"VALUE 7\n"))
+    with pytest.raises(DataError, match="has changed in a part that is loaded"):
+        loads.run(target(path))
+    assert loads.count() == before
+
+
+def test_shorter_object_is_refused(loads: Loads, tmp_path: Path) -> None:
+    """Its end is before that of what is committed."""
+    path = write(tmp_path / "f", bad=1500)
+    fail(loads, path)
+    write(path, rows=10)
+    with pytest.raises(DataError, match="has changed in a part that is loaded"):
+        loads.run(target(path))
+
+
+def test_other_options_do_not_go_on_with_a_load(loads: Loads, tmp_path: Path) -> None:
+    """Its committed rows were read otherwise."""
+    path = write(tmp_path / "f", bad=1500)
+    load_id = fail(loads, path)
+    with pytest.raises(TargetError, match=f"belongs to load {load_id}"):
+        loads.run(target(path, constants={"b": "x"}, skip=["b"]))
+
+
+def test_batches_of_any_size_go_on_with_each_other(loads: Loads, tmp_path: Path) -> None:
+    """Blocks, batches and sessions may differ between runs."""
+    path = write(tmp_path / "f", bad=1500)
+    fail(loads, path)
+    write(path)
+    for sessions, piece_bytes, batch_bytes in ((1, 211, 900), (3, 5003, 20_000)):
+        again = Loads(loads.conninfo, piece_bytes=piece_bytes)
+        again.run(target(path), sessions=sessions, batch_bytes=batch_bytes)
+        assert numbers(loads) == list(range(ROWS))
+
+
+def test_ledger_covers_each_byte_once(loads: Loads, tmp_path: Path) -> None:
+    """Ranges of all batches: together the object behind its header, none of them twice."""
+    path = write(tmp_path / "f")
+    loads.run(target(path), sessions=3, batch_bytes=BATCH)
+    ((count, length, lower, upper, records),) = loads.execute(
+        "SELECT count(DISTINCT start), sum(upper(p) - lower(p)), min(lower(p)), max(upper(p)),"
+        " (SELECT sum(records) FROM penstock.ranges) FROM penstock.ranges, unnest(ranges) AS p"
+    )
+    assert count > 3
+    assert (lower, upper, length, records) == (4, path.stat().st_size, path.stat().st_size - 4, ROWS)
+
+
+# ---------------------------------------------------------------- a prefix that grows
+
+
+def test_only_new_files_of_a_folder_are_loaded(loads: Loads, tmp_path: Path) -> None:
+    """Yesterday's are in the table already; with --again they are loaded once more."""
+    for name in ("1", "2"):
+        write(tmp_path / name, rows=100)
+    loads.run(target(tmp_path))
+    write(tmp_path / "3", rows=10)
+    outcome = loads.run(target(tmp_path))
+    assert (outcome.rows, outcome.objects_skipped, loads.count()) == (10, 2, 210)
+    assert loads.run(target(tmp_path), rules=LoadRules(is_again=True)).rows == 210
+
+
+def test_nothing_new_writes_nothing_down(loads: Loads, tmp_path: Path) -> None:
+    """The ledger does not grow by what was not done."""
+    write(tmp_path / "1", rows=100)
+    loads.run(target(tmp_path))
+    outcome = loads.run(target(tmp_path))
+    assert (outcome.load_id, outcome.rows, outcome.objects_skipped) == (None, 0, 1)
+    assert loads.execute("SELECT count(*) FROM penstock.loads") == [(1,)]
+
+
+def test_objects_without_records_are_loaded_once(loads: Loads, tmp_path: Path) -> None:
+    """An empty file, and one with a header alone."""
+    (tmp_path / "1").write_text("")
+    (tmp_path / "2").write_text("a,b\n")
+    write(tmp_path / "3", rows=5)
+    assert loads.run(target(tmp_path)).rows == 5
+    assert loads.run(target(tmp_path)).objects_skipped == 3
+
+
+@pytest.mark.parametrize("how", ["TRUNCATE t", "DELETE FROM t", "DROP TABLE t; CREATE TABLE t (a int, b text)"])
+def test_table_that_lost_its_rows_is_a_question(loads: Loads, tmp_path: Path, how: str) -> None:
+    """Answered by --emptied."""
+    path = write(tmp_path / "f", rows=10)
+    loads.run(target(path))
+    loads.execute(how)
+    with pytest.raises(TargetError, match="after objects had been loaded"):
+        loads.run(target(path))
+    assert loads.run(target(path), rules=LoadRules(on_emptied="skip")).rows == 0
+    assert loads.run(target(path), rules=LoadRules(on_emptied="load")).rows == 10
+
+
+def test_many_small_objects_are_looked_up_together(loads: Loads, tmp_path: Path) -> None:
+    """A thousand of them, in one load and once more."""
+    for number in range(1000):
+        (tmp_path / f"{number:04}").write_text(f"a,b\n{number},x\n")
+    assert loads.run(target(tmp_path)).rows == 1000
+    assert loads.run(target(tmp_path)).objects_skipped == 1000
+
+
+# ---------------------------------------------------------------- two processes, one load
+
+
+def test_second_process_waits_for_the_first(loads: Loads, tmp_path: Path) -> None:
+    """And then finds everything loaded."""
+    path = write(tmp_path / "f")
+    second = Loads(loads.conninfo)
+    found: list[int] = []
+
+    def start_second(number: int) -> None:
+        if number == 10:
+            thread = threading.Thread(target=lambda: found.append(second.run(target(path)).objects_skipped))
+            thread.start()
+            threads.append(thread)
+            time.sleep(1.2)
+
+    threads: list[threading.Thread] = []
+    loads.at_piece = start_second
+    assert loads.run(target(path)).rows == ROWS
+    threads[0].join()
+    assert (found, loads.count()) == ([1], ROWS)
+    assert any("waiting for another process" in notice for notice in second.notices)
+
+
+def test_second_process_does_not_wait_when_told(loads: Loads, tmp_path: Path) -> None:
+    """--no-wait: an error that names the backend."""
+    path = write(tmp_path / "f")
+    errors: list[TargetError] = []
+
+    def try_second(number: int) -> None:
+        if number == 10:
+            with pytest.raises(TargetError, match="another process works on this load") as caught:
+                Loads(loads.conninfo).run(target(path), rules=LoadRules(waits=False))
+            errors.append(caught.value)
+
+    loads.at_piece = try_second
+    loads.run(target(path))
+    assert "backend" in str(errors[0].detail)
+
+
+def test_loader_whose_load_was_taken_over_writes_nothing_more(loads: Loads, tmp_path: Path) -> None:
+    """Its next transaction is refused by the fence."""
+    path = write(tmp_path / "f")
+    committed: list[int] = []
+
+    def take_over(number: int) -> None:
+        if number == 40:
+            loads.execute("UPDATE penstock.loads SET epoch = epoch + 1")
+            committed.append(loads.count())
+
+    loads.at_piece = take_over
+    with pytest.raises(TargetError, match="was taken over"):
+        loads.run(target(path), sessions=1, batch_bytes=BATCH)
+    assert loads.count() == committed[0]
+
+
+def test_cancelled_wait_for_a_standby_is_told(new_server: Callable[..., EmbeddedServer], tmp_path: Path) -> None:
+    """The rows are there, on this server alone: that is no plain success."""
+    server = new_server()
+    loads = Loads(server.ensure_running())
+    loads.execute("CREATE TABLE t (a int, b text)")
+    loads.run(target(write(tmp_path / "first", rows=5)))
+    loads.execute("ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
+    loads.execute("SELECT pg_reload_conf()")
+    stop = threading.Event()
+
+    def cancel_waits() -> None:
+        with psycopg.connect(loads.conninfo, autocommit=True) as connection:
+            while not stop.wait(0.1):
+                connection.execute("SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'")
+
+    thread = threading.Thread(target=cancel_waits)
+    thread.start()
+    try:
+        outcome = loads.run(target(write(tmp_path / "second", rows=7)), rules=IMPATIENT)
+    finally:
+        stop.set()
+        thread.join()
+    assert (outcome.rows, outcome.is_local_only) == (7, True)
