@@ -20,6 +20,7 @@ class Options:
     data: Path
     results: Path
     tspc: Path | None
+    baseline: Path | None = None
 
 
 def read_options(arguments: list[str] | None = None) -> tuple[list[str], Options]:
@@ -36,8 +37,14 @@ def read_options(arguments: list[str] | None = None) -> tuple[list[str], Options
     )
     parser.add_argument("--results", type=Path, default=Path(__file__).with_name("results"), help="folder for results")
     parser.add_argument("--tspc", type=Path, help="timescaledb-parallel-copy's binary; without it, it is left out")
+    parser.add_argument("--baseline", type=Path, help="another penstock's command, for ledger_overhead")
     given = parser.parse_args(arguments)
     options = Options(
-        scale=given.scale, runs=given.runs, data=given.data.absolute(), results=given.results, tspc=given.tspc
+        scale=given.scale,
+        runs=given.runs,
+        data=given.data.absolute(),
+        results=given.results,
+        tspc=given.tspc,
+        baseline=given.baseline,
     )
     return given.names, options

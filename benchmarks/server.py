@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Self
 
@@ -79,6 +80,14 @@ class Target:
         row = self._connection.execute(f"SELECT count(*) FROM {QUALIFIED}").fetchone()
         assert row is not None
         return int(row[0])
+
+    def wait_alone(self) -> None:
+        """Wait until the other sessions' backends have ended."""
+        others = (
+            "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
+        )
+        while self._connection.execute(others).fetchone() != (0,):
+            time.sleep(0.01)
 
     def checksum(self) -> str:
         """Return a sum over all rows that does not depend on their order."""
