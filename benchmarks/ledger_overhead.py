@@ -70,6 +70,7 @@ def run(options: Options) -> None:
                 if number >= 0:
                     runs[name].append(found)
         overhead = _overhead(runs["before the ledger"], runs["with the ledger"])
+        interval = f"{overhead['low_percent']:+.2f} to {overhead['high_percent']:+.2f} %"
         save(
             "ledger_overhead",
             options=options,
@@ -78,8 +79,7 @@ def run(options: Options) -> None:
             results={"overhead": overhead} | {name: _summarize(found) for name, found in runs.items()},
             table=_table(runs),
             notes=[
-                f"The ledger's share of client and server CPU: {overhead['percent']:+.2f} %, 95 % confidence interval "
-                f"{overhead['low_percent']:+.2f} to {overhead['high_percent']:+.2f} %, from {pairs} pairs.",
+                f"The ledger's share of client and server CPU: {overhead['percent']:+.2f} %, 95 % interval {interval}.",
                 "The server's CPU is that of all its processes, from before the load until its backends have ended.",
             ],
         )

@@ -65,4 +65,5 @@ def test_benchmarks_are_listed() -> None:
         "memory",
         "unequal_files",
         "latency_tls",
+        "ledger_overhead",
     ]
