@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
 from benchmarks.ledger_overhead import Run, _overhead
 
 
