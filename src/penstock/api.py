@@ -149,11 +149,26 @@ class Loader:
 
 
 class LedgerView:
-    """What the ledger of a database says, and loads taken from it. Methods raise ServerError, TargetError."""
+    """What the ledger of a database says, and loads taken from it; close it, or use it as a context manager.
+
+    Methods raise ServerError, TargetError.
+    """
 
     def __init__(self, connect: ConnectionFactory, *, ledger_schema: str = "penstock") -> None:
         self._connect = connect
         self._schema = ledger_schema
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the session kept for the next question."""
+        self._connect.close()
 
     def loads(self) -> list[LoadRecord]:
         """Return all loads, the newest last."""

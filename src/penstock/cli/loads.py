@@ -34,7 +34,8 @@ def list_loads(
         return
     from penstock.api import LedgerView, connect_to
 
-    records = LedgerView(connect_to(to, role=role), ledger_schema=ledger_schema).loads()
+    with LedgerView(connect_to(to, role=role), ledger_schema=ledger_schema) as view:
+        records = view.loads()
     if as_json:
         write_result(json.dumps({"loads": [load_object(record) for record in records]}))
     else:
@@ -52,8 +53,8 @@ def show(
     """Show one load with its objects, and what is missing of each."""
     from penstock.api import LedgerView, connect_to
 
-    view = LedgerView(connect_to(to, role=role), ledger_schema=ledger_schema)
-    record, objects = view.load(view.find(load_id))
+    with LedgerView(connect_to(to, role=role), ledger_schema=ledger_schema) as view:
+        record, objects = view.load(view.find(load_id))
     if as_json:
         write_result(json.dumps(load_object(record, objects)))
     else:
@@ -70,7 +71,7 @@ def forget(
     """Remove a load from the ledger. Its rows stay in their tables, and its objects count as not loaded."""
     from penstock.api import LedgerView, connect_to
 
-    view = LedgerView(connect_to(to, role=role), ledger_schema=ledger_schema)
-    whole_id = view.find(load_id)
-    view.forget(whole_id)
+    with LedgerView(connect_to(to, role=role), ledger_schema=ledger_schema) as view:
+        whole_id = view.find(load_id)
+        view.forget(whole_id)
     Messages().note(f"forgot load {whole_id}")

@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from penstock.model.ledger import LoadRecord, ObjectRecord
 
 
+# Commands take the beginning of an id; so much of one is enough to tell loads apart.
+_SHOWN_OF_ID = 8
+
+
 def describe_loads(records: Sequence[LoadRecord]) -> list[str]:
     """Return a line for each load."""
     if not records:
@@ -20,7 +24,7 @@ def describe_loads(records: Sequence[LoadRecord]) -> list[str]:
     heads = ("id", "state", "began", "tables", "objects", "missing", "rows", "MB/s", "by")
     rows = [
         (
-            record.load_id,
+            record.load_id[:_SHOWN_OF_ID],
             _state(record),
             f"{record.began_at:%Y-%m-%d %H:%M:%S}",
             ", ".join(record.tables),

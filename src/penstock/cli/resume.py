@@ -33,8 +33,8 @@ def resume(
     """
     from penstock.api import LedgerView, connect_to
 
-    view = LedgerView(connect_to(to, role=role), ledger_schema=ledger_schema)
-    job = view.job(view.find(load_id))
+    with LedgerView(connect_to(to, role=role), ledger_schema=ledger_schema) as view:
+        job = view.job(view.find(load_id))
     given_rules = given.parse_rules(given.RuleOptions(no_wait=no_wait, retry_for=retry_for))
     rules = replace(job.rules, waits=given_rules.waits, retry_for_s=given_rules.retry_for_s)
     job = replace(job, rules=rules, sessions=given.parse_sessions(sessions) if sessions else job.sessions)

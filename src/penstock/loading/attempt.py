@@ -72,6 +72,8 @@ class LoadAttempt:
             clock=tools.clock,
         )
         self._watch = ConflictWatch(tools.connect, tools.clock)
+        self._pace = Pace(sessions=sessions.initial)
+        self._paced_s, self._paced_bytes = tools.clock(), 0
         self._is_full = False
         self.is_stopped = False
 
@@ -153,37 +155,34 @@ class LoadAttempt:
             self._feed.abandon(failure)
 
     def _stream(self) -> None:
-        """Wait for the sessions, reporting progress and adjusting how many there are; raises the first failure.
-
-        An interrupt lets the sessions end what they have begun; a second one is the caller's.
-        """
-        pace = Pace(sessions=self._session_plan.initial)
-        paced_s, paced_bytes = self._tools.clock(), 0
+        """Wait for the sessions, reporting progress and adjusting how many there are; raises the first failure."""
         pending = self._futures
         while pending:
             try:
-                _, pending = wait(pending, timeout=_PROGRESS_INTERVAL_S, return_when=FIRST_COMPLETED)
+                pending = self._wait(pending)
             except KeyboardInterrupt:
-                if self.is_stopped or self._plan.job.rules.is_atomic or not self._plan.is_repeatable:
-                    raise
-                self._tools.notice("finishing the batches that are under way; interrupt again to give them up")
-                self.stop()
-            self._raise_failure()
-            self._report_progress()
-            self._watch.look(list(self._sessions), bytes_sent=self._bytes_copied())
-            now_s = self._tools.clock()
-            if (
-                self._session_plan.is_adaptive
-                and pending
-                and not self.is_stopped
-                and not self._is_full
-                and now_s - paced_s >= _PACE_INTERVAL_S
-            ):
-                bytes_copied = self._bytes_copied()
-                pace = self._keep_pace(pace, rate=(bytes_copied - paced_bytes) / (now_s - paced_s))
-                paced_s, paced_bytes = now_s, bytes_copied
-                pending = {future for future in self._futures if not future.done()}
+                self._note_interrupt()
         self._raise_failure()
+
+    def _wait(self, pending: set[Future[None]]) -> set[Future[None]]:
+        """Wait for a moment, look at everything, and return the sessions that are not done."""
+        _, pending = wait(pending, timeout=_PROGRESS_INTERVAL_S, return_when=FIRST_COMPLETED)
+        self._raise_failure()
+        self._report_progress()
+        self._watch.look(list(self._sessions), bytes_sent=self._bytes_copied())
+        elapsed_s = self._tools.clock() - self._paced_s
+        is_adaptive = self._session_plan.is_adaptive and not self.is_stopped and not self._is_full
+        if is_adaptive and pending and elapsed_s >= _PACE_INTERVAL_S:
+            self._keep_pace(elapsed_s)
+            pending = {future for future in self._futures if not future.done()}
+        return pending
+
+    def _note_interrupt(self) -> None:
+        """Let the sessions end what they have begun, once; a second interrupt is the caller's."""
+        if self.is_stopped or self._plan.job.rules.is_atomic or not self._plan.is_repeatable:
+            raise KeyboardInterrupt
+        self._tools.notice("finishing the batches that are under way; interrupt again to give them up")
+        self.stop()
 
     def _raise_failure(self) -> None:
         """Raise what made the load fail, if it has; a session is done a moment before its callback tells the feed."""
@@ -193,13 +192,15 @@ class LoadAttempt:
             if future.done() and (failure := future.exception()) is not None:
                 raise failure
 
-    def _keep_pace(self, pace: Pace, *, rate: float) -> Pace:
-        following = next_pace(pace, rate=rate, plan=self._session_plan)
-        if following.sessions != pace.sessions:
-            _log.info("sessions %d -> %d at %.1f MB/s", pace.sessions, following.sessions, rate / 1e6)
+    def _keep_pace(self, elapsed_s: float) -> None:
+        bytes_copied = self._bytes_copied()
+        rate = (bytes_copied - self._paced_bytes) / elapsed_s
+        following = next_pace(self._pace, rate=rate, plan=self._session_plan)
+        if following.sessions != self._pace.sessions:
+            _log.info("sessions %d -> %d at %.1f MB/s", self._pace.sessions, following.sessions, rate / 1e6)
             self._feed.set_sessions(following.sessions)
             self._add_sessions(following.sessions)
-        return following
+        self._pace, self._paced_s, self._paced_bytes = following, self._tools.clock(), bytes_copied
 
     def _bytes_copied(self) -> int:
         return sum(running.totals.bytes_copied for running in self._sessions)

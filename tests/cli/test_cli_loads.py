@@ -1,0 +1,184 @@
+"""penstock loads and resume: what the ledger says, on the screen and as JSON, and going on from it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+
+from cli.conftest import run_process
+from penstock.errors import DataError
+from support.loads import Loads, chop_commands, target
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from cli.conftest import Finished
+
+    Run = Callable[..., Finished]
+
+ROWS = 2000
+
+
+@pytest.fixture
+def people(tmp_path: Path) -> str:
+    """Provide a csv file of three records."""
+    path = tmp_path / "people.csv"
+    path.write_text("id,name\n1,Ann\n2,Bob\n3,\n")
+    return str(path)
+
+
+@pytest.fixture
+def cut_short(database18: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Provide the id of a load that ended at a bad record after some batches; the file is corrected since."""
+    chop_commands(monkeypatch, 500)
+    loads = Loads(database18, piece_bytes=509)
+    loads.execute("CREATE TABLE t (a int, b text)")
+    path = tmp_path / "numbers"
+    good = "a,b\n" + "".join(f"{n},value {n}\n" for n in range(ROWS))
+    path.write_text(good.replace("\n1500,", "\nxxxx,"))
+    with pytest.raises(DataError):
+        loads.run(target(path), batch_bytes=4000)
+    path.write_text(good)
+    return str(loads.execute("SELECT id::text FROM penstock.loads")[0][0])
+
+
+def test_database_without_a_ledger_has_no_loads(penstock: Run, database18: str) -> None:
+    """And none is made to say so."""
+    assert penstock("loads", "--to", database18).out == "no loads\n"
+    assert penstock("loads", "--to", database18, "--json").object == {"loads": []}
+    with psycopg.connect(database18) as connection:
+        assert connection.execute("SELECT to_regnamespace('penstock')").fetchone() == (None,)
+
+
+def test_complete_load_is_listed_and_shown(penstock: Run, database18: str, people: str) -> None:
+    """With its rows, its objects and nothing missing."""
+    done = penstock("load", people, "--into", "public.people", "--create", "--to", database18, "--json").object
+    head, line = penstock("loads", "--to", database18).out.splitlines()
+    assert head.split() == ["id", "state", "began", "tables", "objects", "missing", "rows", "MB/s", "by"]
+    assert line.startswith(f"{done['load_id'][:8]}  complete  ")
+    shown = penstock("loads", "show", done["load_id"][:6], "--to", database18).out
+    assert f"load {done['load_id']}: complete" in shown
+    assert people in shown
+    found = penstock("loads", "show", done["load_id"], "--to", database18, "--json").object
+    assert (found["rows"], found["files"][0]["uri"], found["files"][0]["is_complete"]) == (3, people, True)
+
+
+def test_second_run_says_that_nothing_is_left_to_load(penstock: Run, database18: str, people: str) -> None:
+    """In one line, and with nothing loaded."""
+    command = ["load", people, "--into", "public.people", "--create", "--to", database18]
+    penstock(*command)
+    assert penstock(*command).out == "nothing to load: 1 object had been loaded before\n"
+    assert penstock(*command, "--again").out.startswith("loaded 3 rows")
+
+
+def test_load_that_was_cut_short_is_resumed_by_its_id(penstock: Run, database18: str, cut_short: str) -> None:
+    """From what the ledger knows of its job."""
+    listed = penstock("loads", "--to", database18).out
+    assert "cut short" in listed
+    shown = penstock("loads", "show", cut_short, "--to", database18).out
+    assert f"penstock resume {cut_short} goes on with what is missing" in shown
+    resumed = penstock("resume", cut_short[:8], "--to", database18)
+    assert resumed.code == 0, resumed.err
+    assert f"went on with load {cut_short}" in resumed.out
+    with psycopg.connect(database18) as connection:
+        assert connection.execute("SELECT count(*), count(DISTINCT a) FROM t").fetchone() == (ROWS, ROWS)
+
+
+def test_complete_load_is_not_resumed(penstock: Run, database18: str, people: str) -> None:
+    """There is nothing to go on with."""
+    done = penstock("load", people, "--into", "public.people", "--create", "--to", database18, "--json").object
+    refused = penstock("resume", done["load_id"], "--to", database18)
+    assert (refused.code, refused.err.splitlines()[0]) == (6, f"error: load {done['load_id']} is complete")
+
+
+def test_forgotten_load_counts_as_not_loaded(penstock: Run, database18: str, people: str) -> None:
+    """Its rows stay."""
+    command = ["load", people, "--into", "public.people", "--create", "--to", database18, "--json"]
+    done = penstock(*command).object
+    assert penstock("loads", "forget", done["load_id"], "--to", database18).code == 0
+    assert penstock(*command).object["rows"] == 3
+    with psycopg.connect(database18) as connection:
+        assert connection.execute("SELECT count(*) FROM people").fetchone() == (6,)
+
+
+@pytest.mark.parametrize("command", [["loads", "show"], ["loads", "forget"], ["resume"]])
+def test_unknown_load_is_an_error(penstock: Run, database18: str, command: list[str]) -> None:
+    """Not a traceback, whatever was typed for an id."""
+    refused = penstock(*command, "nonsense", "--to", database18)
+    assert (refused.code, refused.err.splitlines()[0]) == (6, "error: there is no load nonsense")
+
+
+def test_spooled_pipe_is_loaded_by_several_sessions(database18: str) -> None:
+    """And its copy is gone afterwards."""
+    command = ["load", "-", "--into", "public.spooled", "--create", "--to", database18, "--sessions", "3", "--json"]
+    rows = "a,b\n" + "".join(f"{n},{'x' * 100}\n" for n in range(20_000))
+    spooled = run_process(*command, "--spool", stdin=rows)
+    assert spooled.code == 0, spooled.err
+    assert spooled.object["rows"] == 20_000
+
+
+def test_ledger_schema_of_ones_own(penstock: Run, database18: str, people: str) -> None:
+    """Schema penstock is not touched."""
+    options = ["--to", database18, "--ledger-schema", "Mine own"]
+    penstock("load", people, "--into", "public.people", "--create", *options)
+    assert "complete" in penstock("loads", *options).out
+    assert penstock("loads", "--to", database18).out == "no loads\n"
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("--changed", "maybe", 'there is no --changed "maybe"'),
+        ("--emptied", "", 'there is no --emptied ""'),
+        ("--retry-for", "soon", "'soon' is not a time"),
+    ],
+)
+def test_value_that_means_nothing_is_refused(
+    penstock: Run, database18: str, people: str, option: str, value: str, message: str
+) -> None:
+    """With what could be said instead."""
+    refused = penstock("load", people, "--into", "public.people", "--to", database18, option, value)
+    assert (refused.code, refused.err.splitlines()[0]) == (2, f"error: {message}")
+    assert "HINT:" in refused.err
+
+
+def test_interrupt_commits_what_is_under_way_and_says_how_to_go_on(database18: str, tmp_path: Path) -> None:
+    """Ctrl-C in the middle of many files: each row is there once after the load is run again."""
+    with psycopg.connect(database18, autocommit=True) as connection:
+        connection.execute("CREATE TABLE slow (a int)")
+        connection.execute(
+            "CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS"
+            " 'BEGIN PERFORM pg_sleep(0.0005); RETURN NEW; END'"
+        )
+        connection.execute("CREATE TRIGGER wait BEFORE INSERT ON slow FOR EACH ROW EXECUTE FUNCTION wait()")
+    for number in range(20):
+        (tmp_path / f"{number:02}.csv").write_text("a\n" + "".join(f"{number * 100 + n}\n" for n in range(100)))
+    command = ["load", str(tmp_path), "--into", "slow", "--to", database18, "--sessions", "2"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "penstock", *command],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ},
+    )
+    with psycopg.connect(database18, autocommit=True) as connection:
+        while connection.execute("SELECT FROM pg_stat_progress_copy").fetchone() is None:
+            assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    _, messages = process.communicate()
+    again = run_process(*command)
+    with psycopg.connect(database18) as connection:
+        assert connection.execute("SELECT count(*), count(DISTINCT a) FROM slow").fetchone() == (2000, 2000)
+    assert process.returncode in {0, 130}, messages
+    if process.returncode:
+        assert "finishing the batches that are under way" in messages
+        assert "rows are committed and stay" in messages
+        assert "penstock resume" in messages
+    assert again.code == 0, again.err
