@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from penstock.errors import SourceError
 from penstock.loading.plan import TargetInput
 from penstock.server.catalog import check_loadable, find_foreign_partitions, find_table
-from penstock.server.conflicts import find_references
 
 if TYPE_CHECKING:
     from penstock.files import SourceReader
@@ -44,7 +43,7 @@ def _gather_target(
             is_in_recovery=server.is_in_recovery,
             foreign_partitions=find_foreign_partitions(connection, facts),
         )
-        references = find_references(connection, facts.oid)
+        references = facts.references
     first = next((source for source in objects if source.size_bytes != 0), objects[0])
     sample = sources.sample(first, encoding=target.dialect.encoding)
     return TargetInput(job=target, objects=objects, sample=sample, facts=facts, references=references)

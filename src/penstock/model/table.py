@@ -37,7 +37,8 @@ class TableFacts:
     """What loading must know of a table. `name` is always qualified; `kind` is pg_class.relkind.
 
     `suppressing_triggers` are the enabled BEFORE and INSTEAD OF INSERT row triggers of the table and of every
-    partition: only they may make COPY report fewer rows than it was sent.
+    partition: only they may make COPY report fewer rows than it was sent. `references` are the oids of the tables that
+    its foreign keys refer to.
     """
 
     oid: int
@@ -48,6 +49,7 @@ class TableFacts:
     row_security_applies: bool = False
     is_unlogged: bool = False
     can_insert: bool = True
+    references: frozenset[int] = frozenset()
 
     def column(self, name: str) -> Column | None:
         """Return the column of that exact name, or None."""

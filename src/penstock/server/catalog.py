@@ -12,8 +12,9 @@ from psycopg import sql
 
 from penstock.errors import TargetError
 from penstock.model.table import Column, TableFacts, TableName
+from penstock.server.conflicts import ReferenceRow
 from penstock.server.errors import translate_errors
-from penstock.server.queries import fetch_rows
+from penstock.server.queries import fetch_many, fetch_rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -65,7 +66,7 @@ def find_table(connection: Connection, name: TableName) -> TableFacts | None:
         if not rows:
             return None
         (row,) = rows
-        columns = fetch_rows(connection, "columns", Column, oid=row.oid)
+        columns, references = fetch_many(connection, [("columns", Column), ("references", ReferenceRow)], oid=row.oid)
     return TableFacts(
         oid=row.oid,
         name=TableName(schema=row.schema, name=row.name),
@@ -75,6 +76,7 @@ def find_table(connection: Connection, name: TableName) -> TableFacts | None:
         row_security_applies=row.row_security_applies,
         is_unlogged=row.is_unlogged,
         can_insert=row.can_insert,
+        references=frozenset(reference.oid for reference in references),
     )
 
 
