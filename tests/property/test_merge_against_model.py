@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from hypothesis.strategies import DrawFn
 
+    from penstock.model.job import Keep
     from penstock.server.connection import Connection
-    from penstock.server.merge import Keep
 
 STAGING = TableName(schema="public", name="staged")
 

@@ -27,8 +27,8 @@ from penstock.server.merge_locate import RecordPlace
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from penstock.model.job import Keep
     from penstock.server.connection import Connection
-    from penstock.server.merge import Keep
     from penstock.server.merge_key import MergeMode
 
 STAGING = TableName(schema="land", name="s 1")

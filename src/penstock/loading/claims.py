@@ -42,13 +42,14 @@ def lock_load(identity: str, tools: LoadTools, connection: Connection, *, waits:
         tools.sleep(_WAIT_S)
 
 
-def take_over(load_id: str, tools: LoadTools, connection: Connection, *, waits: bool) -> Claim:
+def take_over(load_id: str, tools: LoadTools, connection: Connection, *, waits: bool, job: str | None = None) -> Claim:
     """Return a claim to a load that had begun, once no transaction of another loader is under way.
 
-    A loader that was killed leaves sessions that may still be committing; what they commit counts. Raises TargetError.
+    `job` takes the place of the one in the ledger. A loader that was killed leaves sessions that may still be
+    committing; what they commit counts. Raises TargetError.
     """
     has_told = False
-    while (claim := tools.ledger.take_over(connection, load_id, client=client_name())) is None:
+    while (claim := tools.ledger.take_over(connection, load_id, client=client_name(), job=job)) is None:
         workers = tools.ledger.find_workers(connection, load_id)
         calls = " ".join(f"SELECT pg_terminate_backend({pid});" for pid in workers)
         if not waits:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.errors import TargetError, UsageError
+from penstock.loading.ways import allows_missing_columns
 from penstock.model.table import Column, ColumnMap, TableFacts
 
 if TYPE_CHECKING:
@@ -166,6 +167,7 @@ def _refuse_unfit(columns: Sequence[str], *, job: TargetJob, table: TableFacts, 
         if column.name not in columns
         and column.name not in job.constants
         and not (column.is_generated or column.has_default or column.identity)
+        and (column.is_not_null or not allows_missing_columns(job))
     ]
     if missing:
         listed = ", ".join(f'"{name}"' for name in missing)

@@ -35,10 +35,14 @@ def decide_objects(
     running: str | None,
     emptied: frozenset[int],
     rules: LoadRules,
+    landed: frozenset[int] = frozenset(),
+    fresh: frozenset[int] = frozenset(),
 ) -> list[Decision]:
     """Return a decision for each object of a load.
 
     `running` is the id of this same load where it has begun; `emptied` holds the oids of the targets that are empty.
+    Objects are named by their place in `objects`: the records of `landed` ones are not in the table before the load's
+    end; `fresh` ones are loaded whatever was loaded before.
     Raises TargetError where the ledger says that something else must be decided first.
     """
     by_uri: dict[str, list[KnownObject]] = {}
@@ -53,10 +57,11 @@ def decide_objects(
         mine = next((found for found in found_here if found.number in unclaimed and found.load_id == running), None)
         if mine is not None:
             del unclaimed[mine.number]
-            _refuse_loss(item, mine, emptied=emptied, rules=rules)
+            if item.number not in landed:
+                _refuse_loss(item, mine, emptied=emptied, rules=rules)
             is_changed = item.version is None or mine.version != item.version
             decisions.append(Decision(item=item, action="resume", number=mine.number, is_changed=is_changed))
-        elif _is_loaded(item, found_here, running=running, emptied=emptied, rules=rules):
+        elif item.number not in fresh and _is_loaded(item, found_here, running=running, emptied=emptied, rules=rules):
             decisions.append(Decision(item=item, action="skip", number=-1))
         else:
             decisions.append(Decision(item=item, action="new", number=following))
@@ -102,7 +107,8 @@ def _is_same(item: LedgerObject, found: KnownObject) -> bool:
 
 def _is_lost(item: LedgerObject, found: KnownObject, *, emptied: frozenset[int], rules: LoadRules) -> bool:
     """Whether an object that was loaded is to be loaded again because its rows are gone."""
-    is_there = found.target_oid == item.target_oid and item.target_oid not in emptied
+    is_same_table = found.target_oid == item.target_oid and not found.is_superseded
+    is_there = is_same_table and item.target_oid not in emptied
     if is_there or not found.rows:
         return False
     if rules.on_emptied == "error":

@@ -1,6 +1,7 @@
 """Which load this is: what must be the same for a load to be gone on with. Pure.
 
-Numbers of sessions, sizes of blocks and batches are not part of it, and neither are the objects' versions.
+Numbers of sessions, sizes of blocks and batches are not part of it, and neither are the objects' versions, nor what is
+only asked for at the end: which of several records with the same key counts, and a transform's text.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from penstock.model.dialect import DialectOptions
-from penstock.model.job import LoadJob, LoadRules, TargetJob
+from penstock.model.job import LoadJob, LoadRules, TargetJob, Transform
 from penstock.model.table import TableName
 
 if TYPE_CHECKING:
@@ -48,7 +49,10 @@ def _describe_target(target: TargetPlan, *, oid: int, sources: Sequence[str]) ->
         "oid": oid,
         "schema": target.table.schema,
         "table": target.table.name,
-        "mode": "append",
+        "mode": target.job.mode,
+        "key": target.job.key,
+        "landing": target.landing,
+        "transform": target.job.transform is not None,
         "sources": list(sources),
         "dialect": asdict(target.dialect),
         "columns": target.job.columns,
@@ -83,6 +87,10 @@ def _read_target(fields: dict[str, Any]) -> TargetJob:
         constants=fields["constants"],
         skip=tuple(fields["skip"]),
         create=fields["create"],
+        mode=fields["mode"],
+        key=tuple(fields["key"]),
+        keep=fields["keep"],
+        transform=None if fields["transform"] is None else Transform(**fields["transform"]),
     )
 
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from penstock.model.block import Block
     from penstock.model.ledger import CommittedRange
     from penstock.model.plan import TargetPlan
+    from penstock.model.table import ColumnMap
 
 
 def open_blocks(work: ObjectWork, tools: LoadTools) -> tuple[ObjectStream, Iterable[Block], Encoder]:
@@ -38,7 +39,7 @@ def open_blocks(work: ObjectWork, tools: LoadTools) -> tuple[ObjectStream, Itera
     try:
         cutter = make_cutter(target.dialect, server_major=tools.server_major)
         blocks = BlockReader(edges.split(stream) if work.coverage.ranges else stream, cutter, uri=source.uri)
-        encoder = _make_encoder(target, blocks, uri=source.uri)
+        encoder = _make_encoder(work, blocks)
     except BaseException:
         stream.close()
         raise
@@ -72,7 +73,8 @@ def read_checksums(work: ObjectWork, committed: Sequence[CommittedRange], tools:
     return sums
 
 
-def _make_encoder(target: TargetPlan, blocks: BlockReader, *, uri: str) -> Encoder:
+def _make_encoder(work: ObjectWork, blocks: BlockReader) -> Encoder:
+    target, uri = work.target, work.source.uri
     header = target.header
     if target.dialect.has_header and (record := blocks.take_header()) is not None:
         header = read_header(record, target, uri=uri)
@@ -81,8 +83,25 @@ def _make_encoder(target: TargetPlan, blocks: BlockReader, *, uri: str) -> Encod
     if header != target.header or target.job.constants:
         # Objects may order their columns differently, and a constant may hold the object's name.
         column_map = map_columns(header, job=target.job, table=table_after_creation(target), uri=uri)
-    encoding = client_encoding(target.dialect.encoding)
-    return make_encoder(target.dialect, column_map, table=target.table, encoding=encoding)
+        _refuse_other_columns(column_map, target, uri=uri)
+    return make_encoder(
+        target.dialect,
+        column_map,
+        table=target.table if work.landing is None else work.landing,
+        encoding=client_encoding(target.dialect.encoding),
+        positions=work.number if work.has_positions else None,
+    )
+
+
+def _refuse_other_columns(column_map: ColumnMap, target: TargetPlan, *, uri: str) -> None:
+    """Refuse an object with other columns than the first, where one statement takes all records on."""
+    if target.landing != "staging" or set(column_map.columns) == set(target.column_map.columns):
+        return
+    raise DataError(
+        "the file has other columns than the first one",
+        detail=f"{uri} fills {', '.join(column_map.columns)}; the first file {', '.join(target.column_map.columns)}.",
+        hint="Load files with other columns by themselves, or leave columns out with --skip.",
+    )
 
 
 def _refuse_other_header(header: tuple[str, ...], target: TargetPlan, *, uri: str) -> None:

@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from penstock.errors import TargetError, UsageError
 from penstock.files.probe import ProbeResult, probe_dialect, validate_options
 from penstock.loading.columns import map_columns, name_created_columns
 from penstock.loading.pace import plan_sessions
+from penstock.loading.ways import check_way, choose_landing, describe_notices, refuse_shared_tables
 from penstock.model.dialect import Notice
 from penstock.model.plan import BatchPlan, LoadPlan, ObjectSample, TargetPlan
 from penstock.model.table import Column, TableFacts, TableName
@@ -62,18 +63,20 @@ def plan_load(
             detail=f"{server.address} allows role {server.user} no further connection.",
             hint="Close connections, or raise max_connections or the role's connection limit.",
         )
-    planned = [_plan_target(gathered) for gathered in inputs]
-    _refuse_double_creation([target for target, _ in planned])
-    depends = _rows_depend_on_each_other(inputs)
+    planned = [_plan_target(gathered, is_atomic=job.rules.is_atomic) for gathered in inputs]
+    targets = _stage_together([target for target, _ in planned], is_atomic=job.rules.is_atomic)
+    _refuse_double_creation(targets)
+    refuse_shared_tables(targets)
+    depends = _rows_depend_on_each_other(inputs, targets)
     is_repeatable = not any(_is_pipe(source) for target, _ in planned for source in target.objects)
     # A pipe cannot be read again, so there is nothing to resume: it is loaded whole or not at all.
-    is_single = job.rules.is_atomic or not is_repeatable
+    is_single = not is_repeatable or (job.rules.is_atomic and any(target.landing == "table" for target in targets))
     return LoadPlan(
         load_id=load_id,
         job=job,
         batch=BatchPlan(limit_bytes=None, duration_s=None) if is_single else _BATCH,
         is_repeatable=is_repeatable,
-        targets=tuple(target for target, _ in planned),
+        targets=tuple(targets),
         sessions=plan_sessions(
             asked=1 if depends or is_single else job.sessions,
             cpu_count=cpu_count,
@@ -95,13 +98,26 @@ _DEPENDS_NOTICE = Notice(
 )
 
 
-def _rows_depend_on_each_other(inputs: Sequence[TargetInput]) -> bool:
-    """Whether some target's foreign key refers to a target of this load, itself included."""
+def _rows_depend_on_each_other(inputs: Sequence[TargetInput], targets: Sequence[TargetPlan]) -> bool:
+    """Whether some target's foreign key refers to a target of this load, itself included; only COPY into it asks."""
     loaded = {gathered.facts.oid for gathered in inputs if gathered.facts is not None}
-    return any(not loaded.isdisjoint(gathered.references) for gathered in inputs)
+    return any(
+        target.landing == "table" and not loaded.isdisjoint(gathered.references)
+        for gathered, target in zip(inputs, targets, strict=True)
+    )
 
 
-def _plan_target(gathered: TargetInput) -> tuple[TargetPlan, tuple[Notice, ...]]:
+def _stage_together(targets: list[TargetPlan], *, is_atomic: bool) -> list[TargetPlan]:
+    """Have all tables wait for the last transaction where one does and all rows are to appear at once."""
+    if not is_atomic or all(target.landing == "table" for target in targets):
+        return targets
+    return [
+        replace(target, landing="staging", allows_suppressed_rows=False) if target.landing == "table" else target
+        for target in targets
+    ]
+
+
+def _plan_target(gathered: TargetInput, *, is_atomic: bool) -> tuple[TargetPlan, tuple[Notice, ...]]:
     job, sample, facts = gathered.job, gathered.sample, gathered.facts
     uri = sample.source.uri
     validate_options(job.dialect)
@@ -110,7 +126,10 @@ def _plan_target(gathered: TargetInput) -> tuple[TargetPlan, tuple[Notice, ...]]
             f'table "{job.table}" does not exist',
             hint="Create it first, or let --create make it with text columns named by the header.",
         )
-    loadable = None if facts is None else [column.name for column in facts.columns if not column.is_generated]
+    check_way(job, facts)
+    loadable = None
+    if facts is not None and job.transform is None:
+        loadable = [column.name for column in facts.columns if not column.is_generated]
     probe = probe_dialect(
         sample.head,
         options=job.dialect,
@@ -120,7 +139,10 @@ def _plan_target(gathered: TargetInput) -> tuple[TargetPlan, tuple[Notice, ...]]
         bom=sample.bom,
     )
     created = None if facts is not None else _created_columns(probe, job, uri=uri)
+    staged = None if job.transform is None else _created_columns(probe, job, uri=uri)
     table = facts if facts is not None else _text_table(job.table, created or ())
+    landing = choose_landing(job, facts, is_atomic=is_atomic)
+    filled = table if staged is None else _text_table(table.name, staged)
     target = TargetPlan(
         job=job,
         table=table.name,
@@ -128,19 +150,22 @@ def _plan_target(gathered: TargetInput) -> tuple[TargetPlan, tuple[Notice, ...]]
         create_columns=created,
         dialect=probe.dialect,
         header=probe.header,
-        column_map=map_columns(probe.header, job=job, table=table, uri=uri),
+        column_map=map_columns(probe.header, job=job, table=filled, uri=uri),
         objects=gathered.objects,
         sample_compression=sample.compression,
-        allows_suppressed_rows=bool(table.suppressing_triggers),
+        allows_suppressed_rows=landing == "table" and bool(table.suppressing_triggers),
+        landing=landing,
+        text_columns=staged,
     )
-    return target, (*probe.notices, *_table_notices(table, gathered))
+    return target, (*probe.notices, *_table_notices(table, gathered), *describe_notices(job, table))
 
 
 def _created_columns(probe: ProbeResult, job: TargetJob, *, uri: str) -> tuple[str, ...]:
     names = job.columns if job.columns is not None else probe.header
     if names is None:
+        what = f'table "{job.table}"' if job.transform is None else "a staging table"
         raise UsageError(
-            f'cannot create table "{job.table}" without column names',
+            f"cannot create {what} without column names",
             detail=f"{uri} has no header.",
             hint="Name the columns with --columns, or say --header if its first line is one.",
         )
@@ -148,7 +173,7 @@ def _created_columns(probe: ProbeResult, job: TargetJob, *, uri: str) -> tuple[s
 
 
 def _text_table(name: TableName, columns: Sequence[str]) -> TableFacts:
-    """Return the facts of the table that --create will make."""
+    """Return the facts of a table that --create will make, or of a transform's staging table."""
     return TableFacts(
         oid=0,
         name=name,
@@ -158,7 +183,9 @@ def _text_table(name: TableName, columns: Sequence[str]) -> TableFacts:
 
 
 def table_after_creation(target: TargetPlan) -> TableFacts:
-    """Return the table's facts as they will be when blocks arrive."""
+    """Return the facts, as they will be when blocks arrive, of the table whose columns the files fill."""
+    if target.text_columns is not None:
+        return _text_table(target.table, target.text_columns)
     return target.facts if target.facts is not None else _text_table(target.table, target.create_columns or ())
 
 

@@ -6,7 +6,8 @@ down together with the tables that are made for it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from penstock.errors import DataError
@@ -14,15 +15,24 @@ from penstock.files.listing import lasting_name
 from penstock.loading.claims import client_name, lock_load, take_over
 from penstock.loading.decide import Decision, decide_objects
 from penstock.loading.identity import describe_meaning, digest, job_to_json
+from penstock.loading.landing import LandingMaker, TargetLanding, check_ways
 from penstock.loading.objects import read_checksums
+from penstock.loading.plan import table_after_creation
+from penstock.loading.ways import is_fresh
 from penstock.loading.work import ObjectWork, all_objects
 from penstock.model.ledger import Claim, Coverage, LedgerObject
+from penstock.server.catalog import find_table
+from penstock.server.landing import delete_landed
+from penstock.server.ledger.targets import drop_ranges
 from penstock.server.tables import CreatedTable, create_text_table, is_empty
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from penstock.loading.tools import LoadTools
     from penstock.model.job import LoadJob
     from penstock.model.plan import LoadPlan
+    from penstock.model.table import TableFacts
     from penstock.server.connection import Connection
 
 
@@ -31,7 +41,8 @@ class PreparedLoad:
     """A load that is ours: what is to be done, what was made for it, and what had been done before.
 
     `work` leaves out objects that are complete; `skipped` counts those that earlier loads have loaded, `rows_before`
-    the rows that this load had committed.
+    the rows that this load had committed to its tables, `rows_committed` those in landing tables too. `names` has each
+    object's URI by its number.
     """
 
     claim: Claim
@@ -39,6 +50,9 @@ class PreparedLoad:
     created: tuple[CreatedTable, ...]
     skipped: int
     rows_before: int
+    rows_committed: int = 0
+    landings: tuple[TargetLanding, ...] = ()
+    names: Mapping[int, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,28 +118,79 @@ class _Preparation:
             running=running,
             emptied=self._find_emptied(oids, has_rows={found.target_oid for found in known if found.rows}),
             rules=self._plan.job.rules,
+            landed=frozenset(work.number for work in works if work.target.landing != "table"),
+            fresh=frozenset(work.number for work in works if is_fresh(work.target.job)),
         )
         skipped = sum(decision.action == "skip" for decision in decisions)
         if running is None and skipped == len(decisions):
             return NothingToDo(skipped=skipped)
-        claim = self._begin_or_resume(running, identity=identity, meaning=meaning, decisions=decisions)
+        check_ways(self._plan, self._connection)
+        facts = self._find_facts(created)
+        # What a new load makes is written down with it; a load that is taken up again is ours before anything is made.
+        makes_tables = any(target.landing != "table" for target in self._plan.targets)
+        with self._connection.transaction() if running is None and makes_tables else nullcontext():
+            claim = self._begin_or_resume(running, identity=identity, meaning=meaning, decisions=decisions)
+            landings = self._open_landings(claim, identity, facts, works=works, decisions=decisions)
         coverage = self._ledger.read_coverage(self._connection, claim.load_id) if claim.is_resumed else {}
+        by_place = {landing.record.number: landing for landing in landings}
         prepared = [
-            replace(work, number=decision.number, coverage=coverage.get(decision.number, Coverage()))
+            self._place(work, decision, coverage.get(decision.number, Coverage()), by_place.get(work.place))
             for work, decision in zip(works, decisions, strict=True)
             if decision.action != "skip"
         ]
+        landed = {number for landing in landings if landing.table is not None for number in landing.objects}
         changed = {decision.number: decision for decision in decisions if decision.is_changed}
-        for work in prepared:
-            if work.number in changed:
-                self._go_on_with_changed(work, changed[work.number], claim)
+        prepared = [
+            self._go_on_with_changed(work, changed[work.number], claim) if work.number in changed else work
+            for work in prepared
+        ]
         return PreparedLoad(
             claim=claim,
             work=tuple(work for work in prepared if not work.coverage.is_complete),
             created=created,
             skipped=skipped,
-            rows_before=sum(found.rows for found in coverage.values()),
+            rows_before=sum(found.rows for number, found in coverage.items() if number not in landed),
+            rows_committed=sum(work.coverage.rows for work in prepared),
+            landings=landings,
+            names={decision.number: decision.item.uri for decision in decisions if decision.action != "skip"},
         )
+
+    def _find_facts(self, created: tuple[CreatedTable, ...]) -> list[TableFacts]:
+        """Return the targets' facts, those of tables just made too."""
+        facts = []
+        for target, oid in zip(self._plan.targets, self._target_oids(created), strict=True):
+            found = target.facts
+            if found is None and (target.landing != "table" or target.job.mode == "truncate"):
+                made = next(table.name for table in created if table.oid == oid)
+                found = find_table(self._connection, made)
+            facts.append(found or replace(table_after_creation(target), oid=oid))
+        return facts
+
+    def _open_landings(
+        self,
+        claim: Claim,
+        identity: str,
+        facts: list[TableFacts],
+        *,
+        works: list[ObjectWork],
+        decisions: list[Decision],
+    ) -> tuple[TargetLanding, ...]:
+        """Find or make the tables in which records land, for the targets that have objects in this load."""
+        if not any(target.landing != "table" or target.job.mode == "truncate" for target in self._plan.targets):
+            return ()
+        objects: dict[int, list[int]] = {}
+        for work, decision in zip(works, decisions, strict=True):
+            if decision.action != "skip":
+                objects.setdefault(work.place, []).append(decision.number)
+        maker = LandingMaker(self._plan, self._tools, self._connection, claim=claim, identity=identity)
+        return maker.open(facts, objects)
+
+    def _place(
+        self, work: ObjectWork, decision: Decision, coverage: Coverage, landing: TargetLanding | None
+    ) -> ObjectWork:
+        table = None if landing is None else landing.table
+        has_positions = table is not None and work.target.landing == "staging"
+        return replace(work, number=decision.number, coverage=coverage, landing=table, has_positions=has_positions)
 
     def _target_oids(self, created: tuple[CreatedTable, ...]) -> list[int]:
         wanted = dict.fromkeys(target.table for target in self._plan.targets if target.create_columns is not None)
@@ -159,11 +224,11 @@ class _Preparation:
     def _begin_or_resume(self, running: str | None, *, identity: str, meaning: str, decisions: list[Decision]) -> Claim:
         new = [replace(each.item, number=each.number) for each in decisions if each.action == "new"]
         if running is not None:
-            claim = take_over(running, self._tools, self._connection, waits=self._plan.job.rules.waits)
+            waits = self._plan.job.rules.waits
+            claim = take_over(running, self._tools, self._connection, waits=waits, job=self._job_text())
             if new:
                 self._ledger.add_objects(self._connection, claim, new)
             return claim
-        job = self._plan.job
         return self._ledger.begin(
             self._connection,
             load_id=self._plan.load_id,
@@ -172,9 +237,12 @@ class _Preparation:
             client=client_name(),
             tables=[str(target.table) for target in self._plan.targets],
             meaning=meaning,
-            job=job_to_json(self._lasting_job()) if self._plan.is_repeatable else None,
+            job=self._job_text(),
             objects=new,
         )
+
+    def _job_text(self) -> str | None:
+        return job_to_json(self._lasting_job()) if self._plan.is_repeatable else None
 
     def _lasting_job(self) -> LoadJob:
         targets = tuple(
@@ -183,14 +251,28 @@ class _Preparation:
         )
         return replace(self._plan.job, targets=targets)
 
-    def _go_on_with_changed(self, work: ObjectWork, decision: Decision, claim: Claim) -> None:
-        """Let an object go on that is another version now, if what is committed of it is the same."""
+    def _go_on_with_changed(self, work: ObjectWork, decision: Decision, claim: Claim) -> ObjectWork:
+        """Let an object go on that is another version now, if what is committed of it is the same.
+
+        One that is not goes on where its records can be told apart and taken out again: in a staging table.
+        """
         committed = self._ledger.read_ranges(self._connection, claim.load_id, work.number)
         sums = read_checksums(work, committed, self._tools)
-        if sums != [row.checksum for row in committed]:
+        is_same = sums == [row.checksum for row in committed]
+        if not is_same and not work.has_positions:
             raise DataError(
                 f'"{work.source.uri}" has changed in a part that is loaded',
                 detail=f"Load {claim.load_id} has committed {work.coverage.rows} of its rows, and these differ now.",
                 hint=f"Restore the object, or remove the load's rows and say penstock loads forget {claim.load_id}.",
             )
-        self._ledger.change_version(self._connection, claim, work.number, decision.item)
+        if is_same:
+            self._ledger.change_version(self._connection, claim, work.number, decision.item)
+            return work
+        assert work.landing is not None
+        with self._connection.transaction():
+            self._ledger.hold_claim(self._connection, claim)
+            delete_landed(self._connection, work.landing, work.number)
+            drop_ranges(self._connection, self._ledger.schema, claim, [work.number])
+            self._ledger.change_version(self._connection, claim, work.number, decision.item)
+        self._tools.notice(f'"{work.source.uri}" has changed: it is loaded from its beginning')
+        return replace(work, coverage=Coverage())

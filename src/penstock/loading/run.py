@@ -7,10 +7,13 @@ says what is committed, since a server that crashed may have lost what it had ac
 from __future__ import annotations
 
 import logging
+from copy import copy
 from typing import TYPE_CHECKING
 
 from penstock.errors import Interrupted, PenstockError, ServerError
 from penstock.loading.attempt import LoadAttempt
+from penstock.loading.finish import finish_load
+from penstock.loading.landing import TargetLanding, give_up_landings, truncate_targets
 from penstock.loading.prepare import NothingToDo, prepare_load
 from penstock.loading.retry import Patience, fewer_sessions
 from penstock.loading.tally import Tally
@@ -23,7 +26,7 @@ if TYPE_CHECKING:
     from penstock.loading.tools import LoadTools
     from penstock.model.ledger import Claim
     from penstock.model.outcome import LoadOutcome
-    from penstock.model.plan import LoadPlan
+    from penstock.model.plan import LoadPlan, TargetPlan
     from penstock.server.connection import Connection
     from penstock.server.tables import CreatedTable
 
@@ -52,6 +55,7 @@ class _LoadRun:
         self._patience = Patience(plan.job.rules.retry_for_s if plan.is_repeatable else 0.0, tools.clock)
         self._created: tuple[CreatedTable, ...] = ()
         self._claim: Claim | None = None
+        self._landings: tuple[TargetLanding, ...] = ()
 
     def run(self) -> LoadOutcome:
         connection = self._tools.connect.take(label="session 1")
@@ -65,6 +69,7 @@ class _LoadRun:
             self._tally.note_before(skipped=prepared.skipped, rows=0)
             return self._tally.outcome(None, _NOTHING, now_s=self._tools.clock())
         self._claim, self._created = prepared.claim, prepared.created
+        self._landings = prepared.landings
         self._tally.note_before(skipped=prepared.skipped, rows=prepared.rows_before)
         try:
             finished = self._load(prepared, connection)
@@ -95,6 +100,10 @@ class _LoadRun:
 
     def _attempt(self, prepared: PreparedLoad, connection: Connection) -> FinishedLoad | None:
         """Load what is left; return None where the ledger then lacks a part of it."""
+        self._landings = prepared.landings
+        truncate_targets(
+            prepared.landings, plan=self._plan, tools=self._tools, connection=connection, claim=prepared.claim
+        )
         attempt = LoadAttempt(
             self._plan,
             prepared,
@@ -111,7 +120,7 @@ class _LoadRun:
         finally:
             self._tally.note_attempt(attempt)
         attempt.close()
-        finished = self._tools.ledger.finish(connection, prepared.claim)
+        finished = finish_load(self._plan, prepared, self._tools, connection)
         if finished is None and attempt.is_stopped:
             raise Interrupted("load interrupted")
         if finished is not None and self._tally.attempts > 1:
@@ -139,7 +148,7 @@ class _LoadRun:
                 self._wait_to_retry(error)
             else:
                 self._claim = prepared.claim
-                self._patience.note_progress(prepared.rows_before)
+                self._patience.note_progress(prepared.rows_committed)
                 return prepared, connection
 
     def _wait_to_retry(self, error: PenstockError) -> None:
@@ -166,37 +175,49 @@ class _LoadRun:
         return self._with_rows(error, rows)
 
     def _tidy(self, connection: Connection) -> int:
-        """Return how many rows stay; where none do, remove the load from the ledger and the tables made for it."""
+        """Return how many rows stay; where none do, remove the load from the ledger and the tables made for it.
+
+        What a pipe has sent into staging can neither be completed nor be seen, and so does not stay.
+        """
         assert self._claim is not None
-        if not self._tools.ledger.forget_unused(connection, self._claim):
-            return self._tools.ledger.committed_rows(connection, self._claim.load_id)
+        is_lost = not self._plan.is_repeatable and not self._fills_tables()
+        with connection.transaction():
+            if not self._tools.ledger.forget_unused(connection, self._claim, even_if_used=is_lost):
+                return self._tools.ledger.committed_rows(connection, self._claim.load_id)
+            give_up_landings(self._landings, plan=self._plan, tools=self._tools, connection=connection)
         for table in reversed(self._created):
             drop_created(connection, table)
         return 0
 
-    def _with_rows(self, error: PenstockError, rows: int | None) -> PenstockError:
+    def _fills_tables(self) -> bool:
+        """Whether rows of this load are in some table before its end."""
+        return any(target.landing == "table" for target in self._plan.targets)
+
+    def _describe_stay(self, rows: int | None) -> str:
         assert self._claim is not None
         load_id = self._claim.load_id
-        resume = f"penstock resume {load_id} goes on with what is missing."
+        if rows is None:
+            return f"What was committed stays; load {load_id} knows of it."
         if rows == 0:
-            stays, hint = "Nothing was loaded.", error.hint
-        elif rows is None:
-            stays, hint = f"What was committed stays; load {load_id} knows of it.", f"{error.hint or ''} {resume}"
-        else:
-            stays = f"{rows:,} rows are committed and stay; load {load_id} knows of them."
-            hint = f"{error.hint or ''} {resume}"
-        told: PenstockError = type(error)(
-            error.message,
-            detail=f"{error.detail}\n{stays}" if error.detail else stays,
-            hint=hint.strip() if hint else None,
-            sqlstate=error.sqlstate,
-            is_transient=error.is_transient,
-        )
+            truncated = [target for target in self._plan.targets if target.job.mode == "truncate"]
+            names = ", ".join(f'"{target.table}"' for target in truncated if target.landing == "table")
+            return f"Nothing was loaded; {names} is empty." if names and self._tally.attempts else "Nothing was loaded."
+        if self._fills_tables():
+            return f"{rows:,} rows are committed and stay; load {load_id} knows of them."
+        return f"No table was changed; {rows:,} records are set aside, and load {load_id} knows of them."
+
+    def _with_rows(self, error: PenstockError, rows: int | None) -> PenstockError:
+        assert self._claim is not None
+        stays = self._describe_stay(rows)
+        resume = "" if rows == 0 else f" penstock resume {self._claim.load_id} goes on with what is missing."
+        told = copy(error)
+        told.detail = f"{error.detail}\n{stays}" if error.detail else stays
+        told.hint = f"{error.hint or ''}{resume}".strip() or None
         return told
 
     def _advance_sequences(self) -> None:
         fed = [
-            (target.facts, target.column_map.columns)
+            (target.facts, _fed_columns(target))
             for target in self._plan.targets
             if target.facts is not None and any(column.sequence for column in target.facts.columns)
         ]
@@ -212,3 +233,10 @@ class _LoadRun:
             messages.append(f"sequences were not advanced: {error or 'interrupted'}")
         for message in messages:
             self._tools.notice(message)
+
+
+def _fed_columns(target: TargetPlan) -> tuple[str, ...]:
+    """Return the columns that a load may have given values; a transform any of them."""
+    if target.job.transform is not None and target.facts is not None:
+        return tuple(column.name for column in target.facts.columns)
+    return target.column_map.columns

@@ -67,4 +67,8 @@ class Tally:
             busy_seconds=self._busy_s,
             sessions=self._sessions,
             files=tuple(self._files[number] for number in sorted(self._files)),
+            inserted=finished.inserted,
+            updated=finished.updated,
+            duplicates=finished.duplicates,
+            existing=finished.existing,
         )

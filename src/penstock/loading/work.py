@@ -10,19 +10,30 @@ from penstock.model.ledger import Coverage
 if TYPE_CHECKING:
     from penstock.model.plan import TargetPlan
     from penstock.model.source import SourceObject
+    from penstock.model.table import TableName
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectWork:
-    """An object to load; blocks within `coverage` are not sent again."""
+    """An object to load; blocks within `coverage` are not sent again.
+
+    `place` is the target's in the job. `landing` is the table that COPY fills, where that is not the target's own;
+    `has_positions`: each record is to say there where it stood.
+    """
 
     target: TargetPlan
     source: SourceObject
     number: int
     coverage: Coverage = field(default_factory=Coverage)
+    place: int = 0
+    landing: TableName | None = None
+    has_positions: bool = False
 
 
 def all_objects(targets: tuple[TargetPlan, ...]) -> list[ObjectWork]:
     """Return every object of a plan, numbered in the order of the job, with nothing committed."""
-    pairs = [(target, source) for target in targets for source in target.objects]
-    return [ObjectWork(target=target, source=source, number=number) for number, (target, source) in enumerate(pairs)]
+    found = [(place, target, source) for place, target in enumerate(targets) for source in target.objects]
+    return [
+        ObjectWork(target=target, source=source, number=number, place=place)
+        for number, (place, target, source) in enumerate(found)
+    ]

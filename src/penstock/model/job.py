@@ -13,13 +13,28 @@ if TYPE_CHECKING:
     from penstock.model.table import TableName
 
 
+# How rows get into a table, and which of several records with the same key counts, by file order.
+Mode = Literal["append", "truncate", "replace", "upsert", "insert-new"]
+Keep = Literal["first", "last", "error"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transform:
+    """A user's statement that takes staged records on; `name` is the file it comes from, for errors."""
+
+    name: str
+    text: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetJob:
     """One table to fill and where its bytes come from.
 
     `columns` names the file's fields in order (in place of a header). `constants` (--set) gives columns a value for
     every row, in which {filename} stands for the object's last path part. `skip` names header fields to leave out.
-    `create` makes the table, with text columns named by the header, where there is none.
+    `create` makes the table, with text columns named by the header, where there is none. `key` names the columns by
+    which upsert and insert-new know a row again; `keep` is for upsert. `transform` takes the records on in place of
+    COPY, and goes with mode append alone.
     """
 
     sources: tuple[str, ...]
@@ -29,6 +44,10 @@ class TargetJob:
     constants: Mapping[str, str] = field(default_factory=dict)
     skip: tuple[str, ...] = ()
     create: bool = False
+    mode: Mode = "append"
+    key: tuple[str, ...] = ()
+    keep: Keep = "error"
+    transform: Transform | None = None
 
 
 # What to do with what the ledger says is loaded but is another now.

@@ -72,7 +72,7 @@ class KnownObject:
     """What the ledger knows of an object that is to be loaded, by the table's identity or name and the URI.
 
     `load_id` is the load it belongs to, `identity` that load's. `target_oid` may differ from the table's that has the
-    name today. `rows` are what is committed of the object.
+    name today. `rows` are what is committed of the object. `is_superseded`: a later load has truncated the table.
     """
 
     load_id: str
@@ -84,6 +84,7 @@ class KnownObject:
     uri: str
     version: str | None
     rows: int
+    is_superseded: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,12 +100,53 @@ class Claim:
 class FinishedLoad:
     """A load that the ledger says is complete: all of its rows, this run's and earlier ones'.
 
-    `is_local_only`: the wait for a synchronous standby was cancelled, so only the primary is known to have it.
+    `inserted`, `updated`, `duplicates` and `existing` are what merges from staging tables did. `is_local_only`: the
+    wait for a synchronous standby was cancelled, so only the primary is known to have it.
     """
 
     rows: int
     suppressed: int
     is_local_only: bool
+    inserted: int = 0
+    updated: int = 0
+    duplicates: int = 0
+    existing: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LandingRecord:
+    """What a load has made for one of its targets, whose place in the job is `number`.
+
+    `kind` is what the table is for; None where the target was truncated and nothing made. `definition` is a digest of
+    the table that a replacement was made for.
+    """
+
+    number: int
+    target_oid: int
+    is_truncated: bool = False
+    kind: Literal["staging", "replacement"] | None = None
+    schema: str | None = None
+    table: str | None = None
+    oid: int | None = None
+    definition: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LandedCounts:
+    """What became of the `staged` records of one target at the load's end.
+
+    `target_oid` is the table's from then on: a replaced table has another one. With a transform, `inserted` are the
+    rows that its statement stored.
+    """
+
+    number: int
+    target_oid: int
+    staged: int = 0
+    inserted: int = 0
+    updated: int = 0
+    duplicates: int = 0
+    existing: int = 0
+    suppressed: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -50,8 +50,10 @@ class LoadOutcome:
     `load_id` is None where every object had been loaded before, so that nothing was written down.
 
     `rows_before` had been committed when the load was taken up again; `objects_skipped` had been loaded by earlier
-    loads. `is_local_only`: a synchronous standby was not waited for to the end. `busy_seconds` is the sessions' time
-    spent sending or waiting for the server, summed.
+    loads. `inserted` and `updated` tell apart the rows that were merged by a key, `duplicates` are records that gave
+    way to another record with their key, `existing` those that were left out because a row had it. `is_local_only`: a
+    synchronous standby was not waited for to the end. `busy_seconds` is the sessions' time spent sending or waiting for
+    the server, summed.
     """
 
     load_id: str | None
@@ -68,6 +70,10 @@ class LoadOutcome:
     busy_seconds: float
     sessions: int
     files: tuple[FileOutcome, ...]
+    inserted: int = 0
+    updated: int = 0
+    duplicates: int = 0
+    existing: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

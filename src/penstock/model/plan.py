@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from penstock.model.dialect import Dialect, Notice
     from penstock.model.job import LoadJob, TargetJob
     from penstock.model.source import Compression, SourceObject
     from penstock.model.table import ColumnMap, TableFacts, TableName
+
+
+# Where COPY puts a target's records: into its table, into a staging table that one statement empties into it, or into a
+# new table that takes its place.
+Landing = Literal["table", "staging", "replacement"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +38,8 @@ class TargetPlan:
 
     `create_columns` is None where the table exists, else the text columns it is made with. `header` is the first
     object's header names, or None without a header. `column_map` is the first object's; others may order theirs
-    differently. `sample_compression` is the first object's.
+    differently. `sample_compression` is the first object's. `text_columns` are those of a staging table for a
+    transform, None without one.
     """
 
     job: TargetJob
@@ -46,6 +52,8 @@ class TargetPlan:
     objects: tuple[SourceObject, ...]
     sample_compression: Compression
     allows_suppressed_rows: bool
+    landing: Landing = "table"
+    text_columns: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -98,7 +98,7 @@ def check_loadable(
 ) -> None:
     """Raise TargetError where COPY into a relation would be refused, or would leave the server.
 
-    `user` is the role that loads. Source: BeginCopyFrom, DoCopy in src/backend/commands/copy*.c
+    Row-level security, with which COPY is refused too, is not: records then go through a staging table. `user` is the role that loads. Source: BeginCopyFrom, DoCopy in src/backend/commands/copy*.c
     """
     if is_in_recovery:
         raise TargetError(
@@ -111,12 +111,6 @@ def check_loadable(
             f'permission denied for table "{facts.name}"',
             detail=f'Role "{user}" lacks INSERT on the table or USAGE on its schema.',
             hint=f"Have the owner run {_compose_grants(facts.name, user)} Or name another role with --role.",
-        )
-    if facts.row_security_applies:
-        raise TargetError(
-            f'cannot load into "{facts.name}": row-level security applies to role "{user}"',
-            detail="COPY FROM is not supported with row-level security.",
-            hint="Load as the table's owner with --role, or as a role that has BYPASSRLS.",
         )
 
 

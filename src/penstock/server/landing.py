@@ -22,7 +22,7 @@ from penstock.server.queries import fetch_rows
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.model.table import TableFacts
+    from penstock.model.table import TableFacts, TableName
     from penstock.server.connection import Connection
 
 _log = logging.getLogger(__name__)
@@ -88,17 +88,43 @@ def make_landing_table(
     CREATE on the schema, and USAGE on the target's types. Raises TargetError, ServerError.
     """
     _check_columns(columns, target)
-    definitions = [_text_column(column) for column in columns] if as_text else None
     with translate_errors(f"making staging table {schema}.{name}"), connection.transaction():
-        if definitions is None:
-            definitions = _typed_columns(connection, target, columns)
         table = sql.Identifier(schema, name)
-        body = sql.SQL(", ").join([*definitions, *_position_columns()])
-        connection.execute(sql.SQL("CREATE TABLE {} ({})").format(table, body))
+        connection.execute(_compose_create(connection, table, target, columns, as_text=as_text))
         oid = _find_oid(connection, table)
         _revoke_grants(connection, oid)
     _log.info("made staging table %s.%s for %s", schema, name, target.name)
     return oid
+
+
+def describe_landing_table(
+    connection: Connection, *, table: TableName, target: TableFacts, columns: Sequence[str], as_text: bool
+) -> str:
+    """Return the statement by which make_landing_table makes a table, for a subscriber's psql. Raises ServerError."""
+    name = sql.Identifier(table.schema or "", table.name)
+    with translate_errors(f"describing staging table {table}"):
+        return _compose_create(connection, name, target, columns, as_text=as_text).as_string(connection) + ";"
+
+
+def lock_landing_table(connection: Connection, table: TableName) -> None:
+    """Lock a staging table against everybody to the end of the transaction. Raises TargetError, ServerError."""
+    with translate_errors(f"locking staging table {table}"):
+        connection.execute(
+            sql.SQL("LOCK TABLE ONLY {} IN ACCESS EXCLUSIVE MODE").format(
+                sql.Identifier(table.schema or "", table.name)
+            )
+        )
+
+
+def delete_landed(connection: Connection, table: TableName, object_number: int) -> None:
+    """Remove an object's records from a staging table. Raises ServerError."""
+    with translate_errors(f"removing records from staging table {table}"):
+        connection.execute(
+            sql.SQL("DELETE FROM {} WHERE {} = %s").format(
+                sql.Identifier(table.schema or "", table.name), sql.Identifier(OBJECT_COLUMN)
+            ),
+            [object_number],
+        )
 
 
 def find_landing_table(connection: Connection, *, schema: str, name: str) -> LandingTable | None:
@@ -140,6 +166,17 @@ def _check_columns(columns: Sequence[str], target: TableFacts) -> None:
             f'cannot make a staging table for "{target.name}": {len(columns)} columns are too many',
             detail=f"A table has {_MOST_COLUMNS} columns at most, and staging needs {len(POSITION_COLUMNS)} of them.",
         )
+
+
+def _compose_create(
+    connection: Connection, table: sql.Identifier, target: TableFacts, columns: Sequence[str], *, as_text: bool
+) -> sql.Composed:
+    if as_text:
+        definitions = [_text_column(column) for column in columns]
+    else:
+        definitions = _typed_columns(connection, target, columns)
+    body = sql.SQL(", ").join([*definitions, *_position_columns()])
+    return sql.SQL("CREATE TABLE {} ({})").format(table, body)
 
 
 def _text_column(name: str) -> sql.Composed:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from psycopg import sql
 
@@ -32,13 +32,12 @@ from penstock.server.merge_locate import position_list, staging_identifier
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from penstock.model.job import Keep
     from penstock.model.table import TableFacts, TableName
     from penstock.server.connection import Connection
     from penstock.server.merge_key import Key, MergeMode
 
 _log = logging.getLogger(__name__)
-
-Keep = Literal["first", "last", "error"]
 
 _COMMA = sql.SQL(", ")
 

@@ -8,18 +8,20 @@ file's, and followed by those of model/landing.py, by which a statement can tell
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 from psycopg import sql
 
 from penstock.errors import PenstockError, UsageError
+from penstock.model.job import Transform
 from penstock.server.errors import to_penstock_error
 
 if TYPE_CHECKING:
     from penstock.model.table import TableName
     from penstock.server.connection import Connection
+
+__all__ = ["PLACEHOLDER", "Transform", "check_transform", "find_place", "place_table", "run_transform", "to_original"]
 
 PLACEHOLDER = ":staging"
 
@@ -46,14 +48,6 @@ _OPERATIONS = ("Insert", "Merge")
 _HOW = "Write INSERT INTO ... SELECT ... FROM :staging."
 
 _EXPLAIN = "EXPLAIN (FORMAT JSON) "
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Transform:
-    """A user's statement; `name` is the file it comes from, for errors."""
-
-    name: str
-    text: str
 
 
 def check_transform(connection: Connection, transform: Transform, *, staging: TableName) -> None:

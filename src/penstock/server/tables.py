@@ -103,6 +103,12 @@ def is_empty(connection: Connection, oid: int) -> bool:
     return found is None
 
 
+def analyze_table(connection: Connection, name: TableName) -> None:
+    """Give the planner a table's statistics. Needs the table's owner; raises ServerError."""
+    with translate_errors(f"analyzing table {name}"):
+        connection.execute(sql.SQL("ANALYZE {}").format(_identifier(name)))
+
+
 def check_names(name: TableName, columns: Sequence[str]) -> None:
     """Raise TargetError for a name that is empty, too long, has a NUL, or stands twice."""
     for what, text in (("schema", name.schema), ("table", name.name)):

@@ -80,6 +80,11 @@ def create_replacement(connection: Connection, definition: TableDefinition, *, n
     return replacement.oid
 
 
+def describe_replacement(definition: TableDefinition, *, name: str) -> str:
+    """Return the statement that makes the bare new table, for a subscriber's psql."""
+    return compose_create(definition, name).as_string(None) + ";"
+
+
 def finish_replacement(
     connection: Connection,
     definition: TableDefinition,

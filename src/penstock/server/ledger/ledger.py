@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, LiteralString
 
+import psycopg
 from psycopg import sql
 
 from penstock.errors import ServerError, TargetError
@@ -17,13 +18,14 @@ from penstock.model.ledger import Claim, CommittedRange, Coverage, FinishedLoad,
 from penstock.model.table import TableName
 from penstock.server.errors import translate_errors
 from penstock.server.ledger.schema import ensure_schema
+from penstock.server.ledger.targets import write_counts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from psycopg.errors import Diagnostic
 
-    from penstock.model.ledger import Range
+    from penstock.model.ledger import LandedCounts, Range
     from penstock.server.connection import Connection
 
 _RANGE = re.compile(r"\[(\d+),(\d+)\)")
@@ -37,6 +39,44 @@ _UNCONFIRMED = "01000"
 
 # A statement that waits for another transaction is tried again so often, to be able to say for whom it waits.
 _LOCK_TIMEOUT = "1s"
+
+
+# Where synchronous_commit is off it is on for this transaction: WAL is flushed in order, so all before becomes durable
+# with it.
+_BE_DURABLE = (
+    "SELECT pg_catalog.set_config('synchronous_commit', 'on', true)"
+    " WHERE pg_catalog.current_setting('synchronous_commit') = 'off'"
+)
+
+# The objects of load l of which something is not committed.
+_MISSING = """
+    SELECT
+      FROM {objects} AS o
+      LEFT JOIN {ranges} AS r ON r.load = o.load AND r.object = o.number
+      LEFT JOIN LATERAL pg_catalog.unnest(r.ranges) AS p (part) ON true
+     WHERE o.load = l.id
+     GROUP BY o.number
+    HAVING NOT coalesce(pg_catalog.bool_or(r.has_start) AND pg_catalog.bool_or(r.has_end), false)
+        OR pg_catalog.range_agg(p.part)
+           <> pg_catalog.range_merge(pg_catalog.range_agg(p.part))::int8multirange
+"""
+
+# What load l has stored in its tables: of staged records, what became of them counts.
+_STORED_ROWS = """
+    SELECT coalesce((SELECT sum(r.rows) FROM {ranges} AS r WHERE r.load = l.id), 0)
+           + coalesce((SELECT sum(t.inserted + t.updated - t.staged) FROM {targets} AS t WHERE t.load = l.id), 0)
+"""
+
+# The fields of FinishedLoad, in the order of _read_finished.
+_TOTALS = """
+    l.rows,
+    coalesce((SELECT sum(r.suppressed) FROM {ranges} AS r WHERE r.load = l.id), 0)
+    + coalesce((SELECT sum(t.suppressed) FROM {targets} AS t WHERE t.load = l.id), 0),
+    coalesce((SELECT sum(t.inserted) FROM {targets} AS t WHERE t.load = l.id), 0),
+    coalesce((SELECT sum(t.updated) FROM {targets} AS t WHERE t.load = l.id), 0),
+    coalesce((SELECT sum(t.duplicates) FROM {targets} AS t WHERE t.load = l.id), 0),
+    coalesce((SELECT sum(t.existing) FROM {targets} AS t WHERE t.load = l.id), 0)
+"""
 
 
 class Ledger:
@@ -112,6 +152,12 @@ class Ledger:
                          FROM {schema}.ranges AS r
                         WHERE r.load = o.load
                           AND r.object = o.number
+                   ), EXISTS (
+                       SELECT
+                         FROM {schema}.targets AS t
+                        WHERE t.target_oid = o.target_oid
+                          AND t.load <> o.load
+                          AND t.truncated_at > l.changed_at
                    )
               FROM ROWS FROM (
                        unnest(%(oids)s::oid[]), unnest(%(schemas)s::name[]), unnest(%(tables)s::name[]),
@@ -140,8 +186,9 @@ class Ledger:
                 uri=uri,
                 version=version,
                 rows=int(count),
+                is_superseded=state == "complete" and is_superseded,
             )
-            for load_id, identity, state, number, oid, schema, table, uri, version, count in rows
+            for load_id, identity, state, number, oid, schema, table, uri, version, count, is_superseded in rows
         ]
 
     def begin(
@@ -187,22 +234,23 @@ class Ledger:
             connection.execute(query, values)
         return Claim(load_id=load_id, epoch=1, is_resumed=False)
 
-    def take_over(self, connection: Connection, load_id: str, *, client: str) -> Claim | None:
+    def take_over(self, connection: Connection, load_id: str, *, client: str, job: str | None = None) -> Claim | None:
         """Raise a load's epoch; None where sessions of a loader that has gone still hold it after a second.
 
-        What they are committing counts; what they begin after this is refused. Raises TargetError where the load is
-        not there or has ended.
+        What they are committing counts; what they begin after this is refused. `job` is written down in the old one's
+        place: what is no part of the identity may be another now. Raises TargetError where the load is not there or has
+        ended.
         """
         query = sql.SQL(
-            "UPDATE {} SET epoch = epoch + 1, client = %s, changed_at = pg_catalog.now()"
-            " WHERE id = %s AND state = 'running' RETURNING epoch"
+            "UPDATE {} SET epoch = epoch + 1, client = %s, job = coalesce(%s::jsonb, job),"
+            " changed_at = pg_catalog.now() WHERE id = %s AND state = 'running' RETURNING epoch"
         ).format(self._table("loads"))
         try:
             with translate_errors("taking the load over"), connection.transaction():
                 connection.execute(sql.SQL("SET LOCAL lock_timeout = {}").format(sql.Literal(_LOCK_TIMEOUT)))
                 # Off would let a crash bring the old epoch back, after rows were committed under the new one.
                 connection.execute("SET LOCAL synchronous_commit = 'local'")
-                row = connection.execute(query, [client, load_id]).fetchone()
+                row = connection.execute(query, [client, job, load_id]).fetchone()
         except ServerError as error:
             if error.sqlstate == "55P03":
                 return None
@@ -318,52 +366,87 @@ class Ledger:
 
     # ---------------------------------------------------------------- the end
 
-    def finish(self, connection: Connection, claim: Claim) -> FinishedLoad | None:
+    def finish(
+        self, connection: Connection, claim: Claim, *, act: Callable[[], Sequence[LandedCounts]] | None = None
+    ) -> FinishedLoad | None:
         """Write down that a load is complete, durably; return None where the ledger lacks a part of it.
 
-        The ledger alone decides: a server that crashed may have lost what it had acknowledged. Raises TargetError where
-        the load was taken over.
+        `act` does in the same transaction what is left to do for the tables, once nothing is missing. The ledger alone
+        decides: a server that crashed may have lost what it had acknowledged. Raises TargetError where the load was
+        taken over, and whatever `act` raises.
         """
         query = sql.SQL(
             """
             UPDATE {loads} AS l
                SET state = 'complete',
-                   changed_at = pg_catalog.now(),
-                   rows = (SELECT coalesce(sum(r.rows), 0) FROM {ranges} AS r WHERE r.load = l.id)
+                   changed_at = pg_catalog.clock_timestamp(),
+                   rows = ({rows})
              WHERE l.id = %(load)s
                AND l.epoch = %(epoch)s
-               AND NOT EXISTS (
-                       SELECT
-                         FROM {objects} AS o
-                         LEFT JOIN {ranges} AS r ON r.load = o.load AND r.object = o.number
-                         LEFT JOIN LATERAL pg_catalog.unnest(r.ranges) AS p (part) ON true
-                        WHERE o.load = l.id
-                        GROUP BY o.number
-                       HAVING NOT coalesce(pg_catalog.bool_or(r.has_start) AND pg_catalog.bool_or(r.has_end), false)
-                           OR pg_catalog.range_agg(p.part)
-                              <> pg_catalog.range_merge(pg_catalog.range_agg(p.part))::int8multirange
-                   )
-            RETURNING l.rows, (SELECT coalesce(sum(r.suppressed), 0) FROM {ranges} AS r WHERE r.load = l.id)
+               AND NOT EXISTS ({missing})
+            RETURNING {totals}
             """
-        ).format(loads=self._table("loads"), objects=self._table("objects"), ranges=self._table("ranges"))
+        ).format(
+            loads=self._table("loads"),
+            rows=self._compose(_STORED_ROWS),
+            missing=self._compose(_MISSING),
+            totals=self._compose(_TOTALS),
+        )
+        values = {"load": claim.load_id, "epoch": claim.epoch}
         with translate_errors("writing down that the load is complete"), _hearing_warnings(connection) as warnings:
-            row = _run_durably(connection, query, {"load": claim.load_id, "epoch": claim.epoch})
+            if act is None:
+                row = _run_durably(connection, query, values)
+            else:
+                row = self._run_with(connection, claim, act, query, values)
         if row is None:
             self.check_claim(connection, claim)
             return None
-        return FinishedLoad(rows=int(row[0]), suppressed=int(row[1]), is_local_only=_UNCONFIRMED in warnings)
+        return _read_finished(row, is_local_only=_UNCONFIRMED in warnings)
+
+    def _run_with(
+        self,
+        connection: Connection,
+        claim: Claim,
+        act: Callable[[], Sequence[LandedCounts]],
+        query: sql.Composed,
+        values: Mapping[str, Any],
+    ) -> tuple[Any, ...] | None:
+        """Act and run the last statement in one durable transaction, behind the claim's fence; None undoes it."""
+        row: tuple[Any, ...] | None = None
+        with connection.transaction() as transaction:
+            connection.execute(_BE_DURABLE)
+            self.hold_claim(connection, claim)
+            if self.has_all(connection, claim):
+                write_counts(connection, self.schema, claim, act())
+                row = connection.execute(query, values).fetchone()
+            if row is None:
+                raise psycopg.Rollback(transaction)
+        return row
+
+    def hold_claim(self, connection: Connection, claim: Claim) -> None:
+        """Hold a load for the rest of the transaction; raise TargetError where it is not ours any more."""
+        with translate_errors("looking at the load"):
+            if connection.execute(self.fence(claim)).fetchone() is None:
+                raise taken_over(claim.load_id)
+
+    def has_all(self, connection: Connection, claim: Claim) -> bool:
+        """Return whether every record of a load is committed."""
+        query = sql.SQL("SELECT NOT EXISTS ({}) FROM {} AS l WHERE l.id = %s").format(
+            self._compose(_MISSING), self._table("loads")
+        )
+        with translate_errors("looking what is missing"):
+            return connection.execute(query, [claim.load_id]).fetchone() == (True,)
 
     def confirm(self, connection: Connection, claim: Claim) -> FinishedLoad | None:
         """Return what `finish` did if it had been done though its answer was lost, made durable once more."""
         query = sql.SQL(
-            "UPDATE {loads} AS l SET changed_at = pg_catalog.now() WHERE l.id = %(load)s AND l.state = 'complete'"
-            " RETURNING l.rows, (SELECT coalesce(sum(r.suppressed), 0) FROM {ranges} AS r WHERE r.load = l.id)"
-        ).format(loads=self._table("loads"), ranges=self._table("ranges"))
+            "UPDATE {} AS l SET changed_at = l.changed_at WHERE l.id = %(load)s AND l.state = 'complete' RETURNING {}"
+        ).format(self._table("loads"), self._compose(_TOTALS))
         with translate_errors("looking whether the load is complete"), _hearing_warnings(connection) as warnings:
             row = _run_durably(connection, query, {"load": claim.load_id})
         if row is None:
             return None
-        return FinishedLoad(rows=int(row[0]), suppressed=int(row[1]), is_local_only=_UNCONFIRMED in warnings)
+        return _read_finished(row, is_local_only=_UNCONFIRMED in warnings)
 
     def check_claim(self, connection: Connection, claim: Claim) -> None:
         """Raise TargetError where a load is not ours any more."""
@@ -373,14 +456,14 @@ class Ledger:
         if row != (claim.epoch,):
             raise taken_over(claim.load_id)
 
-    def forget_unused(self, connection: Connection, claim: Claim) -> bool:
-        """Remove a load of which nothing was committed; return whether it is gone."""
+    def forget_unused(self, connection: Connection, claim: Claim, *, even_if_used: bool = False) -> bool:
+        """Remove a load of which nothing was committed, or `even_if_used`; return whether it is gone."""
         query = sql.SQL(
             "DELETE FROM {loads} AS l WHERE l.id = %s AND l.epoch = %s AND l.state = 'running'"
-            " AND NOT EXISTS (SELECT FROM {ranges} AS r WHERE r.load = l.id) RETURNING true"
+            " AND (%s OR NOT EXISTS (SELECT FROM {ranges} AS r WHERE r.load = l.id)) RETURNING true"
         ).format(loads=self._table("loads"), ranges=self._table("ranges"))
         with translate_errors("removing the load from the ledger"):
-            return connection.execute(query, [claim.load_id, claim.epoch]).fetchone() is not None
+            return connection.execute(query, [claim.load_id, claim.epoch, even_if_used]).fetchone() is not None
 
     def committed_rows(self, connection: Connection, load_id: str) -> int:
         """Return how many rows of a load are committed."""
@@ -406,6 +489,10 @@ class Ledger:
     def _table(self, name: str) -> sql.Identifier:
         return sql.Identifier(self.schema, name)
 
+    def _compose(self, text: LiteralString) -> sql.Composed:
+        names = ("objects", "ranges", "targets")
+        return sql.SQL(text).format(**{name: self._table(name) for name in names})
+
 
 def _run_durably(connection: Connection, query: sql.Composed, values: Mapping[str, Any]) -> tuple[Any, ...] | None:
     """Run a statement that writes, in one transaction, and return its row once that is safe.
@@ -414,13 +501,23 @@ def _run_durably(connection: Connection, query: sql.Composed, values: Mapping[st
     """
     with connection.pipeline():
         connection.execute("BEGIN")
-        connection.execute(
-            "SELECT pg_catalog.set_config('synchronous_commit', 'on', true)"
-            " WHERE pg_catalog.current_setting('synchronous_commit') = 'off'"
-        )
+        connection.execute(_BE_DURABLE)
         cursor = connection.execute(query, values)
         connection.execute("COMMIT")
         return cursor.fetchone()
+
+
+def _read_finished(row: Sequence[Any], *, is_local_only: bool) -> FinishedLoad:
+    rows, suppressed, inserted, updated, duplicates, existing = map(int, row)
+    return FinishedLoad(
+        rows=rows,
+        suppressed=suppressed,
+        is_local_only=is_local_only,
+        inserted=inserted,
+        updated=updated,
+        duplicates=duplicates,
+        existing=existing,
+    )
 
 
 @contextmanager

@@ -1,0 +1,193 @@
+"""The end of a load: what has landed elsewhere goes to its table, in the transaction that says that all is complete."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from penstock.errors import TargetError
+from penstock.loading.landing import TargetLanding, truncate_target, with_locks
+from penstock.model.ledger import LandedCounts
+from penstock.server.conflicts import find_references
+from penstock.server.ddl import find_older_snapshots, finish_replacement, mark_end_of_load, swap_replacement
+from penstock.server.landing import drop_landing_table, find_landing_table, lock_landing_table
+from penstock.server.merge import MergeCounts, count_staged, insert_all, merge_insert_new, merge_upsert
+from penstock.server.merge_transform import run_transform
+from penstock.server.tables import analyze_table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from penstock.loading.prepare import PreparedLoad
+    from penstock.loading.tools import LoadTools
+    from penstock.model.ledger import FinishedLoad
+    from penstock.model.plan import LoadPlan
+    from penstock.model.table import TableName
+    from penstock.server.connection import Connection
+
+# Transactions whose snapshot is older than the new table's rows are waited for so long: that of a query is gone soon,
+# and that of a dump may last for hours.
+_SNAPSHOT_PATIENCE_S = 30.0
+_SNAPSHOT_LOOK_S = 0.2
+
+
+def finish_load(
+    plan: LoadPlan, prepared: PreparedLoad, tools: LoadTools, connection: Connection
+) -> FinishedLoad | None:
+    """Take what has landed to its tables and write down that the load is complete; None where a part is missing.
+
+    Readers see all of it or nothing of it, but for what COPY put into its table itself. Raises PenstockError, and then
+    the landing tables are as they were.
+    """
+    landed = [landing for landing in prepared.landings if landing.table is not None]
+    if not landed:
+        return tools.ledger.finish(connection, prepared.claim)
+    if not tools.ledger.has_all(connection, prepared.claim):
+        tools.ledger.check_claim(connection, prepared.claim)
+        return None
+    return _Finish(plan, prepared, tools, connection, landed).run()
+
+
+class _Finish:
+    def __init__(
+        self,
+        plan: LoadPlan,
+        prepared: PreparedLoad,
+        tools: LoadTools,
+        connection: Connection,
+        landed: list[TargetLanding],
+    ) -> None:
+        self._plan = plan
+        self._prepared = prepared
+        self._tools = tools
+        self._connection = connection
+        self._staged = [landing for landing in landed if landing.record.kind == "staging"]
+        self._replaced = [landing for landing in landed if landing.record.kind == "replacement"]
+
+    def run(self) -> FinishedLoad | None:
+        for landing in self._replaced:
+            self._finish_replacement(landing)
+        if self._replaced:
+            self._await_older_snapshots()
+        return self._tools.ledger.finish(self._connection, self._prepared.claim, act=self._land)
+
+    def _wait(self, act: Callable[[], object], *, relations: list[int], what: str) -> None:
+        with_locks(act, plan=self._plan, tools=self._tools, connection=self._connection, relations=relations, what=what)
+
+    # ---------------------------------------------------------------- before the last transaction
+
+    def _finish_replacement(self, landing: TargetLanding) -> None:
+        assert landing.definition is not None and landing.record.oid is not None and landing.table is not None
+        relations = [*find_references(self._connection, landing.facts.oid)]
+
+        def with_retries(act: Callable[[], object]) -> object:
+            self._wait(act, relations=relations, what=f'add a foreign key for "{landing.facts.name}"')
+            return None
+
+        finish_replacement(self._connection, landing.definition, landing.record.oid, with_locks=with_retries)
+        analyze_table(self._connection, landing.table)
+
+    def _await_older_snapshots(self) -> None:
+        """Wait for transactions that would find a new table empty; after a while say which, and go on."""
+        xid = mark_end_of_load(self._connection)
+        until_s = self._tools.clock() + _SNAPSHOT_PATIENCE_S
+        while older := find_older_snapshots(self._connection, xid):
+            if self._tools.clock() >= until_s:
+                pids = ", ".join(str(session.pid) for session in older)
+                self._tools.notice(
+                    f"transactions that began before the rows were committed may find the new table empty: pid {pids}"
+                )
+                return
+            self._tools.sleep(_SNAPSHOT_LOOK_S)
+
+    # ---------------------------------------------------------------- within it
+
+    def _land(self) -> list[LandedCounts]:
+        for landing in self._staged:
+            self._lock_staging(landing)
+        for landing in self._staged:
+            if landing.target.job.mode == "truncate":
+                truncate_target(
+                    landing,
+                    self._staged,
+                    plan=self._plan,
+                    tools=self._tools,
+                    connection=self._connection,
+                    claim=self._prepared.claim,
+                )
+        counts = [self._merge(landing) for landing in self._staged]
+        if self._replaced:
+            counts += self._swap()
+        return counts
+
+    def _lock_staging(self, landing: TargetLanding) -> None:
+        """Take the lock that the drop needs before the merge, which would be in vain without it."""
+        table, oid = landing.table, landing.record.oid
+        assert table is not None and table.schema is not None and oid is not None
+        self._wait(partial(lock_landing_table, self._connection, table), relations=[oid], what=f'drop "{table}"')
+        found = find_landing_table(self._connection, schema=table.schema, name=table.name)
+        if found is None or found.oid != oid or not found.is_ours:
+            raise TargetError(
+                f'table "{table}" of this load is not what it was',
+                detail="Somebody has made it anew, or given it triggers, rules or policies.",
+                hint="Run the load again: it then begins anew.",
+            )
+
+    def _merge(self, landing: TargetLanding) -> LandedCounts:
+        table, oid = landing.table, landing.record.oid
+        assert table is not None and table.schema is not None and oid is not None
+        merged = self._run_statement(landing, table)
+        drop_landing_table(self._connection, schema=table.schema, name=table.name, oid=oid)
+        return LandedCounts(
+            number=landing.record.number,
+            target_oid=landing.facts.oid,
+            staged=merged.staged,
+            inserted=merged.inserted,
+            updated=merged.updated,
+            duplicates=merged.duplicates,
+            existing=merged.existing,
+            suppressed=merged.suppressed,
+        )
+
+    def _run_statement(self, landing: TargetLanding, staging: TableName) -> MergeCounts:
+        job, facts, columns = landing.target.job, landing.facts, landing.target.column_map.columns
+        connection, name = self._connection, self._name_object
+        if job.transform is not None:
+            staged = count_staged(connection, staging)
+            return MergeCounts(staged=staged, inserted=run_transform(connection, job.transform, staging=staging))
+        if job.mode == "upsert":
+            return merge_upsert(
+                connection,
+                staging=staging,
+                target=facts,
+                columns=columns,
+                key=job.key,
+                keep=job.keep,
+                name_object=name,
+            )
+        if job.mode == "insert-new":
+            return merge_insert_new(
+                connection, staging=staging, target=facts, columns=columns, key=job.key, name_object=name
+            )
+        return insert_all(connection, staging=staging, target=facts, columns=columns, name_object=name)
+
+    def _name_object(self, number: int) -> str:
+        return self._prepared.names.get(number, f"object {number}")
+
+    def _swap(self) -> list[LandedCounts]:
+        """Put all replacements in their places at once; where a lock is missing, none of them."""
+        relations = [landing.facts.oid for landing in self._replaced]
+        for landing in self._replaced:
+            relations += find_references(self._connection, landing.facts.oid)
+        names = ", ".join(f'"{landing.facts.name}"' for landing in self._replaced)
+        self._wait(self._swap_all, relations=relations, what=f"replace {names}")
+        return [
+            LandedCounts(number=landing.record.number, target_oid=landing.record.oid)
+            for landing in self._replaced
+            if landing.record.oid is not None
+        ]
+
+    def _swap_all(self) -> None:
+        for landing in self._replaced:
+            assert landing.definition is not None and landing.record.oid is not None
+            swap_replacement(self._connection, landing.definition, landing.record.oid)

@@ -1,0 +1,357 @@
+"""Before the first row: what a load truncates, and the tables it makes for records to land in.
+
+Each is written down in the ledger in its own transaction, so that a load that is taken up again finds what was made,
+and truncates nothing a second time. A landing table that has vanished, or that does not fit any more, is made anew, and
+its objects begin anew with it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeVar
+
+from penstock.errors import TargetError
+from penstock.loading.ways import merge_mode
+from penstock.model.landing import POSITION_COLUMNS
+from penstock.model.ledger import LandingRecord
+from penstock.model.table import TableName
+from penstock.server.catalog import find_table
+from penstock.server.ddl import (
+    capture_table,
+    create_replacement,
+    find_all_tables_publications,
+    find_obstacles,
+    refuse_obstacles,
+)
+from penstock.server.ddl.replacement import describe_replacement
+from penstock.server.landing import describe_landing_table, drop_landing_table, find_landing_table, make_landing_table
+from penstock.server.ledger.targets import (
+    drop_landing,
+    drop_ranges,
+    find_unended,
+    note_truncated,
+    read_landings,
+    write_landing,
+)
+from penstock.server.locking import describe_blocker, with_lock_retries
+from penstock.server.merge import check_merge
+from penstock.server.merge_key import check_key
+from penstock.server.merge_transform import check_transform
+from penstock.server.truncate import check_truncatable, truncate_table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from penstock.loading.tools import LoadTools
+    from penstock.model.ledger import Claim
+    from penstock.model.plan import LoadPlan, TargetPlan
+    from penstock.model.table import TableFacts
+    from penstock.server.connection import Connection
+    from penstock.server.ddl import TableDefinition
+    from penstock.server.locking import Blocker
+
+_Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetLanding:
+    """One target of a load that does more than COPY into its table.
+
+    `facts` are the table's, `record` is what the ledger has of it, `objects` are its objects' numbers. `definition` is
+    that of a table to be replaced.
+    """
+
+    target: TargetPlan
+    facts: TableFacts
+    record: LandingRecord
+    objects: tuple[int, ...]
+    definition: TableDefinition | None = None
+
+    @property
+    def table(self) -> TableName | None:
+        """Return the table that COPY fills, None where that is the target's own."""
+        if self.record.kind is None or self.record.table is None:
+            return None
+        return TableName(schema=self.record.schema, name=self.record.table)
+
+
+def check_ways(plan: LoadPlan, connection: Connection) -> None:
+    """Raise TargetError where a table cannot be filled in the way that was asked for; changes nothing."""
+    for target in plan.targets:
+        job, facts = target.job, target.facts
+        if facts is None:
+            continue
+        if job.mode == "truncate":
+            check_truncatable(connection, facts)
+        elif (mode := merge_mode(job)) is not None:
+            check_key(connection, facts, job.key, columns=target.column_map.columns, mode=mode)
+        elif job.mode == "replace":
+            definition = capture_table(connection, facts.oid)
+            refuse_obstacles(definition.name, find_obstacles(connection, definition))
+
+
+def with_locks(
+    act: Callable[[], _Result],
+    *,
+    plan: LoadPlan,
+    tools: LoadTools,
+    connection: Connection,
+    relations: Sequence[int],
+    what: str,
+) -> _Result:
+    """Return what `act` does once it gets its locks; say who is in the way. Raises ServerError that names them."""
+    told: set[int | None] = set()
+
+    def tell(blockers: tuple[Blocker, ...]) -> None:
+        if news := [blocker for blocker in blockers if blocker.pid not in told]:
+            told.update(blocker.pid for blocker in news)
+            tools.notice(f"waiting to {what}: {'; '.join(map(describe_blocker, news))}")
+
+    return with_lock_retries(
+        connection,
+        act,
+        relations=relations,
+        deadline_s=plan.job.rules.retry_for_s,
+        on_blocked=tell,
+        clock=tools.clock,
+        sleep=tools.sleep,
+    )
+
+
+# ---------------------------------------------------------------- made, or found again
+
+
+class LandingMaker:
+    """Finds or makes what the targets of one load need; within the transaction of `open`."""
+
+    def __init__(
+        self, plan: LoadPlan, tools: LoadTools, connection: Connection, *, claim: Claim, identity: str
+    ) -> None:
+        self._plan = plan
+        self._tools = tools
+        self._connection = connection
+        self._claim = claim
+        self._identity = identity
+        self._schema = tools.ledger.schema
+
+    def open(self, facts: Sequence[TableFacts], objects: Mapping[int, Sequence[int]]) -> tuple[TargetLanding, ...]:
+        """Return the targets that need more than COPY, with what was made for them.
+
+        `facts` are all targets', `objects` the numbers of the objects that each target has in this load. Raises
+        TargetError, UsageError, DataError where the statement at the end would be refused, ServerError.
+        """
+        with self._connection.transaction():
+            self._tools.ledger.hold_claim(self._connection, self._claim)
+            records = read_landings(self._connection, self._schema, self._claim.load_id)
+            return tuple(
+                self._open(
+                    TargetLanding(
+                        target=target,
+                        facts=facts[place],
+                        record=records.get(place, LandingRecord(number=place, target_oid=facts[place].oid)),
+                        objects=tuple(objects[place]),
+                    )
+                )
+                for place, target in enumerate(self._plan.targets)
+                if objects.get(place) and (target.landing != "table" or target.job.mode == "truncate")
+            )
+
+    def _open(self, landing: TargetLanding) -> TargetLanding:
+        if landing.target.landing == "table":
+            return landing
+
+        def act() -> TargetLanding:
+            return (
+                self._open_staging(landing) if landing.target.landing == "staging" else self._open_replacement(landing)
+            )
+
+        return with_locks(
+            act,
+            plan=self._plan,
+            tools=self._tools,
+            connection=self._connection,
+            relations=[landing.facts.oid],
+            what=f'look at "{landing.facts.name}"',
+        )
+
+    def _begin_anew(self, landing: TargetLanding) -> None:
+        """Forget what was committed to a landing table that is gone, or does not fit."""
+        if landing.record.kind is None:
+            return
+        name = f"{landing.record.schema}.{landing.record.table}"
+        self._tools.notice(f'table "{name}" of this load is gone or does not fit any more: its objects begin anew')
+        drop_ranges(self._connection, self._schema, self._claim, landing.objects)
+
+    def _note(self, landing: TargetLanding, *, table: TableName, oid: int, digest: str | None = None) -> TargetLanding:
+        record = replace(
+            landing.record,
+            kind="staging" if landing.target.landing == "staging" else "replacement",
+            schema=table.schema,
+            table=table.name,
+            oid=oid,
+            definition=digest,
+        )
+        write_landing(self._connection, self._schema, self._claim, record)
+        return replace(landing, record=record)
+
+    # ---------------------------------------------------------------- staging
+
+    def _open_staging(self, landing: TargetLanding) -> TargetLanding:
+        columns = landing.target.column_map.columns
+        # Of the identity, so that subscribers can be told of it before it is there.
+        name = TableName(schema=self._schema, name=f"staging_{self._identity[:16]}_{landing.record.number}")
+        found = find_landing_table(self._connection, schema=self._schema, name=name.name)
+        is_ours = found is not None and found.is_ours
+        is_same = found is not None and is_ours and found.oid == landing.record.oid
+        if found is not None and is_same and set(found.columns) == {*columns, *POSITION_COLUMNS}:
+            self._check_statement(landing, name)
+            return landing
+        self._begin_anew(landing)
+        if found is not None and is_ours:
+            # Left over by this same load, under another name in the ledger or none.
+            drop_landing_table(self._connection, schema=self._schema, name=name.name, oid=found.oid)
+        as_text = landing.target.job.transform is not None
+        self._refuse_publications(
+            find_all_tables_publications(self._connection),
+            lambda: describe_landing_table(
+                self._connection, table=name, target=landing.facts, columns=columns, as_text=as_text
+            ),
+        )
+        oid = self._make_staging(name, landing, columns=columns, as_text=as_text)
+        self._check_statement(landing, name)
+        return self._note(landing, table=name, oid=oid)
+
+    def _make_staging(self, name: TableName, landing: TargetLanding, *, columns: Sequence[str], as_text: bool) -> int:
+        try:
+            return make_landing_table(
+                self._connection,
+                schema=self._schema,
+                name=name.name,
+                target=landing.facts,
+                columns=columns,
+                as_text=as_text,
+            )
+        except TargetError as error:
+            if error.sqlstate == "42501":
+                error.hint = (
+                    f"Have the owner grant CREATE on schema {self._schema}, where staging tables are made, and USAGE on"
+                    " the types of the table's columns; or name a schema of your own with --ledger-schema."
+                )
+            raise
+
+    def _check_statement(self, landing: TargetLanding, staging: TableName) -> None:
+        job = landing.target.job
+        if job.transform is not None:
+            check_transform(self._connection, job.transform, staging=staging)
+            return
+        check_merge(
+            self._connection,
+            staging=staging,
+            target=landing.facts,
+            columns=landing.target.column_map.columns,
+            mode=merge_mode(job),
+            key=job.key,
+        )
+
+    # ---------------------------------------------------------------- replacement
+
+    def _open_replacement(self, landing: TargetLanding) -> TargetLanding:
+        definition = capture_table(self._connection, landing.facts.oid)
+        landing = replace(landing, definition=definition)
+        digest = hashlib.sha256(repr(definition).encode()).hexdigest()
+        name = TableName(schema=definition.table.schema, name=f"penstock_{self._identity[:16]}_{landing.record.number}")
+        found = find_table(self._connection, name)
+        is_there = found is not None and found.oid == landing.record.oid
+        if is_there and landing.record.definition == digest:
+            return landing
+        self._begin_anew(landing)
+        if is_there:
+            drop_landing(self._connection, landing.record)
+        refuse_obstacles(definition.name, find_obstacles(self._connection, definition))
+        self._refuse_publications(
+            dict.fromkeys((*find_all_tables_publications(self._connection), *definition.implicit_publications)),
+            lambda: describe_replacement(definition, name=name.name),
+        )
+        oid = create_replacement(self._connection, definition, name=name.name)
+        return self._note(landing, table=name, oid=oid, digest=digest)
+
+    def _refuse_publications(self, publications: Iterable[str], describe: Callable[[], str]) -> None:
+        """Refuse where a new table would stop subscribers, which lack it."""
+        names = ", ".join(f'"{name}"' for name in publications)
+        if self._tools.is_publishing_allowed or not names:
+            return
+        raise TargetError(
+            "a table that this load makes would stop the subscribers of a publication",
+            detail=f"Publication {names} would publish it, and the subscribers lack it. They need: {describe()}",
+            hint="Make this table at every subscriber, then say --publish-ledger.",
+        )
+
+
+# ---------------------------------------------------------------- truncated
+
+
+def truncate_targets(
+    landings: Sequence[TargetLanding], *, plan: LoadPlan, tools: LoadTools, connection: Connection, claim: Claim
+) -> None:
+    """Truncate the tables that this load has not truncated yet, each in a transaction with its mark in the ledger."""
+    done: set[int] = set()
+    for landing in landings:
+        is_due = landing.target.job.mode == "truncate" and landing.table is None and not landing.record.is_truncated
+        if is_due and landing.facts.oid not in done:
+            done.add(landing.facts.oid)
+            truncate_target(landing, landings, plan=plan, tools=tools, connection=connection, claim=claim)
+
+
+def truncate_target(
+    landing: TargetLanding,
+    landings: Sequence[TargetLanding],
+    *,
+    plan: LoadPlan,
+    tools: LoadTools,
+    connection: Connection,
+    claim: Claim,
+) -> None:
+    """Truncate one table, and write that down for every target of the load that it is, in one transaction."""
+    facts, schema = landing.facts, tools.ledger.schema
+
+    def act() -> None:
+        tools.ledger.hold_claim(connection, claim)
+        truncate_table(connection, facts)
+        # Behind the table's lock: what others committed is known now.
+        if others := find_unended(connection, schema, claim, oid=facts.oid):
+            raise TargetError(
+                f'cannot truncate table "{facts.name}": another load into it has not ended',
+                detail=f"Load {others[0]} has committed rows of it, which would be missing when it goes on.",
+                hint=f"Finish it with penstock resume {others[0]}, or say penstock loads forget {others[0]}.",
+            )
+        for other in landings:
+            if other.facts.oid == facts.oid:
+                note_truncated(connection, schema, claim, number=other.record.number, oid=facts.oid)
+
+    tools.notice(f'truncating table "{facts.name}"')
+    with_locks(
+        act,
+        plan=plan,
+        tools=tools,
+        connection=connection,
+        relations=[facts.oid],
+        what=f'truncate "{facts.name}"',
+    )
+
+
+def give_up_landings(
+    landings: Sequence[TargetLanding], *, plan: LoadPlan, tools: LoadTools, connection: Connection
+) -> None:
+    """Drop the tables that were made for records to land in. Raises TargetError, ServerError."""
+    for landing in landings:
+        record = landing.record
+        if record.oid is not None:
+            with_locks(
+                lambda record=record: drop_landing(connection, record),  # type: ignore[misc]
+                plan=plan,
+                tools=tools,
+                connection=connection,
+                relations=[record.oid],
+                what=f'drop "{landing.table}"',
+            )

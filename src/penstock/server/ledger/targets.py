@@ -1,0 +1,189 @@
+"""What a load has made and done for each of its targets: truncated, a staging table, a replacement, the counts.
+
+A row is written in the transaction that does what it says, so that a load that is taken up again does it neither twice
+nor not at all.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from psycopg import sql
+
+from penstock.model.ledger import LandingRecord
+from penstock.model.table import TableName
+from penstock.server.ddl.replacement import drop_replacement
+from penstock.server.errors import translate_errors
+from penstock.server.landing import drop_landing_table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from penstock.model.ledger import Claim, LandedCounts
+    from penstock.server.connection import Connection
+
+
+def read_landings(connection: Connection, schema: str, load_id: str) -> dict[int, LandingRecord]:
+    """Return what a load has made for its targets, by their place in the job. Raises ServerError."""
+    query = sql.SQL(
+        """
+        SELECT number, target_oid, truncated_at IS NOT NULL, kind, landing_schema, landing_table, landing_oid,
+               definition
+          FROM {}
+         WHERE load = %s
+         ORDER BY number
+        """
+    ).format(_targets(schema))
+    with translate_errors("reading what the load has made"):
+        rows = connection.execute(query, [load_id]).fetchall()
+    return {
+        number: LandingRecord(
+            number=number,
+            target_oid=target_oid,
+            is_truncated=is_truncated,
+            kind=kind,
+            schema=landing_schema,
+            table=table,
+            oid=oid,
+            definition=definition,
+        )
+        for number, target_oid, is_truncated, kind, landing_schema, table, oid, definition in rows
+    }
+
+
+def write_landing(connection: Connection, schema: str, claim: Claim, landing: LandingRecord) -> None:
+    """Write down what was made for a target in this transaction, in place of what was before. Raises ServerError."""
+    query = sql.SQL(
+        """
+        INSERT INTO {} (load, number, target_oid, kind, landing_schema, landing_table, landing_oid, definition)
+        VALUES (%s, %s, %s, %s, %s, %s, %s, %s)
+        ON CONFLICT (load, number) DO UPDATE
+        SET kind = EXCLUDED.kind,
+            landing_schema = EXCLUDED.landing_schema,
+            landing_table = EXCLUDED.landing_table,
+            landing_oid = EXCLUDED.landing_oid,
+            definition = EXCLUDED.definition
+        """
+    ).format(_targets(schema))
+    values = [
+        claim.load_id,
+        landing.number,
+        landing.target_oid,
+        landing.kind,
+        landing.schema,
+        landing.table,
+        landing.oid,
+        landing.definition,
+    ]
+    with translate_errors("writing down what the load has made"):
+        connection.execute(query, values)
+
+
+def note_truncated(connection: Connection, schema: str, claim: Claim, *, number: int, oid: int) -> None:
+    """Write down that a target was truncated in this transaction. Raises ServerError."""
+    query = sql.SQL(
+        """
+        INSERT INTO {} (load, number, target_oid, truncated_at)
+        VALUES (%s, %s, %s, pg_catalog.clock_timestamp())
+        ON CONFLICT (load, number) DO UPDATE
+        SET truncated_at = EXCLUDED.truncated_at
+        """
+    ).format(_targets(schema))
+    with translate_errors("writing down that the table was truncated"):
+        connection.execute(query, [claim.load_id, number, oid])
+
+
+def write_counts(connection: Connection, schema: str, claim: Claim, counts: Iterable[LandedCounts]) -> None:
+    """Write down what became of the targets, and by which oid their objects are found from now on.
+
+    Raises ServerError.
+    """
+    query = sql.SQL(
+        """
+        WITH landed AS (
+            UPDATE {targets} AS t
+               SET staged = %(staged)s,
+                   inserted = %(inserted)s,
+                   updated = %(updated)s,
+                   duplicates = %(duplicates)s,
+                   existing = %(existing)s,
+                   suppressed = %(suppressed)s,
+                   target_oid = %(oid)s
+              FROM {targets} AS b
+             WHERE t.load = %(load)s
+               AND t.number = %(number)s
+               AND b.load = t.load
+               AND b.number = t.number
+            RETURNING b.target_oid AS old_oid
+        )
+        UPDATE {objects} AS o
+           SET target_oid = %(oid)s
+          FROM landed AS n
+         WHERE o.load = %(load)s
+           AND o.target_oid = n.old_oid
+           AND n.old_oid <> %(oid)s
+        """
+    ).format(targets=_targets(schema), objects=sql.Identifier(schema, "objects"))
+    with translate_errors("writing down what became of the records"):
+        for each in counts:
+            values = {
+                "load": claim.load_id,
+                "number": each.number,
+                "oid": each.target_oid,
+                "staged": each.staged,
+                "inserted": each.inserted,
+                "updated": each.updated,
+                "duplicates": each.duplicates,
+                "existing": each.existing,
+                "suppressed": each.suppressed,
+            }
+            connection.execute(query, values)
+
+
+def find_unended(connection: Connection, schema: str, claim: Claim, *, oid: int) -> list[str]:
+    """Return the other loads that have committed rows of a table and have not ended. Raises ServerError."""
+    query = sql.SQL(
+        """
+        SELECT l.id::text
+          FROM {loads} AS l
+         WHERE l.state = 'running'
+           AND l.id <> %s
+           AND EXISTS (
+                   SELECT
+                     FROM {objects} AS o
+                     JOIN {ranges} AS r ON r.load = o.load AND r.object = o.number
+                    WHERE o.load = l.id
+                      AND o.target_oid = %s
+                      AND NOT EXISTS (
+                              SELECT
+                                FROM {targets} AS t
+                               WHERE t.load = l.id
+                                 AND t.target_oid = o.target_oid
+                                 AND t.kind IS NOT NULL
+                          )
+               )
+         ORDER BY l.began_at
+        """
+    ).format(**{name: sql.Identifier(schema, name) for name in ("loads", "objects", "ranges", "targets")})
+    with translate_errors("looking for loads that have not ended"):
+        return [load_id for (load_id,) in connection.execute(query, [claim.load_id, oid]).fetchall()]
+
+
+def drop_ranges(connection: Connection, schema: str, claim: Claim, numbers: Sequence[int]) -> None:
+    """Forget what is committed of objects whose landing table is gone, or loses their records now."""
+    query = sql.SQL("DELETE FROM {} WHERE load = %s AND object = ANY (%s)").format(sql.Identifier(schema, "ranges"))
+    with translate_errors("beginning objects anew"):
+        connection.execute(query, [claim.load_id, list(numbers)])
+
+
+def drop_landing(connection: Connection, landing: LandingRecord) -> bool:
+    """Drop what was made for a target; return False where it is gone already. Raises TargetError, ServerError."""
+    if landing.kind is None or landing.schema is None or landing.table is None or landing.oid is None:
+        return False
+    if landing.kind == "staging":
+        return drop_landing_table(connection, schema=landing.schema, name=landing.table, oid=landing.oid)
+    return drop_replacement(connection, TableName(schema=landing.schema, name=landing.table), oid=landing.oid)
+
+
+def _targets(schema: str) -> sql.Identifier:
+    return sql.Identifier(schema, "targets")
