@@ -10,6 +10,7 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from penstock.errors import ServerError, UsageError
+from penstock.server import connection as connections
 from penstock.server.connection import ConnectionFactory, describe_connection, has_connection_settings
 from penstock.server.conninfo import describe_target, given_settings, missing_defaults, parse_conninfo
 
@@ -267,3 +268,20 @@ def test_borrowed_session_that_failed_is_not_kept(database18: str) -> None:
         first.execute("SELECT 1 / 0")
     assert first.closed
     factory.close()
+
+
+def test_session_lost_while_it_is_prepared_is_a_fault_that_passes(
+    database18: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever loads waits and connects again, as after any lost connection."""
+    make_settings = connections._make_first_settings
+
+    def lose_first(session: Connection, *, version_num: int) -> object:
+        with psycopg.connect(database18, autocommit=True) as other:
+            other.execute("SELECT pg_terminate_backend(%s, 10000)", [session.info.backend_pid])
+        return make_settings(session, version_num=version_num)
+
+    monkeypatch.setattr(connections, "_make_first_settings", lose_first)
+    with pytest.raises(ServerError) as caught:
+        ConnectionFactory(database18).connect()
+    assert caught.value.is_transient

@@ -25,7 +25,7 @@ from penstock.server.conninfo import (
     missing_defaults,
     parse_conninfo,
 )
-from penstock.server.errors import describe_report, read_report
+from penstock.server.errors import describe_report, is_passing, read_report
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -239,7 +239,10 @@ def _preparation_error(error: psycopg.Error, target: str, *, role: str | None) -
     report = read_report(error)
     hint = f'Have "{role}" granted to the user who connects, or leave --role out.' if role else report.hint
     detail = describe_report(report, f"preparing a session on {target}")
-    return ServerError(report.message, detail=detail, hint=hint, sqlstate=report.sqlstate)
+    # A server that goes away now is as any that went away: whoever loads waits for it.
+    is_lost = report.sqlstate is None and isinstance(error, psycopg.OperationalError)
+    is_transient = is_passing(report.sqlstate, is_disconnect=is_lost)
+    return ServerError(report.message, detail=detail, hint=hint, sqlstate=report.sqlstate, is_transient=is_transient)
 
 
 def _make_first_settings(connection: Connection, *, version_num: int) -> _InputSettings:
