@@ -16,6 +16,7 @@ from penstock.host import cpu_count
 from penstock.loading.check import check_load
 from penstock.loading.gather import gather_inputs
 from penstock.loading.identity import job_from_json
+from penstock.loading.landing import check_ways
 from penstock.loading.plan import plan_load
 from penstock.loading.run import run_load
 from penstock.loading.tools import LoadTools
@@ -98,13 +99,15 @@ class Loader:
         with self._connect.borrow() as connection:
             self._server = server = read_server_facts(connection)
             inputs = gather_inputs(job, sources=self._sources, connection=connection, server=server)
-        return plan_load(
-            job,
-            inputs,
-            server=server,
-            cpu_count=cpu_count() if server.is_local else None,
-            load_id=str(uuid.uuid4()),
-        )
+            plan = plan_load(
+                job,
+                inputs,
+                server=server,
+                cpu_count=cpu_count() if server.is_local else None,
+                load_id=str(uuid.uuid4()),
+            )
+            check_ways(plan, connection)
+        return plan
 
     def run(
         self,

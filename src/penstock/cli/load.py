@@ -39,6 +39,10 @@ def load(
     sources: given.Sources,
     into: given.Into = None,
     create: given.Create = False,
+    mode: given.Mode = None,
+    key: given.Key = None,
+    keep: given.Keep = None,
+    transform: given.TransformFile = None,
     format_name: given.FormatOption = None,
     delimiter: given.Delimiter = None,
     quote: given.Quote = None,
@@ -89,6 +93,10 @@ def load(
         columns=columns,
         constants=tuple(constants or ()),
         skip=tuple(skip or ()),
+        mode=mode,
+        key=key,
+        keep=keep,
+        transform=transform,
     )
     if not sources:
         raise UsageError("no source to load", hint="Name files or URLs, or - for standard input.")

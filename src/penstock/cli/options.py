@@ -18,6 +18,7 @@ from penstock.model.job import LoadRules
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from penstock.model import job
     from penstock.model.dialect import Format
     from penstock.model.job import OnChanged
 
@@ -30,6 +31,14 @@ _SHOWN = "What is done and shown"
 
 _CHOICES: Mapping[str, OnChanged] = {"error": "error", "load": "load", "skip": "skip"}
 _SECONDS = {"ms": 0.001, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_MODES: Mapping[str, job.Mode] = {
+    "append": "append",
+    "truncate": "truncate",
+    "replace": "replace",
+    "upsert": "upsert",
+    "insert-new": "insert-new",
+}
+_KEEPS: Mapping[str, job.Keep] = {"first": "first", "last": "last", "error": "error"}
 _FORMATS: Mapping[str, Format] = {"csv": "csv", "text": "text", "tsv": "tsv"}
 
 Sources = Annotated[
@@ -55,6 +64,47 @@ Create = Annotated[
     typer.Option(
         "--create",
         help="Make the table where there is none, with text columns named by the header (or --columns).",
+        rich_help_panel=_WHAT,
+    ),
+]
+Mode = Annotated[
+    str | None,
+    typer.Option(
+        "--mode",
+        metavar="MODE",
+        help="append (the default) adds rows. truncate empties the table first. replace loads a new table and puts it "
+        "in the old one's place. upsert inserts, or updates the row with the key; insert-new leaves out records whose "
+        "key has a row: both need --key. With append and truncate readers see rows as they are committed, unless "
+        "--atomic is given; otherwise all or nothing.",
+        rich_help_panel=_WHAT,
+    ),
+]
+Key = Annotated[
+    str | None,
+    typer.Option(
+        "--key",
+        metavar="LIST",
+        help="Columns by which upsert and insert-new know a row again, as in a,b; a unique index on them is needed.",
+        rich_help_panel=_WHAT,
+    ),
+]
+Keep = Annotated[
+    str | None,
+    typer.Option(
+        "--keep",
+        metavar="first|last|error",
+        help="Which of several records with the same key an upsert stores, in the order of the files; by default they "
+        "are an error.",
+        rich_help_panel=_WHAT,
+    ),
+]
+TransformFile = Annotated[
+    str | None,
+    typer.Option(
+        "--transform",
+        metavar="FILE.sql",
+        help="One INSERT or MERGE that takes the records on, from table :staging, whose columns are text and named by "
+        "the header in lower case (or by --columns). It runs once, at the end, in one transaction.",
         rich_help_panel=_WHAT,
     ),
 ]
@@ -304,6 +354,10 @@ class SourceOptions:
     columns: str | None
     constants: tuple[str, ...]
     skip: tuple[str, ...]
+    mode: str | None = None
+    key: str | None = None
+    keep: str | None = None
+    transform: str | None = None
 
     @property
     def is_job_file(self) -> bool:
@@ -354,9 +408,7 @@ def parse_columns(text: str | None) -> tuple[str, ...] | None:
     """
     if text is None:
         return None
-    import csv
-
-    names = tuple(name.strip() for name in next(csv.reader([text], skipinitialspace=True), []))
+    names = _split_names(text)
     if not names or not all(names):
         raise UsageError(
             "--columns has an empty name",
@@ -364,6 +416,46 @@ def parse_columns(text: str | None) -> tuple[str, ...] | None:
             hint="Name every field of the file, and use --skip for those that are not wanted.",
         )
     return names
+
+
+def _split_names(text: str) -> tuple[str, ...]:
+    import csv
+
+    return tuple(name.strip() for name in next(csv.reader([text], skipinitialspace=True), []))
+
+
+def parse_mode(options: SourceOptions) -> job.Mode:
+    """Return how the rows are to land. Raises UsageError."""
+    if options.mode is None:
+        return "append"
+    if options.mode not in _MODES:
+        raise UsageError(f'there is no mode "{options.mode}"', hint=f"Use --mode with {', '.join(_MODES)}.")
+    return _MODES[options.mode]
+
+
+def parse_key(text: str | None) -> tuple[str, ...]:
+    """Return the columns of a key. Raises UsageError for one without a name.
+
+    >>> parse_key("a, b")
+    ('a', 'b')
+    """
+    if text is None:
+        return ()
+    names = _split_names(text)
+    if not names or not all(names):
+        raise UsageError("--key has an empty name", detail=f"It was given as {text!r}.", hint="Write --key a,b.")
+    return names
+
+
+def parse_keep(options: SourceOptions) -> job.Keep:
+    """Return which of several records with the same key counts. Raises UsageError."""
+    if options.keep is None:
+        return "error"
+    if options.keep not in _KEEPS:
+        raise UsageError(f'"{options.keep}" is no word for --keep', hint="Use --keep with first, last or error.")
+    if options.mode != "upsert":
+        raise UsageError("--keep is for --mode upsert", hint="insert-new keeps the first record of a key.")
+    return _KEEPS[options.keep]
 
 
 def parse_constants(settings: Sequence[str]) -> Mapping[str, str]:

@@ -26,6 +26,8 @@ def describe_outcome(outcome: LoadOutcome) -> list[str]:
         lines.append(f"went on with load {outcome.load_id}, which had {_rows(outcome.rows_before)}")
     if outcome.is_local_only:
         lines.append("durable on the primary only: the wait for the synchronous standby was cancelled")
+    if outcome.inserted or outcome.updated or outcome.existing or outcome.duplicates:
+        lines.append(_describe_merge(outcome))
     if outcome.suppressed:
         lines.append(f"row triggers kept out {_rows(outcome.suppressed)}")
     if len(outcome.files) > 1:
@@ -35,6 +37,17 @@ def describe_outcome(outcome: LoadOutcome) -> list[str]:
         ]
         lines += line_up([heads, *rows], align="<<>>", indent="  ")
     return lines
+
+
+def _describe_merge(outcome: LoadOutcome) -> str:
+    """Return what became of records that went through a staging table."""
+    counts = {
+        "inserted": outcome.inserted,
+        "updated": outcome.updated,
+        "left out, as their key had a row": outcome.existing,
+        "gave way to a record with their key": outcome.duplicates,
+    }
+    return ", ".join(f"{format_count(count)} {what}" for what, count in counts.items() if count)
 
 
 def outcome_object(outcome: LoadOutcome) -> dict[str, object]:

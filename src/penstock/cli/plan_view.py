@@ -69,8 +69,9 @@ def describe_plan(plan: LoadPlan, server: ServerFacts) -> list[str]:
     if sum(len(target.objects) for target in plan.targets) > 1:
         heads.append(("order", "as in the job" if plan.is_in_job_order else "largest objects first"))
     lines = line_up(heads, align="<<")
+    is_single = plan.job.rules.is_atomic or not plan.is_repeatable
     for target in plan.targets:
-        lines += ["", *_describe_target(target)]
+        lines += ["", *_describe_target(target, is_atomic=is_single)]
     if plan.notices:
         lines.append("")
     for notice in plan.notices:
@@ -106,6 +107,11 @@ def _target_object(target: TargetPlan) -> dict[str, object]:
     return {
         "table": str(target.table),
         "create_columns": target.create_columns,
+        "mode": target.job.mode,
+        "key": target.job.key,
+        "keep": target.job.keep if target.job.mode == "upsert" else None,
+        "transform": None if target.job.transform is None else target.job.transform.name,
+        "landing": target.landing,
         "dialect": asdict(target.dialect),
         "compression": target.sample_compression,
         "fields": [asdict(use) for use in field_uses(target)],
@@ -115,11 +121,33 @@ def _target_object(target: TargetPlan) -> dict[str, object]:
     }
 
 
-def _describe_target(target: TargetPlan) -> list[str]:
+def _describe_way(target: TargetPlan, *, is_atomic: bool) -> str:
+    """Return how rows get into a table, and what readers see of that."""
+    job = target.job
+    what: str = job.mode
+    if job.key:
+        what += f" by {', '.join(job.key)}"
+    if job.mode == "upsert":
+        what += ", duplicates are an error" if job.keep == "error" else f", the {job.keep} record of a key counts"
+    if job.transform is not None:
+        what = f"transform by {job.transform.name}"
+    if target.landing == "staging":
+        return f"{what}; through a staging table, readers see all or nothing"
+    if target.landing == "replacement":
+        return f"{what}; a new table takes the old one's place, readers see all or nothing"
+    if is_atomic:
+        return f"{what}; readers see all or nothing"
+    if job.mode == "truncate":
+        return f"{what}; readers see an empty table, then rows as they are committed"
+    return f"{what}; readers see rows as they are committed"
+
+
+def _describe_target(target: TargetPlan, *, is_atomic: bool) -> list[str]:
     state = "exists" if target.create_columns is None else f"to be created, {len(target.create_columns)} text columns"
     lines = line_up(
         [
             ("table", f"{target.table} ({state})"),
+            ("mode", _describe_way(target, is_atomic=is_atomic)),
             ("dialect", describe_dialect(target.dialect, target.sample_compression)),
             ("columns", "file field -> table column"),
         ],

@@ -6,7 +6,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.cli.options import parse_columns, parse_constants, parse_dialect, parse_rules, parse_sessions
+from penstock.cli.options import (
+    parse_columns,
+    parse_constants,
+    parse_dialect,
+    parse_keep,
+    parse_key,
+    parse_mode,
+    parse_rules,
+    parse_sessions,
+)
 from penstock.errors import SourceError, UsageError
 from penstock.model.job import LoadJob, TargetJob
 from penstock.model.names import parse_table_name
@@ -43,6 +52,8 @@ def make_request(
             detail="A source that ends with .toml is a job file, which names its own tables.",
             hint="Give the job file alone, or pipe data of that name in with - as the source.",
         )
+    from penstock.loading.transformfile import read_transform
+
     target = TargetJob(
         sources=options.sources,
         table=parse_table_name(options.into),
@@ -51,6 +62,10 @@ def make_request(
         constants=parse_constants(options.constants),
         skip=options.skip,
         create=options.create,
+        mode=parse_mode(options),
+        key=parse_key(options.key),
+        keep=parse_keep(options),
+        transform=None if options.transform is None else read_transform(Path(options.transform)),
     )
     return Request(job=LoadJob(targets=(target,), sessions=parse_sessions(sessions), rules=rules), to=to, role=role)
 

@@ -17,6 +17,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from penstock.errors import UsageError
 from penstock.files.probe import parse_character
+from penstock.loading.transformfile import read_transform
 from penstock.model.dialect import DialectOptions
 from penstock.model.job import LoadJob, TargetJob
 from penstock.model.names import parse_table_name
@@ -67,6 +68,10 @@ class _Target(_Table):
     set: dict[str, str] = {}
     skip: _Strings = []
     create: bool = False
+    mode: Literal["append", "truncate", "replace", "upsert", "insert-new"] = "append"
+    key: _Strings = []
+    keep: Literal["first", "last", "error"] = "error"
+    transform: str | None = None
 
 
 class _Job(_Table):
@@ -118,6 +123,10 @@ def _make_target(target: _Target, *, path: Path, number: int) -> TargetJob:
         constants=target.set,
         skip=tuple(target.skip),
         create=target.create,
+        mode=target.mode,
+        key=tuple(target.key),
+        keep=target.keep,
+        transform=None if target.transform is None else read_transform(path.parent / target.transform),
     )
 
 

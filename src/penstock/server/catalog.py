@@ -98,7 +98,8 @@ def check_loadable(
 ) -> None:
     """Raise TargetError where COPY into a relation would be refused, or would leave the server.
 
-    Row-level security, with which COPY is refused too, is not: records then go through a staging table. `user` is the role that loads. Source: BeginCopyFrom, DoCopy in src/backend/commands/copy*.c
+    Row-level security, with which COPY is refused too, is not looked at: records then go through a staging table.
+    `user` is the role that loads. Source: BeginCopyFrom, DoCopy in src/backend/commands/copy*.c
     """
     if is_in_recovery:
         raise TargetError(

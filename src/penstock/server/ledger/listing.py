@@ -11,6 +11,7 @@ from penstock.errors import TargetError
 from penstock.model.ledger import LoadRecord, ObjectRecord
 from penstock.server.errors import translate_errors
 from penstock.server.ledger.schema import find_version
+from penstock.server.ledger.targets import drop_landing, read_landings
 
 if TYPE_CHECKING:
     from penstock.server.connection import Connection
@@ -110,11 +111,17 @@ def list_objects(connection: Connection, schema: str, load_id: str) -> list[Obje
 
 
 def forget_load(connection: Connection, schema: str, load_id: str) -> None:
-    """Remove a load from the ledger; its rows stay in their tables. Raises TargetError, ServerError."""
+    """Remove a load from the ledger, and the tables that were made for it; its rows stay in their tables.
+
+    Raises TargetError, ServerError.
+    """
     query = sql.SQL("DELETE FROM {} WHERE id = %s RETURNING true").format(sql.Identifier(schema, "loads"))
     with translate_errors("removing a load from the ledger"), connection.transaction():
         connection.execute("SET LOCAL lock_timeout = '5s'")
+        landings = read_landings(connection, schema, load_id)
         row = connection.execute(query, [load_id]).fetchone()
+        for landing in landings.values():
+            drop_landing(connection, landing)
     if row is None:
         raise no_such_load(load_id)
 
