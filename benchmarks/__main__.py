@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks import latency_tls, ledger_overhead, memory, single_file, unequal_files
+from benchmarks import latency_tls, ledger_overhead, memory, single_file, small_objects, unequal_files
 from benchmarks.options import read_options
 
 BENCHMARKS = {
@@ -11,6 +11,7 @@ BENCHMARKS = {
     "unequal_files": unequal_files,
     "latency_tls": latency_tls,
     "ledger_overhead": ledger_overhead,
+    "small_objects": small_objects,
 }
 
 

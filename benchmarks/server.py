@@ -81,6 +81,20 @@ class Target:
         assert row is not None
         return int(row[0])
 
+    def renew_small(self) -> None:
+        """Drop the table of small objects, make it anew, and forget what was loaded into it."""
+        self._connection.execute(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}")
+        self._connection.execute(f"DROP TABLE IF EXISTS {SCHEMA}.small")
+        self._connection.execute("DROP SCHEMA IF EXISTS penstock CASCADE")
+        self._connection.execute(f"CREATE TABLE {SCHEMA}.small (a bigint, b text)")
+        self._connection.execute("CHECKPOINT")
+
+    def count_small(self) -> int:
+        """Return that table's rows."""
+        row = self._connection.execute(f"SELECT count(*) FROM {SCHEMA}.small").fetchone()
+        assert row is not None
+        return int(row[0])
+
     def wait_alone(self) -> None:
         """Wait until the other sessions' backends have ended."""
         others = (

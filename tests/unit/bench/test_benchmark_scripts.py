@@ -66,4 +66,5 @@ def test_benchmarks_are_listed() -> None:
         "unequal_files",
         "latency_tls",
         "ledger_overhead",
+        "small_objects",
     ]
