@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint format bench install clean
+.PHONY: demo test faults lint format bench install clean
 
 install: $(STAMP)
 
@@ -22,6 +22,10 @@ demo: $(STAMP)
 test: $(STAMP)
 	cargo test --quiet --manifest-path rust/Cargo.toml --target-dir rust/target
 	$(BIN)/python -m pytest -q
+
+# The long campaign: kills, crashes, failovers and the like until so many points count. It goes on where it ended.
+faults: $(STAMP)
+	PYTHONPATH=tests $(BIN)/python -m support.campaign --points 2000 --record benchmarks/results/faults.jsonl
 
 lint: $(STAMP)
 	$(BIN)/ruff format --check src tests benchmarks

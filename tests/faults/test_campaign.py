@@ -1,0 +1,87 @@
+"""The seeded fault campaign, in short (`make faults` has it long), and that it notices what must not happen."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from support.campaign import scenario as campaign
+from support.campaign.faults import KINDS
+from support.campaign.plant import Plant
+from support.campaign.record import add_up, read_record
+from support.servers import installed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from support.servers import ServerPool
+
+_POINTS = 100
+
+_TESTS = Path(__file__).parents[1]
+
+pytestmark = pytest.mark.skipif(18 not in installed(), reason="needs PostgreSQL 18's programs")
+
+
+@pytest.fixture
+def plant(servers: ServerPool) -> Iterator[Plant]:
+    """Provide what a campaign breaks."""
+    plant = Plant(servers)
+    yield plant
+    plant.close()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_no_fault_loses_or_repeats_a_row(seed: int, tmp_path: Path) -> None:
+    """Of all kinds but the small disk, for which it takes root; the command ends with 0 where all loads held."""
+    record = tmp_path / "faults.jsonl"
+    argv = [sys.executable, "-m", "support.campaign", f"--points={_POINTS}", f"--seed={seed}", f"--record={record}"]
+    played = subprocess.run(
+        argv, env=os.environ | {"PYTHONPATH": str(_TESTS)}, capture_output=True, text=True, check=False
+    )
+    assert played.returncode == 0, played.stdout + played.stderr
+    lines = read_record(record)
+    totals = add_up(lines)
+    assert totals.points >= _POINTS
+    assert (totals.lost, totals.repeated) == (0, 0)
+    assert min(totals.crashes_with_loss, totals.takeovers, totals.promotions) > 0
+    assert {hit[0] for line in lines for hit in line["hits"]} >= set(KINDS) - {"disk", "interrupt", "interrupt twice"}
+    assert record.with_suffix(".md").read_text().startswith("# Seeded fault campaign")
+
+
+# One of a row's copies, if it has two.
+_ONE_ROW = "ctid = (SELECT min(ctid) FROM {} WHERE id = 1)"
+
+
+@pytest.mark.parametrize(
+    ("damage", "told"),
+    [
+        (f"DELETE FROM {{}} WHERE {_ONE_ROW}", "1 rows lost, 0 rows repeated"),
+        (f"INSERT INTO {{}} SELECT * FROM {{}} WHERE {_ONE_ROW}", "0 rows lost, 1 rows repeated"),
+        (f"UPDATE {{}} SET note = 'other' WHERE {_ONE_ROW}", "1 rows lost, 1 rows repeated"),
+        ("DELETE FROM penstock.ranges", "committed rows vanished"),
+    ],
+    ids=["lost", "repeated", "changed", "ledger"],
+)
+def test_campaign_notices_damage(
+    plant: Plant, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str, told: str
+) -> None:
+    """Done by hand, after a load's last fault and before it is held against its files."""
+    finish = campaign._finish
+
+    def finish_and_damage(run: campaign.Run) -> None:
+        finish(run)
+        run.look()
+        run.observer.execute(damage.replace("{}", run.table))
+
+    monkeypatch.setattr(campaign, "_finish", finish_and_damage)
+    # A theme without servers of its own.
+    scenario = campaign.draw_scenario(seed - seed % 20 + 2, majors=(18,), can_mount=False)
+    with pytest.raises(campaign.Broken, match=told):
+        campaign.play(scenario, plant, tmp_path)

@@ -1,0 +1,13 @@
+"""The seeded fault campaign: real loads, hit at random moments until they are in, then held against their files.
+
+    files      what a load loads, from the seed
+    loader     the loader's process, forked off by one that has everything imported
+    processes  starts, kills and interrupts loaders
+    plant      the servers, relays, stores and small disks of one campaign
+    ledger     what the ledger and pg_stat_activity say
+    faults     the kinds of fault, one function each
+    scenario   one table, its load, its faults, and what must hold in the end
+    record     the campaign's record and its summary
+
+`python -m support.campaign` (make faults) runs it.
+"""

@@ -1,0 +1,101 @@
+"""What a load loads: rows from the seed, written as csv, tsv or COPY text, compressed or not, in one object or many."""
+
+from __future__ import annotations
+
+import gzip
+from collections import Counter
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import random
+    from pathlib import Path
+
+# id, amount, note; the text of each as PostgreSQL shows it, None for null.
+Row = tuple[str, str | None, str | None]
+
+COLUMNS = "id integer, amount numeric(12, 2), note text"
+
+_WORDS = ("plain", "with, comma", 'say "hello"', "back\\slash", "été", "two\nlines", "crlf\r\ninside", "", "tab\tin it")
+_TSV_WORDS = ("plain", "with, comma", 'say "hello"', "back\\slash", "été", "", "日本語")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileSet:
+    """The objects of one load: `bodies` as they are stored, `texts` decompressed, `rows` all of them as a multiset."""
+
+    format: str
+    bodies: dict[str, bytes]
+    texts: dict[str, bytes]
+    rows: Counter[Row]
+
+    def write(self, folder: Path) -> None:
+        """Write the objects into a folder."""
+        for name, body in self.bodies.items():
+            (folder / name).write_bytes(body)
+
+
+def draw_files(rng: random.Random, *, rows: int, objects: int) -> FileSet:
+    """Return a set of objects that have so many rows in all; a few rows are there twice."""
+    form = rng.choice(("csv", "csv", "tsv", "text"))
+    is_compressed = rng.random() < 0.4
+    bodies, texts, multiset = {}, {}, Counter[Row]()
+    bounds = sorted({0, rows, *(rng.randrange(1, rows) for _ in range(objects - 1))})
+    for number, (first, last) in enumerate(pairwise(bounds)):
+        records = [_draw_row(rng, form, identity) for identity in range(first, last)]
+        records += [rng.choice(records) for _ in range(len(records) // 100)]
+        multiset.update(records)
+        text = (_heading(form) + "".join(_RECORDS[form](row) for row in records)).encode()
+        if rng.random() < 0.3:
+            # A last record that nothing ends.
+            text = text[:-1]
+        name = f"part_{number:03d}.{form}" + (".gz" if is_compressed else "")
+        texts[name] = text
+        bodies[name] = gzip.compress(text, 1, mtime=0) if is_compressed else text
+    return FileSet(format=form, bodies=bodies, texts=texts, rows=multiset)
+
+
+def _draw_row(rng: random.Random, form: str, identity: int) -> Row:
+    amount = None if rng.random() < 0.05 else f"{rng.randrange(-(10**8), 10**8) / 100:.2f}"
+    draw = rng.random()
+    if draw < 0.05:
+        note = None
+    elif draw < 0.15:
+        note = rng.choice(_TSV_WORDS if form == "tsv" else _WORDS)
+    else:
+        note = rng.choice("abcdefghij") * rng.randrange(20, 120)
+    return (str(identity), amount, note)
+
+
+def _heading(form: str) -> str:
+    return "id,amount,note\n" if form == "csv" else "id\tamount\tnote\n"
+
+
+def _csv_record(row: Row) -> str:
+    fields = []
+    for value in row:
+        if value is None:
+            fields.append("")
+        elif value == "" or not set(value).isdisjoint(',"\r\n\\'):
+            fields.append('"' + value.replace('"', '""') + '"')
+        else:
+            fields.append(value)
+    return ",".join(fields) + "\n"
+
+
+def _tsv_record(row: Row) -> str:
+    return "\t".join("\\N" if value is None else value for value in row) + "\n"
+
+
+def _text_record(row: Row) -> str:
+    return "\t".join("\\N" if value is None else _escape(value) for value in row) + "\n"
+
+
+def _escape(value: str) -> str:
+    for plain, escaped in (("\\", "\\\\"), ("\n", "\\n"), ("\r", "\\r"), ("\t", "\\t")):
+        value = value.replace(plain, escaped)
+    return value
+
+
+_RECORDS = {"csv": _csv_record, "tsv": _tsv_record, "text": _text_record}

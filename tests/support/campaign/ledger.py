@@ -1,0 +1,106 @@
+"""What the ledger and pg_stat_activity say of one table's load, on a session of its own."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+
+# A committed range: object, start, and when its transaction began; another attempt's has another time.
+RangeKey = tuple[int, int, str]
+
+_QUERY = """
+    SELECT l.id::text, l.state, l.epoch,
+           ARRAY(SELECT (r.object, r.start, r.committed_at)::text FROM penstock.ranges AS r WHERE r.load = l.id),
+           (SELECT coalesce(sum(r.rows), 0) FROM penstock.ranges AS r WHERE r.load = l.id)
+      FROM penstock.loads AS l
+     WHERE EXISTS (SELECT FROM penstock.objects AS o WHERE o.load = l.id AND o.target_table = %s)
+"""
+
+# A backend that sleeps in a deferred trigger of its COMMIT: no other trigger of the campaign's sleeps there.
+_COMMITTING = """
+    SELECT pid
+      FROM pg_stat_activity
+     WHERE application_name LIKE %s
+       AND state = 'active'
+       AND wait_event = 'PgSleep'
+       AND query LIKE '%%COMMIT'
+"""
+
+_PATIENCE_S = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerView:
+    """The load as it stands: `ranges` are the keys of its committed rows."""
+
+    load_id: str
+    state: str
+    epoch: int
+    ranges: frozenset[str]
+    rows: int
+
+    @property
+    def is_incomplete(self) -> bool:
+        """Whether something is left to load."""
+        return self.state != "complete"
+
+
+class Observer:
+    """Looks at one table's load; connects anew after the server was away."""
+
+    def __init__(self, conninfo: str, table: str) -> None:
+        self._conninfo = conninfo
+        self._table = table
+        self._connection: psycopg.Connection[Any] | None = None
+
+    def close(self) -> None:
+        """End the session."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def execute(self, statement: str, values: list[Any] | None = None) -> list[tuple[Any, ...]]:
+        """Run a statement that may be repeated, on a server that may be starting; return its rows."""
+        until_s = time.monotonic() + _PATIENCE_S
+        while True:
+            try:
+                cursor = self._connect().execute(statement.encode(), values)
+                return cursor.fetchall() if cursor.description else []
+            except psycopg.OperationalError:
+                self.close()
+                if time.monotonic() > until_s:
+                    raise
+                time.sleep(0.02)
+
+    def view(self) -> LedgerView | None:
+        """Return the table's load, None where none has begun."""
+        rows = self.execute(_QUERY, [self._table])
+        if not rows:
+            return None
+        assert len(rows) == 1, f"{len(rows)} loads of one table: {[row[0] for row in rows]}"
+        load_id, state, epoch, ranges, count = rows[0]
+        return LedgerView(load_id=load_id, state=state, epoch=epoch, ranges=frozenset(ranges), rows=int(count))
+
+    def backends(self, name: str) -> set[int]:
+        """Return the backends of the loader of that name."""
+        query = "SELECT pid FROM pg_stat_activity WHERE application_name LIKE %s"
+        return {pid for (pid,) in self.execute(query, [f"{name}%"])}
+
+    def committing(self, name: str) -> set[int]:
+        """Return the backends of a loader that are in the middle of a COMMIT."""
+        return {pid for (pid,) in self.execute(_COMMITTING, [f"{name}%"])}
+
+    def _connect(self) -> psycopg.Connection[Any]:
+        if self._connection is None:
+            self._connection = psycopg.connect(
+                self._conninfo,
+                autocommit=True,
+                application_name="observer",
+                # Or looking, and touching the brake, would make the load's commits durable.
+                options="-c synchronous_commit=off",
+                connect_timeout=10,
+            )
+        return self._connection

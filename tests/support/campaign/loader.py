@@ -1,0 +1,123 @@
+"""The loader's process: `python -m support.campaign.loader` imports everything once and forks a loader at each request.
+
+A request is a line of JSON on standard input; answers are lines on standard output: {"started": pid} and, when that
+process has ended, {"ended": pid, "status": wait status}. At the end of standard input the loaders are killed. A loader
+is a process like any other: what is saved is the half second that imports take.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import sys
+import traceback
+from dataclasses import replace
+from typing import Any
+
+from penstock.api import Loader
+from penstock.aws.credentials import AwsCredentials
+from penstock.errors import PenstockError
+from penstock.files import SourceReader
+from penstock.model.dialect import DialectOptions
+from penstock.model.job import LoadJob, LoadRules, TargetJob
+from penstock.model.names import parse_table_name
+from penstock.model.plan import BatchPlan
+from penstock.server.connection import ConnectionFactory
+from support.loads import ChoppedSources
+
+# The exit status of a loader that ended by what is no PenstockError: a bug.
+BROKEN = 99
+
+
+class _Sources(ChoppedSources):
+    """Small pieces, and the machine's AWS configuration."""
+
+    def __init__(self, piece_bytes: int) -> None:
+        SourceReader.__init__(self, credentials=AwsCredentials())
+        self._piece_bytes = piece_bytes
+        self._at_piece = None
+
+
+def run_load(request: dict[str, Any]) -> int:
+    """Carry out one request; return the process's exit status."""
+    os.environ.update(request["environment"])
+    target = TargetJob(
+        sources=tuple(request["sources"]),
+        table=parse_table_name(request["table"]),
+        dialect=DialectOptions(**request["dialect"]),
+    )
+    rules = LoadRules(retry_for_s=request["retry_for_s"])
+    job = LoadJob(targets=(target,), sessions=request["sessions"], rules=rules)
+    phase = "planning"
+    try:
+        with Loader(ConnectionFactory(request["conninfo"], application_name=request["name"])) as loader:
+            _say("phase planning")
+            loader._sources = _Sources(request["piece_bytes"])
+            plan = loader.plan(job)
+            plan = replace(plan, batch=BatchPlan(limit_bytes=request["batch_bytes"], duration_s=None))
+            phase = "running"
+            _say("phase running")
+            outcome = loader.run(plan, on_notice=_say)
+            _say(f"done rows={outcome.rows} before={outcome.rows_before} local_only={outcome.is_local_only}")
+    except PenstockError as error:
+        _say(f"failed while {phase}: {type(error).__name__} transient={error.is_transient} {error.sqlstate} {error}")
+        return error.exit_code
+    except KeyboardInterrupt:
+        _say(f"interrupted while {phase}")
+        return 130
+    except BaseException:  # noqa: BLE001 (reported as what it is: a bug)
+        _say(traceback.format_exc())
+        return BROKEN
+    return 0
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)
+
+
+def _become_loader(request: dict[str, Any]) -> None:
+    """Run in the forked process, which ends here."""
+    status = BROKEN
+    try:
+        log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        null = os.open(os.devnull, os.O_RDONLY)
+        for source, descriptor in ((null, 0), (log, 1), (log, 2)):
+            os.dup2(source, descriptor)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        status = run_load(request)
+    finally:
+        sys.stdout.flush()
+        # Threads that hang on a source that says nothing must not keep the process, as in the command line's main.
+        os._exit(status)
+
+
+def main() -> None:
+    """Fork loaders until standard input ends."""
+    running: dict[int, int] = {}
+    requests = sys.stdin.fileno()
+    waiting = b""
+    while True:
+        ready, _, _ = select.select([requests, *running], [], [])
+        for descriptor in set(ready) - {requests}:
+            pid = running.pop(descriptor)
+            os.close(descriptor)
+            _say(json.dumps({"ended": pid, "status": os.waitpid(pid, 0)[1]}))
+        if requests in ready:
+            data = os.read(requests, 65536)
+            if not data:
+                break
+            *lines, waiting = (waiting + data).split(b"\n")
+            for line in lines:
+                pid = os.fork()
+                if pid == 0:
+                    _become_loader(json.loads(line))
+                running[os.pidfd_open(pid)] = pid
+                _say(json.dumps({"started": pid}))
+    for pid in running.values():
+        os.kill(pid, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    main()

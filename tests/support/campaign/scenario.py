@@ -1,0 +1,413 @@
+"""One table, one load, many faults: drawn from a seed, played, and held against the files in the end."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import shutil
+import time
+import zlib
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+from psycopg.conninfo import make_conninfo
+
+from support.campaign.faults import Hit, strike
+from support.campaign.files import COLUMNS, FileSet, draw_files
+from support.campaign.ledger import LedgerView, Observer
+from support.campaign.loader import BROKEN
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from support.campaign.plant import Pair, Plant, Single
+    from support.campaign.processes import LoaderProcess
+    from support.campaign.relay import Relay
+    from support.campaign.s3 import Store
+
+# What a theme's load is hit by.
+_THEMES: dict[str, tuple[str, ...]] = {
+    "loader": ("kill", "kill", "terminate", "interrupt", "interrupt twice"),
+    "commit": ("commit", "commit", "commit", "kill"),
+    "crash": ("crash",),
+    "promote": ("promote",),
+    "network": ("reset", "stall"),
+    "store": ("s3",),
+    "disk": ("disk",),
+}
+# What half of the loads of other themes are hit by as well.
+_ADDITIONS = ("kill", "terminate", "interrupt", "interrupt twice")
+
+# Seeds take the themes in turn, so that a short campaign meets them all.
+_TURNS = (
+    *("crash", "commit", "loader", "promote", "network", "crash", "store", "disk", "loader", "commit"),
+    *("crash", "loader", "network", "commit", "crash", "promote", "loader", "crash", "store", "loader"),
+)
+
+# A load that has not ended so long after its last fault hangs.
+_END_PATIENCE_S = 90.0
+
+_START_PATIENCE_S = 30.0
+
+# Longer than the first waits of a loader between its attempts.
+_PROGRESS_PATIENCE_S = 2.5
+
+_PACE = """
+    CREATE OR REPLACE FUNCTION campaign_pace() RETURNS trigger LANGUAGE plpgsql AS
+        'BEGIN PERFORM pg_sleep(TG_ARGV[0]::float8); RETURN NULL; END';
+    CREATE OR REPLACE FUNCTION campaign_wait() RETURNS trigger LANGUAGE plpgsql AS
+        'BEGIN WHILE (SELECT is_on FROM campaign_brake) LOOP PERFORM pg_sleep(0.02); END LOOP; RETURN NULL; END';
+    CREATE TABLE IF NOT EXISTS campaign_brake (is_on boolean NOT NULL);
+    TRUNCATE campaign_brake;
+    INSERT INTO campaign_brake VALUES (false);
+"""
+
+
+class Broken(AssertionError):
+    """A scenario that ended otherwise than it must, with all that is needed to look into it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """What a seed stands for."""
+
+    seed: int
+    theme: str
+    kinds: tuple[str, ...]
+    major: int
+    is_remote: bool
+    rows: int
+    objects: int
+    sessions: int
+    batch_bytes: int
+    piece_bytes: int
+    pace_s: float
+    faults: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Played:
+    """How a scenario went: `lost` and `repeated` rows are counted against the files; `ended_early` loaders gave up."""
+
+    scenario: Scenario
+    hits: tuple[Hit, ...]
+    rows: int
+    lost: int
+    repeated: int
+    seconds: float
+    loaders: int
+    ended_early: tuple[str, ...]
+
+
+def draw_scenario(seed: int, *, majors: tuple[int, ...], can_mount: bool) -> Scenario:
+    """Return the scenario of a seed."""
+    rng = random.Random(seed)
+    theme = _TURNS[seed % len(_TURNS)]
+    if theme == "disk" and not can_mount:
+        theme = "crash"
+    kinds = _THEMES[theme]
+    if theme not in ("loader", "commit") and rng.random() < 0.5:
+        kinds = (*kinds, *kinds, rng.choice(_ADDITIONS))
+    return Scenario(
+        seed=seed,
+        theme=theme,
+        kinds=kinds,
+        major=18 if theme == "promote" else rng.choice(majors),
+        is_remote=theme == "store",
+        rows=rng.randrange(5_000, 14_000),
+        objects=rng.randrange(12, 30) if theme == "store" else rng.choice((1, 1, 2, 3, 8)),
+        sessions=rng.choice((1, 2, 2, 3, 4)),
+        batch_bytes=rng.randrange(6_000, 20_000),
+        piece_bytes=rng.randrange(1_000, 6_000),
+        pace_s=rng.uniform(0.02, 0.08),
+        faults=rng.randrange(5, 12),
+    )
+
+
+@dataclass(slots=True)
+class Run:
+    """A scenario that is being played; what the faults reach for."""
+
+    scenario: Scenario
+    plant: Plant
+    rng: random.Random
+    place: Single | Pair
+    folder: Path
+    files: FileSet
+    observer: Observer
+    relay: Relay | None = None
+    store: Store | None = None
+    disk: Path | None = None
+    hits: list[Hit] = field(default_factory=list)
+    loaders: list[LoaderProcess] = field(default_factory=list)
+    ended_early: list[str] = field(default_factory=list)
+    faults_at_start: int = 0
+    strikes: int = 0
+    _began_s: float = field(default_factory=time.monotonic)
+    _seen: set[str] = field(default_factory=set)
+
+    @property
+    def loader(self) -> LoaderProcess:
+        """Return the loader that works now."""
+        return self.loaders[-1]
+
+    @property
+    def table(self) -> str:
+        """Return the table's name."""
+        return f"t_{self.scenario.seed}"
+
+    def elapsed_s(self) -> float:
+        """Return the time since the scenario began."""
+        return time.monotonic() - self._began_s
+
+    def start(self) -> LoaderProcess:
+        """Start a loader for the same load."""
+        name = f"loader {self.scenario.seed}.{len(self.loaders)}"
+        conninfo = make_conninfo(self.place.conninfo, dbname="postgres")
+        if self.relay is not None:
+            conninfo = f"host=127.0.0.1 port={self.relay.port} user=postgres dbname=postgres sslmode=disable"
+        is_csv = self.files.format == "csv"
+        self.loaders.append(
+            self.plant.zygote.start(
+                {
+                    "name": f"{name} ",
+                    "log": str(self.folder / f"{name}.log"),
+                    "conninfo": conninfo,
+                    "table": self.table,
+                    "sources": [self._source()],
+                    "dialect": {
+                        "format": self.files.format,
+                        "delimiter": "," if is_csv else "\t",
+                        "nulls": [""] if is_csv else ["\\N"],
+                        "has_header": True,
+                        "encoding": "UTF8",
+                    },
+                    "sessions": self.scenario.sessions,
+                    "batch_bytes": self.scenario.batch_bytes,
+                    "piece_bytes": self.scenario.piece_bytes,
+                    "retry_for_s": 60.0,
+                    "environment": {} if self.store is None else self.store.environment,
+                }
+            )
+        )
+        self.faults_at_start = self.strikes
+        return self.loader
+
+    def _source(self) -> str:
+        if self.store is not None:
+            return f"s3://campaign/{self.table}/"
+        return f"{self.folder}/files/*"
+
+    def look(self) -> LedgerView | None:
+        """Return the load as the ledger has it; what was committed must still be, but for a server that was lost."""
+        view = self.observer.view()
+        if view is not None:
+            missing = self._seen - view.ranges
+            assert not missing, f"committed rows vanished without a crash: {sorted(missing)}"
+            self._seen |= view.ranges
+        return view
+
+    def await_progress(self) -> None:
+        """Wait until something is committed that was not when the last look was taken; not for long."""
+        known, until_s = set(self._seen), time.monotonic() + _PROGRESS_PATIENCE_S
+        while self.loader.is_running() and time.monotonic() < until_s:
+            view = self.look()
+            if view is not None and not known.issuperset(view.ranges):
+                return
+            time.sleep(0.02)
+
+    def forget_seen(self, view: LedgerView) -> None:
+        """Take what a lost server left for what is committed."""
+        self._seen = set(view.ranges)
+
+    def set_brake(self, *, is_on: bool) -> None:
+        """Let transactions sleep at their COMMIT, or go on."""
+        self.observer.execute("UPDATE campaign_brake SET is_on = %s", [is_on])
+
+    def check_end(self, loader: LoaderProcess, allowed: set[int]) -> None:
+        """Accept how a loader ended, or raise AssertionError."""
+        code, log = loader.exit_code, loader.read_log()
+        if code in allowed or code == 0:
+            return
+        assert code != BROKEN, "a loader broke"
+        assert self.strikes > self.faults_at_start, f"a loader ended with {code} though nothing had hit it"
+        assert "transient=True" in log or "failed while planning" in log, f"a loader ended with {code}"
+        self.ended_early.append(log.partition("failed while")[2][:160].replace("\n", " "))
+
+
+def play(scenario: Scenario, plant: Plant, folder: Path) -> Played:
+    """Play a scenario to its end and check what came of it. Raises Broken."""
+    run = _set_up(scenario, plant, folder)
+    try:
+        run.start()
+        while len(run.hits) < scenario.faults and _strike_once(run):
+            pass
+        _finish(run)
+        lost, repeated = _check(run)
+    except Exception as exc:
+        raise Broken(_describe(run, exc)) from exc
+    finally:
+        for loader in run.loaders:
+            loader.kill()
+        run.observer.close()
+    _tear_down(run)
+    return Played(
+        scenario=scenario,
+        hits=tuple(run.hits),
+        rows=run.files.rows.total(),
+        lost=lost,
+        repeated=repeated,
+        seconds=round(run.elapsed_s(), 2),
+        loaders=len(run.loaders),
+        ended_early=tuple(run.ended_early),
+    )
+
+
+def _set_up(scenario: Scenario, plant: Plant, folder: Path) -> Run:
+    rng = random.Random(scenario.seed + 1)
+    place = plant.pair() if scenario.theme == "promote" else plant.single(scenario.major)
+    files = draw_files(rng, rows=scenario.rows, objects=scenario.objects)
+    run = Run(
+        scenario=scenario,
+        plant=plant,
+        rng=rng,
+        place=place,
+        folder=folder / f"seed-{scenario.seed}",
+        files=files,
+        observer=Observer(make_conninfo(place.conninfo, dbname="postgres"), f"t_{scenario.seed}"),
+    )
+    (run.folder / "files").mkdir(parents=True)
+    files.write(run.folder / "files")
+    space = ""
+    if scenario.theme == "network":
+        run.relay = plant.relay_to(place)  # type: ignore[arg-type]
+    if scenario.theme == "store":
+        run.store = plant.store()
+        run.store.put(run.table, files.bodies)
+    if scenario.theme == "disk":
+        run.disk, space = plant.small_disk(place), "TABLESPACE small"  # type: ignore[arg-type]
+    with psycopg.connect(make_conninfo(place.conninfo, dbname="postgres"), autocommit=True) as connection:
+        connection.execute(_PACE.encode())
+        connection.execute(
+            f"""
+            CREATE TABLE {run.table} ({COLUMNS}) {space};
+            CREATE TRIGGER pace AFTER INSERT ON {run.table} FOR EACH STATEMENT
+                EXECUTE FUNCTION campaign_pace({scenario.pace_s});
+            CREATE CONSTRAINT TRIGGER late AFTER INSERT ON {run.table} DEFERRABLE INITIALLY DEFERRED FOR EACH ROW
+                WHEN (NEW.id % 20 = 0) EXECUTE FUNCTION campaign_wait();
+            """.encode()
+        )
+    return run
+
+
+def _strike_once(run: Run) -> bool:
+    """Wait for a random moment and strike; return whether there is a load to go on with."""
+    if run.rng.random() < 0.9:
+        run.loader.await_text("phase running", _START_PATIENCE_S)
+    if run.rng.random() < 0.8:
+        run.await_progress()
+    run.loader.wait(run.rng.uniform(0.0, 0.3))
+    if not run.loader.is_running():
+        return _take_end(run)
+    run.strikes += 1
+    hit = strike(run, run.rng.choice(run.scenario.kinds))
+    if hit is not None:
+        run.hits.append(hit)
+    return True
+
+
+def _take_end(run: Run) -> bool:
+    """Look at how a loader ended by itself; start another where it has not loaded everything."""
+    if run.loader.exit_code == 0:
+        return False
+    run.check_end(run.loader, set())
+    run.start()
+    return True
+
+
+def _finish(run: Run) -> None:
+    """Let the load come to its end, by as many loaders as that takes."""
+    until_s = time.monotonic() + _END_PATIENCE_S
+    while True:
+        assert run.loader.wait(until_s - time.monotonic()), f"the load has not ended {_END_PATIENCE_S:g} s later"
+        if not _take_end(run):
+            return
+
+
+# ---------------------------------------------------------------- what must hold
+
+
+def _check(run: Run) -> tuple[int, int]:
+    """Return how many rows are lost and how many are repeated; check what the ledger says."""
+    view = run.look()
+    assert view is not None, "the ledger knows of no load"
+    assert view.state == "complete", f"the load is {view.state}"
+    found = Counter(run.observer.execute(f"SELECT id::text, amount::text, note FROM {run.table}"))
+    lost, repeated = (run.files.rows - found).total(), (found - run.files.rows).total()
+    assert not lost and not repeated, f"{lost} rows lost, {repeated} rows repeated"
+    total = run.files.rows.total()
+    assert view.rows == total, f"the ledger has {view.rows} rows of {total}"
+    for name, text in run.files.texts.items():
+        _check_object(run, view.load_id, name, text)
+    return lost, repeated
+
+
+def _check_object(run: Run, load_id: str, name: str, text: bytes) -> None:
+    """Check that an object's committed ranges are disjoint, cover it, and have the checksums of its bytes."""
+    rows = run.observer.execute(
+        "SELECT lower(p), upper(p), r.start, r.checksum FROM penstock.ranges AS r JOIN penstock.objects AS o"
+        " ON o.load = r.load AND o.number = r.object LEFT JOIN LATERAL unnest(r.ranges) AS p ON true"
+        " WHERE r.load = %s AND right(o.uri, length(%s)) = %s ORDER BY 1",
+        [load_id, f"/{name}", f"/{name}"],
+    )
+    reach = text.index(b"\n") + 1
+    sums: dict[int, int] = {}
+    for start, end, first, _ in rows:
+        assert start == reach, f"{name}: bytes {reach} to {start} are missing or committed twice"
+        sums[first] = zlib.crc32(text[start:end], sums.get(first, 0))
+        reach = end
+    assert reach == len(text), f"{name}: committed to byte {reach} of {len(text)}"
+    assert sums == {first: checksum for _, _, first, checksum in rows}, f"{name}: checksums differ"
+
+
+# ---------------------------------------------------------------- afterwards
+
+
+def _tear_down(run: Run) -> None:
+    view = run.observer.view()
+    run.observer.execute(f"DROP TABLE IF EXISTS {run.table}")
+    run.observer.execute("DELETE FROM penstock.loads WHERE id = %s", [None if view is None else view.load_id])
+    run.observer.close()
+    if run.store is not None:
+        run.store.delete(run.table, run.files.bodies)
+    shutil.rmtree(run.folder)
+
+
+def _describe(run: Run, exc: BaseException) -> str:
+    """Return all that is needed to look into a failure."""
+    lines = [f"{type(exc).__name__}: {exc}", f"{run.scenario}", f"files, loaders' logs and server.log: {run.folder}"]
+    with contextlib.suppress(OSError):
+        shutil.copy(run.place.log, run.folder / "server.log")
+    lines += ["hits:"]
+    lines += [f"  {hit}" for hit in run.hits]
+    for loader in run.loaders[-3:]:
+        lines += [f"{loader.name}:", *(f"  {line}" for line in loader.read_log().splitlines()[-30:])]
+    lines += ["ledger:", *_dump_ledger(run)]
+    return "\n".join(lines)
+
+
+def _dump_ledger(run: Run) -> list[str]:
+    query = """
+        SELECT l.id, l.state, l.epoch, l.rows, r.object, r.ranges, r.rows, r.committed_at
+          FROM penstock.loads AS l
+          LEFT JOIN penstock.ranges AS r ON r.load = l.id
+         WHERE EXISTS (SELECT FROM penstock.objects AS o WHERE o.load = l.id AND o.target_table = %s)
+         ORDER BY r.object, r.start
+    """
+    try:
+        rows: list[Any] = run.observer.execute(query, [run.table])
+    except psycopg.Error as error:
+        return [f"  could not be read: {error}"]
+    return ["  " + " ".join(map(str, row)) for row in rows]
