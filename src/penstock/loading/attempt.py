@@ -13,12 +13,16 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import ServerError
 from penstock.loading.feed import Abandoned, BlockFeed, reader_limit
+from penstock.loading.keeper import RejectKeeper
 from penstock.loading.objects import open_blocks
 from penstock.loading.pace import Pace, next_pace
+from penstock.loading.rejects import RejectLimit
 from penstock.loading.session import LoadSession
 from penstock.loading.watch import ConflictWatch
+from penstock.model.reject import FOREIGN_KEY_VIOLATION
 from penstock.server.copy import CopyFailed, CopySession
 from penstock.server.errors import find_hint, is_passing
+from penstock.server.ledger.rejects import RejectStore
 
 if TYPE_CHECKING:
     from penstock.errors import PenstockError
@@ -60,6 +64,8 @@ class LoadAttempt:
         self._first = first
         self._began_s = began_s
         self._fence = tools.ledger.fence(prepared.claim)
+        self._rejects = RejectStore(tools.ledger.schema, prepared.claim.load_id)
+        self._reject_limit = self._make_limit()
         self._sessions: list[LoadSession] = []
         self._futures: set[Future[None]] = set()
         self._pool = ThreadPoolExecutor(max_workers=sessions.maximum, thread_name_prefix="penstock-session")
@@ -119,6 +125,14 @@ class LoadAttempt:
             running.session.abandon()
         self._first.close()
 
+    def _make_limit(self) -> RejectLimit | None:
+        """Return what counts rejected records, earlier runs' too; None where the first one ends the load."""
+        rules = self._plan.job.rules
+        if rules.on_error == "stop":
+            return None
+        before = self._rejects.count(self._first, but_code=FOREIGN_KEY_VIOLATION) if rules.max_rejects else 0
+        return RejectLimit(rules.max_rejects, before=before)
+
     # ---------------------------------------------------------------- streaming
 
     def _add_sessions(self, count: int) -> None:
@@ -136,18 +150,27 @@ class LoadAttempt:
             self._is_full = True
             self._feed.set_sessions(min(number, self._feed.sessions))
             return
+        session = CopySession(connection, fence=self._fence, is_protected=self._reject_limit is not None)
         running = LoadSession(
             number,
-            CopySession(connection, fence=self._fence),
+            session,
             self._feed,
             ledger=self._tools.ledger,
             claim=self._prepared.claim,
             batch_plan=self._plan.batch,
             server_major=self._tools.server_major,
+            keeper=self._make_keeper(session),
             clock=self._tools.clock,
         )
         self._sessions.append(running)
         running.run()
+
+    def _make_keeper(self, session: CopySession) -> RejectKeeper | None:
+        if self._reject_limit is None:
+            return None
+        return RejectKeeper(
+            session, store=self._rejects, limit=self._reject_limit, server_major=self._tools.server_major
+        )
 
     def _session_ended(self, future: Future[None]) -> None:
         failure = future.exception() if not future.cancelled() else None

@@ -24,6 +24,8 @@ class _Share:
     has_end: bool = False
     records: int = 0
     suppressed: int = 0
+    rejected: int = 0
+    form: str | None = None
     checksum: int = 0
 
 
@@ -59,6 +61,12 @@ class Batch:
         """Count rows that the table's triggers kept out."""
         self._shares[object_number].suppressed += rows
 
+    def note_rejected(self, object_number: int, records: int, *, form: str) -> None:
+        """Count records that were put aside; `form` is how the object's records are read, as JSON."""
+        share = self._shares[object_number]
+        share.rejected += records
+        share.form = form
+
     def committed_ranges(self) -> list[CommittedRange]:
         """Return the rows for the ledger."""
         return [
@@ -69,8 +77,10 @@ class Batch:
                 has_start=share.has_start,
                 has_end=share.has_end,
                 records=share.records,
-                rows=share.records - share.suppressed,
+                rows=share.records - share.suppressed - share.rejected,
                 suppressed=share.suppressed,
+                rejected=share.rejected,
+                form=share.form,
                 checksum=share.checksum,
             )
             for number, share in self._shares.items()

@@ -59,6 +59,7 @@ class Chunk:
     _carried: list[_Carried] = field(default_factory=list)
     _kept: deque[_Carried] = field(default_factory=deque)
     _kept_bytes: int = 0
+    _counted: list[str] = field(default_factory=list)
     # What the server's counter missed in the command's first record, and the line of the command it does so until.
     _missed: int = 0
     _missed_until: int = 0
@@ -89,10 +90,17 @@ class Chunk:
         if carried.is_uneven:
             self._keep(carried, block, payload)
 
+    def count(self, block: Block, *, uri: str, records: int) -> None:
+        """Note a block whose lines are looked for elsewhere, and how many of its records are sent."""
+        self.records += records
+        self.bytes_sent += block.end - block.start
+        if uri not in self._counted:
+            self._counted.append(uri)
+
     @property
     def uris(self) -> list[str]:
         """Return the objects that the command carried something of, in the order they first did."""
-        return list(dict.fromkeys(carried.uri for carried in self._carried))
+        return list(dict.fromkeys([*self._counted, *(carried.uri for carried in self._carried)]))
 
     def locate(self, server_line: int) -> Place | None:
         """Return the file's line for a line of the COPY command: the last one of the record, as the server counts.

@@ -20,6 +20,7 @@ from penstock.files import ObjectStream
 from penstock.loading.work import ObjectWork
 from penstock.model.block import Block, CopySpec
 from penstock.model.outcome import FileOutcome, FileProgress, LoadProgress
+from penstock.model.reject import RecordForm
 
 if TYPE_CHECKING:
     from penstock.model.plan import TargetPlan
@@ -52,6 +53,7 @@ class OpenObject:
 
     work: ObjectWork
     encoder: Encoder | None = None
+    form: RecordForm | None = None
     stream: ObjectStream | None = None
     queue: deque[Block] = field(default_factory=deque)
     is_read: bool = False
@@ -84,8 +86,8 @@ class OpenObject:
         return (self.ended_s if self.ended_s is not None and self.is_drained else now_s) - self.began_s
 
 
-# Opens an object's stream and returns it with the encoder that its header asks for.
-OpenStream = Callable[[ObjectWork], tuple[ObjectStream, Iterable[Block], Encoder]]
+# Opens an object's stream and returns it with the encoder that its header asks for, and how its records are read.
+OpenStream = Callable[[ObjectWork], tuple[ObjectStream, Iterable[Block], Encoder, RecordForm]]
 
 
 class BlockFeed:
@@ -324,9 +326,9 @@ class BlockFeed:
             self._changed.notify_all()
 
     def _read_blocks(self, opened: OpenObject) -> None:
-        stream, blocks, encoder = self._open_blocks(opened.work)
+        stream, blocks, encoder, form = self._open_blocks(opened.work)
         with stream:
-            opened.stream, opened.encoder = stream, encoder
+            opened.stream, opened.encoder, opened.form = stream, encoder, form
             for block in blocks:
                 self._put(opened, block)
             opened.bytes_read = stream.bytes_read

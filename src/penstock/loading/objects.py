@@ -14,6 +14,7 @@ from penstock.files.probe import split_record
 from penstock.loading.columns import map_columns
 from penstock.loading.coverage import Edges
 from penstock.loading.plan import table_after_creation
+from penstock.model.reject import RecordForm
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
     from penstock.model.table import ColumnMap
 
 
-def open_blocks(work: ObjectWork, tools: LoadTools) -> tuple[ObjectStream, Iterable[Block], Encoder]:
-    """Return an object's open stream, its blocks but those that are committed, and their encoder.
+def open_blocks(work: ObjectWork, tools: LoadTools) -> tuple[ObjectStream, Iterable[Block], Encoder, RecordForm]:
+    """Return an object's open stream, its blocks but those that are committed, their encoder, and how they are read.
 
     The caller closes the stream. Raises SourceError, DataError, TargetError where the object's own header does not fit
     the table.
@@ -39,13 +40,13 @@ def open_blocks(work: ObjectWork, tools: LoadTools) -> tuple[ObjectStream, Itera
     try:
         cutter = make_cutter(target.dialect, server_major=tools.server_major)
         blocks = BlockReader(edges.split(stream) if work.coverage.ranges else stream, cutter, uri=source.uri)
-        encoder = _make_encoder(work, blocks)
+        encoder, form = _make_encoder(work, blocks)
     except BaseException:
         stream.close()
         raise
     if work.coverage.ranges:
-        return stream, (block for block in blocks if not edges.contain(block.start, block.end)), encoder
-    return stream, blocks, encoder
+        return stream, (block for block in blocks if not edges.contain(block.start, block.end)), encoder, form
+    return stream, blocks, encoder, form
 
 
 def read_checksums(work: ObjectWork, committed: Sequence[CommittedRange], tools: LoadTools) -> list[int]:
@@ -73,9 +74,9 @@ def read_checksums(work: ObjectWork, committed: Sequence[CommittedRange], tools:
     return sums
 
 
-def _make_encoder(work: ObjectWork, blocks: BlockReader) -> Encoder:
+def _make_encoder(work: ObjectWork, blocks: BlockReader) -> tuple[Encoder, RecordForm]:
     target, uri = work.target, work.source.uri
-    header = target.header
+    header, record = target.header, None
     if target.dialect.has_header and (record := blocks.take_header()) is not None:
         header = read_header(record, target, uri=uri)
         _refuse_other_header(header, target, uri=uri)
@@ -84,13 +85,22 @@ def _make_encoder(work: ObjectWork, blocks: BlockReader) -> Encoder:
         # Objects may order their columns differently, and a constant may hold the object's name.
         column_map = map_columns(header, job=target.job, table=table_after_creation(target), uri=uri)
         _refuse_other_columns(column_map, target, uri=uri)
-    return make_encoder(
-        target.dialect,
-        column_map,
+    form = RecordForm(
+        dialect=target.dialect,
+        column_map=column_map,
         table=target.table if work.landing is None else work.landing,
         encoding=client_encoding(target.dialect.encoding),
+        header=record,
+        allows_suppressed_rows=target.allows_suppressed_rows,
+    )
+    encoder = make_encoder(
+        form.dialect,
+        form.column_map,
+        table=form.table,
+        encoding=form.encoding,
         positions=work.number if work.has_positions else None,
     )
+    return encoder, form
 
 
 def _refuse_other_columns(column_map: ColumnMap, target: TargetPlan, *, uri: str) -> None:

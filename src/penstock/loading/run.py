@@ -11,6 +11,7 @@ from copy import copy
 from typing import TYPE_CHECKING
 
 from penstock.errors import Interrupted, PenstockError, ServerError
+from penstock.loading.again import retry_references
 from penstock.loading.attempt import LoadAttempt
 from penstock.loading.finish import finish_load
 from penstock.loading.landing import TargetLanding, give_up_landings, truncate_targets
@@ -18,6 +19,7 @@ from penstock.loading.prepare import NothingToDo, prepare_load
 from penstock.loading.retry import Patience, fewer_sessions
 from penstock.loading.tally import Tally
 from penstock.model.ledger import FinishedLoad
+from penstock.server.ledger.rejects import RejectStore
 from penstock.server.sequences import advance_sequences
 from penstock.server.tables import drop_created
 
@@ -77,6 +79,7 @@ class _LoadRun:
             raise self._explain_end(error) from error
         except KeyboardInterrupt as exc:
             raise self._explain_end(Interrupted("load interrupted")) from exc
+        self._count_rejected()
         self._advance_sequences()
         return self._tally.outcome(self._claim.load_id, finished, now_s=self._tools.clock())
 
@@ -120,6 +123,9 @@ class _LoadRun:
         finally:
             self._tally.note_attempt(attempt)
         attempt.close()
+        if self._plan.job.rules.on_error == "reject" and not attempt.is_stopped:
+            max_rejects = self._plan.job.rules.max_rejects
+            retry_references(prepared.claim, self._tools, connection, max_rejects=max_rejects)
         finished = finish_load(self._plan, prepared, self._tools, connection)
         if finished is None and attempt.is_stopped:
             raise Interrupted("load interrupted")
@@ -153,10 +159,16 @@ class _LoadRun:
 
     def _wait_to_retry(self, error: PenstockError) -> None:
         """Wait before another attempt, or raise the error where there should be none."""
+        fewer = fewer_sessions(self._sessions, error)
+        if error.is_transient and self._plan.job.rules.on_error == "reject" and fewer.maximum < self._sessions.maximum:
+            # Duplicates, of which one will be put aside: no fault that time would heal, and each time fewer sessions.
+            self._sessions = fewer
+            self._tools.notice(f"{error.message}: going on with {fewer.maximum} sessions")
+            return
         delay_s = self._patience.next_delay_s() if error.is_transient else None
         if delay_s is None:
             raise error
-        self._sessions = fewer_sessions(self._sessions, error)
+        self._sessions = fewer
         self._tools.notice(f"{error.message}: going on in {delay_s:.0f} s with what is missing")
         self._tools.sleep(delay_s)
 
@@ -214,6 +226,14 @@ class _LoadRun:
         told.detail = f"{error.detail}\n{stays}" if error.detail else stays
         told.hint = f"{error.hint or ''}{resume}".strip() or None
         return told
+
+    def _count_rejected(self) -> None:
+        """Have the outcome tell how many records are put aside, earlier runs' too."""
+        assert self._claim is not None
+        if self._plan.job.rules.on_error == "reject" or self._claim.is_resumed:
+            with self._tools.connect.borrow() as connection:
+                store = RejectStore(self._tools.ledger.schema, self._claim.load_id)
+                self._tally.rejected = store.count_rejected(connection)
 
     def _advance_sequences(self) -> None:
         fed = [

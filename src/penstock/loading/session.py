@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
@@ -19,12 +20,14 @@ from penstock.server.copy import CopyFailed, CopySession, Superseded
 from penstock.server.ledger.ledger import taken_over
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from penstock.loading.feed import BlockFeed, OpenObject
+    from penstock.loading.keeper import RejectKeeper
     from penstock.model.block import Block, CopySpec, LineEnd
     from penstock.model.ledger import Claim
     from penstock.model.plan import BatchPlan
+    from penstock.model.reject import Reject
     from penstock.server.copy import Statement
     from penstock.server.ledger import Ledger
 
@@ -34,6 +37,9 @@ _log = logging.getLogger(__name__)
 _ROUND_TRIPS_PER_CHUNK = 100
 # ... and carries at least this much, below which not even a local server's start of a COPY is worth its while.
 _CHUNK_BYTES = 64 * 1024 * 1024
+
+# ... or only this much where its records are kept, since some may have to be sent again: so much memory a session.
+_KEPT_CHUNK_BYTES = 8 * 1024 * 1024
 
 # A commit should cost under 1 % of its batch.
 _COMMITS_PER_BATCH = 100
@@ -47,10 +53,11 @@ _T = TypeVar("_T")
 
 @dataclass(slots=True)
 class SessionTotals:
-    """What a session did: rows the server reported, rows its triggers kept out, payload bytes, seconds not waiting."""
+    """What a session did: rows stored, kept out by triggers or put aside, payload bytes, seconds not waiting."""
 
     rows: int = 0
     suppressed: int = 0
+    rejected: int = 0
     bytes_copied: int = 0
     busy_s: float = 0.0
 
@@ -58,7 +65,8 @@ class SessionTotals:
 class LoadSession:
     """Runs one CopySession until the feed is empty; its last batch is sealed and left for `commit`.
 
-    A batch's ledger rows travel in its own transaction, so that both are there or neither.
+    A batch's ledger rows travel in its own transaction, so that both are there or neither. With a `keeper` records that
+    the table refuses are put aside; without, they end the load.
     """
 
     def __init__(
@@ -71,6 +79,7 @@ class LoadSession:
         claim: Claim,
         batch_plan: BatchPlan,
         server_major: int,
+        keeper: RejectKeeper | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.number = number
@@ -84,6 +93,10 @@ class LoadSession:
         self._batch = Batch()
         self._batch_began_s = 0.0
         self._server_major = server_major
+        self._keeper = keeper
+        self._opened: dict[int, OpenObject] = {}
+        # Put aside, and not written down before the COPY command has ended.
+        self._unwritten: list[Reject] = []
         self._clock = clock
         self._chunk: Chunk | None = None
         self._spec: CopySpec | None = None
@@ -159,28 +172,41 @@ class LoadSession:
         self._current = opened
         if self._chunk is None:
             self._begin_chunk(encoder.spec, line_end)
-        chunk = self._chunk
+        parts = self._encode(opened, block)
+        self._batch.add(opened.work.number, block)
+        if parts:
+            self._guarded(lambda: self.session.send(parts))
+        self.totals.bytes_copied += sum(map(len, parts))
+        self._feed.note_sent(opened, block.records)
+        is_due = self._is_batch_due()
+        if (is_untouched and block.is_unended) or is_due or self._is_long_enough() or self.session.has_answer():
+            self._end_chunk()
+        if is_due:
+            self._commit_batch()
+
+    def _encode(self, opened: OpenObject, block: Block) -> Sequence[bytes | memoryview]:
+        """Return a block's payload, noted in the chunk; records that cannot be written for COPY may be put aside."""
+        chunk, encoder = self._chunk, opened.encoder
         assert chunk is not None
+        assert encoder is not None
+        if self._keeper is not None:
+            self._opened[opened.work.number] = opened
+            parts, rejects = self._keeper.keep(opened, block)
+            self._unwritten += rejects
+            chunk.count(block, uri=opened.source.uri, records=block.records - len(rejects))
+            return parts
         try:
-            parts = encoder.encode(block)
+            payload = encoder.encode(block)
         except _native.RecordError as exc:
             raise record_error(exc, uri=opened.source.uri, first_line=block.first_line) from exc
         chunk.add(
             block,
             uri=opened.source.uri,
-            payload=parts,
-            was_rewritten=not is_untouched,
+            payload=payload,
+            was_rewritten=not encoder.is_untouched(block),
             make_cutter=partial(make_cutter, opened.target.dialect, server_major=self._server_major),
         )
-        self._batch.add(opened.work.number, block)
-        self._guarded(lambda: self.session.send(parts))
-        self.totals.bytes_copied += sum(map(len, parts))
-        self._feed.note_sent(opened, block.records)
-        is_due = self._is_batch_due()
-        if (is_untouched and block.is_unended) or is_due or self._is_long_enough(chunk) or self.session.has_answer():
-            self._end_chunk()
-        if is_due:
-            self._commit_batch()
+        return payload
 
     def _continues(self, opened: OpenObject, spec: CopySpec, line_end: LineEnd) -> bool:
         """Whether a block may travel in the COPY command that is open; triggers' rows are counted per object."""
@@ -188,9 +214,13 @@ class LoadSession:
             return False
         return opened is self._current or not opened.target.allows_suppressed_rows
 
-    def _is_long_enough(self, chunk: Chunk) -> bool:
+    def _is_long_enough(self) -> bool:
+        assert self._chunk is not None
+        if self._keeper is not None:
+            return self._chunk.bytes_sent >= min(_CHUNK_BYTES, _KEPT_CHUNK_BYTES)
         lasted_s = self._clock() - self._began_s
-        return chunk.bytes_sent >= _CHUNK_BYTES and lasted_s >= _ROUND_TRIPS_PER_CHUNK * self.session.round_trip_s
+        is_long = lasted_s >= _ROUND_TRIPS_PER_CHUNK * self.session.round_trip_s
+        return is_long and self._chunk.bytes_sent >= _CHUNK_BYTES
 
     def _begin_chunk(self, spec: CopySpec, line_end: LineEnd) -> None:
         self._spec, self._line_end, self._began_s = spec, line_end, self._clock()
@@ -201,9 +231,26 @@ class LoadSession:
         chunk = self._chunk
         if chunk is None:
             return
-        reported = self._guarded(self.session.finish_copy)
+        if self._keeper is not None:
+            self._settle(self._keeper)
+        else:
+            reported = self._guarded(self.session.finish_copy)
+            self._chunk = None
+            self._account(chunk, reported)
+
+    def _settle(self, keeper: RejectKeeper) -> None:
+        """End the COPY command and account for each record: stored, kept out by a trigger, or put aside."""
+        salvaged = self._guarded(keeper.settle)
         self._chunk = None
-        self._account(chunk, reported)
+        rejects, self._unwritten = [*self._unwritten, *salvaged.rejects], []
+        self.totals.rows += salvaged.rows
+        self.totals.rejected += len(rejects)
+        for number, missing in salvaged.suppressed.items():
+            self._note_suppressed(self._opened[number], missing)
+        for number, count in Counter(reject.object_number for reject in rejects).items():
+            self._batch.note_rejected(number, count, form=keeper.form(number))
+            self._feed.note_suppressed(self._opened[number], count)
+        self._guarded(lambda: keeper.write(rejects))
 
     def _account(self, chunk: Chunk, reported: int) -> None:
         """Hold the rows that COPY reported against the records that were cut."""
@@ -217,10 +264,13 @@ class LoadSession:
                 hint="Check --format, --quote and --escape; please report this as a bug if they are right.",
             )
         self.totals.rows += reported
-        self.totals.suppressed += missing
         if missing:
-            self._batch.note_suppressed(opened.work.number, missing)
-            self._feed.note_suppressed(opened, missing)
+            self._note_suppressed(opened, missing)
+
+    def _note_suppressed(self, opened: OpenObject, rows: int) -> None:
+        self.totals.suppressed += rows
+        self._batch.note_suppressed(opened.work.number, rows)
+        self._feed.note_suppressed(opened, rows)
 
     def _guarded(self, act: Callable[[], _T]) -> _T:
         try:
@@ -242,7 +292,8 @@ class LoadSession:
         """Return the place in the files: object and line, or the object alone where the server told no line."""
         if self._chunk is None or not self._chunk.uris:
             return None
-        found = self._chunk.locate(line) if line is not None else None
+        # A command that salvages has lines of its own.
+        found = self._chunk.locate(line) if line is not None and self._keeper is None else None
         if found is not None:
             return f"{found.uri} line {found.line}"
         uris = self._chunk.uris

@@ -20,6 +20,7 @@ class Tally:
     def __init__(self, *, began_s: float) -> None:
         self.began_s = began_s
         self.attempts = 0
+        self.rejected = 0
         self._skipped = 0
         self._rows_before = 0
         self._bytes_read = 0
@@ -59,7 +60,7 @@ class Tally:
             rows=finished.rows - self._rows_before,
             rows_before=self._rows_before,
             objects_skipped=self._skipped,
-            rejected=0,
+            rejected=self.rejected,
             suppressed=finished.suppressed,
             bytes_read=self._bytes_read,
             bytes_copied=self._bytes_copied,

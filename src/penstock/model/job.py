@@ -53,6 +53,7 @@ class TargetJob:
 # What to do with what the ledger says is loaded but is another now.
 OnChanged = Literal["error", "load", "skip"]
 OnEmptied = Literal["error", "load", "skip"]
+OnError = Literal["stop", "reject"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +63,8 @@ class LoadRules:
     `is_atomic`: all rows appear at once. `is_again`: objects that are loaded already are loaded once more.
     `on_changed` is for a new version of an object that is loaded; `on_emptied` for objects whose rows are gone from the
     table since. `waits`: another process that works on the same load is waited for. `retry_for_s` bounds how long
-    faults that pass are waited out without progress.
+    faults that pass are waited out without progress. `on_error` says what becomes of a record that the table refuses:
+    it ends the load, or is put aside, `max_rejects` of them at most (None: any number).
     """
 
     is_atomic: bool = False
@@ -71,6 +73,8 @@ class LoadRules:
     on_emptied: OnEmptied = "error"
     waits: bool = True
     retry_for_s: float = 300.0
+    on_error: OnError = "stop"
+    max_rejects: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -41,7 +41,7 @@ class CommittedRange:
 
     `ranges` are in ascending order and `checksum` is the CRC-32 of their bytes, one after another. `start` is where
     the first begins; an object without records has one row, without ranges. `records` were cut; `rows` were stored,
-    and the rest suppressed by row triggers.
+    the rest suppressed by row triggers or put aside. `form` tells how the records are read, where some were put aside.
     """
 
     object_number: int
@@ -53,6 +53,8 @@ class CommittedRange:
     rows: int
     suppressed: int
     checksum: int
+    rejected: int = 0
+    form: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,4 +187,5 @@ class ObjectRecord:
     is_complete: bool
     rows: int
     suppressed: int
+    rejected: int
     bytes_committed: int

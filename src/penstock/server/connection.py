@@ -277,4 +277,7 @@ def _calls(settings: dict[str, str]) -> list[sql.Composed]:
 
 
 def _log_notice(diagnostic: Diagnostic) -> None:
+    # Sent only where a session asked for them, and it hears them itself.
+    if diagnostic.severity_nonlocalized == "NOTICE":
+        return
     _log.warning("%s: %s", diagnostic.severity_nonlocalized or "NOTICE", diagnostic.message_primary)

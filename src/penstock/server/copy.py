@@ -7,9 +7,10 @@ is in the file is for those who know the blocks (loading).
 from __future__ import annotations
 
 import contextlib
+import re
 import select
 import time
-from typing import TYPE_CHECKING, Any, LiteralString, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, LiteralString, NamedTuple, TypeAlias
 
 import psycopg
 from psycopg import sql
@@ -21,6 +22,7 @@ from penstock.server.errors import ServerReport, read_report
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from psycopg.errors import Diagnostic
     from psycopg.pq.abc import PGresult
 
     from penstock.model.block import CopySpec
@@ -35,6 +37,33 @@ _MESSAGE_BYTES = 1024 * 1024
 _LOOK_UP_MS = 500
 
 _CANCEL_TIMEOUT_S = 5.0
+
+# From this version on COPY can leave out rows whose values their types refuse, and say so of each
+# (release notes of 17, "COPY ... ON_ERROR ignore").
+_IGNORES_SINCE = 170_000
+
+# Where the notice of a row left out comes from; a trigger's come from elsewhere.
+_COPY_PARSER: Final = "copyfromparse.c"
+
+_NUMBER = re.compile(r"\d+")
+
+# Before the next COPY command, by what became of the savepoint; and before any other statement.
+_SAVEPOINTS: Final[dict[str, LiteralString]] = {
+    "none": "SAVEPOINT penstock",
+    "kept": "RELEASE SAVEPOINT penstock; SAVEPOINT penstock",
+    "broken": "ROLLBACK TO SAVEPOINT penstock",
+}
+
+
+# Deferred checks would fail at the commit, when nobody can tell any more by which record.
+_PROTECTION: Final = "SET CONSTRAINTS ALL IMMEDIATE; SET LOCAL client_min_messages = notice"
+
+
+class SkippedRow(NamedTuple):
+    """A row that COPY left out: its line within the command, and the server's words, which name a column."""
+
+    line: int
+    words: str
 
 
 class CopyFailed(Exception):
@@ -54,10 +83,13 @@ class Superseded(Exception):
     """The load's claim is not the newest any more: this session may write nothing."""
 
 
-def copy_statement(spec: CopySpec) -> sql.Composed:
-    """Return `COPY table (columns) FROM STDIN WITH (...)` for a spec, every name and value composed."""
+def copy_statement(spec: CopySpec, *, ignores_types: bool = False) -> sql.Composed:
+    """Return `COPY table (columns) FROM STDIN WITH (...)` for a spec, every name and value composed.
+
+    With `ignores_types` rows are left out whose values their types refuse, each with a notice; PostgreSQL 17+.
+    """
     table = sql.Identifier(spec.schema, spec.table) if spec.schema else sql.Identifier(spec.table)
-    options = [
+    options: list[sql.Composable] = [
         sql.SQL("FORMAT {}").format(sql.SQL(spec.format)),
         sql.SQL("DELIMITER {}").format(sql.Literal(spec.delimiter)),
         sql.SQL("NULL {}").format(sql.Literal(spec.null)),
@@ -66,6 +98,8 @@ def copy_statement(spec: CopySpec) -> sql.Composed:
     if spec.format == "csv":
         options.append(sql.SQL("QUOTE {}").format(sql.Literal(spec.quote)))
         options.append(sql.SQL("ESCAPE {}").format(sql.Literal(spec.escape)))
+    if ignores_types:
+        options.append(sql.SQL("ON_ERROR ignore, LOG_VERBOSITY verbose"))
     columns = sql.SQL(", ").join(map(sql.Identifier, spec.columns))
     return sql.SQL("COPY {} ({}) FROM STDIN WITH ({})").format(table, columns, sql.SQL(", ").join(options))
 
@@ -77,14 +111,26 @@ class CopySession:
 
     `fence` is a query that every transaction begins with, and that must find a row: else Superseded is raised.
 
+    A session that `is_protected` runs each COPY command under a savepoint, so that a failed one takes nothing along and
+    another may follow; constraints are checked at each command's end. Where the server can, it leaves rows out whose
+    values their types refuse: `skipped` are those of the last command.
+
     COPY is spoken through libpq's own calls: while it sends, psycopg's Copy waits only until it can write, and a server
     that waits for its notices to be read (a trigger's warnings) never lets it.
     """
 
-    def __init__(self, connection: psycopg.Connection[Any], *, fence: sql.Composed | None = None) -> None:
+    def __init__(
+        self, connection: psycopg.Connection[Any], *, fence: sql.Composed | None = None, is_protected: bool = False
+    ) -> None:
         self._connection = connection
         self._pgconn = connection.pgconn
         self._fence = fence
+        self._is_protected = is_protected
+        self._savepoint = "none"
+        self.ignores_types = is_protected and connection.info.server_version >= _IGNORES_SINCE
+        self.skipped: list[SkippedRow] = []
+        if self.ignores_types:
+            connection.add_notice_handler(self._hear)
         self._is_open = False
         self._spec: CopySpec | None = None
         self._is_copying = False
@@ -110,25 +156,34 @@ class CopySession:
             self._is_open = True
 
     def start_copy(self, spec: CopySpec) -> None:
-        """Begin a COPY command, in one round trip with its transaction; how long that took is kept as `round_trip_s`."""
+        """Begin a COPY command, in one round trip with its transaction; how long that took becomes `round_trip_s`."""
         self._spec = spec
         began = time.perf_counter()
-        statement = copy_statement(spec)
+        parts: list[sql.Composable] = [] if self._is_open else [self._opening()]
+        savepoints = _SAVEPOINTS[self._savepoint] if self._is_protected else ""
+        parts += [sql.SQL(savepoints)] if savepoints else []
+        parts.append(copy_statement(spec, ignores_types=self.ignores_types))
+        self.skipped = []
         with self._failures():
-            query = statement if self._is_open else sql.SQL("{}; {}").format(self._opening(), statement)
-            self._pgconn.send_query(query.as_bytes(self._connection))
+            self._pgconn.send_query(sql.SQL("; ").join(parts).as_bytes(self._connection))
             self._flush()
             if not self._is_open:
                 self._take_opening()
+            for _ in filter(None, savepoints.split(";")):
+                self._take(ExecStatus.COMMAND_OK)
             self._expect(ExecStatus.COPY_IN)
         self._is_open, self._is_copying, self._has_heard = True, True, False
+        if self._is_protected:
+            # Until the command has ended well.
+            self._savepoint = "broken"
         self.round_trip_s = time.perf_counter() - began
 
     def _opening(self) -> sql.Composed:
         """Return what a transaction begins with: it waits for no disk, since the load's end does so for all of them."""
         if self._fence is None:
             return sql.Composed([sql.SQL("BEGIN")])
-        return sql.SQL("BEGIN; SET LOCAL synchronous_commit = off; {}").format(self._fence)
+        opening = sql.SQL("BEGIN; SET LOCAL synchronous_commit = off; {}").format(self._fence)
+        return sql.SQL("{}; {}").format(opening, sql.SQL(_PROTECTION)) if self._is_protected else opening
 
     def _take_opening(self) -> None:
         self._take(ExecStatus.COMMAND_OK)
@@ -137,6 +192,9 @@ class CopySession:
             if self._take(ExecStatus.TUPLES_OK).ntuples == 0:
                 self.abandon()
                 raise Superseded
+            if self._is_protected:
+                self._take(ExecStatus.COMMAND_OK)
+                self._take(ExecStatus.COMMAND_OK)
 
     def send(self, parts: Iterable[bytes | memoryview]) -> None:
         """Send a payload; returns when it has been handed to the kernel."""
@@ -154,6 +212,9 @@ class CopySession:
         COPY has no other way to learn of an error early: the server reads on to the end of the command and drops it
         (protocol documentation, "COPY Operations").
         """
+        if self.ignores_types:
+            # Notices of rows left out are no reason to end a command, and what else there is cannot be told from them.
+            return False
         return self._has_heard or bool(self._poll(select.POLLIN, 0))
 
     def finish_copy(self) -> int:
@@ -163,7 +224,15 @@ class CopySession:
             while not self._pgconn.put_copy_end():
                 self._wait(select.POLLIN | select.POLLOUT)
             self._flush()
-            return self._expect(ExecStatus.COMMAND_OK).command_tuples or 0
+            reported = self._expect(ExecStatus.COMMAND_OK).command_tuples or 0
+        if self._is_protected:
+            self._savepoint = "kept"
+        return reported
+
+    def undo_copy(self) -> None:
+        """Have the COPY command that ended last undone before anything else is done; needs `is_protected`."""
+        assert self._is_protected
+        self._savepoint = "broken"
 
     def seal(self, statement: sql.Composed | None) -> None:
         """Run the transaction's last statement, and do what can still fail so that the commit hardly can."""
@@ -179,19 +248,28 @@ class CopySession:
         else:
             self.begin()
             self.execute(sql.SQL("{}; COMMIT").format(statement))
-        self._is_open = False
+        self._is_open, self._savepoint = False, "none"
         self.is_committed = True
         self.commit_s = time.perf_counter() - began
 
     def roll_back(self) -> None:
         """Roll back what is open."""
-        self._is_open = False
+        self._is_open, self._savepoint = False, "none"
         self.execute("ROLLBACK")
 
     def execute(self, statement: LiteralString | sql.Composed) -> None:
         """Run a statement outside of COPY."""
+        with self.between_copies() as connection:
+            connection.execute(statement)
+
+    @contextlib.contextmanager
+    def between_copies(self) -> Iterator[psycopg.Connection[Any]]:
+        """Provide the connection for statements in the transaction; a COPY command that failed is undone first."""
         with self._failures():
-            self._connection.execute(statement)
+            if self._savepoint == "broken":
+                self._connection.execute(_SAVEPOINTS["broken"])
+                self._savepoint = "kept"
+            yield self._connection
 
     def cancel(self) -> None:
         """Ask the server to stop what this session is doing; safe from another thread, and more than once.
@@ -215,6 +293,12 @@ class CopySession:
         self._connection.close()
 
     # ---------------------------------------------------------------- libpq, never blocking inside it
+
+    def _hear(self, notice: Diagnostic) -> None:
+        """Take note of a row that COPY left out: the first number of the notice is its line."""
+        words = notice.message_primary or ""
+        if notice.source_file == _COPY_PARSER and (number := _NUMBER.search(words)) is not None:
+            self.skipped.append(SkippedRow(int(number[0]), words[number.end() :]))
 
     def _flush(self) -> None:
         while self._pgconn.flush():

@@ -212,7 +212,8 @@ class Ledger:
             """
             WITH begun AS (
                 INSERT INTO {loads} (id, identity, lock_key, client, tables, meaning, job)
-                VALUES (%(load)s, %(identity)s, %(lock)s, %(client)s, %(names)s::text[], %(meaning)s::jsonb, %(job)s::jsonb)
+                VALUES (%(load)s, %(identity)s, %(lock)s, %(client)s, %(names)s::text[], %(meaning)s::jsonb,
+                        %(job)s::jsonb)
                 RETURNING id
             )
             {insert}
@@ -337,32 +338,13 @@ class Ledger:
 
     def insert_ranges(self, claim: Claim, ranges: Sequence[CommittedRange]) -> sql.Composed:
         """Return the statement that writes down what its transaction commits."""
-        rows = sql.SQL(", ").join(
-            sql.SQL("({})").format(
-                sql.SQL(", ").join(
-                    map(
-                        sql.Literal,
-                        (
-                            claim.load_id,
-                            row.object_number,
-                            row.start,
-                            _format_ranges(row.ranges),
-                            row.has_start,
-                            row.has_end,
-                            row.records,
-                            row.rows,
-                            row.suppressed,
-                            row.checksum,
-                        ),
-                    )
-                )
-            )
-            for row in ranges
-        )
+        rows = sql.SQL(", ".join(map(_range_values, ranges)))  # type: ignore[arg-type]
         return sql.SQL(
-            "INSERT INTO {} (load, object, start, ranges, has_start, has_end, records, rows, suppressed, checksum)"
-            " VALUES {}"
-        ).format(self._table("ranges"), rows)
+            "INSERT INTO {} (load, object, start, ranges, has_start, has_end, records, rows, suppressed, checksum,"
+            " rejected, form) SELECT {}::uuid, v.object, v.start, v.ranges::int8multirange, v.has_start, v.has_end,"
+            " v.records, v.rows, v.suppressed, v.checksum, v.rejected, v.form::jsonb FROM (VALUES {})"
+            " AS v (object, start, ranges, has_start, has_end, records, rows, suppressed, checksum, rejected, form)"
+        ).format(self._table("ranges"), sql.Literal(claim.load_id), rows)
 
     # ---------------------------------------------------------------- the end
 
@@ -567,8 +549,17 @@ def _mark_key(load_id: str) -> int:
     return key - 2**32 if key >= 2**31 else key
 
 
+def _range_values(row: CommittedRange) -> str:
+    """Return one row of a VALUES list. A batch may hold many thousand: numbers are written without psycopg's help."""
+    form = "NULL" if row.form is None else sql.Literal(row.form).as_string(None)
+    return (
+        f"({row.object_number:d},{row.start:d},'{_format_ranges(row.ranges)}',{bool(row.has_start)},"
+        f"{bool(row.has_end)},{row.records:d},{row.rows:d},{row.suppressed:d},{row.checksum:d},{row.rejected:d},{form})"
+    )
+
+
 def _format_ranges(ranges: Sequence[Range]) -> str:
-    return "{" + ",".join(f"[{start},{end})" for start, end in ranges) + "}"
+    return "{" + ",".join(f"[{start:d},{end:d})" for start, end in ranges) + "}"
 
 
 def _parse_ranges(text: str | None) -> tuple[Range, ...]:

@@ -27,6 +27,7 @@ _OBJECTS = """
            s.is_complete,
            s.rows,
            s.suppressed,
+           s.rejected,
            s.bytes_committed,
            s.committed_at
       FROM {objects} AS o
@@ -40,8 +41,11 @@ _OBJECTS = """
                               ),
                           false
                       ) AS is_complete,
-                      coalesce(pg_catalog.sum(r.rows) FILTER (WHERE p.place = 1), 0)::int8 AS rows,
-                      coalesce(pg_catalog.sum(r.suppressed) FILTER (WHERE p.place = 1), 0)::int8 AS suppressed,
+                      coalesce(pg_catalog.sum(r.rows) FILTER (WHERE p.place IS NULL OR p.place = 1), 0)::int8 AS rows,
+                      coalesce(pg_catalog.sum(r.suppressed) FILTER (WHERE p.place IS NULL OR p.place = 1), 0)::int8
+                          AS suppressed,
+                      coalesce(pg_catalog.sum(r.rejected) FILTER (WHERE p.place IS NULL OR p.place = 1), 0)::int8
+                          AS rejected,
                       coalesce(pg_catalog.sum(upper(p.part) - lower(p.part)), 0)::int8 AS bytes_committed,
                       pg_catalog.max(r.committed_at) AS committed_at
                  FROM {ranges} AS r
@@ -103,7 +107,7 @@ def list_loads(connection: Connection, schema: str, *, load_id: str | None = Non
 def list_objects(connection: Connection, schema: str, load_id: str) -> list[ObjectRecord]:
     """Return the objects of a load in the order of the job. Raises ServerError."""
     query = sql.SQL(
-        'SELECT number, "table", uri, version, size_bytes, is_complete, rows, suppressed, bytes_committed'
+        'SELECT number, "table", uri, version, size_bytes, is_complete, rows, suppressed, rejected, bytes_committed'
         " FROM ({}) AS o WHERE o.load = %s ORDER BY o.number"
     ).format(_objects(schema))
     with translate_errors("listing a load's objects"), connection.cursor(row_factory=class_row(ObjectRecord)) as cursor:

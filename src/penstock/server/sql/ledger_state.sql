@@ -32,7 +32,14 @@ SELECT c.relname::text,
              FROM pg_catalog.pg_rewrite AS w
             WHERE w.ev_class = c.oid
            UNION ALL
-           SELECT pg_catalog.format('policy %I', p.polname)
+           SELECT pg_catalog.format(
+                      'policy %I FOR %s TO %s USING %s WITH CHECK %s',
+                      p.polname,
+                      p.polcmd,
+                      p.polroles::text,
+                      pg_catalog.pg_get_expr(p.polqual, p.polrelid),
+                      coalesce(pg_catalog.pg_get_expr(p.polwithcheck, p.polrelid), 'the same')
+                  )
              FROM pg_catalog.pg_policy AS p
             WHERE p.polrelid = c.oid
            UNION ALL

@@ -1,0 +1,206 @@
+"""Rejected records tried again: those that referred to records which have landed since, or all of them on request.
+
+Records that go in leave the rejects in the transaction that stores them, so none can go in twice.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from penstock.errors import PenstockError, TargetError
+from penstock.loading.explain import explain_failure
+from penstock.loading.form import form_from_json, make_origin
+from penstock.loading.pieces import Origin, Piece
+from penstock.loading.rejects import too_many_rejects
+from penstock.loading.salvage import Salvage, Salvaged
+from penstock.model.block import Block
+from penstock.model.ledger import Claim
+from penstock.model.reject import FOREIGN_KEY_VIOLATION, Correction, RetryOutcome
+from penstock.server.copy import CopyFailed, CopySession, Superseded
+from penstock.server.ledger.ledger import taken_over
+from penstock.server.ledger.rejects import RejectStore
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from penstock.loading.tools import LoadTools
+    from penstock.model.block import LineEnd
+    from penstock.model.reject import Reject, RejectingLoad
+    from penstock.server.connection import Connection
+
+
+def retry_references(claim: Claim, tools: LoadTools, connection: Connection, *, max_rejects: int | None = None) -> None:
+    """Try records again that broke a foreign key, until none of them goes in any more.
+
+    Raises PenstockError, and DataError where more than `max_rejects` records of the load are left.
+    """
+    again = _Again(claim, tools, connection)
+    if again.store.count_rejected(connection):
+        while again.send_all(code=FOREIGN_KEY_VIOLATION).rows:
+            pass
+    if max_rejects is None or again.store.count(connection) <= max_rejects:
+        return
+    rejects = again.store.read(connection)
+    raise too_many_rejects(max_rejects, rejects, uris=again.uris)
+
+
+def retry_rejects(
+    load_id: str, tools: LoadTools, connection: Connection, *, edited: Sequence[bytes] | None = None
+) -> RetryOutcome:
+    """Load the rejected records of a load that has ended once more; `edited` takes their place, in their order.
+
+    Raises PenstockError. What is refused again stays among the rejects.
+    """
+    store = RejectStore(tools.ledger.schema, load_id)
+    load = store.read_load(connection)
+    if load is None:
+        raise TargetError(f"there is no load {load_id}", hint="penstock loads lists them.")
+    _refuse_unfit(load_id, load)
+    if not tools.ledger.try_lock(connection, load.lock_key):
+        raise TargetError("another process works on this load", hint="Try again when it has ended.")
+    again = _Again(Claim(load_id=load_id, epoch=load.epoch, is_resumed=True), tools, connection)
+    total = again.send_edited(edited) if edited is not None else again.send_all()
+    # Those that refer to others that have gone in just now.
+    while more := again.send_all(code=FOREIGN_KEY_VIOLATION):
+        total.rows += more.rows
+        total.suppressed += more.suppressed
+        if not more.rows:
+            break
+    return RetryOutcome(
+        load_id=load_id,
+        rows=total.rows,
+        suppressed=total.suppressed.total(),
+        left=store.count(connection),
+    )
+
+
+def _refuse_unfit(load_id: str, load: RejectingLoad) -> None:
+    if load.state != "complete":
+        raise TargetError(f"load {load_id} has not ended", hint=f"Finish it first: penstock resume {load_id}.")
+    if load.is_landed:
+        raise TargetError(
+            "records of this load were not loaded into its table directly",
+            detail="They went to a table of the load's own first, which is gone.",
+            hint="Write them to a file with penstock rejects --reject-file, and load that with the same --mode.",
+        )
+
+
+class _Again:
+    """The rejected records of one load, on one session."""
+
+    def __init__(self, claim: Claim, tools: LoadTools, connection: Connection) -> None:
+        self.store = RejectStore(tools.ledger.schema, claim.load_id)
+        self._claim = claim
+        self._ledger = tools.ledger
+        self._connection = connection
+        self._session = CopySession(connection, fence=tools.ledger.fence(claim), is_protected=True)
+        stored = self.store.read_forms(connection)
+        self.uris = {number: item.uri for number, item in stored.items()}
+        self._origins = {
+            number: make_origin(form_from_json(item.form), number=number, uri=item.uri, server_major=tools.server_major)
+            for number, item in stored.items()
+        }
+
+    def send_all(self, *, code: str | None = None) -> Salvaged:
+        """Send all records, or those of one SQLSTATE, once."""
+        total = Salvaged()
+        for rejects in self.store.read_all(self._connection, code=code):
+            _add(total, self._send(rejects))
+        return total
+
+    def send_edited(self, records: Sequence[bytes]) -> Salvaged:
+        """Send records in the place of those that were rejected, in their order. Raises TargetError."""
+        count = self.store.count(self._connection)
+        if count != len(records):
+            raise TargetError(
+                f"the file has {len(records)} records, and the load has {count} rejected ones",
+                detail="Each record of the file takes the place of the rejected one in the same place.",
+                hint=f"Write them anew with penstock rejects {self._claim.load_id} --reject-file, and edit that.",
+            )
+        total = Salvaged()
+        left = iter(records)
+        for rejects in self.store.read_all(self._connection):
+            edited = [replace(reject, raw=raw) for reject, raw in zip(rejects, left, strict=False)]
+            _add(total, self._send(edited))
+        return total
+
+    def _send(self, rejects: Sequence[Reject]) -> Salvaged:
+        """Send some records in a transaction of their own."""
+        try:
+            self._session.begin()
+            salvaged = Salvage(self._session, parks=False).send(make_pieces(rejects, self._origins))
+            self._write(rejects, salvaged)
+            self._session.commit()
+        except CopyFailed as failure:
+            raise explain_failure(failure, where=None) from failure
+        except Superseded as exc:
+            raise taken_over(self._claim.load_id) from exc
+        except PenstockError:
+            self._session.roll_back()
+            raise
+        return salvaged
+
+    def _write(self, rejects: Sequence[Reject], salvaged: Salvaged) -> None:
+        refused = {(reject.object_number, reject.start) for reject in salvaged.rejects}
+        stored = [reject for reject in rejects if (reject.object_number, reject.start) not in refused]
+        corrections = [
+            Correction(
+                object_number=number,
+                rows=count - salvaged.suppressed[number],
+                suppressed=salvaged.suppressed[number],
+            )
+            for number, count in Counter(reject.object_number for reject in stored).items()
+        ]
+        with self._session.between_copies() as connection:
+            self.store.renew(connection, salvaged.rejects)
+            if not stored:
+                return
+            if self.store.remove(connection, stored) != len(stored):
+                raise TargetError("rejected records of this load were loaded or removed just now", hint="Try again.")
+            self.store.correct(connection, corrections)
+
+
+def make_pieces(rejects: Iterable[Reject], origins: Mapping[int, Origin]) -> list[Piece]:
+    """Return records as pieces that can be sent."""
+    return [_make_piece(reject, origins[reject.object_number]) for reject in rejects]
+
+
+def _make_piece(reject: Reject, origin: Origin) -> Piece:
+    raw = reject.raw
+    line_end = find_line_end(raw)
+    strays = 0
+    if origin.form.dialect.format == "tsv" and b"\\" in raw:
+        cut = origin.cutter_for(line_end or "lf")().feed(raw)
+        strays = max(cut.stray_backslashes, 1) if line_end is None else cut.stray_backslashes
+    lines = raw.count(b"\r" if line_end == "cr" else b"\n")
+    block = Block(
+        segments=((raw, 0, len(raw)),),
+        start=reject.start,
+        end=reject.start + len(raw),
+        first_line=reject.line,
+        lines=lines,
+        server_lines=lines,
+        records=1,
+        line_end=line_end or "lf",
+        stray_backslashes=strays,
+        is_unended=line_end is None,
+    )
+    return Piece(origin=origin, block=block)
+
+
+def find_line_end(raw: bytes) -> LineEnd | None:
+    r"""Return how a record ends, None for one that is the last of a file without a line end.
+
+    >>> find_line_end(b"a\r\n"), find_line_end(b"a")
+    ('crlf', None)
+    """
+    ends: tuple[tuple[bytes, LineEnd], ...] = ((b"\r\n", "crlf"), (b"\n", "lf"), (b"\r", "cr"))
+    return next((name for mark, name in ends if raw.endswith(mark)), None)
+
+
+def _add(total: Salvaged, part: Salvaged) -> None:
+    total.rows += part.rows
+    total.suppressed += part.suppressed
+    total.rejects += part.rejects

@@ -1,0 +1,56 @@
+"""How an object's records are read, as the ledger keeps it beside its rejected records. Pure."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+from typing import Any
+
+from penstock.copyformat import make_encoder
+from penstock.loading.pieces import Origin
+from penstock.model.dialect import Dialect
+from penstock.model.reject import RecordForm
+from penstock.model.table import ColumnMap, TableName
+
+# A header is bytes in any encoding: this one has a character for each byte.
+_BYTES = "latin-1"
+
+
+def form_to_json(form: RecordForm) -> str:
+    """Return a form as JSON, from which `form_from_json` makes it again."""
+    fields = asdict(form)
+    fields["header"] = None if form.header is None else form.header.decode(_BYTES)
+    return json.dumps(fields, sort_keys=True, separators=(",", ":"))
+
+
+def form_from_json(text: str) -> RecordForm:
+    """Return the form that `form_to_json` wrote down."""
+    fields = json.loads(text)
+    return RecordForm(
+        dialect=_read_dialect(fields["dialect"]),
+        column_map=_read_column_map(fields["column_map"]),
+        table=TableName(**fields["table"]),
+        encoding=fields["encoding"],
+        header=None if fields["header"] is None else fields["header"].encode(_BYTES),
+        allows_suppressed_rows=fields["allows_suppressed_rows"],
+    )
+
+
+def make_origin(form: RecordForm, *, number: int, uri: str, server_major: int) -> Origin:
+    """Return what records of an object need to be sent without it."""
+    encoder = make_encoder(form.dialect, form.column_map, table=form.table, encoding=form.encoding)
+    return Origin(number=number, uri=uri, form=form, encoder=encoder, server_major=server_major)
+
+
+def _read_dialect(fields: dict[str, Any]) -> Dialect:
+    return replace(Dialect(**fields), nulls=tuple(fields["nulls"]))
+
+
+def _read_column_map(fields: dict[str, Any]) -> ColumnMap:
+    keep = fields["keep"]
+    return ColumnMap(
+        columns=tuple(fields["columns"]),
+        keep=None if keep is None else tuple(keep),
+        constants=tuple(fields["constants"]),
+        field_count=fields["field_count"],
+    )

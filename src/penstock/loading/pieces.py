@@ -1,0 +1,315 @@
+"""Runs of records that can be parted at any of them: what is sent again when a COPY command was refused. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.files.blocks import make_cutter
+from penstock.loading.bisect import find_by_server_line, knowing, make_payload_cutter
+
+if TYPE_CHECKING:
+    from collections import deque
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from penstock.copyformat import Encoder
+    from penstock.loading.bisect import MakeCutter
+    from penstock.model.block import Block, CopySpec, LineEnd
+    from penstock.model.reject import RecordForm
+
+_LINE_ENDS: dict[LineEnd, bytes] = {"lf": b"\n", "crlf": b"\r\n", "cr": b"\r"}
+
+# Where the search for the end of a record, or for a line, begins; it doubles until it is found.
+_WINDOW_BYTES = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Origin:
+    """The object that pieces are of."""
+
+    number: int
+    uri: str
+    form: RecordForm
+    encoder: Encoder
+    server_major: int
+
+    def cutter_for(self, line_end: LineEnd) -> MakeCutter:
+        """Return a maker of cutters for what the object has from the beginning of any record on."""
+        return knowing(line_end, partial(make_cutter, self.form.dialect, server_major=self.server_major))
+
+
+class Bounds(NamedTuple):
+    """Where a record's bytes begin and end in its object, and the line that they begin on."""
+
+    start: int
+    end: int
+    line: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Index:
+    """Where every record of a block begins, and the end of the last; the lines before each, None where it is one."""
+
+    data: bytes
+    ends: list[int]
+    lines: list[int] | None
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Piece:
+    """Whole records of one object; pieces that were cut from one another share their bytes and an index of them."""
+
+    origin: Origin
+    block: Block
+    _index: _Index | None = None
+    _first: int = 0
+
+    @property
+    def records(self) -> int:
+        """Return how many records there are."""
+        return self.block.records
+
+    @property
+    def is_untouched(self) -> bool:
+        """Whether the payload is the records' own bytes."""
+        return self.origin.encoder.is_untouched(self.block)
+
+    @property
+    def payload_line_end(self) -> LineEnd:
+        """Return how the payload ends its records."""
+        return self.block.line_end if self.is_untouched else "lf"
+
+    def payload(self) -> Sequence[bytes | memoryview]:
+        """Return what COPY is sent; raises penstock._native.RecordError."""
+        return self.origin.encoder.encode(self.block)
+
+    def bounds(self, record: int) -> Bounds:
+        """Return where the record of that index is."""
+        index, at = self._indexed(), self._first + record
+        offset = self.block.start - index.ends[self._first]
+        return Bounds(index.ends[at] + offset, index.ends[at + 1] + offset, self.block.first_line + self._lines_to(at))
+
+    def raw(self, record: int) -> bytes:
+        """Return the bytes of the record of that index."""
+        index, at = self._indexed(), self._first + record
+        return index.data[index.ends[at] : index.ends[at + 1]]
+
+    def cut(self, first: int, behind: int) -> Piece:
+        """Return the records from `first` on to the one before `behind`."""
+        index, block = self._indexed(), self.block
+        start, end = index.ends[self._first + first], index.ends[self._first + behind]
+        is_tail = behind == block.records
+        offset = block.start - index.ends[self._first]
+        lines_before = self._lines_to(self._first + first)
+        lines = block.lines if is_tail else self._lines_to(self._first + behind)
+        is_unended = block.is_unended and is_tail
+        return Piece(
+            origin=self.origin,
+            block=replace(
+                block,
+                segments=((index.data, start, end),),
+                start=start + offset,
+                end=end + offset,
+                first_line=block.first_line + lines_before,
+                lines=lines - lines_before,
+                server_lines=lines - lines_before,
+                records=behind - first,
+                stray_backslashes=self._count_strays(index.data[start:end], is_unended=is_unended),
+                is_unended=is_unended,
+                is_first=block.is_first and first == 0,
+                is_last=block.is_last and is_tail,
+            ),
+            _index=index,
+            _first=self._first + first,
+        )
+
+    def _lines_to(self, at: int) -> int:
+        """Return the lines between the piece's first record and the index's record `at`."""
+        lines = self._indexed().lines
+        return at - self._first if lines is None else lines[at] - lines[self._first]
+
+    def _count_strays(self, data: bytes, *, is_unended: bool) -> int:
+        if not self.block.stray_backslashes:
+            return 0
+        cut = self.origin.cutter_for(self.block.line_end)().feed(data)
+        # A last record without a line end is not in the cut; it is written field by field whatever it has.
+        return max(cut.stray_backslashes, 1) if is_unended else cut.stray_backslashes
+
+    def _indexed(self) -> _Index:
+        if self._index is None:
+            data = b"".join(buffer[start:end] for buffer, start, end in self.block.segments)
+            self._index = _index_lines(data, self.block) or _index_records(data, self.block, self.origin)
+        return self._index
+
+
+class Spot(NamedTuple):
+    """A record of a run of pieces: the piece's index, and the record's within it."""
+
+    piece: int
+    record: int
+
+
+def count_records(pieces: Iterable[Piece]) -> int:
+    """Return how many records pieces have."""
+    return sum(piece.block.records for piece in pieces)
+
+
+def take_records(pieces: deque[Piece], limit: int) -> list[Piece]:
+    """Take the first `limit` records from the left."""
+    taken: list[Piece] = []
+    while pieces and limit:
+        piece = pieces.popleft()
+        if piece.records > limit:
+            pieces.appendleft(piece.cut(limit, piece.records))
+            piece = piece.cut(0, limit)
+        taken.append(piece)
+        limit -= piece.records
+    return taken
+
+
+def remove(pieces: Sequence[Piece], spots: Sequence[Spot]) -> list[Piece]:
+    """Return pieces without some of their records, given in ascending order."""
+    by_piece: dict[int, list[int]] = {}
+    for spot in spots:
+        by_piece.setdefault(spot.piece, []).append(spot.record)
+    left: list[Piece] = []
+    for number, piece in enumerate(pieces):
+        if (removed := by_piece.get(number)) is None:
+            left.append(piece)
+            continue
+        edges = zip([0, *(record + 1 for record in removed)], [*removed, piece.records], strict=True)
+        left += [piece.cut(start, end) for start, end in edges if start < end]
+    return left
+
+
+def part(pieces: Sequence[Piece], spot: Spot) -> tuple[list[Piece], list[Piece]]:
+    """Return what stands before a record, and what stands behind it."""
+    piece = pieces[spot.piece]
+    head = [piece.cut(0, spot.record)] if spot.record else []
+    tail = [piece.cut(spot.record + 1, piece.records)] if spot.record + 1 < piece.records else []
+    return [*pieces[: spot.piece], *head], [*tail, *pieces[spot.piece + 1 :]]
+
+
+def runs(pieces: Iterable[Piece]) -> Iterator[list[Piece]]:
+    """Yield pieces as they may follow each other in one COPY command.
+
+    Nothing may follow a record without a line end, and where triggers keep rows out they are counted per object.
+    """
+    run: list[Piece] = []
+    for piece in pieces:
+        if run and not _may_follow(piece, run[-1]):
+            yield run
+            run = []
+        run.append(piece)
+    if run:
+        yield run
+
+
+def _may_follow(piece: Piece, before: Piece) -> bool:
+    if before.block.is_unended and before.is_untouched:
+        return False
+    if piece.origin.number != before.origin.number and piece.origin.form.allows_suppressed_rows:
+        return False
+    is_same = piece.origin.encoder.spec == before.origin.encoder.spec
+    return is_same and piece.payload_line_end == before.payload_line_end
+
+
+def find_spots(pieces: Sequence[Piece], spec: CopySpec, lines: Sequence[int]) -> list[Spot] | None:
+    """Return the records that lines of a COPY of the pieces belong to; None where the lines are not in order.
+
+    The server counts one line for a record of text; of csv those line ends within it too that it knows how to count.
+    """
+    spots: list[Spot] = []
+    passed = 0
+    for number, piece in enumerate(pieces):
+        if len(spots) == len(lines):
+            break
+        payload = b"".join(piece.payload())
+        find, count = _read_lines(piece, payload, spec, is_first=number == 0)
+        is_last = number == len(pieces) - 1
+        here = [line - passed for line in lines[len(spots) :] if is_last or line - passed <= count]
+        spots += [Spot(number, min(find(line), piece.records - 1)) for line in here]
+        passed += count
+    is_ordered = all(earlier < later for earlier, later in pairwise(spots))
+    return spots if is_ordered and len(spots) == len(lines) else None
+
+
+# ---------------------------------------------------------------- where records are
+
+
+def _index_lines(data: bytes, block: Block) -> _Index | None:
+    """Return the index of records that are lines, as they mostly are; None where they are not."""
+    mark = _LINE_ENDS[block.line_end]
+    if not _is_lines(data, records=block.records, line_end=block.line_end):
+        return None
+    ends = [0, *accumulate(len(line) + len(mark) for line in data.split(mark))]
+    ends[block.records :] = [len(data)]
+    return _Index(data=data, ends=ends, lines=None)
+
+
+def _is_lines(data: bytes, *, records: int, line_end: LineEnd) -> bool:
+    """Whether every line end ends a record: there are as many, and none of another kind."""
+    mark = _LINE_ENDS[line_end]
+    count = data.count(mark)
+    if count + (not data.endswith(mark)) != records:
+        return False
+    return data.count(b"\n") == (0 if line_end == "cr" else count) and (
+        data.count(b"\r") == (0 if line_end == "lf" else count)
+    )
+
+
+def _index_records(data: bytes, block: Block, origin: Origin) -> _Index:
+    """Return the index of records that may have line ends within them."""
+    make = origin.cutter_for(block.line_end)
+    ends, lines = [0], [0]
+    for _ in range(block.records - 1):
+        at, length = ends[-1], _WINDOW_BYTES
+        while not (cut := make().feed_one(data[at : at + length])).records:
+            length *= 2
+            assert at + length < 2 * len(data) + 2 * _WINDOW_BYTES
+        ends.append(at + cut.end)
+        lines.append(lines[-1] + cut.lines)
+    return _Index(data=data, ends=[*ends, len(data)], lines=[*lines, block.lines])
+
+
+class _LineFinder:
+    """Tells of which record of a csv payload the server speaks; forward only."""
+
+    def __init__(self, payload: bytes, make_first: MakeCutter, make_next: MakeCutter) -> None:
+        self._payload = payload
+        self._make_first = make_first
+        self._make_next = make_next
+        # A record begins at `_at`, with so many records, and lines as the server counts, before it.
+        self._at = self._records = self._lines = 0
+
+    def find(self, line: int) -> int:
+        """Return the index of the record."""
+        length = _WINDOW_BYTES
+        while self._at + length < len(self._payload):
+            cut = self._make()().feed(self._payload[self._at : self._at + length])
+            if self._lines + cut.server_lines >= line:
+                break
+            if cut.records:
+                self._at += cut.end
+                self._records += cut.records
+                self._lines += cut.server_lines
+            length *= 2
+        window = self._payload[self._at : self._at + length]
+        return self._records + find_by_server_line(window, line - self._lines, self._make()).index
+
+    def _make(self) -> MakeCutter:
+        return self._make_next if self._at else self._make_first
+
+
+def _read_lines(piece: Piece, payload: bytes, spec: CopySpec, *, is_first: bool) -> tuple[Callable[[int], int], int]:
+    """Return what finds the record of a line of the payload, and how many lines the server counts in it."""
+    line_end = piece.payload_line_end
+    if spec.format == "text" or _is_lines(payload, records=piece.records, line_end=line_end):
+        return lambda line: line - 1, piece.records
+    make: MakeCutter = partial(make_payload_cutter, spec)
+    make_next = knowing(line_end, make)
+    # Until it has met a line end the server counts others within a record than after it.
+    make_first = make if is_first else make_next
+    return _LineFinder(payload, make_first, make_next).find, make_first().feed(payload).server_lines

@@ -1,0 +1,92 @@
+"""Why records were refused: which failures are a record's own, and what a row that COPY left out had in it. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.errors import DataError
+from penstock.files.probe import split_record
+from penstock.loading.explain import shorten_message
+from penstock.model.dialect import Dialect
+from penstock.model.reject import Reason
+from penstock.server.errors import choose_class
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.model.block import CopySpec
+    from penstock.server.copy import CopyFailed, SkippedRow
+
+# What a trigger or function raises on purpose (P0001, P0004), rows that break a view's check option, and values that
+# are too large for an index or a page (54000).
+_OWN_CODES = ("P0", "44", "54000")
+
+# What COPY's own parser says of a record of which nothing else is known.
+UNKNOWN = Reason(message="a value does not have the form that its type needs", sqlstate="22P02")
+
+
+def is_records_fault(failure: CopyFailed) -> bool:
+    """Whether a COPY was refused for what one of its records is, so that the others may go in.
+
+    A missing table or privilege, a full disk, a lost connection or a deadlock would meet any other record as well.
+    """
+    sqlstate = failure.report.sqlstate
+    if failure.is_disconnect or sqlstate is None:
+        return False
+    return choose_class(sqlstate) is DataError or sqlstate.startswith(_OWN_CODES)
+
+
+def describe_failure(failure: CopyFailed) -> Reason:
+    """Return why the record was refused that a COPY failed for."""
+    report = failure.report
+    return Reason(
+        message=shorten_message(report.message),
+        sqlstate=report.sqlstate,
+        detail=None if report.detail is None else shorten_message(report.detail),
+        column=failure.place.column or report.column,
+    )
+
+
+class Value(NamedTuple):
+    """A value of a record that was left out, for the server to judge by itself."""
+
+    record: int
+    column: str
+    text: str
+
+
+def suspect_values(record: int, payload: bytes, spec: CopySpec, *, row: SkippedRow | None = None) -> list[Value]:
+    """Return the values of a record that its types may refuse: the column's that a notice names, else all."""
+    try:
+        fields = _split(payload.rstrip(b"\r\n"), spec)
+    except DataError:
+        return []
+    values = [
+        Value(record, column, text) for column, text in zip(spec.columns, fields, strict=False) if text is not None
+    ]
+    named = None if row is None else _find_named(row.words, spec.columns)
+    return [value for value in values if named is None or value.column == named]
+
+
+def _find_named(words: str, columns: Sequence[str]) -> str | None:
+    """Return the column whose name comes first in a notice, whatever language the rest is in; a guess."""
+    places = [(words.find(column), -len(column), column) for column in columns if column in words]
+    return min(places)[2] if places else None
+
+
+def _split(payload: bytes, spec: CopySpec) -> list[str | None]:
+    if spec.encoding == "UTF8" and b"\\" not in payload and not (spec.quote and spec.quote.encode() in payload):
+        return [None if field == spec.null else field for field in payload.decode().split(spec.delimiter)]
+    return split_record(payload, _as_dialect(spec))
+
+
+def _as_dialect(spec: CopySpec) -> Dialect:
+    return Dialect(
+        format=spec.format,
+        delimiter=spec.delimiter,
+        quote=spec.quote,
+        escape=spec.escape,
+        nulls=(spec.null,),
+        has_header=False,
+        encoding=spec.encoding,
+    )

@@ -1,0 +1,57 @@
+"""How many records a load may put aside, counted over all of its sessions."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from penstock.errors import DataError
+from penstock.model.reject import FOREIGN_KEY_VIOLATION
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.model.reject import Reject
+
+# How many of them an error quotes.
+_SHOWN = 3
+
+
+class RejectLimit:
+    """Counts rejected records; all methods are safe from any thread.
+
+    Records that refer to others which are not there yet do not count before the load's end.
+    """
+
+    def __init__(self, limit: int | None, *, before: int = 0) -> None:
+        self._limit = limit
+        self._count = before
+        self._lock = threading.Lock()
+
+    def note(self, rejects: Sequence[Reject], *, uris: dict[int, str]) -> None:
+        """Count records that were put aside; raises DataError where there are too many."""
+        final = [reject for reject in rejects if reject.reason.sqlstate != FOREIGN_KEY_VIOLATION]
+        with self._lock:
+            self._count += len(final)
+            is_over = self._limit is not None and self._count > self._limit
+        if is_over and final:
+            assert self._limit is not None
+            raise too_many_rejects(self._limit, final, uris=uris)
+
+
+def too_many_rejects(limit: int, rejects: Sequence[Reject], *, uris: dict[int, str]) -> DataError:
+    """Return the error for a load that put more records aside than it may, with some of them."""
+    records = "record was" if limit == 1 else "records were"
+    return DataError(
+        f"more than {limit} {records} rejected",
+        detail="\n".join(describe_reject(reject, uri=uris[reject.object_number]) for reject in rejects[:_SHOWN]),
+        hint="Correct the file or the options, or raise --max-rejects.",
+        sqlstate=rejects[0].reason.sqlstate,
+    )
+
+
+def describe_reject(reject: Reject, *, uri: str) -> str:
+    """Return place and reason of a rejected record in one line."""
+    column = "" if reject.reason.column is None else f', column "{reject.reason.column}"'
+    detail = "" if reject.reason.detail is None else f" ({reject.reason.detail})"
+    return f"{uri} line {reject.line}{column}: {reject.reason.message}{detail}"

@@ -1,0 +1,257 @@
+"""A COPY command that some of its records spoil: all others go in, and those are put aside with the reason.
+
+A command is sent under a savepoint and its records are kept until it has ended well. If it fails, the record that the
+error names is put aside; where the error names none, halves are tried until one record is left. What stood before a
+named record is sent once more at the end, all together; what stands behind it goes on at once, in commands as long as
+the records between two failures lately were.
+
+PostgreSQL 17 leaves out records with values that their types refuse, and says so of each: they cost nothing more.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.errors import DataError
+from penstock.loading.pieces import Spot, count_records, find_spots, part, remove, runs, take_records
+from penstock.loading.reasons import UNKNOWN, Value, describe_failure, is_records_fault, suspect_values
+from penstock.model.reject import FOREIGN_KEY_VIOLATION, Reason, Reject
+from penstock.server.copy import CopyFailed
+from penstock.server.input_errors import find_input_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.loading.pieces import Piece
+    from penstock.model.block import CopySpec
+    from penstock.server.copy import CopySession, SkippedRow
+
+# After a failure the next command carries so many times the records that the failed one had got through.
+_STRETCH = 4
+
+# A command of fewer records costs as much as one of so many.
+_FEWEST_RECORDS = 16
+
+# How many records are put aside together when one of them breaks a foreign key.
+_FEWEST_PARKED = 16
+_MOST_PARKED = 1024
+
+
+@dataclass(slots=True)
+class Salvaged:
+    """What became of records: `rows` were stored, `suppressed` were not, by object, and `rejects` are put aside."""
+
+    rows: int = 0
+    suppressed: Counter[int] = field(default_factory=Counter)
+    rejects: list[Reject] = field(default_factory=list)
+
+
+class _Ended(NamedTuple):
+    """How a COPY command ended: rows reported, or its failure; and the rows it left out."""
+
+    reported: int
+    failure: CopyFailed | None
+    skipped: tuple[SkippedRow, ...]
+
+
+class Salvage:
+    """Sends records through one session until each is stored or put aside. Methods raise CopyFailed and DataError.
+
+    What is raised says nothing of a record: a lost connection, a full disk, a table that is not there. With `parks`
+    records are put aside together of which one breaks a foreign key: they will be tried again.
+    """
+
+    def __init__(self, session: CopySession, *, parks: bool) -> None:
+        self._session = session
+        self._result = Salvaged()
+        self._parks = parks
+        self._parked_together = _FEWEST_PARKED if parks else 1
+
+    def settle(self, pieces: Sequence[Piece]) -> Salvaged:
+        """End the COPY command in which pieces were sent, and do what it takes for those that it did not store."""
+        self._result = Salvaged()
+        ended = self._finish()
+        if pieces:
+            self._work_off(list(pieces), ended)
+        return self._result
+
+    def send(self, pieces: Sequence[Piece]) -> Salvaged:
+        """Send pieces that have not been sent yet, and see to each of their records."""
+        self._result = Salvaged()
+        for run in runs(pieces):
+            self._work_off(run, self._copy(run))
+        return self._result
+
+    # ---------------------------------------------------------------- commands
+
+    def _work_off(self, pieces: list[Piece], ended: _Ended) -> None:
+        """See to what a command carried, and send what is left of it until nothing is.
+
+        Each further command stores its records, or puts one aside, or is followed by one of half as many.
+        """
+        taken, limit = pieces, count_records(pieces)
+        pending: deque[Piece] = deque()
+        # Those that stood before a failure: they have passed all but the checks among themselves.
+        passed: list[Piece] = []
+        while True:
+            if ended.failure is None:
+                pending.extendleft(reversed(self._take(taken, ended)))
+                limit *= 2
+            else:
+                before, behind = self._part(taken, ended)
+                limit = _next_limit(before, taken, is_placed=ended.failure.place.line is not None)
+                passed += before
+                pending.extendleft(reversed(behind))
+            if not pending:
+                pending, passed, limit = deque(passed), [], count_records(passed)
+            if not pending:
+                return
+            taken = take_records(pending, limit)
+            ended = self._copy(taken)
+
+    def _copy(self, pieces: Sequence[Piece]) -> _Ended:
+        self._session.start_copy(pieces[0].origin.encoder.spec)
+        self._session.send([data for piece in pieces for data in piece.payload()])
+        return self._finish()
+
+    def _finish(self) -> _Ended:
+        try:
+            reported = self._session.finish_copy()
+        except CopyFailed as failure:
+            if not is_records_fault(failure):
+                raise
+            return _Ended(0, failure, tuple(self._session.skipped))
+        return _Ended(reported, None, tuple(self._session.skipped))
+
+    # ---------------------------------------------------------------- what came of one
+
+    def _take(self, pieces: Sequence[Piece], ended: _Ended) -> list[Piece]:
+        """Account for a command that ended well; return what must be sent again."""
+        records = count_records(pieces)
+        missing = records - ended.reported - len(ended.skipped)
+        form = pieces[0].origin.form
+        spots = self._find_skipped(pieces, ended.skipped)
+        if missing < 0 or spots is None or (missing and ended.skipped and not form.allows_suppressed_rows):
+            return self._distrust(pieces)
+        if missing and not form.allows_suppressed_rows:
+            raise DataError(
+                f"COPY reported {ended.reported} rows for {records} records",
+                detail=f"{pieces[0].origin.uri}: the server and penstock disagree about where records end.",
+                hint="Check --format, --quote and --escape; please report this as a bug if they are right.",
+            )
+        self._put_aside_skipped(pieces, spots, ended.skipped)
+        self._parked_together = _FEWEST_PARKED if self._parks else 1
+        self._result.rows += ended.reported
+        if missing:
+            self._result.suppressed[pieces[0].origin.number] += missing
+        return []
+
+    def _distrust(self, pieces: Sequence[Piece]) -> list[Piece]:
+        """Undo a command whose notices make no sense, and have rows left out no more."""
+        assert self._session.ignores_types
+        self._session.ignores_types = False
+        self._session.undo_copy()
+        return list(pieces)
+
+    def _part(self, pieces: Sequence[Piece], ended: _Ended) -> tuple[list[Piece], list[Piece]]:
+        """Put aside what a failed command names; return what stood before the failure, and what must be tried next."""
+        failure = ended.failure
+        assert failure is not None
+        skipped = ended.skipped
+        spots = self._find_skipped(pieces, skipped)
+        if spots is None:
+            spots, skipped = [], ()
+        self._put_aside_skipped(pieces, spots, skipped)
+        bad = self._find_bad(pieces, failure)
+        if bad is None:
+            # Without a place the records must be tried in parts; the next ones are half as many.
+            left = remove(pieces, spots)
+            return [], [] if not spots and self._put_aside_together(left, failure) else left
+        if bad not in spots:
+            self._put_aside(pieces, [(bad, describe_failure(failure))])
+        before, behind = part(pieces, bad)
+        return remove(before, [spot for spot in spots if spot < bad]), behind
+
+    def _put_aside_together(self, pieces: Sequence[Piece], failure: CopyFailed) -> bool:
+        """Put aside few enough records of which nobody knows which one is bad; return whether they were few enough.
+
+        Where records refer to others that come later, many do: once some were put aside, more are at once.
+        """
+        is_reference = failure.report.sqlstate == FOREIGN_KEY_VIOLATION
+        if count_records(pieces) > (self._parked_together if is_reference else 1):
+            return False
+        if is_reference and self._parks:
+            self._parked_together = min(2 * self._parked_together, _MOST_PARKED)
+        reason = describe_failure(failure)
+        self._put_aside(
+            pieces,
+            [(Spot(number, record), reason) for number, piece in enumerate(pieces) for record in range(piece.records)],
+        )
+        return True
+
+    def _find_bad(self, pieces: Sequence[Piece], failure: CopyFailed) -> Spot | None:
+        line = failure.place.line
+        if line is None:
+            return None
+        spots = find_spots(pieces, pieces[0].origin.encoder.spec, [line])
+        return spots[0] if spots else None
+
+    def _find_skipped(self, pieces: Sequence[Piece], skipped: Sequence[SkippedRow]) -> list[Spot] | None:
+        if not skipped:
+            return []
+        return find_spots(pieces, pieces[0].origin.encoder.spec, [row.line for row in skipped])
+
+    # ---------------------------------------------------------------- putting aside
+
+    def _put_aside_skipped(self, pieces: Sequence[Piece], spots: Sequence[Spot], skipped: Sequence[SkippedRow]) -> None:
+        if spots:
+            reasons = self._explain(pieces, spots, skipped)
+            self._put_aside(pieces, list(zip(spots, reasons, strict=True)))
+
+    def _put_aside(self, pieces: Sequence[Piece], found: Sequence[tuple[Spot, Reason]]) -> None:
+        self._result.rejects += [make_reject(pieces[spot.piece], spot.record, reason) for spot, reason in found]
+
+    def _explain(self, pieces: Sequence[Piece], spots: Sequence[Spot], skipped: Sequence[SkippedRow]) -> list[Reason]:
+        """Return why rows were left out, by a question to the server about the values that its notices name."""
+        spec = pieces[0].origin.encoder.spec
+        payloads = [_payload(pieces[spot.piece], spot.record) for spot in spots]
+        known = self._ask(
+            spec,
+            [
+                value
+                for number, (payload, row) in enumerate(zip(payloads, skipped, strict=True))
+                for value in suspect_values(number, payload, spec, row=row)
+            ],
+        )
+        if left := [number for number in range(len(spots)) if number not in known]:
+            # The notice was misread: all of these records' values.
+            known |= self._ask(
+                spec, [value for number in left for value in suspect_values(number, payloads[number], spec)]
+            )
+        return [known.get(number, UNKNOWN) for number in range(len(spots))]
+
+    def _ask(self, spec: CopySpec, values: Sequence[Value]) -> dict[int, Reason]:
+        return {
+            row.record: Reason(message=row.message, sqlstate=row.sqlstate, detail=row.detail, column=row.column)
+            for row in find_input_errors(self._session, spec, values)
+        }
+
+
+def make_reject(piece: Piece, record: int, reason: Reason) -> Reject:
+    """Return a record of a piece as it is put aside."""
+    start, _, line = piece.bounds(record)
+    return Reject(object_number=piece.origin.number, start=start, line=line, raw=piece.raw(record), reason=reason)
+
+
+def _payload(piece: Piece, record: int) -> bytes:
+    """Return what COPY was sent of a record."""
+    return piece.raw(record) if piece.is_untouched else b"".join(piece.cut(record, record + 1).payload())
+
+
+def _next_limit(passed: Sequence[Piece], taken: Sequence[Piece], *, is_placed: bool) -> int:
+    """Return how many records to send next: by the distance of failures, or half of what failed as a whole."""
+    if is_placed:
+        return max(_FEWEST_RECORDS, _STRETCH * count_records(passed))
+    return max(1, count_records(taken) // 2)

@@ -1,0 +1,259 @@
+"""Rejected records in the ledger: written beside the ranges they are of, read, and taken out again once they are in.
+
+A role reads only what it put aside itself (policy rejects_owner). Methods raise ServerError.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from psycopg import sql
+from psycopg.rows import class_row
+
+from penstock.model.reject import Reason, Reject, RejectCause, RejectingLoad, StoredForm
+from penstock.server.errors import translate_errors
+from penstock.units import MIB
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import psycopg
+
+    from penstock.model.reject import Correction
+    from penstock.server.connection import Connection
+
+
+class RejectStore:
+    """The rejected records of one load."""
+
+    def __init__(self, schema: str, load_id: str) -> None:
+        self._schema = sql.Identifier(schema)
+        self._load_id = load_id
+
+    # ---------------------------------------------------------------- within a transaction that loads
+
+    def insert(self, connection: psycopg.Connection[Any], rejects: Sequence[Reject]) -> None:
+        """Write records down in the open transaction."""
+        query = sql.SQL(
+            """
+            INSERT INTO {}.rejects (load, object, start, line, "column", sqlstate, message, detail, raw)
+            SELECT %(load)s, w.*
+              FROM ROWS FROM (
+                       unnest(%(objects)s::integer[]), unnest(%(starts)s::bigint[]), unnest(%(lines)s::bigint[]),
+                       unnest(%(columns)s::text[]), unnest(%(codes)s::text[]), unnest(%(messages)s::text[]),
+                       unnest(%(details)s::text[]), unnest(%(raws)s::bytea[])
+                   ) AS w
+            """
+        ).format(self._schema)
+        values = _key_arrays(rejects) | _reason_arrays(rejects)
+        values |= {
+            "load": self._load_id,
+            "lines": [reject.line for reject in rejects],
+            "raws": [reject.raw for reject in rejects],
+        }
+        connection.execute(query, values)
+
+    def remove(self, connection: psycopg.Connection[Any], rejects: Sequence[Reject]) -> int:
+        """Take records out in the open transaction, in which they were loaded; return how many were still there."""
+        query = sql.SQL(
+            """
+            DELETE FROM {}.rejects AS r
+             USING ROWS FROM (unnest(%(objects)s::integer[]), unnest(%(starts)s::bigint[])) AS w (object, start)
+             WHERE r.load = %(load)s
+               AND r.object = w.object
+               AND r.start = w.start
+            """
+        ).format(self._schema)
+        return connection.execute(query, _key_arrays(rejects) | {"load": self._load_id}).rowcount
+
+    def renew(self, connection: psycopg.Connection[Any], rejects: Sequence[Reject]) -> None:
+        """Write down why records, and as what bytes, were refused this time."""
+        query = sql.SQL(
+            """
+            UPDATE {}.rejects AS r
+               SET "column" = w.column_name, sqlstate = w.code, message = w.message, detail = w.detail, raw = w.raw
+              FROM ROWS FROM (
+                       unnest(%(objects)s::integer[]), unnest(%(starts)s::bigint[]), unnest(%(columns)s::text[]),
+                       unnest(%(codes)s::text[]), unnest(%(messages)s::text[]), unnest(%(details)s::text[]),
+                       unnest(%(raws)s::bytea[])
+                   ) AS w (object, start, column_name, code, message, detail, raw)
+             WHERE r.load = %(load)s
+               AND r.object = w.object
+               AND r.start = w.start
+            """
+        ).format(self._schema)
+        values = _key_arrays(rejects) | _reason_arrays(rejects)
+        connection.execute(query, values | {"load": self._load_id, "raws": [reject.raw for reject in rejects]})
+
+    def correct(self, connection: psycopg.Connection[Any], corrections: Sequence[Correction]) -> None:
+        """Write down that rejected records are in after all: rows that correct what the ranges say, and the load's."""
+        query = sql.SQL(
+            """
+            INSERT INTO {schema}.ranges
+                (load, object, start, ranges, has_start, has_end, records, rows, suppressed, rejected, checksum)
+            SELECT %(load)s, w.object,
+                   least(0, (SELECT min(r.start) FROM {schema}.ranges AS r
+                              WHERE r.load = %(load)s AND r.object = w.object)) - 1,
+                   '{{}}', false, false, 0, w.rows, w.suppressed, -(w.rows + w.suppressed), 0
+              FROM ROWS FROM (
+                       unnest(%(objects)s::integer[]), unnest(%(rows)s::bigint[]), unnest(%(suppressed)s::bigint[])
+                   ) AS w (object, rows, suppressed)
+            """
+        ).format(schema=self._schema)
+        values = {
+            "load": self._load_id,
+            "objects": [item.object_number for item in corrections],
+            "rows": [item.rows for item in corrections],
+            "suppressed": [item.suppressed for item in corrections],
+        }
+        connection.execute(query, values)
+        total = sql.SQL(
+            "UPDATE {}.loads SET rows = rows + %s, changed_at = pg_catalog.now() WHERE id = %s AND state = 'complete'"
+        )
+        connection.execute(total.format(self._schema), [sum(item.rows for item in corrections), self._load_id])
+
+    # ---------------------------------------------------------------- what there is
+
+    def count(self, connection: Connection, *, but_code: str | None = None) -> int:
+        """Return how many of the records that were put aside are not in; but for those of one SQLSTATE."""
+        query = sql.SQL("SELECT count(*) FROM {}.rejects WHERE load = %s AND sqlstate IS DISTINCT FROM %s")
+        return self._fetch_count(connection, query, [self._load_id, but_code])
+
+    def count_rejected(self, connection: Connection) -> int:
+        """Return how many records the load has rejected, whoever may read them."""
+        query = sql.SQL("SELECT coalesce(sum(rejected), 0) FROM {}.ranges WHERE load = %s")
+        return self._fetch_count(connection, query, [self._load_id])
+
+    def _fetch_count(self, connection: Connection, query: sql.SQL, values: Sequence[Any]) -> int:
+        with translate_errors("counting rejected records"):
+            row = connection.execute(query.format(self._schema), values).fetchone()
+        assert row is not None
+        return int(row[0])
+
+    def read(
+        self,
+        connection: Connection,
+        *,
+        after: tuple[int, int] = (-1, -1),
+        code: str | None = None,
+        limit_bytes: int = 8 * MIB,
+    ) -> list[Reject]:
+        """Return records in the order of objects and offsets, behind a place, up to so many bytes (but one at least).
+
+        With `code`, only those of that SQLSTATE.
+        """
+        query = sql.SQL(
+            """
+            SELECT object, start, line, "column", sqlstate, message, detail, raw
+              FROM (
+                       SELECT r.*, sum(pg_catalog.length(r.raw) + 200) OVER (ORDER BY r.object, r.start) AS total,
+                              pg_catalog.row_number() OVER (ORDER BY r.object, r.start) AS place
+                         FROM {}.rejects AS r
+                        WHERE r.load = %(load)s
+                          AND (r.object, r.start) > (%(object)s, %(start)s)
+                          AND (%(code)s::text IS NULL OR r.sqlstate = %(code)s)
+                   ) AS r
+             WHERE r.total <= %(limit)s
+                OR r.place = 1
+             ORDER BY object, start
+            """
+        ).format(self._schema)
+        values = {"load": self._load_id, "object": after[0], "start": after[1], "code": code, "limit": limit_bytes}
+        with translate_errors("reading rejected records"):
+            rows = connection.execute(query, values).fetchall()
+        return [
+            Reject(
+                object_number=number,
+                start=start,
+                line=line,
+                raw=raw,
+                reason=Reason(message=message, sqlstate=sqlstate, detail=detail, column=column),
+            )
+            for number, start, line, column, sqlstate, message, detail, raw in rows
+        ]
+
+    def read_all(self, connection: Connection, *, code: str | None = None) -> Iterator[list[Reject]]:
+        """Yield all records, or those of one SQLSTATE, a few MiB at a time."""
+        after = (-1, -1)
+        while rejects := self.read(connection, after=after, code=code):
+            yield rejects
+            after = (rejects[-1].object_number, rejects[-1].start)
+
+    def read_causes(self, connection: Connection) -> list[RejectCause]:
+        """Return why records were rejected, the most frequent cause first."""
+        query = sql.SQL(
+            """
+            SELECT c.*
+              FROM (
+                       SELECT DISTINCT ON (s.sqlstate, s."column", s.shape)
+                              s.sqlstate,
+                              s."column",
+                              s.shape AS message,
+                              count(*) OVER (PARTITION BY s.sqlstate, s."column", s.shape) AS count,
+                              o.uri,
+                              s.line,
+                              s.message AS example,
+                              s.detail,
+                              s.raw
+                         FROM (
+                                  SELECT r.*,
+                                         CASE
+                                             WHEN r.sqlstate LIKE '22%%'
+                                             THEN pg_catalog.regexp_replace(r.message, '"[^"]*"', '"..."', 'g')
+                                             ELSE r.message
+                                         END AS shape
+                                    FROM {schema}.rejects AS r
+                                   WHERE r.load = %s
+                              ) AS s
+                         JOIN {schema}.objects AS o ON o.load = s.load AND o.number = s.object
+                        ORDER BY s.sqlstate, s."column", s.shape, s.object, s.start
+                   ) AS c
+             ORDER BY c.count DESC, c.uri, c.line
+            """
+        ).format(schema=self._schema)
+        with (
+            translate_errors("reading rejected records"),
+            connection.cursor(row_factory=class_row(RejectCause)) as cursor,
+        ):
+            return cursor.execute(query, [self._load_id]).fetchall()
+
+    def read_load(self, connection: Connection) -> RejectingLoad | None:
+        """Return the load that the records are of, None where there is none."""
+        query = sql.SQL(
+            "SELECT epoch, state, lock_key, meaning->'targets' @? '$[*] ? (@.landing != \"table\")' AS is_landed"
+            " FROM {}.loads WHERE id = %s"
+        ).format(self._schema)
+        with translate_errors("reading the load"), connection.cursor(row_factory=class_row(RejectingLoad)) as cursor:
+            return cursor.execute(query, [self._load_id]).fetchone()
+
+    def read_forms(self, connection: Connection) -> dict[int, StoredForm]:
+        """Return how the records of each object that had rejected ones are read, by its number."""
+        query = sql.SQL(
+            """
+            SELECT DISTINCT ON (r.object) r.object, o.uri, r.form::text
+              FROM {schema}.ranges AS r
+              JOIN {schema}.objects AS o ON o.load = r.load AND o.number = r.object
+             WHERE r.load = %s
+               AND r.form IS NOT NULL
+             ORDER BY r.object, r.start
+            """
+        ).format(schema=self._schema)
+        with translate_errors("reading how rejected records are read"):
+            rows = connection.execute(query, [self._load_id]).fetchall()
+        return {number: StoredForm(uri=uri, form=form) for number, uri, form in rows}
+
+
+def _key_arrays(rejects: Sequence[Reject]) -> dict[str, Any]:
+    return {
+        "objects": [reject.object_number for reject in rejects],
+        "starts": [reject.start for reject in rejects],
+    }
+
+
+def _reason_arrays(rejects: Sequence[Reject]) -> dict[str, Any]:
+    return {
+        "columns": [reject.reason.column for reject in rejects],
+        "codes": [reject.reason.sqlstate for reject in rejects],
+        "messages": [reject.reason.message for reject in rejects],
+        "details": [reject.reason.detail for reject in rejects],
+    }

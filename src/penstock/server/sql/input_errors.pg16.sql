@@ -1,0 +1,20 @@
+-- input_errors.pg16.sql: which of the given values their columns' types refuse, and why; the first of each record
+-- returns input_errors.InputErrorRow; needs no privilege; PostgreSQL 16+
+-- psql -v table=public.t -v records='{0}' -v columns='{id}' -v texts='{x}' -f input_errors.pg16.sql
+SELECT DISTINCT ON (w.record)
+       w.record,
+       w.column_name AS "column",
+       i.message,
+       i.detail,
+       i.sql_error_code AS sqlstate
+  FROM ROWS FROM (
+           unnest(:'records'::integer[]),
+           unnest(:'columns'::text[]),
+           unnest(:'texts'::text[])
+       ) WITH ORDINALITY AS w (record, column_name, value, place)
+  JOIN pg_catalog.pg_attribute AS a
+    ON a.attrelid = :'table'::regclass
+   AND a.attname = w.column_name
+ CROSS JOIN LATERAL pg_catalog.pg_input_error_info(w.value, pg_catalog.format_type(a.atttypid, a.atttypmod)) AS i
+ WHERE i.message IS NOT NULL
+ ORDER BY w.record, w.place;
