@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.errors import DataError
 from penstock.model.job import LoadRules
 from support.loads import Loads, chop_commands, target
 

@@ -50,11 +50,19 @@ class Bounds(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Index:
-    """Where every record of a block begins, and the end of the last; the lines before each, None where it is one."""
+    """Where every record of a block begins, and the end of the last; the lines before each, None where it is one.
+
+    `lengths` are the records' added up, each without the line end of `mark_bytes`.
+    """
 
     data: bytes
-    ends: list[int]
+    lengths: list[int]
+    mark_bytes: int
     lines: list[int] | None
+
+    def begin(self, at: int) -> int:
+        """Return where a record begins, or behind the last one the end."""
+        return min(self.lengths[at] + at * self.mark_bytes, len(self.data))
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -88,20 +96,21 @@ class Piece:
     def bounds(self, record: int) -> Bounds:
         """Return where the record of that index is."""
         index, at = self._indexed(), self._first + record
-        offset = self.block.start - index.ends[self._first]
-        return Bounds(index.ends[at] + offset, index.ends[at + 1] + offset, self.block.first_line + self._lines_to(at))
+        offset = self.block.start - index.begin(self._first)
+        line = self.block.first_line + self._lines_to(at)
+        return Bounds(index.begin(at) + offset, index.begin(at + 1) + offset, line)
 
     def raw(self, record: int) -> bytes:
         """Return the bytes of the record of that index."""
         index, at = self._indexed(), self._first + record
-        return index.data[index.ends[at] : index.ends[at + 1]]
+        return index.data[index.begin(at) : index.begin(at + 1)]
 
     def cut(self, first: int, behind: int) -> Piece:
         """Return the records from `first` on to the one before `behind`."""
         index, block = self._indexed(), self.block
-        start, end = index.ends[self._first + first], index.ends[self._first + behind]
+        start, end = index.begin(self._first + first), index.begin(self._first + behind)
         is_tail = behind == block.records
-        offset = block.start - index.ends[self._first]
+        offset = block.start - index.begin(self._first)
         lines_before = self._lines_to(self._first + first)
         lines = block.lines if is_tail else self._lines_to(self._first + behind)
         is_unended = block.is_unended and is_tail
@@ -244,9 +253,9 @@ def _index_lines(data: bytes, block: Block) -> _Index | None:
     mark = _LINE_ENDS[block.line_end]
     if not _is_lines(data, records=block.records, line_end=block.line_end):
         return None
-    ends = [0, *accumulate(len(line) + len(mark) for line in data.split(mark))]
-    ends[block.records :] = [len(data)]
-    return _Index(data=data, ends=ends, lines=None)
+    return _Index(
+        data=data, lengths=list(accumulate(map(len, data.split(mark)), initial=0)), mark_bytes=len(mark), lines=None
+    )
 
 
 def _is_lines(data: bytes, *, records: int, line_end: LineEnd) -> bool:
@@ -271,7 +280,7 @@ def _index_records(data: bytes, block: Block, origin: Origin) -> _Index:
             assert at + length < 2 * len(data) + 2 * _WINDOW_BYTES
         ends.append(at + cut.end)
         lines.append(lines[-1] + cut.lines)
-    return _Index(data=data, ends=[*ends, len(data)], lines=[*lines, block.lines])
+    return _Index(data=data, lengths=[*ends, len(data)], mark_bytes=0, lines=[*lines, block.lines])
 
 
 class _LineFinder:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.errors import DataError
@@ -12,8 +14,6 @@ from penstock.model.reject import Reason
 from penstock.server.errors import choose_class
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from penstock.model.block import CopySpec
     from penstock.server.copy import CopyFailed, SkippedRow
 
@@ -61,17 +61,24 @@ def suspect_values(record: int, payload: bytes, spec: CopySpec, *, row: SkippedR
         fields = _split(payload.rstrip(b"\r\n"), spec)
     except DataError:
         return []
-    values = [
-        Value(record, column, text) for column, text in zip(spec.columns, fields, strict=False) if text is not None
-    ]
     named = None if row is None else _find_named(row.words, spec.columns)
-    return [value for value in values if named is None or value.column == named]
+    return [
+        Value(record, column, text)
+        for column, text in zip(spec.columns, fields, strict=False)
+        if text is not None and (named is None or column == named)
+    ]
 
 
-def _find_named(words: str, columns: Sequence[str]) -> str | None:
+def _find_named(words: str, columns: tuple[str, ...]) -> str | None:
     """Return the column whose name comes first in a notice, whatever language the rest is in; a guess."""
-    places = [(words.find(column), -len(column), column) for column in columns if column in words]
-    return min(places)[2] if places else None
+    found = _name_pattern(columns).search(words)
+    return found[0] if found else None
+
+
+@lru_cache(maxsize=16)
+def _name_pattern(columns: tuple[str, ...]) -> re.Pattern[str]:
+    names = "|".join(map(re.escape, sorted(columns, key=len, reverse=True)))
+    return re.compile(rf"(?<!\w)(?:{names})(?!\w)")
 
 
 def _split(payload: bytes, spec: CopySpec) -> list[str | None]:

@@ -113,7 +113,8 @@ class Salvage:
 
     def _copy(self, pieces: Sequence[Piece]) -> _Ended:
         self._session.start_copy(pieces[0].origin.encoder.spec)
-        self._session.send([data for piece in pieces for data in piece.payload()])
+        # One part, since pieces may be as small as a record.
+        self._session.send([b"".join(data for piece in pieces for data in piece.payload())])
         return self._finish()
 
     def _finish(self) -> _Ended:

@@ -39,7 +39,7 @@ _ROUND_TRIPS_PER_CHUNK = 100
 _CHUNK_BYTES = 64 * 1024 * 1024
 
 # ... or only this much where its records are kept, since some may have to be sent again: so much memory a session.
-_KEPT_CHUNK_BYTES = 8 * 1024 * 1024
+_KEPT_CHUNK_BYTES = 4 * 1024 * 1024
 
 # A commit should cost under 1 % of its batch.
 _COMMITS_PER_BATCH = 100

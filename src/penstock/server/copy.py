@@ -132,6 +132,7 @@ class CopySession:
         if self.ignores_types:
             connection.add_notice_handler(self._hear)
         self._is_open = False
+        self._composed: tuple[tuple[CopySpec, bool], bytes] | None = None
         self._spec: CopySpec | None = None
         self._is_copying = False
         self._has_heard = False
@@ -159,13 +160,13 @@ class CopySession:
         """Begin a COPY command, in one round trip with its transaction; how long that took becomes `round_trip_s`."""
         self._spec = spec
         began = time.perf_counter()
-        parts: list[sql.Composable] = [] if self._is_open else [self._opening()]
+        parts = [] if self._is_open else [self._opening().as_bytes(self._connection)]
         savepoints = _SAVEPOINTS[self._savepoint] if self._is_protected else ""
-        parts += [sql.SQL(savepoints)] if savepoints else []
-        parts.append(copy_statement(spec, ignores_types=self.ignores_types))
+        parts += [savepoints.encode()] if savepoints else []
+        parts.append(self._compose_copy(spec))
         self.skipped = []
         with self._failures():
-            self._pgconn.send_query(sql.SQL("; ").join(parts).as_bytes(self._connection))
+            self._pgconn.send_query(b"; ".join(parts))
             self._flush()
             if not self._is_open:
                 self._take_opening()
@@ -177,6 +178,14 @@ class CopySession:
             # Until the command has ended well.
             self._savepoint = "broken"
         self.round_trip_s = time.perf_counter() - began
+
+    def _compose_copy(self, spec: CopySpec) -> bytes:
+        """Return the COPY command; made once for many, since composing takes as long as a small command."""
+        key = spec, self.ignores_types
+        if self._composed is None or self._composed[0] != key:
+            statement = copy_statement(spec, ignores_types=self.ignores_types)
+            self._composed = key, statement.as_bytes(self._connection)
+        return self._composed[1]
 
     def _opening(self) -> sql.Composed:
         """Return what a transaction begins with: it waits for no disk, since the load's end does so for all of them."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -38,7 +39,7 @@ def find_input_errors(
     if not values:
         return []
     table = sql.Identifier(spec.schema, spec.table) if spec.schema else sql.Identifier(spec.table)
-    records, columns, texts = zip(*values, strict=True)
+    described = json.dumps([{"r": record, "c": column, "t": text} for record, column, text in values])
     with session.between_copies() as connection:
         try:
             # A savepoint of its own: a type that only knows how to fail takes the transaction along.
@@ -48,9 +49,7 @@ def find_input_errors(
                     "input_errors",
                     InputErrorRow,
                     table=table.as_string(connection),
-                    records=list(records),
-                    columns=list(columns),
-                    texts=list(texts),
+                    values=described,
                 )
         except psycopg.DataError:
             return []

@@ -5,6 +5,7 @@ A role reads only what it put aside itself (policy rejects_owner). Methods raise
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 from psycopg import sql
@@ -37,53 +38,45 @@ class RejectStore:
         query = sql.SQL(
             """
             INSERT INTO {}.rejects (load, object, start, line, "column", sqlstate, message, detail, raw)
-            SELECT %(load)s, w.*
-              FROM ROWS FROM (
-                       unnest(%(objects)s::integer[]), unnest(%(starts)s::bigint[]), unnest(%(lines)s::bigint[]),
-                       unnest(%(columns)s::text[]), unnest(%(codes)s::text[]), unnest(%(messages)s::text[]),
-                       unnest(%(details)s::text[]), unnest(%(raws)s::bytea[])
-                   ) AS w
+            SELECT %(load)s, w.object, w.start, w.line, w."column", w.sqlstate, w.message, w.detail,
+                   pg_catalog.decode(w.raw, 'hex')
+              FROM pg_catalog.json_to_recordset(%(rejects)s::json)
+                   AS w (object integer, start bigint, line bigint, "column" text, sqlstate text, message text,
+                         detail text, raw text)
             """
         ).format(self._schema)
-        values = _key_arrays(rejects) | _reason_arrays(rejects)
-        values |= {
-            "load": self._load_id,
-            "lines": [reject.line for reject in rejects],
-            "raws": [reject.raw for reject in rejects],
-        }
-        connection.execute(query, values)
+        connection.execute(query, {"load": self._load_id, "rejects": _to_json(rejects)})
 
     def remove(self, connection: psycopg.Connection[Any], rejects: Sequence[Reject]) -> int:
         """Take records out in the open transaction, in which they were loaded; return how many were still there."""
         query = sql.SQL(
             """
             DELETE FROM {}.rejects AS r
-             USING ROWS FROM (unnest(%(objects)s::integer[]), unnest(%(starts)s::bigint[])) AS w (object, start)
+             USING pg_catalog.json_to_recordset(%(rejects)s::json) AS w (object integer, start bigint)
              WHERE r.load = %(load)s
                AND r.object = w.object
                AND r.start = w.start
             """
         ).format(self._schema)
-        return connection.execute(query, _key_arrays(rejects) | {"load": self._load_id}).rowcount
+        keys = json.dumps([{"object": reject.object_number, "start": reject.start} for reject in rejects])
+        return connection.execute(query, {"load": self._load_id, "rejects": keys}).rowcount
 
     def renew(self, connection: psycopg.Connection[Any], rejects: Sequence[Reject]) -> None:
         """Write down why records, and as what bytes, were refused this time."""
         query = sql.SQL(
             """
             UPDATE {}.rejects AS r
-               SET "column" = w.column_name, sqlstate = w.code, message = w.message, detail = w.detail, raw = w.raw
-              FROM ROWS FROM (
-                       unnest(%(objects)s::integer[]), unnest(%(starts)s::bigint[]), unnest(%(columns)s::text[]),
-                       unnest(%(codes)s::text[]), unnest(%(messages)s::text[]), unnest(%(details)s::text[]),
-                       unnest(%(raws)s::bytea[])
-                   ) AS w (object, start, column_name, code, message, detail, raw)
+               SET "column" = w."column", sqlstate = w.sqlstate, message = w.message, detail = w.detail,
+                   raw = pg_catalog.decode(w.raw, 'hex')
+              FROM pg_catalog.json_to_recordset(%(rejects)s::json)
+                   AS w (object integer, start bigint, "column" text, sqlstate text, message text, detail text,
+                         raw text)
              WHERE r.load = %(load)s
                AND r.object = w.object
                AND r.start = w.start
             """
         ).format(self._schema)
-        values = _key_arrays(rejects) | _reason_arrays(rejects)
-        connection.execute(query, values | {"load": self._load_id, "raws": [reject.raw for reject in rejects]})
+        connection.execute(query, {"load": self._load_id, "rejects": _to_json(rejects)})
 
     def correct(self, connection: psycopg.Connection[Any], corrections: Sequence[Correction]) -> None:
         """Write down that rejected records are in after all: rows that correct what the ranges say, and the load's."""
@@ -243,17 +236,20 @@ class RejectStore:
         return {number: StoredForm(uri=uri, form=form) for number, uri, form in rows}
 
 
-def _key_arrays(rejects: Sequence[Reject]) -> dict[str, Any]:
-    return {
-        "objects": [reject.object_number for reject in rejects],
-        "starts": [reject.start for reject in rejects],
-    }
-
-
-def _reason_arrays(rejects: Sequence[Reject]) -> dict[str, Any]:
-    return {
-        "columns": [reject.reason.column for reject in rejects],
-        "codes": [reject.reason.sqlstate for reject in rejects],
-        "messages": [reject.reason.message for reject in rejects],
-        "details": [reject.reason.detail for reject in rejects],
-    }
+def _to_json(rejects: Sequence[Reject]) -> str:
+    """Return records as one text, since arrays of many elements are slow to make."""
+    return json.dumps(
+        [
+            {
+                "object": reject.object_number,
+                "start": reject.start,
+                "line": reject.line,
+                "column": reject.reason.column,
+                "sqlstate": reject.reason.sqlstate,
+                "message": reject.reason.message,
+                "detail": reject.reason.detail,
+                "raw": reject.raw.hex(),
+            }
+            for reject in rejects
+        ]
+    )

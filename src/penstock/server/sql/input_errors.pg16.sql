@@ -1,6 +1,8 @@
 -- input_errors.pg16.sql: which of the given values their columns' types refuse, and why; the first of each record
 -- returns input_errors.InputErrorRow; needs no privilege; PostgreSQL 16+
--- psql -v table=public.t -v records='{0}' -v columns='{id}' -v texts='{x}' -f input_errors.pg16.sql
+-- psql -v table=public.t -v values='[{"r":0,"c":"id","t":"x"}]' -f input_errors.pg16.sql
+--
+-- The values are one text of JSON, since arrays of many elements are slow to make.
 SELECT DISTINCT ON (w.record)
        w.record,
        w.column_name AS "column",
@@ -8,9 +10,7 @@ SELECT DISTINCT ON (w.record)
        i.detail,
        i.sql_error_code AS sqlstate
   FROM ROWS FROM (
-           unnest(:'records'::integer[]),
-           unnest(:'columns'::text[]),
-           unnest(:'texts'::text[])
+           pg_catalog.json_to_recordset(:'values'::json) AS (r integer, c text, t text)
        ) WITH ORDINALITY AS w (record, column_name, value, place)
   JOIN pg_catalog.pg_attribute AS a
     ON a.attrelid = :'table'::regclass
