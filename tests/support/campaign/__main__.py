@@ -65,8 +65,8 @@ class _Campaign:
             kinds = " ".join(kind for kind, *_ in result["hits"])
             totals = add_up(self.lines)
             print(
-                f"seed {result['seed']}, {result['theme']}, PostgreSQL {result['major']}, {result['seconds']} s: "
-                f"{kinds or 'nothing hit'}; now {totals.points} points",
+                f"seed {result['seed']}, {result['theme']}, {result['mode']}, PostgreSQL {result['major']}, "
+                f"{result['seconds']} s: {kinds or 'nothing hit'}; now {totals.points} points",
                 flush=True,
             )
 

@@ -61,7 +61,7 @@ def _kill(run: Run, before: LedgerView) -> Hit | None:
     """Kill the loader, and start another one."""
     run.loader.kill()
     hit = _hit(run, "kill", before)
-    run.start()
+    run.go_on()
     return hit
 
 
@@ -104,7 +104,7 @@ def _crash(run: Run, before: LedgerView) -> Hit | None:
     hit = _note_lost(run, "crash", before)
     if is_loader_lost:
         run.loader.kill()
-        run.start()
+        run.go_on()
     return hit
 
 
@@ -117,7 +117,7 @@ def _promote(run: Run, before: LedgerView) -> Hit | None:
     hit = _note_lost(run, "promote", before)
     if run.rng.random() < 0.2:
         run.loader.kill()
-        run.start()
+        run.go_on()
     run.place.rebuild()
     return hit
 
@@ -209,7 +209,7 @@ def _end_by_interrupts(run: Run, before: LedgerView, kind: str, *, count: int) -
         return None
     hit = _hit(run, kind, before)
     run.check_end(loader, {130})
-    run.start()
+    run.go_on()
     return hit
 
 

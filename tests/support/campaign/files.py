@@ -23,12 +23,16 @@ _TSV_WORDS = ("plain", "with, comma", 'say "hello"', "back\\slash", "été", "",
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileSet:
-    """The objects of one load: `bodies` as they are stored, `texts` decompressed, `rows` all of them as a multiset."""
+    """The objects of one load: `bodies` as they are stored, `texts` decompressed.
+
+    `rows` and `bad`, records that the table refuses, are multisets of all of them.
+    """
 
     format: str
     bodies: dict[str, bytes]
     texts: dict[str, bytes]
     rows: Counter[Row]
+    bad: Counter[bytes]
 
     def write(self, folder: Path) -> None:
         """Write the objects into a folder."""
@@ -36,24 +40,30 @@ class FileSet:
             (folder / name).write_bytes(body)
 
 
-def draw_files(rng: random.Random, *, rows: int, objects: int) -> FileSet:
-    """Return a set of objects that have so many rows in all; a few rows are there twice."""
+def draw_files(rng: random.Random, *, rows: int, objects: int, bad: int, is_unique: bool) -> FileSet:
+    """Return a set of objects that have so many rows in all, and `bad` records; a few rows come twice."""
     form = rng.choice(("csv", "csv", "tsv", "text"))
     is_compressed = rng.random() < 0.4
-    bodies, texts, multiset = {}, {}, Counter[Row]()
+    bodies, texts, multiset, refused = {}, {}, Counter[Row](), Counter[bytes]()
     bounds = sorted({0, rows, *(rng.randrange(1, rows) for _ in range(objects - 1))})
     for number, (first, last) in enumerate(pairwise(bounds)):
         records = [_draw_row(rng, form, identity) for identity in range(first, last)]
-        records += [rng.choice(records) for _ in range(len(records) // 100)]
+        if not is_unique:
+            records += [rng.choice(records) for _ in range(len(records) // 100)]
         multiset.update(records)
-        text = (_heading(form) + "".join(_RECORDS[form](row) for row in records)).encode()
+        lines = [_RECORDS[form](row) for row in records]
+        for _ in range(bad // (len(bounds) - 1)):
+            line = _RECORDS[form]((str(rng.randrange(rows)), "much", f"bad {rng.random()}"))
+            refused[line.rstrip("\n").encode()] += 1
+            lines.insert(rng.randrange(1, len(lines)) if len(lines) > 1 else 0, line)
+        text = (_heading(form) + "".join(lines)).encode()
         if rng.random() < 0.3:
             # A last record that nothing ends.
             text = text[:-1]
         name = f"part_{number:03d}.{form}" + (".gz" if is_compressed else "")
         texts[name] = text
         bodies[name] = gzip.compress(text, 1, mtime=0) if is_compressed else text
-    return FileSet(format=form, bodies=bodies, texts=texts, rows=multiset)
+    return FileSet(format=form, bodies=bodies, texts=texts, rows=multiset, bad=refused)
 
 
 def _draw_row(rng: random.Random, form: str, identity: int) -> Row:

@@ -8,15 +8,14 @@ from typing import Any
 
 import psycopg
 
-# A committed range: object, start, and when its transaction began; another attempt's has another time.
-RangeKey = tuple[int, int, str]
-
+# A committed range is known by object, start, and when its transaction began: another attempt's has another time.
 _QUERY = """
     SELECT l.id::text, l.state, l.epoch,
            ARRAY(SELECT (r.object, r.start, r.committed_at)::text FROM penstock.ranges AS r WHERE r.load = l.id),
            (SELECT coalesce(sum(r.rows), 0) FROM penstock.ranges AS r WHERE r.load = l.id)
       FROM penstock.loads AS l
      WHERE EXISTS (SELECT FROM penstock.objects AS o WHERE o.load = l.id AND o.target_table = %s)
+     ORDER BY l.began_at DESC
 """
 
 # A backend that sleeps in a deferred trigger of its COMMIT: no other trigger of the campaign's sleeps there.
@@ -34,13 +33,14 @@ _PATIENCE_S = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerView:
-    """The load as it stands: `ranges` are the keys of its committed rows."""
+    """The newest load as it stands: `ranges` are the keys of its committed rows; `loads` of the table there are."""
 
     load_id: str
     state: str
     epoch: int
     ranges: frozenset[str]
     rows: int
+    loads: int
 
     @property
     def is_incomplete(self) -> bool:
@@ -76,13 +76,15 @@ class Observer:
                 time.sleep(0.02)
 
     def view(self) -> LedgerView | None:
-        """Return the table's load, None where none has begun."""
+        """Return the table's newest load, None where none has begun."""
         rows = self.execute(_QUERY, [self._table])
         if not rows:
             return None
-        assert len(rows) == 1, f"{len(rows)} loads of one table: {[row[0] for row in rows]}"
+        assert all(row[1] == "complete" for row in rows[1:]), "a load was begun beside one that had not ended"
         load_id, state, epoch, ranges, count = rows[0]
-        return LedgerView(load_id=load_id, state=state, epoch=epoch, ranges=frozenset(ranges), rows=int(count))
+        return LedgerView(
+            load_id=load_id, state=state, epoch=epoch, ranges=frozenset(ranges), rows=int(count), loads=len(rows)
+        )
 
     def backends(self, name: str) -> set[int]:
         """Return the backends of the loader of that name."""

@@ -12,6 +12,7 @@ import os
 import select
 import signal
 import sys
+import time
 import traceback
 from dataclasses import replace
 from typing import Any
@@ -32,12 +33,12 @@ BROKEN = 99
 
 
 class _Sources(ChoppedSources):
-    """Small pieces, and the machine's AWS configuration."""
+    """Small pieces, as slow as asked for, and the machine's AWS configuration."""
 
-    def __init__(self, piece_bytes: int) -> None:
+    def __init__(self, piece_bytes: int, piece_s: float) -> None:
         SourceReader.__init__(self, credentials=AwsCredentials())
         self._piece_bytes = piece_bytes
-        self._at_piece = None
+        self._at_piece = (lambda _: time.sleep(piece_s)) if piece_s else None
 
 
 def run_load(request: dict[str, Any]) -> int:
@@ -47,14 +48,16 @@ def run_load(request: dict[str, Any]) -> int:
         sources=tuple(request["sources"]),
         table=parse_table_name(request["table"]),
         dialect=DialectOptions(**request["dialect"]),
+        mode=request["mode"],
+        key=tuple(request["key"]),
     )
-    rules = LoadRules(retry_for_s=request["retry_for_s"])
+    rules = LoadRules(retry_for_s=request["retry_for_s"], on_error=request["on_error"])
     job = LoadJob(targets=(target,), sessions=request["sessions"], rules=rules)
     phase = "planning"
     try:
         with Loader(ConnectionFactory(request["conninfo"], application_name=request["name"])) as loader:
             _say("phase planning")
-            loader._sources = _Sources(request["piece_bytes"])
+            loader._sources = _Sources(request["piece_bytes"], request["piece_s"])
             plan = loader.plan(job)
             plan = replace(plan, batch=BatchPlan(limit_bytes=request["batch_bytes"], duration_s=None))
             phase = "running"

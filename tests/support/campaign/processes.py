@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -50,7 +51,9 @@ class LoaderProcess:
     def send(self, number: signal.Signals) -> None:
         """Send a signal, unless the process has ended."""
         if self.is_running():
-            os.kill(self.pid, number)
+            # It may have ended just now; whoever reaps it is on the way to tell us.
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
 
     def kill(self) -> None:
         """Kill the process as kill -9 does, and wait until it is gone."""
@@ -75,7 +78,8 @@ class Zygote:
     """The process that loaders are forked from. Close it; it ends with us in any case, and all loaders with it."""
 
     def __init__(self) -> None:
-        environment = os.environ | {"PYTHONPATH": str(_TESTS)}
+        places = [str(_TESTS), os.environ.get("PYTHONPATH", "")]
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, places))}
         self._process = subprocess.Popen(
             [sys.executable, "-m", "support.campaign.loader"],
             stdin=subprocess.PIPE,

@@ -65,6 +65,8 @@ def describe_played(played: Played) -> dict[str, Any]:
         "seed": scenario.seed,
         "theme": scenario.theme,
         "major": scenario.major,
+        "mode": scenario.mode,
+        "bad": scenario.bad,
         "hits": [[hit.kind, hit.at_s, hit.rows, hit.gone, hit.is_takeover] for hit in played.hits],
         "rows": played.rows,
         "lost": played.lost,
@@ -137,6 +139,8 @@ every object, and to have the checksums of its bytes.
 | takeovers while a killed loader's backend was in its COMMIT | {totals.takeovers} |
 | promotions of a synchronous standby | {totals.promotions} |
 | loads hit by more than one kind of fault | {mixed} |
+| loads with --mode other than append | {sum(line.get("mode", "append") != "append" for line in lines)} |
+| loads with records put aside | {sum(line.get("bad", 0) > 0 for line in lines)} |
 | loader processes started | {sum(line["loaders"] for line in lines)} |
 
 | fault | points | with acknowledged rows gone | takeovers during COMMIT |
