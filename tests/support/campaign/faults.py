@@ -74,12 +74,19 @@ def _kill_in_commit(run: Run, before: LedgerView) -> Hit | None:
             return None
         time.sleep(run.rng.uniform(0, 0.03))
         killed.kill()
+        # The session that has the load's lock may go first: then its fence alone tells the next loader to wait.
+        is_lock_free = run.rng.random() < 0.7
+        if is_lock_free:
+            run.observer.execute(
+                "SELECT pg_terminate_backend(pid, 1000) FROM pg_stat_activity WHERE application_name LIKE %s",
+                [f"{killed.name}%session 1"],
+            )
         following = run.start()
         until_s = time.monotonic() + _SETTLING_S
         while not run.observer.backends(following.name) and following.is_running() and time.monotonic() < until_s:
             time.sleep(_POLL_S)
         is_takeover = bool(run.observer.committing(killed.name)) and bool(run.observer.backends(following.name))
-        time.sleep(run.rng.uniform(0, 0.1))
+        time.sleep(run.rng.uniform(0.1, 0.4) if is_lock_free else run.rng.uniform(0, 0.1))
         return _hit(run, "commit", before, is_takeover=is_takeover)
     finally:
         run.set_brake(is_on=False)

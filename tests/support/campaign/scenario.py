@@ -146,7 +146,7 @@ def draw_scenario(seed: int, *, majors: tuple[int, ...], can_mount: bool) -> Sce
         bad=rng.randrange(3, 30) if mode in ("append", "truncate", "replace") and rng.random() < 0.2 else 0,
         rows=rng.randrange(5_000, 14_000),
         objects=rng.randrange(12, 30) if theme == "store" else rng.choice((1, 1, 2, 3, 8)),
-        sessions=rng.choice((1, 2, 2, 3, 4)),
+        sessions=rng.choice((2, 3, 4) if theme == "commit" else (1, 2, 2, 3, 4)),
         batch_bytes=rng.randrange(6_000, 20_000),
         piece_bytes=rng.randrange(1_000, 6_000),
         pace_s=rng.uniform(0.02, 0.08),
