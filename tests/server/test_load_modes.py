@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
@@ -11,12 +11,11 @@ import pytest
 from penstock.errors import DataError, PenstockError, TargetError, UsageError
 from penstock.model.job import Transform
 from support.loads import IMPATIENT, Loads, share_ledger, target
+from support.modes import landing_tables, mode_target
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
-    from penstock.model.job import TargetJob
 
 ATOMIC = replace(IMPATIENT, is_atomic=True)
 
@@ -25,20 +24,6 @@ def write(path: Path, *lines: str, header: str = "k,v") -> Path:
     """Write a csv file and return its path."""
     path.write_text("\n".join([header, *lines]) + "\n")
     return path
-
-
-def job(path: Path | Sequence[Path], mode: str, **options: Any) -> TargetJob:
-    """Return a target of that mode."""
-    own = {name: options.pop(name) for name in ("key", "keep", "transform") if name in options}
-    return replace(target(path, **options), mode=mode, **own)
-
-
-def landing_tables(loads: Loads) -> list[Any]:
-    """Return the tables that loads have made and not dropped."""
-    return loads.execute(
-        "SELECT oid::regclass::text FROM pg_class WHERE relkind = 'r'"
-        " AND (relname LIKE 'staging\\_%' OR relname LIKE 'penstock\\_%')"
-    )
 
 
 @pytest.fixture
@@ -68,7 +53,7 @@ def test_truncate_leaves_the_files_rows_only(loads: Loads, tmp_path: Path) -> No
     """And does so each time that it is run."""
     path = write(tmp_path / "f", "2,x,", "3,y,", header="k,v,w")
     for _ in range(2):
-        outcome = loads.run(job(path, "truncate"))
+        outcome = loads.run(mode_target(path, "truncate"))
         assert outcome.rows == 2
         assert loads.rows() == [(2, "x", None), (3, "y", None)]
 
@@ -78,10 +63,10 @@ def test_truncate_names_the_tables_that_refer_to_it(loads: Loads, tmp_path: Path
     loads.execute("CREATE TABLE child (k int REFERENCES t); CREATE TABLE own (a int PRIMARY KEY, b int REFERENCES own)")
     path = write(tmp_path / "f", "2,x,", header="k,v,w")
     with pytest.raises(TargetError, match="other tables refer to it") as caught:
-        loads.run(job(path, "truncate"))
+        loads.run(mode_target(path, "truncate"))
     assert "public.child" in str(caught.value)
     assert loads.count() == 2
-    assert loads.run(job(write(tmp_path / "g", "1,1", header="a,b"), "truncate", into="own")).rows == 1
+    assert loads.run(mode_target(write(tmp_path / "g", "1,1", header="a,b"), "truncate", into="own")).rows == 1
 
 
 def test_truncate_that_gets_no_lock_names_who_holds_it(loads18: Loads, tmp_path: Path) -> None:
@@ -90,11 +75,11 @@ def test_truncate_that_gets_no_lock_names_who_holds_it(loads18: Loads, tmp_path:
     with psycopg.connect(loads18.conninfo) as reader:
         reader.execute("SELECT FROM t")
         with pytest.raises(PenstockError, match="could not get a lock") as caught:
-            loads18.run(job(path, "truncate"))
+            loads18.run(mode_target(path, "truncate"))
         assert f"pid {reader.info.backend_pid}" in str(caught.value)
     assert loads18.count() == 2
     assert loads18.execute("SELECT * FROM penstock.loads") == []
-    assert loads18.run(job(path, "truncate")).rows == 1
+    assert loads18.run(mode_target(path, "truncate")).rows == 1
 
 
 def test_atomic_truncate_shows_old_or_new_rows(loads18: Loads, tmp_path: Path) -> None:
@@ -104,9 +89,9 @@ def test_atomic_truncate_shows_old_or_new_rows(loads18: Loads, tmp_path: Path) -
     seen = set()
     loads18.at_piece = lambda _: seen.add(loads18.count())
     with pytest.raises(DataError):
-        loads18.run(job(path, "truncate"), rules=ATOMIC)
+        loads18.run(mode_target(path, "truncate"), rules=ATOMIC)
     assert loads18.count() == 2
-    outcome = loads18.run(job(write(path, *good, header="k,v,w"), "truncate"), rules=ATOMIC)
+    outcome = loads18.run(mode_target(write(path, *good, header="k,v,w"), "truncate"), rules=ATOMIC)
     assert (outcome.rows, loads18.count()) == (500, 500)
     assert seen == {2}
     assert landing_tables(loads18) == []
@@ -115,11 +100,12 @@ def test_atomic_truncate_shows_old_or_new_rows(loads18: Loads, tmp_path: Path) -
 def test_view_is_not_truncated(loads18: Loads, tmp_path: Path) -> None:
     """TRUNCATE is for tables."""
     loads18.execute(
-        "CREATE VIEW w AS SELECT * FROM t; CREATE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';"
+        "CREATE VIEW w AS SELECT * FROM t;"
+        "CREATE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';"
         "CREATE TRIGGER g INSTEAD OF INSERT ON w FOR EACH ROW EXECUTE FUNCTION f()"
     )
     with pytest.raises(TargetError, match="not a table"):
-        loads18.run(job(write(tmp_path / "f", "2,x,", header="k,v,w"), "truncate", into="w"))
+        loads18.run(mode_target(write(tmp_path / "f", "2,x,", header="k,v,w"), "truncate", into="w"))
 
 
 # ---------------------------------------------------------------- insert-new, upsert
@@ -129,18 +115,18 @@ def test_upsert_inserts_and_updates_by_key(loads: Loads, tmp_path: Path) -> None
     """Columns that the file lacks keep their values, or get their defaults."""
     loads.execute("UPDATE t SET w = 7")
     path = write(tmp_path / "f", "2,x", "3,y")
-    outcome = loads.run(job(path, "upsert", key=("k",)), batch_bytes=1)
+    outcome = loads.run(mode_target(path, "upsert", key=("k",)), batch_bytes=1)
     assert loads.rows() == [(1, "a", 7), (2, "x", 7), (3, "y", None)]
     assert (outcome.rows, outcome.inserted, outcome.updated) == (2, 1, 1)
     assert landing_tables(loads) == []
-    assert loads.run(job(path, "upsert", key=("k",))).objects_skipped == 1
+    assert loads.run(mode_target(path, "upsert", key=("k",))).objects_skipped == 1
 
 
 @pytest.mark.parametrize(("keep", "kept"), [("first", "x"), ("last", "z")])
 def test_keep_says_which_record_counts(loads18: Loads, tmp_path: Path, keep: str, kept: str) -> None:
     """By file order, over files too."""
     paths = [write(tmp_path / "f", "2,x", "3,y"), write(tmp_path / "g", "2,z")]
-    outcome = loads18.run(job(paths, "upsert", key=("k",), keep=keep), sessions=3, batch_bytes=1)
+    outcome = loads18.run(mode_target(paths, "upsert", key=("k",), keep=keep), sessions=3, batch_bytes=1)
     assert loads18.rows()[1] == (2, kept, None)
     assert (outcome.rows, outcome.duplicates) == (2, 1)
 
@@ -149,10 +135,10 @@ def test_duplicate_key_is_an_error_and_can_be_gone_on_with(loads18: Loads, tmp_p
     """The table is as it was; the same load goes on with another word on duplicates, and sends nothing again."""
     path = write(tmp_path / "f", "2,x", "3,y", "2,z")
     with pytest.raises(DataError, match="duplicated in the files") as caught:
-        loads18.run(job(path, "upsert", key=("k",)))
+        loads18.run(mode_target(path, "upsert", key=("k",)))
     assert "No table was changed; 3 records are set aside" in str(caught.value)
     assert loads18.count() == 2
-    outcome = loads18.run(job(path, "upsert", key=("k",), keep="last"))
+    outcome = loads18.run(mode_target(path, "upsert", key=("k",), keep="last"))
     assert (outcome.rows, outcome.bytes_copied, outcome.duplicates) == (2, 0, 1)
     assert loads18.rows() == [(1, "a", None), (2, "z", None), (3, "y", None)]
 
@@ -161,16 +147,16 @@ def test_corrected_file_takes_the_place_of_what_was_staged(loads18: Loads, tmp_p
     """Its own records go, those of other files stay."""
     path, other = write(tmp_path / "f", "2,x", "2,y"), write(tmp_path / "g", "9,g")
     with pytest.raises(DataError, match="duplicated"):
-        loads18.run(job([path, other], "upsert", key=("k",)))
+        loads18.run(mode_target([path, other], "upsert", key=("k",)))
     write(path, "2,x", "3,y")
-    outcome = loads18.run(job([path, other], "upsert", key=("k",)))
+    outcome = loads18.run(mode_target([path, other], "upsert", key=("k",)))
     assert outcome.rows == 3
     assert loads18.rows() == [(1, "a", None), (2, "x", None), (3, "y", None), (9, "g", None)]
 
 
 def test_insert_new_leaves_rows_that_exist(loads: Loads, tmp_path: Path) -> None:
     """And the first record of a key counts."""
-    outcome = loads.run(job(write(tmp_path / "f", "2,x", "3,y", "3,z"), "insert-new", key=("k",)))
+    outcome = loads.run(mode_target(write(tmp_path / "f", "2,x", "3,y", "3,z"), "insert-new", key=("k",)))
     assert loads.rows() == [(1, "a", None), (2, "b", None), (3, "y", None)]
     assert (outcome.rows, outcome.existing, outcome.duplicates, outcome.updated) == (1, 1, 1, 0)
 
@@ -179,7 +165,7 @@ def test_insert_new_leaves_rows_that_exist(loads: Loads, tmp_path: Path) -> None
 def test_key_without_unique_index_is_refused_first(loads18: Loads, tmp_path: Path, mode: str) -> None:
     """Nothing is written down for it."""
     with pytest.raises(TargetError, match="no unique index"):
-        loads18.run(job(write(tmp_path / "f", "2,x"), mode, key=("v",)))
+        loads18.run(mode_target(write(tmp_path / "f", "2,x"), mode, key=("v",)))
     assert loads18.execute("SELECT * FROM penstock.loads") == []
     assert landing_tables(loads18) == []
 
@@ -189,16 +175,16 @@ def test_refused_combinations(loads18: Loads, tmp_path: Path) -> None:
     path = write(tmp_path / "f", "2,x")
     transform = Transform(name="f.sql", text="INSERT INTO t (k) SELECT k::int FROM :staging")
     for wrong in (
-        job(path, "upsert"),
-        job(path, "append", key=("k",)),
-        job(path, "insert-new", key=("k",), keep="last"),
-        job(path, "truncate", transform=transform, constants={"w": "1"}),
-        job(path, "upsert", key=("k",), create=True, into="new"),
+        mode_target(path, "upsert"),
+        mode_target(path, "append", key=("k",)),
+        mode_target(path, "insert-new", key=("k",), keep="last"),
+        mode_target(path, "truncate", transform=transform, constants={"w": "1"}),
+        mode_target(path, "upsert", key=("k",), create=True, into="new"),
     ):
         with pytest.raises(UsageError):
             loads18.run(wrong)
     with pytest.raises(UsageError, match="two sets of sources"):
-        loads18.run(job(path, "upsert", key=("k",)), job(path, "truncate", constants={"w": "1"}))
+        loads18.run(mode_target(path, "upsert", key=("k",)), mode_target(path, "truncate", constants={"w": "1"}))
 
 
 def test_counts_tell_what_triggers_kept_out(loads18: Loads, tmp_path: Path) -> None:
@@ -207,7 +193,7 @@ def test_counts_tell_what_triggers_kept_out(loads18: Loads, tmp_path: Path) -> N
         "CREATE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN IF new.v = ''no'' THEN RETURN NULL; END IF;"
         " RETURN new; END'; CREATE TRIGGER g BEFORE INSERT ON t FOR EACH ROW EXECUTE FUNCTION f()"
     )
-    outcome = loads18.run(job(write(tmp_path / "f", "2,x", "3,no", "4,y", "4,z"), "insert-new", key=("k",)))
+    outcome = loads18.run(mode_target(write(tmp_path / "f", "2,x", "3,no", "4,y", "4,z"), "insert-new", key=("k",)))
     assert (outcome.rows, outcome.suppressed, outcome.duplicates, outcome.existing) == (1, 1, 1, 1)
 
 
@@ -220,8 +206,8 @@ def test_policies_are_obeyed_by_way_of_staging(
     """COPY would be refused; a row that a policy forbids ends the load and leaves nothing."""
     admin = Loads(database)
     admin.execute(
-        f'CREATE TABLE t (k int, v text); GRANT SELECT, INSERT ON t TO "{user_name}"; ALTER TABLE t ENABLE ROW LEVEL SECURITY;'
-        f" CREATE POLICY p ON t USING (v <> 'no')"
+        f'CREATE TABLE t (k int, v text); GRANT SELECT, INSERT ON t TO "{user_name}";'
+        "ALTER TABLE t ENABLE ROW LEVEL SECURITY; CREATE POLICY p ON t USING (v <> 'no')"
     )
     share_ledger(admin, f'"{user_name}"')
     loads = Loads(user_conninfo)
@@ -244,7 +230,7 @@ def test_replace_puts_a_new_table_in_place(loads: Loads, tmp_path: Path) -> None
     path = write(tmp_path / "f", "5,x,1,40", "6,y,2,41", header="k,v,w,s")
     for _ in range(2):
         before = loads.execute("SELECT 't'::regclass::oid")
-        assert loads.run(job(path, "replace"), batch_bytes=1).rows == 2
+        assert loads.run(mode_target(path, "replace"), batch_bytes=1).rows == 2
         assert loads.execute("SELECT 't'::regclass::oid") != before
         assert loads.rows() == [(5, "x", 1, 40), (6, "y", 2, 41)]
     assert loads.execute("SELECT count(*) FROM pg_indexes WHERE tablename = 't'") == [(2,)]
@@ -259,7 +245,7 @@ def test_replace_names_what_depends_on_the_table(loads18: Loads, tmp_path: Path)
     """Before anything is made."""
     loads18.execute("CREATE VIEW w AS SELECT * FROM t")
     with pytest.raises(TargetError, match="cannot replace table"):
-        loads18.run(job(write(tmp_path / "f", "5,x,1", header="k,v,w"), "replace"))
+        loads18.run(mode_target(write(tmp_path / "f", "5,x,1", header="k,v,w"), "replace"))
     assert landing_tables(loads18) == []
     assert loads18.count() == 2
 
@@ -268,7 +254,7 @@ def test_replacing_rows_that_break_a_constraint_leave_the_old_table(loads18: Loa
     """The unique index is made after the rows; giving the load up drops what was made."""
     path = write(tmp_path / "f", "5,x,1", "5,y,1", header="k,v,w")
     with pytest.raises(DataError) as caught:
-        loads18.run(job(path, "replace"))
+        loads18.run(mode_target(path, "replace"))
     assert "No table was changed" in str(caught.value)
     assert loads18.rows() == [(1, "a", None), (2, "b", None)]
 
@@ -277,9 +263,9 @@ def test_replacement_begins_anew_when_the_table_was_altered(loads18: Loads, tmp_
     """A load that is taken up again carries the table as it is now."""
     path = write(tmp_path / "f", "5,x,1", "5,y,1", header="k,v,w")
     with pytest.raises(DataError):
-        loads18.run(job(path, "replace"))
+        loads18.run(mode_target(path, "replace"))
     loads18.execute("ALTER TABLE t DROP CONSTRAINT t_pkey; ALTER TABLE t ADD z int DEFAULT 3")
-    assert loads18.run(job(path, "replace")).rows == 2
+    assert loads18.run(mode_target(path, "replace")).rows == 2
     assert loads18.rows() == [(5, "x", 1, 3), (5, "y", 1, 3)]
     assert landing_tables(loads18) == []
 
@@ -291,7 +277,7 @@ def test_transform_takes_records_on(loads: Loads, tmp_path: Path) -> None:
     """Staged as text, named by the header in lower case."""
     path = write(tmp_path / "f", "one,10", "two,20", header="Name,Size")
     text = "INSERT INTO t (k, v) SELECT size::int + 1, upper(name) FROM :staging WHERE size <> '20'"
-    outcome = loads.run(job(path, "append", transform=Transform(name="f.sql", text=text)))
+    outcome = loads.run(mode_target(path, "append", transform=Transform(name="f.sql", text=text)))
     assert loads.rows() == [(1, "a", None), (11, "ONE", None), (2, "b", None)]
     assert outcome.rows == 1
     assert landing_tables(loads) == []
@@ -301,7 +287,7 @@ def test_slip_in_a_transform_shows_before_anything_is_loaded(loads18: Loads, tmp
     """With its place in the file."""
     transform = Transform(name="f.sql", text="INSERT INTO t (k)\nSELECT nam FROM :staging")
     with pytest.raises(TargetError) as caught:
-        loads18.run(job(write(tmp_path / "f", "one,10"), "append", transform=transform))
+        loads18.run(mode_target(write(tmp_path / "f", "one,10"), "append", transform=transform))
     assert "f.sql line 2" in str(caught.value)
     assert loads18.execute("SELECT * FROM penstock.loads") == []
 
@@ -314,7 +300,9 @@ def test_targets_of_one_load_land_in_their_own_ways(loads18: Loads, tmp_path: Pa
     loads18.execute("CREATE TABLE u (k int, v text); CREATE TABLE r (LIKE t INCLUDING ALL)")
     path = write(tmp_path / "f", "2,x,5", "3,y,6", header="k,v,w")
     outcome = loads18.run(
-        job(path, "upsert", key=("k",)), target(path, into="u", skip=["w"]), job(path, "replace", into="r")
+        mode_target(path, "upsert", key=("k",)),
+        target(path, into="u", skip=["w"]),
+        mode_target(path, "replace", into="r"),
     )
     assert outcome.rows == 6
     assert loads18.rows() == [(1, "a", None), (2, "x", 5), (3, "y", 6)]
@@ -327,8 +315,8 @@ def test_publication_for_all_tables_refuses_landing_tables(loads18: Loads, tmp_p
     loads18.run(target(write(tmp_path / "e", "8,e,1", header="k,v,w")))
     loads18.execute("CREATE PUBLICATION p FOR ALL TABLES")
     with pytest.raises(TargetError, match="would stop the subscribers") as caught:
-        loads18.run(job(write(tmp_path / "f", "2,x"), "upsert", key=("k",)))
+        loads18.run(mode_target(write(tmp_path / "f", "2,x"), "upsert", key=("k",)))
     assert 'CREATE TABLE "penstock"."staging_' in str(caught.value)
     with pytest.raises(TargetError, match="would stop the subscribers"):
-        loads18.run(job(write(tmp_path / "f", "2,x,1", header="k,v,w"), "replace"))
+        loads18.run(mode_target(write(tmp_path / "f", "2,x,1", header="k,v,w"), "replace"))
     assert loads18.execute("SELECT state FROM penstock.loads") == [("complete",)]

@@ -1,0 +1,56 @@
+"""Loads that land in some way, and loaders that die at a chosen statement."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
+
+import psycopg
+
+from support.loads import target
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from penstock.model.job import TargetJob
+    from support.loads import Loads
+
+
+class Killed(BaseException):
+    """The loader dies: its connections break, and it tidies nothing up."""
+
+
+def mode_target(path: Path | Sequence[Path], mode: str, **options: Any) -> TargetJob:
+    """Return a target of a mode; the other options are as for `target`, and key, keep and transform."""
+    own = {name: options.pop(name) for name in ("key", "keep", "transform") if name in options}
+    return replace(target(path, **options), mode=mode, **own)
+
+
+def landing_tables(loads: Loads) -> list[Any]:
+    """Return the tables that loads have made for records to land in and not dropped."""
+    return loads.execute(
+        "SELECT oid::regclass::text FROM pg_class WHERE relkind = 'r'"
+        " AND (relname LIKE 'staging\\_%' OR relname LIKE 'penstock\\_%')"
+    )
+
+
+@contextmanager
+def killing_at(statement: int) -> Iterator[list[int]]:
+    """Let the loader die before it sends its statement of that number, from 0; the list tells how many it had sent.
+
+    The payloads of COPY and their commands are not counted.
+    """
+    sent = [0]
+    execute = psycopg.Connection.execute
+
+    def count(self: psycopg.Connection, *arguments: Any, **options: Any) -> Any:
+        if sent[0] == statement:
+            raise Killed
+        sent[0] += 1
+        return execute(self, *arguments, **options)
+
+    with patch.object(psycopg.Connection, "execute", count):
+        yield sent
