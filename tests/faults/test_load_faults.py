@@ -7,11 +7,13 @@ import signal
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from penstock.errors import Interrupted, ServerError, TargetError
+from penstock.model.job import LoadRules
+from penstock.server.ledger import Ledger
 from support.loads import Loads, target
 
 if TYPE_CHECKING:
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.lab import EmbeddedServer
+    from penstock.server.connection import Connection
 
 # What a process does that loads a pipe; its exit code is the error's.
 _PROGRAM = """
@@ -206,3 +209,24 @@ def test_table_that_is_dropped_under_the_load_is_an_error(database18: str, path:
     loads.at_piece = _at(0, lambda: loads.execute("DROP TABLE t"))
     with pytest.raises(TargetError, match=r'"public\.t" does not exist'):
         loads.run(target(path), sessions=1)
+
+
+@pytest.mark.parametrize("step", ["ensure", "look_up", "begin"])
+def test_session_lost_before_the_first_row_is_waited_out(
+    database18: str, path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """A load that is only being written down has the same patience as one that is under way."""
+    loads = Loads(database18)
+    loads.execute("CREATE TABLE t (a int, b text)")
+    act = getattr(Ledger, step)
+    lost: list[int] = []
+
+    def lose_first(ledger: Ledger, connection: Connection, *args: Any, **options: Any) -> object:
+        if not lost:
+            lost.append(connection.info.backend_pid)
+            loads.execute(f"SELECT pg_terminate_backend({lost[0]}, 10000)")
+        return act(ledger, connection, *args, **options)
+
+    monkeypatch.setattr(Ledger, step, lose_first)
+    assert loads.run(target(path), rules=LoadRules(retry_for_s=60)).rows == 20_000
+    assert loads.count() == 20_000

@@ -60,12 +60,7 @@ class _LoadRun:
         self._landings: tuple[TargetLanding, ...] = ()
 
     def run(self) -> LoadOutcome:
-        connection = self._tools.connect.take(label="session 1")
-        try:
-            prepared = prepare_load(self._plan, self._tools, connection)
-        except BaseException:
-            connection.close()
-            raise
+        prepared, connection = self._begin()
         if isinstance(prepared, NothingToDo):
             connection.close()
             self._tally.note_before(skipped=prepared.skipped, rows=0)
@@ -82,6 +77,19 @@ class _LoadRun:
         self._count_rejected()
         self._advance_sequences()
         return self._tally.outcome(self._claim.load_id, finished, now_s=self._tools.clock())
+
+    def _begin(self) -> tuple[PreparedLoad | NothingToDo, Connection]:
+        """Prepare the load for the first time; a fault that passes is waited out, as any later one is."""
+        while True:
+            try:
+                connection = self._tools.connect.take(label="session 1")
+                try:
+                    return prepare_load(self._plan, self._tools, connection), connection
+                except BaseException:
+                    connection.close()
+                    raise
+            except PenstockError as error:
+                self._wait_to_retry(error)
 
     # ---------------------------------------------------------------- attempts
 
