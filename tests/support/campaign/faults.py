@@ -107,7 +107,7 @@ def _crash(run: Run, before: LedgerView) -> Hit | None:
     before = run.look() or before
     if is_loader_lost and run.rng.random() < 0.5:
         run.loader.kill()
-    run.place.crash()
+    run.place.lose()
     hit = _note_lost(run, "crash", before)
     if is_loader_lost:
         run.loader.kill()

@@ -58,7 +58,7 @@ class Single:
         """Return the path of the server's socket."""
         return self.server.spec.files.socket_dir / ".s.PGSQL.5432"
 
-    def crash(self) -> None:
+    def lose(self) -> None:
         """Stop the server without a checkpoint, and start it again."""
         self.server.stop("immediate")
         self.server.ensure_running()
@@ -110,6 +110,11 @@ class Pair:
             timeout_s=_PROGRAM_TIMEOUT_S,
             cwd=spec.files.data,
         )
+
+    def lose(self) -> None:
+        """Lose the primary, and go on with the standby and a new one of its own."""
+        self.fail_over()
+        self.rebuild()
 
     def rebuild(self) -> None:
         """Make the other server a standby of the primary anew, and wait until commits wait for it."""

@@ -67,6 +67,7 @@ def describe_played(played: Played) -> dict[str, Any]:
         "major": scenario.major,
         "mode": scenario.mode,
         "bad": scenario.bad,
+        "ends_with_loss": scenario.ends_with_loss,
         "hits": [[hit.kind, hit.at_s, hit.rows, hit.gone, hit.is_takeover] for hit in played.hits],
         "rows": played.rows,
         "lost": played.lost,
@@ -140,6 +141,7 @@ every object, and to have the checksums of its bytes.
 | promotions of a synchronous standby | {totals.promotions} |
 | loads hit by more than one kind of fault | {mixed} |
 | loads with --mode other than append | {sum(line.get("mode", "append") != "append" for line in lines)} |
+| loads after whose success the server was lost at once | {sum(line.get("ends_with_loss", False) for line in lines)} |
 | loads with records put aside | {sum(line.get("bad", 0) > 0 for line in lines)} |
 | loader processes started | {sum(line["loaders"] for line in lines)} |
 

@@ -93,7 +93,11 @@ class Broken(AssertionError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """What a seed stands for."""
+    """What a seed stands for.
+
+    `has_commits_off`: the loader's sessions have synchronous_commit = off from the user. `ends_with_loss`: the server
+    is lost as soon as the load has said that it is complete.
+    """
 
     seed: int
     theme: str
@@ -108,6 +112,8 @@ class Scenario:
     piece_bytes: int
     pace_s: float
     faults: int
+    has_commits_off: bool
+    ends_with_loss: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,6 +157,8 @@ def draw_scenario(seed: int, *, majors: tuple[int, ...], can_mount: bool) -> Sce
         piece_bytes=rng.randrange(1_000, 6_000),
         pace_s=rng.uniform(0.02, 0.08),
         faults=rng.randrange(5, 12),
+        has_commits_off=rng.random() < 0.3,
+        ends_with_loss=theme in ("crash", "promote") and rng.random() < 0.5,
     )
 
 
@@ -198,6 +206,8 @@ class Run:
         conninfo = make_conninfo(self.place.conninfo, dbname="postgres")
         if self.relay is not None:
             conninfo = f"host=127.0.0.1 port={self.relay.port} user=postgres dbname=postgres sslmode=disable"
+        if self.scenario.has_commits_off:
+            conninfo = make_conninfo(conninfo, options="-c synchronous_commit=off")
         is_csv = self.files.format == "csv"
         self.loaders.append(
             self.plant.zygote.start(
@@ -291,6 +301,8 @@ def play(scenario: Scenario, plant: Plant, folder: Path) -> Played:
         while len(run.hits) < scenario.faults and _strike_once(run):
             pass
         _finish(run)
+        if scenario.ends_with_loss:
+            run.place.lose()
         lost, repeated = _check(run)
     except Exception as exc:
         raise Broken(_describe(run, exc)) from exc
