@@ -8,8 +8,15 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
+from penstock.api import Loader
+from penstock.cli.options import RuleOptions, SourceOptions
+from penstock.cli.plan_view import describe_plan
+from penstock.cli.request import make_request
 from penstock.errors import DataError, PenstockError, TargetError, UsageError
-from penstock.model.job import Transform
+from penstock.loading.identity import job_from_json, job_to_json
+from penstock.loading.jobfile import read_job_file
+from penstock.model.job import LoadJob, Transform
+from penstock.server.connection import ConnectionFactory
 from support.loads import IMPATIENT, Loads, share_ledger, target
 from support.modes import landing_tables, mode_target
 
@@ -17,6 +24,22 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+# What is typed for a load of one file; what is not named was not given.
+_OPTIONS = SourceOptions(
+    sources=("/f.csv",),
+    into="t",
+    create=False,
+    format=None,
+    delimiter=None,
+    quote=None,
+    escape=None,
+    nulls=(),
+    header=None,
+    encoding=None,
+    columns=None,
+    constants=(),
+    skip=(),
+)
 ATOMIC = replace(IMPATIENT, is_atomic=True)
 
 
@@ -166,7 +189,7 @@ def test_key_without_unique_index_is_refused_first(loads18: Loads, tmp_path: Pat
     """Nothing is written down for it."""
     with pytest.raises(TargetError, match="no unique index"):
         loads18.run(mode_target(write(tmp_path / "f", "2,x"), mode, key=("v",)))
-    assert loads18.execute("SELECT * FROM penstock.loads") == []
+    assert not loads18.has_table("penstock.loads")
     assert landing_tables(loads18) == []
 
 
@@ -273,6 +296,13 @@ def test_replacement_begins_anew_when_the_table_was_altered(loads18: Loads, tmp_
 # ---------------------------------------------------------------- transform
 
 
+def test_check_of_a_transform_looks_at_the_files_alone(loads18: Loads, tmp_path: Path) -> None:
+    """Its columns are text, so that only records of another width are bad."""
+    transform = Transform(name="f.sql", text="INSERT INTO t (k) SELECT size::int FROM :staging")
+    path = write(tmp_path / "f", "one,10", "two,20,3", header="Name,Size")
+    assert loads18.check(mode_target(path, "append", transform=transform)).problem_count == 1
+
+
 def test_transform_takes_records_on(loads: Loads, tmp_path: Path) -> None:
     """Staged as text, named by the header in lower case."""
     path = write(tmp_path / "f", "one,10", "two,20", header="Name,Size")
@@ -290,6 +320,67 @@ def test_slip_in_a_transform_shows_before_anything_is_loaded(loads18: Loads, tmp
         loads18.run(mode_target(write(tmp_path / "f", "one,10"), "append", transform=transform))
     assert "f.sql line 2" in str(caught.value)
     assert loads18.execute("SELECT * FROM penstock.loads") == []
+
+
+# ---------------------------------------------------------------- as it is asked for
+
+
+def test_job_file_and_options_say_the_same(tmp_path: Path) -> None:
+    """The transform's text is read with either, since a load may go on where the file is not."""
+    sql_file = tmp_path / "f.sql"
+    sql_file.write_text("INSERT INTO t SELECT k::int FROM :staging")
+    given = replace(_OPTIONS, transform=str(sql_file))
+    (typed,) = make_request(given, RuleOptions(), to=None, role=None, sessions=None).job.targets
+    job_file = tmp_path / "job.toml"
+    job_file.write_text('[[target]]\nsources = ["/f.csv"]\ninto = "t"\ntransform = "f.sql"\n')
+    (written,) = read_job_file(job_file).job.targets
+    assert typed == written
+    assert typed.transform == Transform(name="f.sql", text=sql_file.read_text())
+    assert job_from_json(job_to_json(LoadJob(targets=(typed,)))).targets == (typed,)
+    job_file.write_text(
+        '[[target]]\nsources = "/f.csv"\ninto = "t"\nmode = "upsert"\nkey = ["a", "b"]\nkeep = "last"\n'
+    )
+    given = replace(_OPTIONS, mode="upsert", key="a, b", keep="last")
+    (typed,) = make_request(given, RuleOptions(), to=None, role=None, sessions=None).job.targets
+    assert read_job_file(job_file).job.targets == (typed,)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"mode": "merge"}, {"mode": "insert-new", "keep": "last"}, {"mode": "upsert", "keep": "any"}, {"key": ","}],
+)
+def test_words_that_mean_nothing_are_refused(wrong: dict[str, str]) -> None:
+    """With the words that do."""
+    with pytest.raises(UsageError):
+        make_request(replace(_OPTIONS, **wrong), RuleOptions(), to=None, role=None, sessions=None)
+
+
+def test_plan_says_what_readers_see(loads18: Loads, tmp_path: Path) -> None:
+    """Each way in one line."""
+    path = write(tmp_path / "f", "2,x,1", header="k,v,w")
+    shown = {}
+    with Loader(ConnectionFactory(loads18.conninfo)) as loader:
+        for mode, key in (("append", ()), ("truncate", ()), ("replace", ()), ("upsert", ("k",))):
+            lines = describe_plan(loader.plan(LoadJob(targets=(mode_target(path, mode, key=key),))), loader.server)
+            shown[mode] = next(line for line in lines if line.startswith("mode"))
+    assert "readers see rows as they are committed" in shown["append"]
+    assert "an empty table, then rows" in shown["truncate"]
+    assert "takes the old one's place, readers see all or nothing" in shown["replace"]
+    assert (
+        "upsert by k, duplicates are an error; through a staging table, readers see all or nothing" in shown["upsert"]
+    )
+
+
+# ---------------------------------------------------------------- bad records
+
+
+def test_rejected_records_do_not_reach_the_merge(loads18: Loads, tmp_path: Path) -> None:
+    """The others do, and the counts add up."""
+    path = write(tmp_path / "f", "2,x", "bad,y", "3,z", "3,zz")
+    rules = replace(IMPATIENT, on_error="reject")
+    outcome = loads18.run(mode_target(path, "upsert", key=("k",), keep="last"), rules=rules)
+    assert (outcome.rows, outcome.rejected, outcome.duplicates) == (2, 1, 1)
+    assert loads18.rows() == [(1, "a", None), (2, "x", None), (3, "zz", None)]
 
 
 # ---------------------------------------------------------------- several ways in one load

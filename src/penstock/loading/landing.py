@@ -99,8 +99,12 @@ def with_locks(
     connection: Connection,
     relations: Sequence[int],
     what: str,
+    is_patient: bool = True,
 ) -> _Result:
-    """Return what `act` does once it gets its locks; say who is in the way. Raises ServerError that names them."""
+    """Return what `act` does once it gets its locks; say who is in the way. Raises ServerError that names them.
+
+    It tries for as long as the load waits for faults to pass; but once where it `is_patient` not.
+    """
     told: set[int | None] = set()
 
     def tell(blockers: tuple[Blocker, ...]) -> None:
@@ -112,7 +116,7 @@ def with_locks(
         connection,
         act,
         relations=relations,
-        deadline_s=plan.job.rules.retry_for_s,
+        deadline_s=plan.job.rules.retry_for_s if is_patient else 0.0,
         on_blocked=tell,
         clock=tools.clock,
         sleep=tools.sleep,
@@ -207,8 +211,10 @@ class LandingMaker:
         if found is not None and is_same and set(found.columns) == {*columns, *POSITION_COLUMNS}:
             self._check_statement(landing, name)
             return landing
+        if found is not None and not is_ours:
+            raise _not_ours(name, owner=found.owner)
         self._begin_anew(landing)
-        if found is not None and is_ours:
+        if found is not None:
             # Left over by this same load, under another name in the ledger or none.
             drop_landing_table(self._connection, schema=self._schema, name=name.name, oid=found.oid)
         as_text = landing.target.job.transform is not None
@@ -288,6 +294,14 @@ class LandingMaker:
         )
 
 
+def _not_ours(name: TableName, *, owner: str) -> TargetError:
+    return TargetError(
+        f'table "{name}" was not made by this role for this load, or was altered',
+        detail=f'Its owner is "{owner}".',
+        hint="Go on with the load as the role that began it (--role), or have the owner drop the table.",
+    )
+
+
 # ---------------------------------------------------------------- truncated
 
 
@@ -354,4 +368,5 @@ def give_up_landings(
                 connection=connection,
                 relations=[record.oid],
                 what=f'drop "{landing.table}"',
+                is_patient=False,
             )

@@ -170,10 +170,14 @@ def find_unended(connection: Connection, schema: str, claim: Claim, *, oid: int)
 
 
 def drop_ranges(connection: Connection, schema: str, claim: Claim, numbers: Sequence[int]) -> None:
-    """Forget what is committed of objects whose landing table is gone, or loses their records now."""
-    query = sql.SQL("DELETE FROM {} WHERE load = %s AND object = ANY (%s)").format(sql.Identifier(schema, "ranges"))
+    """Forget what is committed, and what was put aside, of objects whose landing table is gone or loses their records.
+
+    Raises ServerError.
+    """
+    query = sql.SQL("DELETE FROM {} WHERE load = %s AND object = ANY (%s)")
     with translate_errors("beginning objects anew"):
-        connection.execute(query, [claim.load_id, list(numbers)])
+        for table in ("ranges", "rejects"):
+            connection.execute(query.format(sql.Identifier(schema, table)), [claim.load_id, list(numbers)])
 
 
 def drop_landing(connection: Connection, landing: LandingRecord) -> bool:
