@@ -13,11 +13,13 @@ from penstock.aws.credentials import AwsCredentials
 from penstock.errors import TargetError
 from penstock.files import SourceReader
 from penstock.host import cpu_count
+from penstock.loading.again import retry_rejects
 from penstock.loading.check import check_load
 from penstock.loading.gather import gather_inputs
 from penstock.loading.identity import job_from_json
 from penstock.loading.landing import check_ways
 from penstock.loading.plan import plan_load
+from penstock.loading.reject_file import read_reject_file, write_reject_files
 from penstock.loading.run import run_load
 from penstock.loading.tools import LoadTools
 from penstock.model.dialect import DialectOptions
@@ -27,6 +29,7 @@ from penstock.server.connection import ConnectionFactory, has_connection_setting
 from penstock.server.facts import read_server_facts
 from penstock.server.ledger import Ledger
 from penstock.server.ledger.listing import forget_load, list_loads, list_objects, no_such_load
+from penstock.server.ledger.rejects import RejectStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -36,8 +39,10 @@ if TYPE_CHECKING:
     from penstock.model.ledger import LoadRecord, ObjectRecord
     from penstock.model.outcome import CheckOutcome, LoadOutcome, LoadProgress, Problem
     from penstock.model.plan import LoadPlan
+    from penstock.model.reject import RejectCause, RetryOutcome
     from penstock.model.server import ServerFacts
     from penstock.model.table import TableName
+    from penstock.server.connection import Connection
 
 
 def connect_to(to: str | None = None, *, role: str | None = None, pg_bin: Path | None = None) -> ConnectionFactory:
@@ -122,6 +127,11 @@ class Loader:
         """
         return run_load(plan, self._tools(on_progress, on_notice))
 
+    def write_rejects(self, load_id: str, path: Path) -> list[Path]:
+        """Write the rejected records of a load to a file, or to several where headers or dialects differ."""
+        with self._connect.borrow() as connection:
+            return write_reject_files(load_id, path, self._tools(None, None), connection)
+
     def check(
         self,
         plan: LoadPlan,
@@ -205,6 +215,30 @@ class LedgerView:
                 f"load {load_id} read a pipe, which cannot be read again", hint="Run its own command once more."
             )
         return job_from_json(record.job)
+
+    def rejects(self, load_id: str) -> list[RejectCause]:
+        """Return why records of a load were rejected, the most frequent cause first; this role's own loads'."""
+        with self._connect.borrow() as connection:
+            return RejectStore(self._schema, load_id).read_causes(connection)
+
+    def write_rejects(self, load_id: str, path: Path) -> list[Path]:
+        """Write the rejected records of a load to a file, or to several where headers or dialects differ."""
+        with self._connect.borrow() as connection:
+            return write_reject_files(load_id, path, self._tools(connection), connection)
+
+    def retry(self, load_id: str, path: Path | None = None) -> RetryOutcome:
+        """Load the rejected records of a load once more, or those of an edited reject file in their place."""
+        with self._connect.borrow() as connection:
+            tools = self._tools(connection)
+            edited = None if path is None else read_reject_file(load_id, path, tools, connection)
+        # A session of its own: it holds the load's lock until it ends.
+        with self._connect.connect(label="retry") as connection:
+            return retry_rejects(load_id, tools, connection, edited=edited)
+
+    def _tools(self, connection: Connection) -> LoadTools:
+        major = connection.info.server_version // 10_000
+        sources = SourceReader(credentials=AwsCredentials())
+        return LoadTools(connect=self._connect, sources=sources, server_major=major, ledger=Ledger(self._schema))
 
     def forget(self, load_id: str) -> None:
         """Remove a load from the ledger; its rows stay, and its objects count as not loaded."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import psycopg
 import pytest
 
+from penstock.errors import DataError, TargetError
 from penstock.model.job import LoadRules
-from support.loads import Loads, chop_commands, target
+from support.loads import Loads, chop_commands, share_ledger, target
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -63,3 +65,171 @@ def test_every_kind_is_put_aside_with_its_reason(
         for number, (record, sqlstate, column) in BAD.items()
         if sqlstate != "23505"
     ]
+
+
+def write_csv(path: Path, records: list[str], header: str = "a,b") -> Path:
+    """Write a csv file and return its path."""
+    path.write_text("".join(f"{record}\n" for record in [header, *records]))
+    return path
+
+
+@pytest.mark.parametrize("constants", [{}, {"c": "x"}], ids=["untouched", "rewritten"])
+def test_place_and_bytes_are_the_records_own(loads: Loads, tmp_path: Path, constants: dict[str, str]) -> None:
+    """Behind records of several lines; the line is the one that the record begins on."""
+    loads.execute("ALTER TABLE t ADD c text DEFAULT 'c'")
+    records = [f'{n},"two\nlines"' if n % 3 == 0 else f"{n},one" for n in range(300)]
+    records[100] = 'bad,"with\ntwo lines"'
+    records[299] = "worse,x"
+    path = tmp_path / "file.csv"
+    data = "a,b\n" + "\n".join(records)
+    path.write_text(data)
+    columns = ("a", "b")
+    outcome = loads.run(
+        target(path, format="csv", columns=columns, has_header=True, constants=constants), sessions=1, rules=REJECT
+    )
+    assert outcome.rejected == 2
+    found = loads.execute("SELECT line, start, raw FROM penstock.rejects ORDER BY start")
+    first, last = data.index("bad"), data.index("worse")
+    assert found == [
+        (data[:first].count("\n") + 1, first, b'bad,"with\ntwo lines"\n'),
+        (data[:last].count("\n") + 1, last, b"worse,x"),
+    ]
+
+
+def test_encoding_and_nul_bytes_are_put_aside(loads: Loads, tmp_path: Path) -> None:
+    """The bytes are kept as they are."""
+    records = [f"{n},x".encode() for n in range(500)]
+    records[200], records[300] = b"200,caf\xe9", b"300,nul\x00"
+    path = tmp_path / "file.csv"
+    path.write_bytes(b"a,b\n" + b"".join(record + b"\n" for record in records))
+    assert loads.run(target(path, format="csv", encoding="UTF8"), rules=REJECT).rejected == 2
+    assert [(line, raw) for line, _, _, raw in read_rejects(loads)] == [
+        (202, b"200,caf\xe9\n"),
+        (302, b"300,nul\x00\n"),
+    ]
+
+
+def test_rows_kept_out_by_triggers_are_told_from_rejected_ones(loads: Loads, tmp_path: Path) -> None:
+    """For each object: records cut are rows, suppressed and rejected."""
+    loads.execute(
+        "CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+        " IF NEW.a % 2 = 0 THEN RAISE NOTICE 'at line 1'; RETURN NULL; END IF; RETURN NEW; END $$"
+    )
+    loads.execute("CREATE TRIGGER keep BEFORE INSERT ON t FOR EACH ROW EXECUTE FUNCTION keep()")
+    paths = [
+        write_csv(tmp_path / f"{name}.csv", [f"{first + n},x" for n in range(100)] + ["bad,x", "1,", "2"])
+        for name, first in (("one", 1000), ("two", 2000))
+    ]
+    outcome = loads.run(target(paths, format="csv"), rules=REJECT)
+    assert (outcome.rows, outcome.suppressed, outcome.rejected) == (100, 100, 6)
+    assert loads.execute("SELECT object, sum(records), sum(rejected) FROM penstock.ranges GROUP BY 1 ORDER BY 1") == [
+        (0, 103, 3),
+        (1, 103, 3),
+    ]
+
+
+def test_table_that_refuses_everything_has_all_put_aside(loads: Loads, tmp_path: Path) -> None:
+    """Nothing loops, and nothing is left out."""
+    path = write_csv(tmp_path / "file.csv", [f"x{n},y" for n in range(2000)])
+    outcome = loads.run(target(path, format="csv"), rules=REJECT)
+    assert (outcome.rows, outcome.rejected) == (0, 2000)
+    assert [line for line, *_ in read_rejects(loads)] == list(range(2, 2002))
+
+
+def test_duplicates_across_sessions_are_sorted_out(loads: Loads, tmp_path: Path) -> None:
+    """Sessions that wait for each other's keys: one of each pair goes in, and the other is put aside."""
+    path = write_csv(tmp_path / "file.csv", [f"{n % 1500},x" for n in range(3000)])
+    outcome = loads.run(target(path, format="csv"), sessions=3, rules=REJECT)
+    assert (outcome.rows, outcome.rejected, loads.count()) == (1500, 1500, 1500)
+    assert {code for _, code, _, _ in read_rejects(loads)} == {"23505"}
+
+
+def test_deferred_constraints_are_a_records_own_too(loads: Loads, tmp_path: Path) -> None:
+    """They are checked while it is known whose they are."""
+    loads.execute("CREATE TABLE d (a int UNIQUE DEFERRABLE INITIALLY DEFERRED, b text)")
+    path = write_csv(tmp_path / "file.csv", [f"{n},x" for n in range(300)] + ["17,again", "18,again"])
+    outcome = loads.run(target(path, into="d", format="csv"), sessions=1, rules=REJECT)
+    assert (outcome.rows, outcome.rejected) == (300, 2)
+
+
+# ---------------------------------------------------------------- limits, faults
+
+
+def test_more_rejects_than_allowed_end_the_load(loads: Loads, tmp_path: Path) -> None:
+    """Nothing uncommitted stays, and the error shows some of them."""
+    path = write_csv(tmp_path / "file.csv", [f"{n},x" for n in range(500)] + ["bad,x"] * 4)
+    rules = LoadRules(retry_for_s=0.0, on_error="reject", max_rejects=3)
+    with pytest.raises(DataError, match="more than 3 records were rejected") as caught:
+        loads.run(target(path, format="csv"), rules=rules)
+    assert "file.csv line 502" in str(caught.value.detail)
+    assert "Nothing was loaded." in str(caught.value.detail)
+    assert loads.count() == 0
+    allowed = LoadRules(retry_for_s=0.0, on_error="reject", max_rejects=4)
+    assert loads.run(target(path, format="csv"), rules=allowed).rejected == 4
+
+
+def test_rejects_of_an_earlier_run_count(loads: Loads, tmp_path: Path) -> None:
+    """A load that stopped at its limit goes on with a higher one, and what was put aside is not put aside again."""
+    path = write_csv(tmp_path / "file.csv", [f"{n},x" if n % 100 else f"bad {n},x" for n in range(1000)])
+    rules = LoadRules(retry_for_s=0.0, on_error="reject", max_rejects=6)
+    with pytest.raises(DataError):
+        loads.run(target(path, format="csv"), sessions=1, rules=rules, batch_bytes=700)
+    assert 0 < loads.count() < 990
+    with pytest.raises(DataError):
+        loads.run(target(path, format="csv"), sessions=1, rules=rules, batch_bytes=700)
+    outcome = loads.run(target(path, format="csv"), sessions=1, rules=REJECT, batch_bytes=700)
+    assert (outcome.rows + outcome.rows_before, outcome.rejected, loads.count()) == (990, 10, 990)
+    assert [line for line, *_ in read_rejects(loads)] == [2 + 100 * n for n in range(10)]
+
+
+def test_load_that_stopped_at_a_bad_record_goes_on_rejecting(loads: Loads, tmp_path: Path) -> None:
+    """The rules may change from run to run."""
+    path = write_csv(tmp_path / "file.csv", [f"{n},x" if n != 700 else "bad,x" for n in range(1000)])
+    with pytest.raises(DataError, match="invalid input syntax"):
+        loads.run(target(path, format="csv"), sessions=1, batch_bytes=700)
+    outcome = loads.run(target(path, format="csv"), sessions=1, rules=REJECT, batch_bytes=700)
+    assert (loads.count(), outcome.rejected) == (999, 1)
+
+
+def test_fault_that_is_no_records_own_ends_the_load(loads: Loads, tmp_path: Path) -> None:
+    """Such as a trigger that asks for a table that is not there."""
+    loads.execute(
+        "CREATE FUNCTION break() RETURNS trigger LANGUAGE plpgsql"
+        " AS $$ BEGIN PERFORM * FROM nowhere; RETURN NEW; END $$"
+    )
+    loads.execute("CREATE TRIGGER break BEFORE INSERT ON t FOR EACH ROW EXECUTE FUNCTION break()")
+    with pytest.raises(TargetError, match="nowhere"):
+        loads.run(target(write_csv(tmp_path / "file.csv", ["1,x"]), format="csv"), rules=REJECT)
+    assert loads.count() == 0
+
+
+# ---------------------------------------------------------------- who may read them
+
+
+def test_rejects_are_read_by_who_loaded_alone(loads: Loads, tmp_path: Path, user_name: str) -> None:
+    """Another role sees none of them, though the ledger's tables are granted to it."""
+    share_ledger(loads, f'"{user_name}"')
+    loads.run(target(write_csv(tmp_path / "file.csv", ["bad,x"]), format="csv"), rules=REJECT)
+    assert len(read_rejects(loads)) == 1
+    with psycopg.connect(loads.conninfo) as connection:
+        connection.execute(f'SET ROLE "{user_name}"')  # type: ignore[call-overload]
+        assert connection.execute("SELECT count(*) FROM penstock.rejects").fetchall() == [(0,)]
+
+
+def test_role_that_may_use_the_ledger_rejects(loads: Loads, tmp_path: Path, user_name: str, database: str) -> None:
+    """Its rejects are its own."""
+    share_ledger(loads, f'"{user_name}"')
+    loads.execute(f'GRANT ALL ON t TO "{user_name}"')
+    theirs = Loads(database, role=user_name)
+    assert theirs.run(target(write_csv(tmp_path / "file.csv", ["bad,x"]), format="csv"), rules=REJECT).rejected == 1
+    assert loads.execute("SELECT owner::text FROM penstock.rejects") == [(user_name,)]
+
+
+def test_planted_policy_is_not_taken_for_the_ledgers_own(loads: Loads, tmp_path: Path) -> None:
+    """One of the same name that says something else would run as whoever loads."""
+    path = write_csv(tmp_path / "file.csv", ["1,x"])
+    loads.run(target(path, format="csv"))
+    loads.execute("DROP POLICY rejects_owner ON penstock.rejects")
+    loads.execute("CREATE POLICY rejects_owner ON penstock.rejects USING (pg_catalog.pg_sleep(0) IS NOT NULL)")
+    with pytest.raises(TargetError, match="cannot trust the ledger"):
+        loads.run(target(path, format="csv"), rules=LoadRules(is_again=True))

@@ -13,11 +13,13 @@ import typer
 
 from penstock.cli import options as given
 from penstock.cli.dialect_view import describe_dialect
+from penstock.cli.exit_codes import REJECTS
 from penstock.cli.messages import Messages
 from penstock.cli.outcome_view import check_object, describe_check, describe_outcome, describe_problem, outcome_object
 from penstock.cli.output import write_result
 from penstock.cli.plan_view import describe_plan, plan_object
 from penstock.cli.progress import showing_progress
+from penstock.cli.rejects_view import note_reject_files
 from penstock.cli.request import make_request
 from penstock.cli.textcommand import TextCommand
 from penstock.errors import DataError, UsageError
@@ -62,6 +64,9 @@ def load(
     emptied: given.Emptied = None,
     no_wait: given.NoWait = False,
     retry_for: given.RetryFor = None,
+    on_error: given.OnErrorOption = None,
+    max_rejects: given.MaxRejects = None,
+    reject_file: given.RejectFile = None,
     spool: given.Spool = False,
     ledger_schema: given.LedgerSchema = "penstock",
     publish_ledger: given.PublishLedger = False,
@@ -101,7 +106,15 @@ def load(
     if not sources:
         raise UsageError("no source to load", hint="Name files or URLs, or - for standard input.")
     rules = given.RuleOptions(
-        atomic=atomic, again=again, changed=changed, emptied=emptied, no_wait=no_wait, retry_for=retry_for
+        atomic=atomic,
+        again=again,
+        changed=changed,
+        emptied=emptied,
+        no_wait=no_wait,
+        retry_for=retry_for,
+        on_error=on_error,
+        max_rejects=max_rejects,
+        reject_file=reject_file,
     )
     request = make_request(source_options, rules, to=to, role=role, sessions=sessions)
     if request.to is not None and pg_bin is not None:
@@ -113,7 +126,12 @@ def load(
     messages = Messages(is_quiet=quiet)
     _warn_of_password(to, messages)
     command = LoadCommand(messages=messages, is_quiet=quiet, as_json=as_json)
-    house = Housekeeping(ledger_schema=ledger_schema, is_publishing_allowed=publish_ledger, spools=spool)
+    house = Housekeeping(
+        ledger_schema=ledger_schema,
+        is_publishing_allowed=publish_ledger,
+        spools=spool,
+        reject_file=None if reject_file is None else Path(reject_file),
+    )
     with messages.showing_log(), interrupting_signals():
         command.run(
             request,
@@ -156,11 +174,12 @@ def interrupting_signals() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Housekeeping:
-    """Where loads are written down, and whether pipes are copied to disk first."""
+    """Where loads are written down, whether pipes are copied to disk first, and where rejected records go."""
 
     ledger_schema: str = "penstock"
     is_publishing_allowed: bool = False
     spools: bool = False
+    reject_file: Path | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,7 +212,7 @@ class LoadCommand:
             if action == "check":
                 self._check(loader, plan)
             else:
-                self._load(loader, plan)
+                self._load(loader, plan, house)
 
     def _announce(self, plan: LoadPlan) -> None:
         """Say what the files were taken for, and what is odd about them."""
@@ -203,11 +222,16 @@ class LoadCommand:
         for notice in plan.notices:
             self.messages.notice(notice)
 
-    def _load(self, loader: Loader, plan: LoadPlan) -> None:
+    def _load(self, loader: Loader, plan: LoadPlan, house: Housekeeping) -> None:
         with showing_progress(self.messages, is_quiet=self.is_quiet) as on_progress:
             outcome = loader.run(plan, on_progress=on_progress, on_notice=self.messages.warning)
         as_text = describe_outcome(outcome)
-        self._print(outcome_object(outcome), as_text, done=f"The load itself succeeded: {as_text[0]}.")
+        done = f"The load itself succeeded: {as_text[0]}."
+        self._print(outcome_object(outcome), as_text, done=done)
+        if outcome.rejected and outcome.load_id is not None:
+            if house.reject_file is not None:
+                note_reject_files(loader.write_rejects(outcome.load_id, house.reject_file), self.messages)
+            raise typer.Exit(REJECTS)
 
     def _check(self, loader: Loader, plan: LoadPlan) -> None:
         on_problem = None if self.as_json else _print_problem

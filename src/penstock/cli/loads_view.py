@@ -48,19 +48,20 @@ def describe_load(record: LoadRecord, objects: Sequence[ObjectRecord]) -> list[s
         f"  began {record.began_at:%Y-%m-%d %H:%M:%S %Z} by {record.owner} on {record.client}",
         f"  {format_count(record.rows)} rows, {format_bytes(record.bytes_committed)} committed within {took}",
     ]
-    heads = ("object", "table", "rows", "kept out", "committed", "state")
+    heads = ("object", "table", "rows", "kept out", "rejected", "committed", "state")
     rows = [
         (
             item.uri,
             item.table,
             format_count(item.rows),
             format_count(item.suppressed),
+            format_count(item.rejected),
             format_bytes(item.bytes_committed),
             "complete" if item.is_complete else "incomplete",
         )
         for item in objects
     ]
-    lines += line_up([heads, *rows], align="<<>>><", indent="  ")
+    lines += line_up([heads, *rows], align="<<>>>><", indent="  ")
     if record.state == "running" and not record.is_active and record.job is not None:
         lines.append(f"penstock resume {record.load_id} goes on with what is missing")
     return lines
@@ -94,6 +95,7 @@ def load_object(record: LoadRecord, objects: Sequence[ObjectRecord] | None = Non
                 "is_complete": item.is_complete,
                 "rows": item.rows,
                 "suppressed": item.suppressed,
+                "rejected": item.rejected,
                 "bytes_committed": item.bytes_committed,
             }
             for item in objects

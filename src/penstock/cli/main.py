@@ -43,6 +43,8 @@ COMMANDS = MappingProxyType(
         "load": "penstock.cli.load",
         "loads": "penstock.cli.loads",
         "resume": "penstock.cli.resume",
+        "rejects": "penstock.cli.rejects",
+        "retry": "penstock.cli.retry",
         "demo": "penstock.cli.demo",
         "server": "penstock.cli.server",
         "lab": "penstock.cli.lab",

@@ -20,16 +20,18 @@ if TYPE_CHECKING:
 
     from penstock.model import job
     from penstock.model.dialect import Format
-    from penstock.model.job import OnChanged
+    from penstock.model.job import OnChanged, OnError
 
 _WHAT = "What is loaded"
 _FILES = "How the files are written"
 _COLUMNS = "Columns"
 _SERVER = "Server"
 _LEDGER = "Exactly once"
+_REJECTS = "Bad records"
 _SHOWN = "What is done and shown"
 
 _CHOICES: Mapping[str, OnChanged] = {"error": "error", "load": "load", "skip": "skip"}
+_ON_ERROR: Mapping[str, OnError] = {"stop": "stop", "reject": "reject"}
 _SECONDS = {"ms": 0.001, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _MODES: Mapping[str, job.Mode] = {
     "append": "append",
@@ -301,6 +303,44 @@ PublishLedger = Annotated[
         rich_help_panel=_LEDGER,
     ),
 ]
+OnErrorOption = Annotated[
+    str | None,
+    typer.Option(
+        "--on-error",
+        metavar="WHAT",
+        help="For a record that the table refuses: stop (the default), or reject: put it aside in the ledger and load "
+        "all others. Which of two records with the same key is put aside is not certain.",
+        rich_help_panel=_REJECTS,
+    ),
+]
+MaxRejects = Annotated[
+    str | None,
+    typer.Option(
+        "--max-rejects",
+        metavar="N",
+        help="With --on-error reject, stop when more than N records were put aside.",
+        rich_help_panel=_REJECTS,
+    ),
+]
+RejectFile = Annotated[
+    str | None,
+    typer.Option(
+        "--reject-file",
+        metavar="PATH",
+        help="With --on-error reject, write the records that were put aside to this file at the end, byte for byte "
+        "below the header, to be corrected and loaded by penstock retry.",
+        rich_help_panel=_REJECTS,
+    ),
+]
+RejectOutput = Annotated[
+    str | None,
+    typer.Option(
+        "--reject-file",
+        metavar="PATH",
+        help="Write the records to this file, byte for byte below the header, to be corrected and loaded by penstock "
+        "retry.",
+    ),
+]
 BinDir = Annotated[
     str | None,
     typer.Option(
@@ -486,6 +526,9 @@ class RuleOptions:
     emptied: str | None = None
     no_wait: bool = False
     retry_for: str | None = None
+    on_error: str | None = None
+    max_rejects: str | None = None
+    reject_file: str | None = None
 
 
 def parse_rules(options: RuleOptions) -> LoadRules:
@@ -498,7 +541,28 @@ def parse_rules(options: RuleOptions) -> LoadRules:
         on_emptied=_parse_choice("--emptied", options.emptied, default=defaults.on_emptied),
         waits=not options.no_wait,
         retry_for_s=defaults.retry_for_s if options.retry_for is None else parse_duration(options.retry_for),
+        on_error=_parse_on_error(options),
+        max_rejects=_parse_max_rejects(options.max_rejects),
     )
+
+
+def _parse_on_error(options: RuleOptions) -> OnError:
+    text = "stop" if options.on_error is None else options.on_error
+    if text not in _ON_ERROR:
+        raise UsageError(f'there is no --on-error "{text}"', hint="Use --on-error with stop or reject.")
+    refused = {"--max-rejects": options.max_rejects, "--reject-file": options.reject_file}
+    for name, value in refused.items():
+        if value is not None and text == "stop":
+            raise UsageError(f"{name} needs --on-error reject", hint="By default the first bad record ends the load.")
+    return _ON_ERROR[text]
+
+
+def _parse_max_rejects(text: str | None) -> int | None:
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit()):
+        raise UsageError(f"{text!r} is not a number of records", hint="Use --max-rejects with a number from 0 upwards.")
+    return int(text)
 
 
 def _parse_choice(option: str, text: str | None, *, default: OnChanged) -> OnChanged:

@@ -30,6 +30,8 @@ def describe_outcome(outcome: LoadOutcome) -> list[str]:
         lines.append(_describe_merge(outcome))
     if outcome.suppressed:
         lines.append(f"row triggers kept out {_rows(outcome.suppressed)}")
+    if outcome.rejected:
+        lines.append(f"rejected {_count(outcome.rejected, 'record')}: see penstock rejects {outcome.load_id}")
     if len(outcome.files) > 1:
         heads = ("file", "table", "rows", "time")
         rows = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import typer
 
@@ -23,6 +24,9 @@ def resume(
     sessions: given.Sessions = None,
     no_wait: given.NoWait = False,
     retry_for: given.RetryFor = None,
+    on_error: given.OnErrorOption = None,
+    max_rejects: given.MaxRejects = None,
+    reject_file: given.RejectFile = None,
     ledger_schema: given.LedgerSchema = "penstock",
     quiet: given.Quiet = False,
     as_json: given.Json = False,
@@ -35,12 +39,28 @@ def resume(
 
     with LedgerView(connect_to(to, role=role), ledger_schema=ledger_schema) as view:
         job = view.job(view.find(load_id))
-    given_rules = given.parse_rules(given.RuleOptions(no_wait=no_wait, retry_for=retry_for))
-    rules = replace(job.rules, waits=given_rules.waits, retry_for_s=given_rules.retry_for_s)
+    rule_options = given.RuleOptions(
+        no_wait=no_wait,
+        retry_for=retry_for,
+        on_error=job.rules.on_error if on_error is None else on_error,
+        max_rejects=max_rejects,
+        reject_file=reject_file,
+    )
+    given_rules = given.parse_rules(rule_options)
+    rules = replace(
+        job.rules,
+        waits=given_rules.waits,
+        retry_for_s=given_rules.retry_for_s,
+        on_error=given_rules.on_error,
+        max_rejects=job.rules.max_rejects if max_rejects is None else given_rules.max_rejects,
+    )
     job = replace(job, rules=rules, sessions=given.parse_sessions(sessions) if sessions else job.sessions)
     messages = Messages(is_quiet=quiet)
     command = LoadCommand(messages=messages, is_quiet=quiet, as_json=as_json)
     with messages.showing_log(), interrupting_signals():
         command.run(
-            Request(job=job, to=to, role=role), Housekeeping(ledger_schema=ledger_schema), pg_bin=None, action="load"
+            Request(job=job, to=to, role=role),
+            Housekeeping(ledger_schema=ledger_schema, reject_file=None if reject_file is None else Path(reject_file)),
+            pg_bin=None,
+            action="load",
         )

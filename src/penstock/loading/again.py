@@ -38,8 +38,7 @@ def retry_references(claim: Claim, tools: LoadTools, connection: Connection, *, 
     """
     again = _Again(claim, tools, connection)
     if again.store.count_rejected(connection):
-        while again.send_all(code=FOREIGN_KEY_VIOLATION).rows:
-            pass
+        again.send_references()
     if max_rejects is None or again.store.count(connection) <= max_rejects:
         return
     rejects = again.store.read(connection)
@@ -62,12 +61,7 @@ def retry_rejects(
         raise TargetError("another process works on this load", hint="Try again when it has ended.")
     again = _Again(Claim(load_id=load_id, epoch=load.epoch, is_resumed=True), tools, connection)
     total = again.send_edited(edited) if edited is not None else again.send_all()
-    # Those that refer to others that have gone in just now.
-    while more := again.send_all(code=FOREIGN_KEY_VIOLATION):
-        total.rows += more.rows
-        total.suppressed += more.suppressed
-        if not more.rows:
-            break
+    _add(total, again.send_references())
     return RetryOutcome(
         load_id=load_id,
         rows=total.rows,
@@ -103,12 +97,28 @@ class _Again:
             for number, item in stored.items()
         }
 
-    def send_all(self, *, code: str | None = None) -> Salvaged:
-        """Send all records, or those of one SQLSTATE, once."""
+    def send_all(self) -> Salvaged:
+        """Send all records once."""
         total = Salvaged()
-        for rejects in self.store.read_all(self._connection, code=code):
+        for rejects in self.store.read_all(self._connection):
             _add(total, self._send(rejects))
         return total
+
+    def send_references(self) -> Salvaged:
+        """Send those that broke a foreign key until none of them goes in any more.
+
+        The last ones first, and the other way round the next time: mostly they stood before what they refer to.
+        """
+        total = Salvaged()
+        is_backwards = True
+        while True:
+            sent = Salvaged()
+            for rejects in self.store.read_all(self._connection, code=FOREIGN_KEY_VIOLATION, is_backwards=is_backwards):
+                _add(sent, self._send(rejects))
+            if not sent.rows:
+                return total
+            _add(total, sent)
+            is_backwards = not is_backwards
 
     def send_edited(self, records: Sequence[bytes]) -> Salvaged:
         """Send records in the place of those that were rejected, in their order. Raises TargetError."""

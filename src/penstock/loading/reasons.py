@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 # are too large for an index or a page (54000).
 _OWN_CODES = ("P0", "44", "54000")
 
+# Errors that COPY finds in a line before it looks at values: fields, bytes that the encodings do not have.
+_OF_A_LINE = {"22P04", "22021", "22P05"}
+
 # What COPY's own parser says of a record of which nothing else is known.
 UNKNOWN = Reason(message="a value does not have the form that its type needs", sqlstate="22P02")
 
@@ -43,8 +46,13 @@ def describe_failure(failure: CopyFailed) -> Reason:
         message=shorten_message(report.message),
         sqlstate=report.sqlstate,
         detail=None if report.detail is None else shorten_message(report.detail),
-        column=failure.place.column or report.column,
+        column=report.column or (failure.place.column if _is_of_a_value(report.sqlstate or "") else None),
     )
+
+
+def _is_of_a_value(sqlstate: str) -> bool:
+    """Whether an error speaks of one value; of another PostgreSQL 18 may name the column that it read last."""
+    return sqlstate.startswith("22") and sqlstate not in _OF_A_LINE
 
 
 class Value(NamedTuple):

@@ -101,7 +101,8 @@ class Salvage:
                 limit *= 2
             else:
                 before, behind = self._part(taken, ended)
-                limit = _next_limit(before, taken, is_placed=ended.failure.place.line is not None)
+                is_placed = ended.failure.place.line is not None
+                limit = _next_limit(before, taken, is_placed=is_placed) if before or behind else self._parked_together
                 passed += before
                 pending.extendleft(reversed(behind))
             if not pending:

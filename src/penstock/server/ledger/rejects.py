@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from penstock.model.reject import Correction
     from penstock.server.connection import Connection
 
+# More than any object's number.
+_BEHIND_ALL = 2**31 - 1
+
 
 class RejectStore:
     """The rejected records of one load."""
@@ -127,31 +130,38 @@ class RejectStore:
         self,
         connection: Connection,
         *,
-        after: tuple[int, int] = (-1, -1),
+        beyond: tuple[int, int] | None = None,
         code: str | None = None,
+        is_backwards: bool = False,
         limit_bytes: int = 8 * MIB,
     ) -> list[Reject]:
-        """Return records in the order of objects and offsets, behind a place, up to so many bytes (but one at least).
+        """Return records by objects and offsets, beyond a place, up to so many bytes (but one at least).
 
-        With `code`, only those of that SQLSTATE.
+        With `code`, only those of that SQLSTATE; `is_backwards`: the last ones first.
         """
         query = sql.SQL(
             """
             SELECT object, start, line, "column", sqlstate, message, detail, raw
               FROM (
-                       SELECT r.*, sum(pg_catalog.length(r.raw) + 200) OVER (ORDER BY r.object, r.start) AS total,
-                              pg_catalog.row_number() OVER (ORDER BY r.object, r.start) AS place
-                         FROM {}.rejects AS r
+                       SELECT r.*, sum(pg_catalog.length(r.raw) + 200) OVER w AS total,
+                              pg_catalog.row_number() OVER w AS place
+                         FROM {schema}.rejects AS r
                         WHERE r.load = %(load)s
-                          AND (r.object, r.start) > (%(object)s, %(start)s)
+                          AND (r.object, r.start) {beyond} (%(object)s, %(start)s)
                           AND (%(code)s::text IS NULL OR r.sqlstate = %(code)s)
+                       WINDOW w AS (ORDER BY r.object {order}, r.start {order})
                    ) AS r
              WHERE r.total <= %(limit)s
                 OR r.place = 1
-             ORDER BY object, start
+             ORDER BY r.place
             """
-        ).format(self._schema)
-        values = {"load": self._load_id, "object": after[0], "start": after[1], "code": code, "limit": limit_bytes}
+        ).format(
+            schema=self._schema,
+            beyond=sql.SQL("<" if is_backwards else ">"),
+            order=sql.SQL("DESC" if is_backwards else "ASC"),
+        )
+        number, start = beyond or ((_BEHIND_ALL, 0) if is_backwards else (-1, 0))
+        values = {"load": self._load_id, "object": number, "start": start, "code": code, "limit": limit_bytes}
         with translate_errors("reading rejected records"):
             rows = connection.execute(query, values).fetchall()
         return [
@@ -165,12 +175,14 @@ class RejectStore:
             for number, start, line, column, sqlstate, message, detail, raw in rows
         ]
 
-    def read_all(self, connection: Connection, *, code: str | None = None) -> Iterator[list[Reject]]:
+    def read_all(
+        self, connection: Connection, *, code: str | None = None, is_backwards: bool = False
+    ) -> Iterator[list[Reject]]:
         """Yield all records, or those of one SQLSTATE, a few MiB at a time."""
-        after = (-1, -1)
-        while rejects := self.read(connection, after=after, code=code):
+        beyond = None
+        while rejects := self.read(connection, beyond=beyond, code=code, is_backwards=is_backwards):
             yield rejects
-            after = (rejects[-1].object_number, rejects[-1].start)
+            beyond = rejects[-1].object_number, rejects[-1].start
 
     def read_causes(self, connection: Connection) -> list[RejectCause]:
         """Return why records were rejected, the most frequent cause first."""

@@ -1,0 +1,43 @@
+"""`penstock rejects`: what a load has put aside, and why."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import typer
+
+from penstock.cli import options as given  # noqa: TC001 (typer reads annotations)
+from penstock.cli.loads import Json, LoadId  # noqa: TC001 (typer reads annotations)
+from penstock.cli.messages import Messages
+from penstock.cli.output import write_result
+from penstock.cli.rejects_view import cause_object, describe_causes, note_reject_files
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command("rejects")
+def rejects(
+    load_id: LoadId,
+    to: given.To = None,
+    role: given.Role = None,
+    reject_file: given.RejectOutput = None,
+    ledger_schema: given.LedgerSchema = "penstock",
+    as_json: Json = False,
+) -> None:
+    """Show why records of a load were rejected, by cause, with the first record of each.
+
+    The records themselves are in the ledger, which shows them to the role that loaded them alone; --reject-file writes
+    them down to be corrected.
+    """
+    from penstock.api import LedgerView, connect_to
+
+    with LedgerView(connect_to(to, role=role), ledger_schema=ledger_schema) as view:
+        whole_id = view.find(load_id)
+        causes = view.rejects(whole_id)
+        paths = [] if reject_file is None else view.write_rejects(whole_id, Path(reject_file))
+    if as_json:
+        write_result(json.dumps({"load_id": whole_id, "causes": [cause_object(cause) for cause in causes]}))
+    else:
+        write_result("\n".join(describe_causes(causes, load_id=whole_id)))
+    note_reject_files(paths, Messages())

@@ -1,0 +1,50 @@
+"""`penstock retry`: loads rejected records once more, as they are or as they were corrected."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from penstock.cli import options as given  # noqa: TC001 (typer reads annotations)
+from penstock.cli.exit_codes import REJECTS
+from penstock.cli.loads import Json, LoadId  # noqa: TC001 (typer reads annotations)
+from penstock.cli.output import write_result
+from penstock.cli.rejects_view import describe_retry
+
+app = typer.Typer(add_completion=False)
+
+File = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[FILE]",
+        show_default=False,
+        help="A reject file that was corrected: each of its records takes the place of the rejected one.",
+    ),
+]
+
+
+@app.command("retry")
+def retry(
+    load_id: LoadId,
+    file: File = None,
+    to: given.To = None,
+    role: given.Role = None,
+    ledger_schema: given.LedgerSchema = "penstock",
+    as_json: Json = False,
+) -> None:
+    """Load the rejected records of a load once more: once the table takes them, or as a file has them now.
+
+    Records that go in are rejected no more, so none goes in twice; those that are refused again stay.
+    Exit codes: 0 all of them went in, 3 some are left.
+    """
+    from penstock.api import LedgerView, connect_to
+
+    with LedgerView(connect_to(to, role=role), ledger_schema=ledger_schema) as view:
+        outcome = view.retry(view.find(load_id), None if file is None else Path(file))
+    write_result(json.dumps(asdict(outcome)) if as_json else describe_retry(outcome))
+    if outcome.left:
+        raise typer.Exit(REJECTS)

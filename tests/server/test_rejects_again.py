@@ -1,0 +1,220 @@
+"""Rejected records that are tried again: when what they refer to has landed, on request, and as a file has them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from penstock.api import LedgerView, connect_to
+from penstock.errors import DataError, TargetError
+from penstock.model.job import LoadRules
+from support.loads import Loads, chop_commands, target
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from penstock.model.outcome import LoadOutcome
+
+REJECT = LoadRules(retry_for_s=0.0, on_error="reject")
+
+
+@pytest.fixture
+def loads(database: str) -> Loads:
+    """Provide loads in tiny blocks into a database with tables parent and child, and tree, which refers to itself."""
+    loads = Loads(database, piece_bytes=501)
+    loads.execute("CREATE TABLE parent (id int PRIMARY KEY)")
+    loads.execute("CREATE TABLE child (id int PRIMARY KEY, parent int REFERENCES parent)")
+    loads.execute("CREATE TABLE tree (id int PRIMARY KEY, parent int REFERENCES tree)")
+    return loads
+
+
+@pytest.fixture
+def ledger(loads: Loads) -> Iterator[LedgerView]:
+    """Provide what the ledger of the database says."""
+    with LedgerView(connect_to(loads.conninfo)) as view:
+        yield view
+
+
+def write(path: Path, header: str, records: list[str]) -> Path:
+    """Write a csv file and return its path."""
+    path.write_text("".join(f"{record}\n" for record in [header, *records]))
+    return path
+
+
+def find_sums(loads: Loads) -> list[tuple[int, ...]]:
+    """Return records, rows, suppressed and rejected of each object in the ledger."""
+    return loads.execute(
+        "SELECT object, sum(records)::int, sum(rows)::int, sum(suppressed)::int, sum(rejected)::int"
+        " FROM penstock.ranges GROUP BY 1 ORDER BY 1"
+    )
+
+
+def run_id(outcome: LoadOutcome) -> str:
+    """Return the load's id."""
+    assert outcome.load_id is not None
+    return outcome.load_id
+
+
+# ---------------------------------------------------------------- foreign keys
+
+
+@pytest.mark.parametrize("chunk_bytes", [100, 2000, 10**9])
+def test_children_before_their_parents_go_in(
+    loads: Loads, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk_bytes: int
+) -> None:
+    """Whatever the order of the job; orphans alone are put aside."""
+    chop_commands(monkeypatch, chunk_bytes)
+    parents = write(tmp_path / "parents", "id", [str(n) for n in range(100)])
+    orphans = {17: "17,1000", 500: "500,2000"}
+    children = write(tmp_path / "children", "id,parent", [orphans.get(n, f"{n},{n % 100}") for n in range(700)])
+    outcome = loads.run(
+        target(children, into="child", format="csv"),
+        target(parents, into="parent", format="csv", has_header=True),
+        sessions=3,
+        rules=REJECT,
+    )
+    assert (outcome.rows, outcome.rejected) == (798, 2)
+    assert (loads.count("parent"), loads.count("child")) == (100, 698)
+    found = loads.execute("SELECT line, sqlstate, raw, detail FROM penstock.rejects ORDER BY line")
+    assert [row[:3] for row in found] == [(19, "23503", b"17,1000\n"), (502, "23503", b"500,2000\n")]
+    assert "(1000)" in found[0][3]
+    assert find_sums(loads) == [(0, 700, 698, 0, 2), (1, 100, 100, 0, 0)]
+
+
+@pytest.mark.parametrize("batch_bytes", [None, 600])
+def test_tree_that_is_written_leaves_first_goes_in(
+    loads: Loads, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch_bytes: int | None
+) -> None:
+    """A table that refers to itself; a branch without a root is put aside with all that hangs on it."""
+    chop_commands(monkeypatch, 300)
+    records = [f"{n},{n // 2 if n > 1 else ''}" for n in range(400, 0, -1)]
+    records += ["1002,1001", "1001,1000"]
+    path = write(tmp_path / "tree", "id,parent", records)
+    outcome = loads.run(target(path, into="tree", format="csv"), rules=REJECT, batch_bytes=batch_bytes)
+    assert (outcome.rows, outcome.rejected, loads.count("tree")) == (400, 2, 400)
+
+
+def test_orphans_count_at_the_end_alone(loads: Loads, tmp_path: Path) -> None:
+    """Children that wait for their parents are no rejects yet; those that are left are."""
+    parents = write(tmp_path / "parents", "id", [str(n) for n in range(100)])
+    children = write(tmp_path / "children", "id,parent", [f"{n},{n % 100}" for n in range(300)])
+    job = (
+        target(children, into="child", format="csv"),
+        target(parents, into="parent", format="csv", has_header=True),
+    )
+    assert loads.run(*job, rules=LoadRules(retry_for_s=0.0, on_error="reject", max_rejects=0)).rejected == 0
+    orphans = write(tmp_path / "orphans", "id,parent", ["1000,1000", "1001,1001"])
+    rules = LoadRules(retry_for_s=0.0, on_error="reject", max_rejects=1)
+    with pytest.raises(DataError, match="more than 1 record was rejected"):
+        loads.run(target(orphans, into="child", format="csv"), rules=rules)
+
+
+# ---------------------------------------------------------------- on request
+
+
+def test_rejects_go_in_once_the_table_takes_them(loads: Loads, ledger: LedgerView, tmp_path: Path) -> None:
+    """What is refused again stays; nothing goes in twice."""
+    path = write(tmp_path / "children", "id,parent", ["1,1", "2,2", "x,"])
+    outcome = loads.run(target(path, into="child", format="csv"), rules=REJECT)
+    assert (outcome.rows, outcome.rejected) == (0, 3)
+    loads.execute("INSERT INTO parent VALUES (1), (2)")
+    done = ledger.retry(run_id(outcome))
+    assert (done.rows, done.left, loads.count("child")) == (2, 1, 2)
+    again = ledger.retry(run_id(outcome))
+    assert (again.rows, again.left, loads.count("child")) == (0, 1, 2)
+    assert find_sums(loads) == [(0, 3, 2, 0, 1)]
+    assert loads.execute("SELECT rows FROM penstock.loads") == [(2,)]
+    record, (item,) = ledger.load(run_id(outcome))
+    assert (record.rows, item.rows, item.rejected) == (2, 2, 1)
+
+
+def test_edited_file_takes_the_place_of_the_rejects(loads: Loads, ledger: LedgerView, tmp_path: Path) -> None:
+    """Corrected records go in; one that is refused again stays as it is now; the file cannot go in twice."""
+    path = write(tmp_path / "children", "id,parent", ["1,", "x,", "y,", '"z\n",', "5,"])
+    outcome = loads.run(target(path, into="child", format="csv"), rules=REJECT)
+    file = tmp_path / "rejects.csv"
+    assert ledger.write_rejects(run_id(outcome), file) == [file]
+    assert file.read_bytes() == b'id,parent\nx,\ny,\n"z\n",\n'
+    file.write_text("id,parent\n2,\nstill wrong,\n4,")
+    done = ledger.retry(run_id(outcome), file)
+    assert (done.rows, done.left) == (2, 1)
+    assert sorted(row[0] for row in loads.rows("child")) == [1, 2, 4, 5]
+    assert loads.execute("SELECT raw FROM penstock.rejects") == [(b"still wrong,\n",)]
+    with pytest.raises(TargetError, match="the file has 3 records, and the load has 1"):
+        ledger.retry(run_id(outcome), file)
+
+
+def test_reject_file_is_read_as_the_objects_were(loads: Loads, ledger: LedgerView, tmp_path: Path) -> None:
+    """With their own dialect, columns in another order, left out ones and constants."""
+    loads.execute("CREATE TABLE odd (id int, name text, source text)")
+    path = tmp_path / "odd.txt"
+    path.write_bytes(b"name;extra;id\r\n'caf\xe9 ; x';1;one\r\n'b';2;2")
+    job = target(
+        path,
+        into="odd",
+        format="csv",
+        delimiter=";",
+        quote="'",
+        encoding="LATIN1",
+        constants={"source": "{filename}"},
+        skip=["extra"],
+    )
+    outcome = loads.run(job, rules=REJECT)
+    assert (outcome.rows, outcome.rejected) == (1, 1)
+    file = tmp_path / "rejects.txt"
+    ledger.write_rejects(run_id(outcome), file)
+    assert file.read_bytes() == b"name;extra;id\r\n'caf\xe9 ; x';1;one\r\n"
+    file.write_bytes(file.read_bytes().replace(b"one", b"1"))
+    assert ledger.retry(run_id(outcome), file).left == 0
+    assert loads.rows("odd") == [(1, "café ; x", "odd.txt"), (2, "b", "odd.txt")]
+
+
+def test_rejects_of_unlike_files_are_written_to_files_of_their_own(
+    loads: Loads, ledger: LedgerView, tmp_path: Path
+) -> None:
+    """One for each header."""
+    one = write(tmp_path / "one", "id,parent", ["x,"])
+    two = write(tmp_path / "two", "parent,id", [",y"])
+    outcome = loads.run(target([one, two], into="child", format="csv", has_header=True), rules=REJECT)
+    paths = ledger.write_rejects(run_id(outcome), tmp_path / "rejects.csv")
+    assert [path.name for path in paths] == ["rejects.csv", "rejects-2.csv"]
+    assert [path.read_text() for path in paths] == ["id,parent\nx,\n", "parent,id\n,y\n"]
+    assert ledger.retry(run_id(outcome)).left == 2
+    with pytest.raises(TargetError, match="do not fit into one file"):
+        ledger.retry(run_id(outcome), paths[0])
+
+
+def test_load_that_has_not_ended_is_not_retried(loads: Loads, ledger: LedgerView, tmp_path: Path) -> None:
+    """It is to be resumed first."""
+    path = write(tmp_path / "children", "id,parent", [f"{n}," if n % 20 else f"bad {n}," for n in range(400)])
+    rules = LoadRules(retry_for_s=0.0, on_error="reject", max_rejects=9)
+    with pytest.raises(DataError, match="more than 9"):
+        loads.run(target(path, into="child", format="csv", has_header=True), sessions=1, rules=rules, batch_bytes=300)
+    (load_id,) = loads.execute("SELECT id::text FROM penstock.loads")[0]
+    with pytest.raises(TargetError, match="has not ended"):
+        ledger.retry(load_id)
+
+
+def test_causes_are_grouped_and_counted(loads: Loads, ledger: LedgerView, tmp_path: Path) -> None:
+    """Values in messages do not part them; the most frequent comes first, with its first record."""
+    path = write(tmp_path / "children", "id,parent", ["1,x", "a,1", "2,y", "3,z", "4,4,4"])
+    outcome = loads.run(target(path, into="child", format="csv", has_header=True), rules=REJECT)
+    first, *others = ledger.rejects(run_id(outcome))
+    assert (first.sqlstate, first.column, first.count, first.line) == ("22P02", "parent", 3, 2)
+    assert first.message == 'invalid input syntax for type integer: "..."'
+    assert (first.example, first.raw) == ('invalid input syntax for type integer: "x"', b"1,x\n")
+    assert sorted((cause.sqlstate, cause.column, cause.count) for cause in others) == [
+        ("22P02", "id", 1),
+        ("22P04", None, 1),
+    ]
+
+
+def test_columns_are_told_apart_by_odd_names(loads: Loads, tmp_path: Path) -> None:
+    """Names that a notice has for other reasons, or that hold numbers."""
+    loads.execute('CREATE TABLE odd (line int, "column 7" int, "type" int)')
+    path = write(tmp_path / "file", "line,column 7,type", ["1,2,3", "x,2,3", "1,y,3", "1,2,z"])
+    assert loads.run(target(path, into="odd", format="csv", has_header=True), rules=REJECT).rejected == 3
+    found = loads.execute('SELECT line, sqlstate, "column" FROM penstock.rejects ORDER BY line')
+    assert found == [(3, "22P02", "line"), (4, "22P02", "column 7"), (5, "22P02", "type")]
