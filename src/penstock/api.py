@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
+    from penstock.model.job import Keep, Mode, Transform
     from penstock.model.ledger import LoadRecord, ObjectRecord
     from penstock.model.outcome import CheckOutcome, LoadOutcome, LoadProgress, Problem
     from penstock.model.plan import LoadPlan
@@ -258,6 +259,10 @@ def load(
     constants: Mapping[str, str] | None = None,
     skip: Sequence[str] = (),
     create: bool = False,
+    mode: Mode = "append",
+    key: Sequence[str] = (),
+    keep: Keep = "error",
+    transform: Transform | None = None,
     sessions: int | None = None,
     role: str | None = None,
     rules: LoadRules | None = None,
@@ -267,8 +272,9 @@ def load(
     """Load files into one table and return what was done; what is loaded already is left out.
 
     `sources` are paths, globs and URLs; `into` is "table" or "schema.table" as SQL spells it; `to` is what libpq takes
-    as a connection string, by default PG* variables and else the embedded server. Raises PenstockError, which says what
-    stays and how to go on. Needs INSERT on the table, CREATE on its schema for `create`, and the use of the ledger.
+    as a connection string, by default PG* variables and else the embedded server. `mode`, `key`, `keep` and `transform`
+    say how rows get into the table (docs/reference/job.md). Raises PenstockError, which says what stays and how to go
+    on. Needs INSERT on the table, CREATE on its schema for `create`, and the use of the ledger.
     """
     target = TargetJob(
         sources=(sources,) if isinstance(sources, str) else tuple(sources),
@@ -278,6 +284,10 @@ def load(
         constants=dict(constants or {}),
         skip=tuple(skip),
         create=create,
+        mode=mode,
+        key=tuple(key),
+        keep=keep,
+        transform=transform,
     )
     with Loader(connect_to(to, role=role), ledger_schema=ledger_schema) as loader:
         plan = loader.plan(LoadJob(targets=(target,), sessions=sessions, rules=rules or LoadRules()))

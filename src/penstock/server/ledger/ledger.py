@@ -338,7 +338,7 @@ class Ledger:
 
     def insert_ranges(self, claim: Claim, ranges: Sequence[CommittedRange]) -> sql.Composed:
         """Return the statement that writes down what its transaction commits."""
-        rows = sql.SQL(", ".join(map(_range_values, ranges)))  # type: ignore[arg-type]
+        rows = sql.SQL(", ".join(map(_range_values, ranges)))
         return sql.SQL(
             "INSERT INTO {} (load, object, start, ranges, has_start, has_end, records, rows, suppressed, checksum,"
             " rejected, form) SELECT {}::uuid, v.object, v.start, v.ranges::int8multirange, v.has_start, v.has_end,"
