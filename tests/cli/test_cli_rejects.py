@@ -1,0 +1,117 @@
+"""`--on-error reject`, `penstock rejects` and `penstock retry` as typed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from cli.conftest import Finished
+
+    Run = Callable[..., Finished]
+
+
+@pytest.fixture
+def numbers(database18: str, tmp_path: Path) -> str:
+    """Provide a CSV file of four records, two of which table t (a int, b text not null) refuses."""
+    with psycopg.connect(database18, autocommit=True) as connection:
+        connection.execute("CREATE TABLE t (a int, b text NOT NULL)")
+    path = tmp_path / "numbers.csv"
+    path.write_text("a,b\n1,x\ntwo,y\n3,\n4,z\n")
+    return str(path)
+
+
+def rows(database: str) -> list[int]:
+    """Return the table's numbers."""
+    with psycopg.connect(database) as connection:
+        return [row[0] for row in connection.execute("SELECT a FROM t ORDER BY a")]
+
+
+def test_bad_records_stop_a_load_by_default(penstock: Run, database18: str, numbers: str) -> None:
+    """Nothing stays of a load that is smaller than a batch."""
+    finished = penstock("load", numbers, "--into", "t", "--to", database18)
+    assert (finished.code, rows(database18)) == (5, [])
+    assert "Nothing was loaded." in finished.err
+
+
+def test_rejected_records_are_told_shown_corrected_and_loaded(
+    penstock: Run, database18: str, numbers: str, tmp_path: Path
+) -> None:
+    """The way of a bad record: exit code 3, its cause, a file, an editor, and in."""
+    file = tmp_path / "rejects.csv"
+    to = ("--to", database18)
+    finished = penstock(
+        "load", numbers, "--into", "t", "--on-error", "reject", "--reject-file", str(file), "--json", *to
+    )
+    assert (finished.code, finished.object["rows"], finished.object["rejected"]) == (3, 2, 2)
+    assert f"rejected records are in {file}" in finished.err
+    assert file.read_text() == "a,b\ntwo,y\n3,\n"
+    load_id = finished.object["load_id"]
+    shown = penstock("rejects", load_id, *to)
+    assert shown.code == 0
+    assert "2 records rejected" in shown.out
+    assert 'invalid input syntax for type integer: "...", column "a" (SQLSTATE 22P02)' in shown.out
+    assert f'first {numbers} line 3: invalid input syntax for type integer: "two"' in shown.out
+    causes = penstock("rejects", load_id[:8], "--json", *to).object["causes"]
+    assert [(cause["sqlstate"], cause["count"], cause["raw"]) for cause in causes] == [
+        ("22P02", 1, "two,y"),
+        ("23502", 1, "3,"),
+    ]
+    again = penstock("retry", load_id, *to)
+    assert (again.code, again.out) == (
+        3,
+        f"loaded 0 rejected records, 2 are left: see penstock rejects {load_id}\n",
+    )
+    file.write_text("a,b\n2,y\n3,z\n")
+    last = penstock("retry", load_id, str(file), *to)
+    assert (last.code, last.out, rows(database18)) == (0, "loaded 2 rejected records, none is left\n", [1, 2, 3, 4])
+    assert penstock("retry", load_id, str(file), *to).code == 6
+
+
+def test_load_says_how_to_see_its_rejects(penstock: Run, database18: str, numbers: str) -> None:
+    """In its result, as text."""
+    finished = penstock("load", numbers, "--into", "t", "--on-error", "reject", "--to", database18)
+    assert finished.code == 3
+    assert "rejected 2 records: see penstock rejects " in finished.out
+
+
+def test_too_many_rejects_are_an_error(penstock: Run, database18: str, numbers: str) -> None:
+    """With some of them, and nothing stays."""
+    options = ("--on-error", "reject", "--max-rejects", "1", "--sessions", "1")
+    finished = penstock("load", numbers, "--into", "t", *options, "--to", database18)
+    assert (finished.code, rows(database18)) == (5, [])
+    assert "more than 1 record was rejected" in finished.err
+    assert "numbers.csv line 3" in finished.err
+
+
+def test_stopped_load_is_resumed_rejecting(penstock: Run, database18: str, numbers: str) -> None:
+    """Options for bad records are not part of what a load is."""
+    finished = penstock(
+        "load", numbers, "--into", "t", "--on-error", "reject", "--max-rejects", "1", "--to", database18
+    )
+    assert finished.code == 5
+    finished = penstock("load", numbers, "--into", "t", "--on-error", "reject", "--to", database18)
+    assert (finished.code, rows(database18)) == (3, [1, 4])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--on-error", "skip"), 'there is no --on-error "skip"'),
+        (("--max-rejects", "3"), "--max-rejects needs --on-error reject"),
+        (("--reject-file", "x"), "--reject-file needs --on-error reject"),
+        (("--on-error", "reject", "--max-rejects", "few"), "'few' is not a number of records"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(
+    penstock: Run, database18: str, numbers: str, options: tuple[str, ...], message: str
+) -> None:
+    """Before anything is done."""
+    finished = penstock("load", numbers, "--into", "t", "--to", database18, *options)
+    assert finished.code == 2
+    assert message in finished.err
