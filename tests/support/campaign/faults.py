@@ -132,10 +132,12 @@ def _promote(run: Run, before: LedgerView) -> Hit | None:
 def _note_lost(run: Run, kind: str, before: LedgerView) -> Hit | None:
     """Return a hit that a server's loss was, with the acknowledged rows that went with it."""
     after = run.observer.view()
-    if after is None or not after.is_incomplete:
+    if after is not None and not after.is_incomplete:
         return None
-    run.forget_seen(after)
-    gone = len(before.ranges - after.ranges)
+    # Where the user has synchronous_commit off, a crash may take the whole load with it.
+    left = frozenset[str]() if after is None else after.ranges
+    run.forget_seen(left)
+    gone = len(before.ranges - left)
     return Hit(kind=kind, at_s=round(run.elapsed_s(), 3), rows=before.rows, gone=gone)
 
 

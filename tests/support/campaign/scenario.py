@@ -274,9 +274,9 @@ class Run:
                 return
             time.sleep(0.02)
 
-    def forget_seen(self, view: LedgerView) -> None:
+    def forget_seen(self, left: frozenset[str]) -> None:
         """Take what a lost server left for what is committed."""
-        self._seen = set(view.ranges)
+        self._seen = set(left)
 
     def set_brake(self, *, is_on: bool) -> None:
         """Let transactions sleep at their COMMIT, or go on."""
