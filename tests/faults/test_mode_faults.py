@@ -16,7 +16,9 @@ import pytest
 
 from penstock.errors import PenstockError, TargetError
 from penstock.model.job import LoadRules, Transform
+from penstock.model.ledger import Claim
 from penstock.server.connection import ConnectionFactory
+from penstock.server.ledger import Ledger
 from penstock.server.ledger.listing import forget_load
 from support.loads import Loads, Row
 from support.modes import Killed, killing_at, landing_tables, mode_target
@@ -189,6 +191,24 @@ def test_swap_names_who_holds_the_table(loads: Loads, path: Path) -> None:
         assert "No table was changed" in str(caught.value)
     assert loads.run(way.target(path), rules=way.rules).bytes_copied == 0
     _assert_done(loads, way)
+
+
+def test_last_transaction_is_closed_to_a_loader_that_was_superseded(loads: Loads, path: Path) -> None:
+    """It neither merges nor says that the load is complete; whoever took the load over does."""
+    loads.at_piece = _dying(loads, _die)
+    with pytest.raises(Killed):
+        _run(loads, _WAYS["upsert"], path)
+    loads.at_piece = None
+    ((load_id,),) = loads.execute("SELECT id::text FROM penstock.loads")
+    ledger = Ledger()
+    with ConnectionFactory(loads.conninfo).connect() as connection:
+        ledger.take_over(connection, load_id, client="another")
+        stale = Claim(load_id=load_id, epoch=1, is_resumed=False)
+        with pytest.raises(TargetError, match="taken over"):
+            ledger.finish(connection, stale, act=lambda: pytest.fail("acted"))
+    assert loads.rows() == _OLD
+    _run(loads, _WAYS["upsert"], path)
+    _assert_done(loads, _WAYS["upsert"])
 
 
 def test_truncate_does_not_take_the_rows_of_a_load_that_has_not_ended(loads: Loads, path: Path) -> None:
