@@ -25,6 +25,7 @@ from penstock.server.ddl import (
     refuse_obstacles,
 )
 from penstock.server.ddl.replacement import describe_replacement
+from penstock.server.errors import in_transaction
 from penstock.server.landing import describe_landing_table, drop_landing_table, find_landing_table, make_landing_table
 from penstock.server.ledger.targets import (
     drop_landing,
@@ -145,7 +146,7 @@ class LandingMaker:
         `facts` are all targets', `objects` the numbers of the objects that each target has in this load. Raises
         TargetError, UsageError, DataError where the statement at the end would be refused, ServerError.
         """
-        with self._connection.transaction():
+        with in_transaction(self._connection, "opening the tables to land in"):
             self._tools.ledger.hold_claim(self._connection, self._claim)
             records = read_landings(self._connection, self._schema, self._claim.load_id)
             return tuple(

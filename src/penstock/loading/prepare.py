@@ -22,6 +22,7 @@ from penstock.loading.ways import is_fresh
 from penstock.loading.work import ObjectWork, all_objects
 from penstock.model.ledger import Claim, Coverage, LedgerObject
 from penstock.server.catalog import find_table
+from penstock.server.errors import in_transaction
 from penstock.server.landing import delete_landed
 from penstock.server.ledger.targets import drop_ranges
 from penstock.server.tables import CreatedTable, create_text_table, is_empty
@@ -90,7 +91,7 @@ class _Preparation:
         self._lock = digest(self._meaning([0] * len(self._plan.targets)))
         lock_load(self._lock, self._tools, self._connection, waits=self._plan.job.rules.waits)
         if not self._created and any(target.create_columns is not None for target in self._plan.targets):
-            with self._connection.transaction():
+            with in_transaction(self._connection, "writing the load down"):
                 return self._claim(self._create())
         return self._claim(self._created)
 
@@ -128,7 +129,8 @@ class _Preparation:
         facts = self._find_facts(created)
         # What a new load makes is written down with it; a load that is taken up again is ours before anything is made.
         makes_tables = any(target.landing != "table" for target in self._plan.targets)
-        with self._connection.transaction() if running is None and makes_tables else nullcontext():
+        is_one = running is None and makes_tables
+        with in_transaction(self._connection, "writing the load down") if is_one else nullcontext():
             claim = self._begin_or_resume(running, identity=identity, meaning=meaning, decisions=decisions)
             landings = self._open_landings(claim, identity, facts, works=works, decisions=decisions)
         coverage = self._ledger.read_coverage(self._connection, claim.load_id) if claim.is_resumed else {}
@@ -269,7 +271,7 @@ class _Preparation:
             self._ledger.change_version(self._connection, claim, work.number, decision.item)
             return work
         assert work.landing is not None
-        with self._connection.transaction():
+        with in_transaction(self._connection, "beginning an object anew"):
             self._ledger.hold_claim(self._connection, claim)
             delete_landed(self._connection, work.landing, work.number)
             drop_ranges(self._connection, self._ledger.schema, claim, [work.number])

@@ -19,6 +19,7 @@ from penstock.loading.prepare import NothingToDo, prepare_load
 from penstock.loading.retry import Patience, fewer_sessions
 from penstock.loading.tally import Tally
 from penstock.model.ledger import FinishedLoad
+from penstock.server.errors import in_transaction
 from penstock.server.ledger.rejects import RejectStore
 from penstock.server.sequences import advance_sequences
 from penstock.server.tables import drop_created
@@ -201,7 +202,7 @@ class _LoadRun:
         """
         assert self._claim is not None
         is_lost = not self._plan.is_repeatable and not self._fills_tables()
-        with connection.transaction():
+        with in_transaction(connection, "removing the load from the ledger"):
             if not self._tools.ledger.forget_unused(connection, self._claim, even_if_used=is_lost):
                 return self._tools.ledger.committed_rows(connection, self._claim.load_id)
             give_up_landings(self._landings, plan=self._plan, tools=self._tools, connection=connection)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CopyContext",
     "ServerReport",
+    "in_transaction",
     "parse_copy_context",
     "read_report",
     "to_penstock_error",
@@ -126,6 +127,13 @@ def translate_errors(what: str) -> Iterator[None]:
         yield
     except psycopg.Error as error:
         raise to_penstock_error(error, what) from error
+
+
+@contextmanager
+def in_transaction(connection: psycopg.Connection[Any], what: str) -> Iterator[None]:
+    """Run the block in a transaction, or as a part of the caller's; BEGIN and COMMIT fail as any statement does."""
+    with translate_errors(what), connection.transaction():
+        yield
 
 
 def choose_class(sqlstate: str | None) -> type[DataError | TargetError | ServerError]:

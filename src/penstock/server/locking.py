@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 import psycopg
 
 from penstock.errors import PenstockError, ServerError
-from penstock.server.errors import translate_errors
+from penstock.server.errors import in_transaction, translate_errors
 from penstock.server.queries import fetch_rows
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def describe_blocker(blocker: Blocker) -> str:
 
 
 def _attempt(connection: Connection, act: Callable[[], Result], lock_timeout_s: float) -> Result:
-    with connection.transaction():
+    with in_transaction(connection, "waiting for locks"):
         row = connection.execute(
             "SELECT pg_catalog.current_setting('lock_timeout'), pg_catalog.set_config('lock_timeout', %s, true)",
             [f"{max(1, round(lock_timeout_s * 1000))}ms"],
