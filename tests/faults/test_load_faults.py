@@ -7,11 +7,13 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from penstock.errors import Interrupted, ServerError, TargetError
+from penstock.loading.landing import LandingMaker
 from penstock.model.job import LoadRules
 from penstock.server.ledger import Ledger
 from support.loads import Loads, target
@@ -229,4 +231,26 @@ def test_session_lost_before_the_first_row_is_waited_out(
 
     monkeypatch.setattr(Ledger, step, lose_first)
     assert loads.run(target(path), rules=LoadRules(retry_for_s=60)).rows == 20_000
+    assert loads.count() == 20_000
+
+
+def test_session_lost_at_the_end_of_a_landing_tables_transaction_is_waited_out(
+    database18: str, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Outside of any statement of ours: what puts the settings back and commits meets the loss."""
+    loads = Loads(database18)
+    loads.execute("CREATE TABLE t (a int PRIMARY KEY, b text)")
+    act = LandingMaker._open_staging
+    lost: list[int] = []
+
+    def lose_first(maker: LandingMaker, landing: Any) -> object:
+        landing = act(maker, landing)
+        if not lost:
+            lost.append(maker._connection.info.backend_pid)
+            loads.execute(f"SELECT pg_terminate_backend({lost[0]}, 10000)")
+        return landing
+
+    monkeypatch.setattr(LandingMaker, "_open_staging", lose_first)
+    job = replace(target(path), mode="upsert", key=("a",))
+    loads.run(job, rules=LoadRules(retry_for_s=60))
     assert loads.count() == 20_000
