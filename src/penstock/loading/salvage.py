@@ -165,16 +165,19 @@ class Salvage:
         spots = self._find_skipped(pieces, skipped)
         if spots is None:
             spots, skipped = [], ()
-        self._put_aside_skipped(pieces, spots, skipped)
         bad = self._find_bad(pieces, failure)
+        if bad is not None:
+            # COPY reads ahead of the rows that it stores: what it left out behind the failure is met again.
+            spots = [spot for spot in spots if spot < bad]
+            skipped = skipped[: len(spots)]
+        self._put_aside_skipped(pieces, spots, skipped)
         if bad is None:
             # Without a place the records must be tried in parts; the next ones are half as many.
             left = remove(pieces, spots)
             return [], [] if not spots and self._put_aside_together(left, failure) else left
-        if bad not in spots:
-            self._put_aside(pieces, [(bad, describe_failure(failure))])
+        self._put_aside(pieces, [(bad, describe_failure(failure))])
         before, behind = part(pieces, bad)
-        return remove(before, [spot for spot in spots if spot < bad]), behind
+        return remove(before, spots), behind
 
     def _put_aside_together(self, pieces: Sequence[Piece], failure: CopyFailed) -> bool:
         """Put aside few enough records of which nobody knows which one is bad; return whether they were few enough.

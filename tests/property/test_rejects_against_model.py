@@ -1,0 +1,210 @@
+r"""Whatever bad records a file has, and however it is parted on its way: good ones are in, and bad ones put aside.
+
+Each record is drawn with the fate that the model gives it. Of records with the same key one goes in, and which one is
+left open; nothing else is. What is put aside has the bytes, the offset and the line of the file, and a load that stops
+at a limit on the way and goes on ends the same.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from hypothesis import HealthCheck, Phase, event, given, settings
+from hypothesis import strategies as st
+
+from penstock.errors import DataError
+from penstock.model.job import LoadRules
+from support.loads import Loads, chop_commands, target
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+    from hypothesis.strategies import DrawFn
+
+Format = Literal["csv", "text", "tsv"]
+
+EXAMPLES = settings(
+    phases=[Phase.explicit, Phase.generate],
+    max_examples=max(10, settings().max_examples // 4),
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+
+TABLE = """
+    DROP TABLE IF EXISTS t;
+    CREATE TABLE t (
+        k int PRIMARY KEY,
+        d date,
+        s varchar(6) NOT NULL CHECK (s <> 'no'),
+        p int REFERENCES parent,
+        u int UNIQUE DEFERRABLE INITIALLY DEFERRED,
+        f text DEFAULT 'f'
+    )
+"""
+
+# Kinds of bad records: what is put in place of a field, by its index, and the code it is refused with.
+BAD: dict[str, tuple[int, bytes, str]] = {
+    "type": (0, b"seven", "22P02"),
+    "range": (0, b"70000000000", "22003"),
+    "date": (1, b"2020-02-31", "22008"),
+    "long": (2, b"too long a text", "22001"),
+    "check": (2, b"no", "23514"),
+    "reference": (3, b"99", "23503"),
+    "encoding": (2, b"\xe9", "22021"),
+    "nul": (2, b"\x00", "22021"),
+}
+# Those that are made otherwise.
+OTHER = {"null": "23502", "few": "22P04", "many": "22P04"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """A record's bytes with its line end, its key, and the code it is refused with; None for a good one."""
+
+    raw: bytes
+    key: int
+    code: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class File:
+    """A file and how it is parted on its way."""
+
+    format: Format
+    has_header: bool
+    records: list[Record]
+    piece_bytes: int
+    chunk_bytes: int
+    batch_bytes: int
+    sessions: int
+    constants: dict[str, str]
+    max_rejects: int | None
+
+    @property
+    def header(self) -> bytes:
+        """Return the header with its line end."""
+        return b"\t".join((b"k", b"d", b"s", b"p", b"u")) + b"\n" if self.has_header else b""
+
+    @property
+    def data(self) -> bytes:
+        """Return all of the file."""
+        return self.header + b"".join(record.raw for record in self.records)
+
+
+@st.composite
+def _records(draw: DrawFn, file_format: Format) -> list[Record]:
+    null = b"" if file_format == "csv" else b"\\N"
+    good = [b"a", b"xyz", "é".encode(), b"\\\\" if file_format == "text" else b"\\"]
+    if file_format == "csv":
+        good += [b'"a\nb"', b'"\t"', b'""""', b'"\n\n"']
+    share = draw(st.sampled_from((2, 10, 50)))
+    kinds = st.sampled_from([*BAD, *OTHER])
+    records = []
+    for number in range(draw(st.integers(0, 120))):
+        kind = draw(kinds) if draw(st.integers(0, share)) == 0 else None
+        is_twin = kind is None and number > 0 and draw(st.integers(0, 2 * share)) == 0
+        key = draw(st.integers(0, number - 1)) if is_twin else number
+        fields = [b"%d" % key, draw(st.sampled_from((b"2020-01-31", null))), draw(st.sampled_from(good))]
+        fields += [draw(st.sampled_from((b"1", null))), b"%d" % number]
+        if kind in BAD:
+            place, value, code = BAD[kind]
+            fields[place] = value
+        elif kind is not None:
+            fields = {"null": [*fields[:2], null, *fields[3:]], "few": fields[:2], "many": [*fields, b"x"]}[kind]
+            code = OTHER[kind]
+        records.append(Record(raw=b"\t".join(fields) + b"\n", key=key, code=None if kind is None else code))
+    if records and draw(st.booleans()):
+        records[-1] = Record(raw=records[-1].raw[:-1], key=records[-1].key, code=records[-1].code)
+    return records
+
+
+@st.composite
+def _files(draw: DrawFn) -> File:
+    file_format = draw(st.sampled_from(("csv", "text", "tsv")))
+    return File(
+        format=file_format,
+        has_header=draw(st.booleans()),
+        records=draw(_records(file_format)),
+        piece_bytes=draw(st.sampled_from((7, 100, 1000, 1_000_000))),
+        chunk_bytes=draw(st.sampled_from((1, 100, 1000, 1_000_000))),
+        batch_bytes=draw(st.sampled_from((1, 300, 1_000_000))),
+        sessions=draw(st.integers(1, 3)),
+        constants=draw(st.sampled_from(({}, {"f": "x"}))),
+        max_rejects=draw(st.sampled_from((None, None, 3))),
+    )
+
+
+def _load(loads: Loads, file: File, path: Path) -> None:
+    loads._piece_bytes = file.piece_bytes
+    job = target(
+        path,
+        format=file.format,
+        delimiter="\t",
+        has_header=file.has_header,
+        columns=("k", "d", "s", "p", "u"),
+        constants=file.constants,
+        encoding="UTF8",
+    )
+
+    def run(max_rejects: int | None) -> int:
+        rules = LoadRules(retry_for_s=0.0, on_error="reject", max_rejects=max_rejects)
+        return loads.run(job, sessions=file.sessions, rules=rules, batch_bytes=file.batch_bytes).rejected
+
+    try:
+        run(file.max_rejects)
+    except DataError as error:
+        assert "rejected" in error.message, error
+        event("went on behind a limit")
+        run(None)
+
+
+def _expect(file: File) -> list[tuple[int, int, bytes, int, str | None]]:
+    """Return start, line, bytes, key and code of each record."""
+    start, line = len(file.header), 1 + file.header.count(b"\n")
+    found = []
+    for record in file.records:
+        found.append((start, line, record.raw, record.key, record.code))
+        start, line = start + len(record.raw), line + record.raw.count(b"\n")
+    return found
+
+
+@EXAMPLES
+@given(file=_files())
+def test_good_records_are_in_and_bad_ones_put_aside(
+    database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: File
+) -> None:
+    """On each version."""
+    loads = Loads(database)
+    loads.execute("CREATE TABLE IF NOT EXISTS parent (id int PRIMARY KEY); DELETE FROM parent WHERE false")
+    loads.execute(TABLE)
+    loads.execute("INSERT INTO parent VALUES (1) ON CONFLICT DO NOTHING")
+    loads.execute("DROP SCHEMA IF EXISTS penstock CASCADE")
+    chop_commands(monkeypatch, file.chunk_bytes)
+    path = tmp_path / "file"
+    path.write_bytes(file.data)
+    _load(loads, file, path)
+    stored = {row[0] for row in loads.execute("SELECT u FROM t")}
+    rejected = {
+        start: (line, raw, code)
+        for start, line, raw, code in loads.execute("SELECT start, line, raw, sqlstate FROM penstock.rejects")
+    }
+    expected = _expect(file)
+    twins = Counter(key for *_, key, code in expected if code is None)
+    for number, (start, line, raw, key, code) in enumerate(expected):
+        if code is not None:
+            # An orphan that is tried again may find its key taken.
+            codes = {code, "23505"} if code == "23503" and twins[key] else {code}
+            assert rejected.pop(start) in [(line, raw, each) for each in codes]
+            assert number not in stored
+        elif number in stored:
+            assert start not in rejected
+        else:
+            assert twins[key] > 1
+            assert rejected.pop(start) == (line, raw, "23505")
+    assert not rejected
+    # Of records with the same key just one is in.
+    assert len(stored) == len(twins)
+    sums = loads.execute("SELECT sum(records), sum(rows), sum(rejected) FROM penstock.ranges")
+    assert sums == [(len(expected), len(stored), len(expected) - len(stored))]
