@@ -6,7 +6,8 @@
     plant      the servers, relays, stores and small disks of one campaign
     ledger     what the ledger and pg_stat_activity say
     faults     the kinds of fault, one function each
-    scenario   one table, its load, its faults, and what must hold in the end
+    scenario   one table, its load and its faults
+    check      what must hold in the end
     record     the campaign's record and its summary
 
 `python -m support.campaign` (make faults) runs it.

@@ -72,6 +72,7 @@ def describe_played(played: Played) -> dict[str, Any]:
         "rows": played.rows,
         "lost": played.lost,
         "repeated": played.repeated,
+        "redone": played.redone,
         "loaders": played.loaders,
         "ended_early": len(played.ended_early),
         "reasons": list(played.ended_early),

@@ -7,6 +7,7 @@ import http.client
 import logging
 import socket
 import struct
+import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Literal
@@ -49,7 +50,7 @@ class Store:
         self._armed: list[Trouble] = []
         self._hit = threading.Event()
         handler = type("Handler", (_Front,), {"store": self, "upstream": port})
-        self._front = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        self._front = _FrontServer(("127.0.0.1", 0), handler)
         self._thread = threading.Thread(target=self._front.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True)
         self._thread.start()
 
@@ -109,6 +110,13 @@ class Store:
         self._front.server_close()
         self._client.close()
         self._moto.stop()
+
+
+class _FrontServer(ThreadingHTTPServer):
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Let a loader that was killed in the middle of a request go in silence."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handle_error(request, client_address)  # type: ignore[arg-type]
 
 
 class _Front(BaseHTTPRequestHandler):

@@ -6,16 +6,15 @@ import contextlib
 import random
 import shutil
 import time
-import zlib
-from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 from psycopg.conninfo import make_conninfo
 
+from support.campaign.check import BEFORE, MERGES, check_load
 from support.campaign.faults import Hit, strike
-from support.campaign.files import COLUMNS, FileSet, Row, draw_files
+from support.campaign.files import COLUMNS, FileSet, draw_files
 from support.campaign.ledger import LedgerView, Observer
 from support.campaign.loader import BROKEN
 
@@ -49,13 +48,9 @@ _TURNS = (
 
 # Most loads append.
 _MODES: tuple[Mode, ...] = (*("append",) * 12, "truncate", "truncate", "replace", "replace", "upsert", "insert-new")
-_MERGES = ("upsert", "insert-new")
 
 # Landing tables know no trigger that could slow their load down, so its source does.
 _SLOW_PIECE_S = 0.004
-
-# What is in the table before, other than by append: ids that are in no file, and some that are.
-_BEFORE: tuple[Row, ...] = tuple((str(number), "1.00", "before") for number in range(-100, 100))
 
 # A load that has not ended so long after its last fault hangs.
 _END_PATIENCE_S = 90.0
@@ -73,17 +68,6 @@ _PACE = """
     CREATE TABLE IF NOT EXISTS campaign_brake (is_on boolean NOT NULL);
     TRUNCATE campaign_brake;
     INSERT INTO campaign_brake VALUES (false);
-"""
-
-
-_OTHER_TABLES = """
-    SELECT c.oid::regclass::text
-      FROM pg_class AS c
-     WHERE c.relkind = 'r'
-       AND c.relnamespace NOT IN ('pg_catalog'::regnamespace, 'information_schema'::regnamespace)
-       AND c.relnamespace <> 'penstock'::regnamespace
-       AND c.relname NOT IN ('campaign_brake', %s)
-       AND c.relname !~ '^t_'
 """
 
 
@@ -118,13 +102,17 @@ class Scenario:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Played:
-    """How a scenario went: `lost` and `repeated` rows are counted against the files; `ended_early` loaders gave up."""
+    """How a scenario that held went; one that did not is raised as Broken.
+
+    `redone` rows were sent more than once, None where that was not measured; `ended_early` says why loaders gave up.
+    """
 
     scenario: Scenario
     hits: tuple[Hit, ...]
     rows: int
     lost: int
     repeated: int
+    redone: int | None
     seconds: float
     loaders: int
     ended_early: tuple[str, ...]
@@ -227,9 +215,9 @@ class Run:
                     "sessions": self.scenario.sessions,
                     "batch_bytes": self.scenario.batch_bytes,
                     "piece_bytes": self.scenario.piece_bytes,
-                    "piece_s": _SLOW_PIECE_S if self.scenario.mode in (*_MERGES, "replace") else 0,
+                    "piece_s": _SLOW_PIECE_S if self.scenario.mode in (*MERGES, "replace") else 0,
                     "mode": self.scenario.mode,
-                    "key": ["id"] if self.scenario.mode in _MERGES else [],
+                    "key": ["id"] if self.scenario.mode in MERGES else [],
                     "on_error": "reject" if self.scenario.bad else "stop",
                     "retry_for_s": 60.0,
                     "environment": {} if self.store is None else self.store.environment,
@@ -303,7 +291,7 @@ def play(scenario: Scenario, plant: Plant, folder: Path) -> Played:
         _finish(run)
         if scenario.ends_with_loss:
             run.place.lose()
-        lost, repeated = _check(run)
+        redone = check_load(run)
     except Exception as exc:
         raise Broken(_describe(run, exc)) from exc
     finally:
@@ -315,8 +303,9 @@ def play(scenario: Scenario, plant: Plant, folder: Path) -> Played:
         scenario=scenario,
         hits=tuple(run.hits),
         rows=run.files.rows.total(),
-        lost=lost,
-        repeated=repeated,
+        lost=0,
+        repeated=0,
+        redone=redone,
         seconds=round(run.elapsed_s(), 2),
         loaders=len(run.loaders),
         ended_early=tuple(run.ended_early),
@@ -331,7 +320,7 @@ def _set_up(scenario: Scenario, plant: Plant, folder: Path) -> Run:
         rows=scenario.rows,
         objects=scenario.objects,
         bad=scenario.bad,
-        is_unique=scenario.mode in _MERGES,
+        is_unique=scenario.mode in MERGES,
     )
     run = Run(
         scenario=scenario,
@@ -361,10 +350,10 @@ def _make_table(run: Run, connection: psycopg.Connection[Any], space: str) -> No
     """Make the table, with what is in it before, and with triggers that make its load last."""
     connection.execute(_PACE.encode())
     connection.execute(f"CREATE TABLE {run.table} ({COLUMNS}) {space}".encode())
-    if run.scenario.mode in _MERGES:
+    if run.scenario.mode in MERGES:
         connection.execute(f"CREATE UNIQUE INDEX ON {run.table} (id)".encode())
     if run.scenario.mode != "append":
-        connection.cursor().executemany(f"INSERT INTO {run.table} VALUES (%s, %s, %s)".encode(), _BEFORE)
+        connection.cursor().executemany(f"INSERT INTO {run.table} VALUES (%s, %s, %s)".encode(), BEFORE)
     connection.execute(
         f"""
         CREATE TRIGGER pace AFTER INSERT ON {run.table} FOR EACH STATEMENT
@@ -407,57 +396,6 @@ def _finish(run: Run) -> None:
         assert run.loader.wait(until_s - time.monotonic()), f"the load has not ended {_END_PATIENCE_S:g} s later"
         if not _take_end(run):
             return
-
-
-# ---------------------------------------------------------------- what must hold
-
-
-def _check(run: Run) -> tuple[int, int]:
-    """Return how many rows are lost and how many are repeated; check what the ledger says."""
-    view = run.look()
-    assert view is not None, "the ledger knows of no load"
-    assert view.state == "complete", f"the load is {view.state}"
-    found = Counter(run.observer.execute(f"SELECT id::text, amount::text, note FROM {run.table}"))
-    expected = _expect(run)
-    lost, repeated = (expected - found).total(), (found - expected).total()
-    assert not lost, f"{lost} rows lost, {repeated} rows repeated"
-    assert not repeated, f"{lost} rows lost, {repeated} rows repeated"
-    total = run.files.rows.total()
-    assert run.scenario.mode in _MERGES or view.rows == total, f"the ledger has {view.rows} rows of {total}"
-    refused = run.observer.execute("SELECT raw FROM penstock.rejects WHERE load = %s", [view.load_id])
-    assert Counter(raw.rstrip(b"\r\n") for (raw,) in refused) == run.files.bad, "the rejects are others"
-    left = run.observer.execute(_OTHER_TABLES, [run.table])
-    assert not left, f"tables stay that the load made: {left}"
-    for name, text in run.files.texts.items():
-        _check_object(run, view.load_id, name, text)
-    return lost, repeated
-
-
-def _expect(run: Run) -> Counter[Row]:
-    """Return the rows that the table must have."""
-    if run.scenario.mode not in _MERGES:
-        return run.files.rows
-    loaded = {row[0]: row for row in run.files.rows}
-    before = {row[0]: row for row in _BEFORE}
-    return Counter(({**before, **loaded} if run.scenario.mode == "upsert" else {**loaded, **before}).values())
-
-
-def _check_object(run: Run, load_id: str, name: str, text: bytes) -> None:
-    """Check that an object's committed ranges are disjoint, cover it, and have the checksums of its bytes."""
-    rows = run.observer.execute(
-        "SELECT lower(p), upper(p), r.start, r.checksum FROM penstock.ranges AS r JOIN penstock.objects AS o"
-        " ON o.load = r.load AND o.number = r.object LEFT JOIN LATERAL unnest(r.ranges) AS p ON true"
-        " WHERE r.load = %s AND right(o.uri, length(%s)) = %s ORDER BY 1",
-        [load_id, f"/{name}", f"/{name}"],
-    )
-    reach = text.index(b"\n") + 1
-    sums: dict[int, int] = {}
-    for start, end, first, _ in rows:
-        assert start == reach, f"{name}: bytes {reach} to {start} are missing or committed twice"
-        sums[first] = zlib.crc32(text[start:end], sums.get(first, 0))
-        reach = end
-    assert reach == len(text), f"{name}: committed to byte {reach} of {len(text)}"
-    assert sums == {first: checksum for _, _, first, checksum in rows}, f"{name}: checksums differ"
 
 
 # ---------------------------------------------------------------- afterwards

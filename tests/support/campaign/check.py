@@ -1,0 +1,107 @@
+"""What must hold once a load has ended: the table's rows, the ledger's ranges, and what faults may cost."""
+
+from __future__ import annotations
+
+import time
+import zlib
+from collections import Counter
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from support.campaign.files import Row
+    from support.campaign.scenario import Run
+
+# Modes that meet rows which are in the table already.
+MERGES = ("upsert", "insert-new")
+
+# What is in the table before, other than by append: ids that are in no file, and some that are.
+BEFORE: tuple[Row, ...] = tuple((str(number), "1.00", "before") for number in range(-100, 100))
+
+# Batches are of so many bytes; their rows are not all of one length.
+_BATCH_SLACK = 1.3
+
+_OTHER_TABLES = """
+    SELECT c.oid::regclass::text
+      FROM pg_class AS c
+     WHERE c.relkind = 'r'
+       AND c.relnamespace NOT IN ('pg_catalog'::regnamespace, 'information_schema'::regnamespace)
+       AND c.relnamespace <> 'penstock'::regnamespace
+       AND c.relname NOT IN ('campaign_brake', %s)
+       AND c.relname !~ '^t_'
+"""
+
+
+def check_load(run: Run) -> int | None:
+    """Hold a load that has ended against its files and the ledger; return how many rows were sent in vain.
+
+    Raises AssertionError where anything is lost, repeated, or otherwise than it must be. Rows sent in vain are known
+    where the server was not lost, and only COPY wrote to the table.
+    """
+    view = run.look()
+    assert view is not None, "the ledger knows of no load"
+    assert view.state == "complete", f"the load is {view.state}"
+    found = Counter(run.observer.execute(f"SELECT id::text, amount::text, note FROM {run.table}"))
+    expected = _expect(run)
+    lost, repeated = (expected - found).total(), (found - expected).total()
+    assert not lost, f"{lost} rows lost, {repeated} rows repeated"
+    assert not repeated, f"{lost} rows lost, {repeated} rows repeated"
+    total = run.files.rows.total()
+    assert run.scenario.mode in MERGES or view.rows == total, f"the ledger has {view.rows} rows of {total}"
+    refused = run.observer.execute("SELECT raw FROM penstock.rejects WHERE load = %s", [view.load_id])
+    assert Counter(raw.rstrip(b"\r\n") for (raw,) in refused) == run.files.bad, "the rejects are others"
+    left = run.observer.execute(_OTHER_TABLES, [run.table])
+    assert not left, f"tables stay that the load made: {left}"
+    for name, text in run.files.texts.items():
+        _check_object(run, view.load_id, name, text)
+    scenario = run.scenario
+    is_counted = scenario.theme in ("loader", "commit", "network") and scenario.mode == "append" and not scenario.bad
+    return _check_redone(run, view.load_id, total) if is_counted else None
+
+
+def _check_redone(run: Run, load_id: str, total: int) -> int:
+    """Check that each fault cost at most one batch of each session; return the rows that were sent in vain."""
+    while run.observer.backends(f"loader {run.scenario.seed}."):
+        # They count what they did when they end.
+        time.sleep(0.01)
+    ((inserted,),) = run.observer.execute("SELECT n_tup_ins FROM pg_stat_user_tables WHERE relname = %s", [run.table])
+    ((largest,),) = run.observer.execute(
+        "SELECT max(records) FROM (SELECT sum(records) AS records FROM penstock.ranges WHERE load = %s"
+        " GROUP BY xmin::text) AS batches",
+        [load_id],
+    )
+    ends = run.strikes + len(run.loaders)
+    bound = ends * run.scenario.sessions * int(largest) * _BATCH_SLACK
+    assert inserted - total <= bound, f"{inserted - total} rows were sent in vain, in {ends} attempts"
+    return int(inserted - total)
+
+
+def _expect(run: Run) -> Counter[Row]:
+    """Return the rows that the table must have."""
+    if run.scenario.mode not in MERGES:
+        return run.files.rows
+    loaded = {row[0]: row for row in run.files.rows}
+    before = {row[0]: row for row in BEFORE}
+    return Counter(({**before, **loaded} if run.scenario.mode == "upsert" else {**loaded, **before}).values())
+
+
+def _check_object(run: Run, load_id: str, name: str, text: bytes) -> None:
+    """Check that an object's committed ranges are disjoint, cover it, and have the checksums of its bytes."""
+    rows = run.observer.execute(
+        "SELECT lower(p), upper(p), r.start, r.checksum FROM penstock.ranges AS r JOIN penstock.objects AS o"
+        " ON o.load = r.load AND o.number = r.object LEFT JOIN LATERAL unnest(r.ranges) AS p ON true"
+        " WHERE r.load = %s AND right(o.uri, length(%s)) = %s ORDER BY 1",
+        [load_id, f"/{name}", f"/{name}"],
+    )
+    reach = text.index(b"\n") + 1
+    sums: dict[int, int] = {}
+    sizes = Counter[int]()
+    for start, end, first, _ in rows:
+        sizes[first] += end - start
+        assert start == reach, f"{name}: bytes {reach} to {start} are missing or committed twice"
+        sums[first] = zlib.crc32(text[start:end], sums.get(first, 0))
+        reach = end
+    assert reach == len(text), f"{name}: committed to byte {reach} of {len(text)}"
+    largest = max(sizes.values())
+    limit = run.scenario.batch_bytes + 2 * run.scenario.piece_bytes
+    assert largest <= limit, f"{name}: a batch of {largest} bytes, where {limit} are a batch and a block"
+    assert sums == {first: checksum for _, _, first, checksum in rows}, f"{name}: checksums differ"
