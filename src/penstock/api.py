@@ -13,15 +13,12 @@ from penstock.aws.credentials import AwsCredentials
 from penstock.errors import TargetError
 from penstock.files import SourceReader
 from penstock.host import cpu_count
-from penstock.loading.again import retry_rejects
-from penstock.loading.check import check_load
 from penstock.loading.gather import gather_inputs
 from penstock.loading.identity import job_from_json
-from penstock.loading.landing import check_ways
 from penstock.loading.plan import plan_load
-from penstock.loading.reject_file import read_reject_file, write_reject_files
 from penstock.loading.run import run_load
 from penstock.loading.tools import LoadTools
+from penstock.loading.ways import needs_more_than_copy
 from penstock.model.dialect import DialectOptions
 from penstock.model.job import LoadJob, LoadRules, TargetJob
 from penstock.model.names import parse_table_name
@@ -112,7 +109,10 @@ class Loader:
                 cpu_count=cpu_count() if server.is_local else None,
                 load_id=str(uuid.uuid4()),
             )
-            check_ways(plan, connection)
+            if needs_more_than_copy(plan.targets):
+                from penstock.loading.landing import check_ways  # noqa: PLC0415 (paid for by who needs it)
+
+                check_ways(plan, connection)
         return plan
 
     def run(
@@ -130,6 +130,8 @@ class Loader:
 
     def write_rejects(self, load_id: str, path: Path) -> list[Path]:
         """Write the rejected records of a load to a file, or to several where headers or dialects differ."""
+        from penstock.loading.reject_file import write_reject_files  # noqa: PLC0415 (paid for by who needs it)
+
         with self._connect.borrow() as connection:
             return write_reject_files(load_id, path, self._tools(None, None), connection)
 
@@ -144,6 +146,8 @@ class Loader:
 
         Needs TEMPORARY on the database. Types, NOT NULL and CHECK are checked; keys are not.
         """
+        from penstock.loading.check import check_load  # noqa: PLC0415 (paid for by loads that need it)
+
         return check_load(plan, self._tools(on_progress, None), on_problem=on_problem)
 
     def _tools(
@@ -224,11 +228,16 @@ class LedgerView:
 
     def write_rejects(self, load_id: str, path: Path) -> list[Path]:
         """Write the rejected records of a load to a file, or to several where headers or dialects differ."""
+        from penstock.loading.reject_file import write_reject_files  # noqa: PLC0415 (paid for by who needs it)
+
         with self._connect.borrow() as connection:
             return write_reject_files(load_id, path, self._tools(connection), connection)
 
     def retry(self, load_id: str, path: Path | None = None) -> RetryOutcome:
         """Load the rejected records of a load once more, or those of an edited reject file in their place."""
+        from penstock.loading.again import retry_rejects  # noqa: PLC0415 (paid for by who needs it)
+        from penstock.loading.reject_file import read_reject_file  # noqa: PLC0415
+
         with self._connect.borrow() as connection:
             tools = self._tools(connection)
             edited = None if path is None else read_reject_file(load_id, path, tools, connection)

@@ -214,14 +214,24 @@ def test_loader_whose_load_was_taken_over_writes_nothing_more(loads: Loads, tmp_
     path = write(tmp_path / "f")
     committed: list[int] = []
 
-    def take_over(number: int) -> None:
-        if number == 40:
-            loads.execute("UPDATE penstock.loads SET epoch = epoch + 1")
-            committed.append(loads.count())
+    def take_over() -> None:
+        # Waits for the batch that is under way.
+        loads.execute("UPDATE penstock.loads SET epoch = epoch + 1")
+        committed.append(loads.count())
 
-    loads.at_piece = take_over
+    thread = threading.Thread(target=take_over)
+
+    def start_taking_over(number: int) -> None:
+        if number == 20:
+            thread.start()
+        if number > 20:
+            # There must be something left when the batch has ended.
+            time.sleep(0.02)
+
+    loads.at_piece = start_taking_over
     with pytest.raises(TargetError, match="was taken over"):
         loads.run(target(path), sessions=1, batch_bytes=BATCH)
+    thread.join()
     assert loads.count() == committed[0]
 
 

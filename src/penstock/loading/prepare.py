@@ -15,21 +15,20 @@ from penstock.files.listing import lasting_name
 from penstock.loading.claims import client_name, lock_load, take_over
 from penstock.loading.decide import Decision, decide_objects
 from penstock.loading.identity import describe_meaning, digest, job_to_json
-from penstock.loading.landing import LandingMaker, TargetLanding, check_ways
 from penstock.loading.objects import read_checksums
 from penstock.loading.plan import table_after_creation
-from penstock.loading.ways import is_fresh
+from penstock.loading.ways import is_fresh, needs_more_than_copy
 from penstock.loading.work import ObjectWork, all_objects
 from penstock.model.ledger import Claim, Coverage, LedgerObject
 from penstock.server.catalog import find_table
 from penstock.server.errors import in_transaction
-from penstock.server.landing import delete_landed
 from penstock.server.ledger.targets import drop_ranges
 from penstock.server.tables import CreatedTable, create_text_table, is_empty
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from penstock.loading.landing import TargetLanding
     from penstock.loading.tools import LoadTools
     from penstock.model.job import LoadJob
     from penstock.model.plan import LoadPlan
@@ -125,7 +124,7 @@ class _Preparation:
         skipped = sum(decision.action == "skip" for decision in decisions)
         if running is None and skipped == len(decisions):
             return NothingToDo(skipped=skipped)
-        check_ways(self._plan, self._connection)
+        self._check_ways()
         facts = self._find_facts(created)
         # What a new load makes is written down with it; a load that is taken up again is ours before anything is made.
         makes_tables = any(target.landing != "table" for target in self._plan.targets)
@@ -157,6 +156,12 @@ class _Preparation:
             names={decision.number: decision.item.uri for decision in decisions if decision.action != "skip"},
         )
 
+    def _check_ways(self) -> None:
+        if needs_more_than_copy(self._plan.targets):
+            from penstock.loading.landing import check_ways  # noqa: PLC0415 (paid for by loads that need it)
+
+            check_ways(self._plan, self._connection)
+
     def _find_facts(self, created: tuple[CreatedTable, ...]) -> list[TableFacts]:
         """Return the targets' facts, those of tables just made too."""
         facts = []
@@ -178,8 +183,10 @@ class _Preparation:
         decisions: list[Decision],
     ) -> tuple[TargetLanding, ...]:
         """Find or make the tables in which records land, for the targets that have objects in this load."""
-        if not any(target.landing != "table" or target.job.mode == "truncate" for target in self._plan.targets):
+        if not needs_more_than_copy(self._plan.targets):
             return ()
+        from penstock.loading.landing import LandingMaker  # noqa: PLC0415 (paid for by loads that need it)
+
         objects: dict[int, list[int]] = {}
         for work, decision in zip(works, decisions, strict=True):
             if decision.action != "skip":
@@ -271,6 +278,8 @@ class _Preparation:
             self._ledger.change_version(self._connection, claim, work.number, decision.item)
             return work
         assert work.landing is not None
+        from penstock.server.landing import delete_landed  # noqa: PLC0415 (paid for by loads that need it)
+
         with in_transaction(self._connection, "beginning an object anew"):
             self._ledger.hold_claim(self._connection, claim)
             delete_landed(self._connection, work.landing, work.number)

@@ -11,20 +11,17 @@ from copy import copy
 from typing import TYPE_CHECKING
 
 from penstock.errors import Interrupted, PenstockError, ServerError
-from penstock.loading.again import retry_references
 from penstock.loading.attempt import LoadAttempt
-from penstock.loading.finish import finish_load
-from penstock.loading.landing import TargetLanding, give_up_landings, truncate_targets
 from penstock.loading.prepare import NothingToDo, prepare_load
 from penstock.loading.retry import Patience, fewer_sessions
 from penstock.loading.tally import Tally
 from penstock.model.ledger import FinishedLoad
 from penstock.server.errors import in_transaction
-from penstock.server.ledger.rejects import RejectStore
 from penstock.server.sequences import advance_sequences
 from penstock.server.tables import drop_created
 
 if TYPE_CHECKING:
+    from penstock.loading.landing import TargetLanding
     from penstock.loading.prepare import PreparedLoad
     from penstock.loading.tools import LoadTools
     from penstock.model.ledger import Claim
@@ -113,9 +110,7 @@ class _LoadRun:
     def _attempt(self, prepared: PreparedLoad, connection: Connection) -> FinishedLoad | None:
         """Load what is left; return None where the ledger then lacks a part of it."""
         self._landings = prepared.landings
-        truncate_targets(
-            prepared.landings, plan=self._plan, tools=self._tools, connection=connection, claim=prepared.claim
-        )
+        self._truncate(prepared, connection)
         attempt = LoadAttempt(
             self._plan,
             prepared,
@@ -132,16 +127,39 @@ class _LoadRun:
         finally:
             self._tally.note_attempt(attempt)
         attempt.close()
-        if self._plan.job.rules.on_error == "reject" and not attempt.is_stopped:
-            max_rejects = self._plan.job.rules.max_rejects
-            retry_references(prepared.claim, self._tools, connection, max_rejects=max_rejects)
-        finished = finish_load(self._plan, prepared, self._tools, connection)
+        if not attempt.is_stopped:
+            self._retry_references(prepared, connection)
+        finished = self._finish(prepared, connection)
         if finished is None and attempt.is_stopped:
             raise Interrupted("load interrupted")
         if finished is not None and self._tally.attempts > 1:
             coverage = self._tools.ledger.read_coverage(connection, prepared.claim.load_id)
             self._tally.set_file_rows({number: found.rows for number, found in coverage.items()})
         return finished
+
+    # What only some loads need is imported when one does: it would make every start slower by a tenth.
+
+    def _truncate(self, prepared: PreparedLoad, connection: Connection) -> None:
+        if prepared.landings:
+            from penstock.loading.landing import truncate_targets  # noqa: PLC0415
+
+            truncate_targets(
+                prepared.landings, plan=self._plan, tools=self._tools, connection=connection, claim=prepared.claim
+            )
+
+    def _retry_references(self, prepared: PreparedLoad, connection: Connection) -> None:
+        rules = self._plan.job.rules
+        if rules.on_error == "reject":
+            from penstock.loading.again import retry_references  # noqa: PLC0415
+
+            retry_references(prepared.claim, self._tools, connection, max_rejects=rules.max_rejects)
+
+    def _finish(self, prepared: PreparedLoad, connection: Connection) -> FinishedLoad | None:
+        if not prepared.landings:
+            return self._tools.ledger.finish(connection, prepared.claim)
+        from penstock.loading.finish import finish_load  # noqa: PLC0415
+
+        return finish_load(self._plan, prepared, self._tools, connection)
 
     def _take_up_again(self) -> tuple[PreparedLoad, Connection] | FinishedLoad:
         """Take the load over from our own lost sessions, which may still be committing, and see what is missing."""
@@ -205,7 +223,10 @@ class _LoadRun:
         with in_transaction(connection, "removing the load from the ledger"):
             if not self._tools.ledger.forget_unused(connection, self._claim, even_if_used=is_lost):
                 return self._tools.ledger.committed_rows(connection, self._claim.load_id)
-            give_up_landings(self._landings, plan=self._plan, tools=self._tools, connection=connection)
+            if self._landings:
+                from penstock.loading.landing import give_up_landings  # noqa: PLC0415
+
+                give_up_landings(self._landings, plan=self._plan, tools=self._tools, connection=connection)
         for table in reversed(self._created):
             drop_created(connection, table)
         return 0
@@ -240,6 +261,8 @@ class _LoadRun:
         """Have the outcome tell how many records are put aside, earlier runs' too."""
         assert self._claim is not None
         if self._plan.job.rules.on_error == "reject" or self._claim.is_resumed:
+            from penstock.server.ledger.rejects import RejectStore  # noqa: PLC0415
+
             with self._tools.connect.borrow() as connection:
                 store = RejectStore(self._tools.ledger.schema, self._claim.load_id)
                 self._tally.rejected = store.count_rejected(connection)

@@ -8,7 +8,7 @@ from penstock.errors import TargetError, UsageError
 from penstock.model.dialect import Notice
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from penstock.model.job import Mode, TargetJob
     from penstock.model.plan import Landing, TargetPlan
@@ -103,3 +103,8 @@ def describe_notices(job: TargetJob, facts: TableFacts) -> list[Notice]:
             )
         ]
     return []
+
+
+def needs_more_than_copy(targets: Iterable[TargetPlan]) -> bool:
+    """Whether some table is filled otherwise than by COPY alone."""
+    return any(target.landing != "table" or target.job.mode == "truncate" for target in targets)

@@ -12,9 +12,7 @@ from psycopg import sql
 
 from penstock.model.ledger import LandingRecord
 from penstock.model.table import TableName
-from penstock.server.ddl.replacement import drop_replacement
 from penstock.server.errors import translate_errors
-from penstock.server.landing import drop_landing_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -182,6 +180,9 @@ def drop_ranges(connection: Connection, schema: str, claim: Claim, numbers: Sequ
 
 def drop_landing(connection: Connection, landing: LandingRecord) -> bool:
     """Drop what was made for a target; return False where it is gone already. Raises TargetError, ServerError."""
+    from penstock.server.ddl.replacement import drop_replacement  # noqa: PLC0415 (paid for by loads that need it)
+    from penstock.server.landing import drop_landing_table  # noqa: PLC0415 (paid for by loads that need it)
+
     if landing.kind is None or landing.schema is None or landing.table is None or landing.oid is None:
         return False
     if landing.kind == "staging":
