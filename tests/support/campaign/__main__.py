@@ -67,6 +67,8 @@ class _Campaign:
             print(
                 f"seed {result['seed']}, {result['theme']}, {result['mode']}, PostgreSQL {result['major']}, "
                 f"{result['seconds']} s: {kinds or 'nothing hit'}; now {totals.points} points",
+                *(f"  a loader ended early:{reason}" for reason in result["reasons"]),
+                sep="\n",
                 flush=True,
             )
 

@@ -88,8 +88,11 @@ def read_record(path: Path) -> list[dict[str, Any]]:
 
 
 def append(path: Path, line: dict[str, Any]) -> None:
-    """Add a scenario, with the commit it was played at."""
-    stamped = line | {"commit": read_commit(), "at": f"{dt.datetime.now(dt.UTC):%Y-%m-%dT%H:%MZ}"}
+    """Add a scenario, with the commit it was played at; why loaders ended early names files of this machine."""
+    stamped = {name: value for name, value in line.items() if name != "reasons"} | {
+        "commit": read_commit(),
+        "at": f"{dt.datetime.now(dt.UTC):%Y-%m-%dT%H:%MZ}",
+    }
     with path.open("a", encoding="utf-8") as file:
         file.write(json.dumps(stamped) + "\n")
 
