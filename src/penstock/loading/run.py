@@ -196,7 +196,7 @@ class _LoadRun:
         if delay_s is None:
             raise error
         self._sessions = fewer
-        self._tools.notice(f"{error.message}: going on in {delay_s:.0f} s with what is missing")
+        self._tools.notice(f"{error.message}: going on in {delay_s:.1f} s with what is missing")
         self._tools.sleep(delay_s)
 
     # ---------------------------------------------------------------- the end
@@ -263,9 +263,13 @@ class _LoadRun:
         if self._plan.job.rules.on_error == "reject" or self._claim.is_resumed:
             from penstock.server.ledger.rejects import RejectStore  # noqa: PLC0415
 
-            with self._tools.connect.borrow() as connection:
-                store = RejectStore(self._tools.ledger.schema, self._claim.load_id)
-                self._tally.rejected = store.count_rejected(connection)
+            try:
+                with self._tools.connect.borrow() as connection:
+                    store = RejectStore(self._tools.ledger.schema, self._claim.load_id)
+                    self._tally.rejected = store.count_rejected(connection)
+            except (PenstockError, KeyboardInterrupt) as error:
+                # The load is complete; nothing that happens here must look like a failed one.
+                self._tools.notice(f"records that were put aside were not counted: {error or 'interrupted'}")
 
     def _advance_sequences(self) -> None:
         fed = [
