@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from psycopg import sql
 
 from penstock.errors import PenstockError
-from support.loads import Loads, chop_commands, target
+from support.loads import AGAIN, Loads, chop_commands, target
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -226,7 +226,7 @@ def _load(server: Database, file: File, path: Path) -> Counter[tuple[Any, ...]] 
         encoding="UTF8",
     )
     try:
-        outcome = Loads(server.conninfo, piece_bytes=file.piece_bytes).run(job, sessions=file.sessions)
+        outcome = Loads(server.conninfo, piece_bytes=file.piece_bytes).run(job, sessions=file.sessions, rules=AGAIN)
     except PenstockError as error:
         assert not server.take_rows(file.width)
         return error
@@ -358,5 +358,5 @@ def test_columns_are_filled_as_the_header_and_options_say(
         nulls=file.nulls,
         has_header=True,
     )
-    Loads(newest.conninfo, piece_bytes=file.piece_bytes).run(job, sessions=file.sessions)
+    Loads(newest.conninfo, piece_bytes=file.piece_bytes).run(job, sessions=file.sessions, rules=AGAIN)
     assert newest.take("reshaped") == file.rows()
