@@ -183,14 +183,14 @@ def test_second_process_waits_for_the_first(loads: Loads, tmp_path: Path) -> Non
             thread = threading.Thread(target=lambda: found.append(second.run(target(path)).objects_skipped))
             thread.start()
             threads.append(thread)
-            time.sleep(1.2)
+            while not any("waiting for another process" in notice for notice in second.notices):
+                time.sleep(0.05)
 
     threads: list[threading.Thread] = []
     loads.at_piece = start_second
     assert loads.run(target(path)).rows == ROWS
     threads[0].join()
     assert (found, loads.count()) == ([1], ROWS)
-    assert any("waiting for another process" in notice for notice in second.notices)
 
 
 def test_second_process_does_not_wait_when_told(loads: Loads, tmp_path: Path) -> None:
@@ -224,9 +224,9 @@ def test_loader_whose_load_was_taken_over_writes_nothing_more(loads: Loads, tmp_
     def start_taking_over(number: int) -> None:
         if number == 20:
             thread.start()
-        if number > 20:
-            # There must be something left when the batch has ended.
-            time.sleep(0.02)
+            waiting = "SELECT FROM pg_stat_activity WHERE query LIKE 'UPDATE penstock%' AND wait_event_type = 'Lock'"
+            while not (committed or loads.execute(waiting)):
+                time.sleep(0.02)
 
     loads.at_piece = start_taking_over
     with pytest.raises(TargetError, match="was taken over"):
