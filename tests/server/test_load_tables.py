@@ -243,7 +243,7 @@ def test_created_table_belongs_to_the_role(loads: Loads, path: Path, role: str) 
 
 
 def test_row_level_security_needs_the_right_to_stage(loads: Loads, path: Path, role: str) -> None:
-    """COPY FROM cannot check policies, so records are staged in the ledger's schema; without CREATE there, it is told."""
+    """COPY cannot check policies, so records are staged in the ledger's schema; without CREATE there, it is told."""
     loads.execute("CREATE TABLE t (a int, b text); ALTER TABLE t ENABLE ROW LEVEL SECURITY")
     loads.execute("CREATE POLICY small ON t USING (a < 10000)")
     loads.execute(f"GRANT INSERT, SELECT ON t TO {role}")
