@@ -201,8 +201,8 @@ class BlockFeed:
         with self._changed:
             threads = list(self._threads)
         for thread in threads:
-            is_over = self.failure is None and not self._is_stopped
-            thread.join(None if is_over else max(0.0, ends_s - time.monotonic()))
+            has_ended_well = self.failure is None and not self._is_stopped
+            thread.join(None if has_ended_well else max(0.0, ends_s - time.monotonic()))
 
     def progress(self, *, bytes_copied: int, size_bytes: int | None, elapsed_s: float) -> LoadProgress:
         """Return how far the load is; what the feed does not know itself is given."""

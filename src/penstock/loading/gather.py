@@ -35,7 +35,6 @@ def _gather_target(
 ) -> TargetInput:
     objects = sources.list(target.sources)
     facts = find_table(connection, target.table)
-    references: frozenset[int] = frozenset()
     if facts is not None:
         check_loadable(
             facts,
@@ -43,10 +42,9 @@ def _gather_target(
             is_in_recovery=server.is_in_recovery,
             foreign_partitions=find_foreign_partitions(connection, facts),
         )
-        references = facts.references
     first = next((source for source in objects if source.size_bytes != 0), objects[0])
     sample = sources.sample(first, encoding=target.dialect.encoding)
-    return TargetInput(job=target, objects=objects, sample=sample, facts=facts, references=references)
+    return TargetInput(job=target, objects=objects, sample=sample, facts=facts)
 
 
 def _refuse_shared_input(inputs: tuple[TargetInput, ...]) -> None:

@@ -34,15 +34,13 @@ _BATCH = BatchPlan(limit_bytes=GIB, duration_s=10.0)
 class TargetInput:
     """What was gathered for one target.
 
-    `sample` is its first object's that is not empty, `facts` None without a table; `references` are the oids of the
-    tables that its foreign keys refer to.
+    `sample` is its first object's that is not empty, `facts` None without a table.
     """
 
     job: TargetJob
     objects: tuple[SourceObject, ...]
     sample: ObjectSample
     facts: TableFacts | None
-    references: frozenset[int] = frozenset()
 
 
 def plan_load(
@@ -102,7 +100,7 @@ def _rows_depend_on_each_other(inputs: Sequence[TargetInput], targets: Sequence[
     """Whether some target's foreign key refers to a target of this load, itself included; only COPY into it asks."""
     loaded = {gathered.facts.oid for gathered in inputs if gathered.facts is not None}
     return any(
-        target.landing == "table" and not loaded.isdisjoint(gathered.references)
+        target.landing == "table" and gathered.facts is not None and not loaded.isdisjoint(gathered.facts.references)
         for gathered, target in zip(inputs, targets, strict=True)
     )
 

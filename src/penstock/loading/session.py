@@ -53,11 +53,8 @@ _T = TypeVar("_T")
 
 @dataclass(slots=True)
 class SessionTotals:
-    """What a session did: rows stored, kept out by triggers or put aside, payload bytes, seconds not waiting."""
+    """What a session did: payload bytes, and seconds not waiting. What it stored is the ledger's to say."""
 
-    rows: int = 0
-    suppressed: int = 0
-    rejected: int = 0
     bytes_copied: int = 0
     busy_s: float = 0.0
 
@@ -243,8 +240,6 @@ class LoadSession:
         salvaged = self._guarded(keeper.settle)
         self._chunk = None
         rejects, self._unwritten = [*self._unwritten, *salvaged.rejects], []
-        self.totals.rows += salvaged.rows
-        self.totals.rejected += len(rejects)
         for number, missing in salvaged.suppressed.items():
             self._note_suppressed(self._opened[number], missing)
         for number, count in Counter(reject.object_number for reject in rejects).items():
@@ -263,12 +258,10 @@ class LoadSession:
                 detail=f"{opened.source.uri}: the server and penstock disagree about where records end.",
                 hint="Check --format, --quote and --escape; please report this as a bug if they are right.",
             )
-        self.totals.rows += reported
         if missing:
             self._note_suppressed(opened, missing)
 
     def _note_suppressed(self, opened: OpenObject, rows: int) -> None:
-        self.totals.suppressed += rows
         self._batch.note_suppressed(opened.work.number, rows)
         self._feed.note_suppressed(opened, rows)
 

@@ -139,7 +139,6 @@ class CopySession:
         self._cancelled_s: float | None = None
         self.round_trip_s = 0.0
         self.commit_s = 0.0
-        self.is_committed = False
 
     @property
     def backend_pid(self) -> int:
@@ -258,7 +257,6 @@ class CopySession:
             self.begin()
             self.execute(sql.SQL("{}; COMMIT").format(statement))
         self._is_open, self._savepoint = False, "none"
-        self.is_committed = True
         self.commit_s = time.perf_counter() - began
 
     def roll_back(self) -> None:
