@@ -19,6 +19,7 @@ from penstock.model.job import LoadRules, Transform
 from penstock.model.ledger import Claim
 from penstock.server.connection import ConnectionFactory
 from penstock.server.ledger import Ledger
+from penstock.server.ledger.ending import finish
 from penstock.server.ledger.listing import forget_load
 from support.loads import Loads, Row
 from support.modes import Killed, killing_at, landing_tables, mode_target
@@ -205,7 +206,7 @@ def test_last_transaction_is_closed_to_a_loader_that_was_superseded(loads: Loads
         ledger.take_over(connection, load_id, client="another")
         stale = Claim(load_id=load_id, epoch=1, is_resumed=False)
         with pytest.raises(TargetError, match="taken over"):
-            ledger.finish(connection, stale, act=lambda: pytest.fail("acted"))
+            finish(ledger, connection, stale, act=lambda: pytest.fail("acted"))
     assert loads.rows() == _OLD
     _run(loads, _WAYS["upsert"], path)
     _assert_done(loads, _WAYS["upsert"])

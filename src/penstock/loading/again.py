@@ -20,6 +20,7 @@ from penstock.model.ledger import Claim
 from penstock.model.reject import FOREIGN_KEY_VIOLATION, Correction, RetryOutcome
 from penstock.server.copy import CopyFailed, CopySession, Superseded
 from penstock.server.ledger.ledger import taken_over
+from penstock.server.ledger.locks import try_lock
 from penstock.server.ledger.rejects import RejectStore
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def retry_rejects(
     if load is None:
         raise TargetError(f"there is no load {load_id}", hint="penstock loads lists them.")
     _refuse_unfit(load_id, load)
-    if not tools.ledger.try_lock(connection, load.lock_key):
+    if not try_lock(connection, load.lock_key):
         raise TargetError("another process works on this load", hint="Try again when it has ended.")
     again = _Again(Claim(load_id=load_id, epoch=load.epoch, is_resumed=True), tools, connection)
     total = again.send_edited(edited) if edited is not None else again.send_all()

@@ -7,6 +7,7 @@ import socket
 from typing import TYPE_CHECKING
 
 from penstock.errors import TargetError
+from penstock.server.ledger.locks import find_lock_holder, find_workers, try_lock
 
 if TYPE_CHECKING:
     from penstock.loading.tools import LoadTools
@@ -28,8 +29,8 @@ def client_name() -> str:
 def lock_load(identity: str, tools: LoadTools, connection: Connection, *, waits: bool) -> None:
     """Take a load's lock for this session's life, after whoever has it; without waiting, raise TargetError."""
     looks = 0
-    while not tools.ledger.try_lock(connection, identity):
-        pid = tools.ledger.find_lock_holder(connection, identity)
+    while not try_lock(connection, identity):
+        pid = find_lock_holder(connection, identity)
         if not waits:
             raise TargetError(
                 "another process works on this load",
@@ -50,7 +51,7 @@ def take_over(load_id: str, tools: LoadTools, connection: Connection, *, waits: 
     """
     has_told = False
     while (claim := tools.ledger.take_over(connection, load_id, client=client_name(), job=job)) is None:
-        workers = tools.ledger.find_workers(connection, load_id)
+        workers = find_workers(connection, load_id)
         calls = " ".join(f"SELECT pg_terminate_backend({pid});" for pid in workers)
         if not waits:
             raise TargetError(

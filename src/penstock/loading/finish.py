@@ -11,6 +11,8 @@ from penstock.model.ledger import LandedCounts
 from penstock.server.conflicts import find_references
 from penstock.server.ddl import find_older_snapshots, finish_replacement, mark_end_of_load, swap_replacement
 from penstock.server.landing import drop_landing_table, find_landing_table, lock_landing_table
+from penstock.server.ledger.committed import has_all
+from penstock.server.ledger.ending import finish
 from penstock.server.merge import MergeCounts, count_staged, insert_all, merge_insert_new, merge_upsert
 from penstock.server.merge_transform import run_transform
 from penstock.server.tables import analyze_table
@@ -41,8 +43,8 @@ def finish_load(
     """
     landed = [landing for landing in prepared.landings if landing.table is not None]
     if not landed:
-        return tools.ledger.finish(connection, prepared.claim)
-    if not tools.ledger.has_all(connection, prepared.claim):
+        return finish(tools.ledger, connection, prepared.claim)
+    if not has_all(connection, tools.ledger.schema, prepared.claim.load_id):
         tools.ledger.check_claim(connection, prepared.claim)
         return None
     return _Finish(plan, prepared, tools, connection, landed).run()
@@ -69,7 +71,7 @@ class _Finish:
             self._finish_replacement(landing)
         if self._replaced:
             self._await_older_snapshots()
-        return self._tools.ledger.finish(self._connection, self._prepared.claim, act=self._land)
+        return finish(self._tools.ledger, self._connection, self._prepared.claim, act=self._land)
 
     def _wait(self, act: Callable[[], object], *, relations: list[int], what: str) -> None:
         with_locks(act, plan=self._plan, tools=self._tools, connection=self._connection, relations=relations, what=what)

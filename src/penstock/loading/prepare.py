@@ -22,6 +22,7 @@ from penstock.loading.work import ObjectWork, all_objects
 from penstock.model.ledger import Claim, Coverage, LedgerObject
 from penstock.server.catalog import find_table
 from penstock.server.errors import in_transaction
+from penstock.server.ledger.committed import read_coverage, read_ranges
 from penstock.server.ledger.targets import drop_ranges
 from penstock.server.tables import CreatedTable, create_text_table, is_empty
 
@@ -132,7 +133,7 @@ class _Preparation:
         with in_transaction(self._connection, "writing the load down") if is_one else nullcontext():
             claim = self._begin_or_resume(running, identity=identity, meaning=meaning, decisions=decisions)
             landings = self._open_landings(claim, identity, facts, works=works, decisions=decisions)
-        coverage = self._ledger.read_coverage(self._connection, claim.load_id) if claim.is_resumed else {}
+        coverage = read_coverage(self._connection, self._ledger.schema, claim.load_id) if claim.is_resumed else {}
         by_place = {landing.record.number: landing for landing in landings}
         prepared = [
             self._place(work, decision, coverage.get(decision.number, Coverage()), by_place.get(work.place))
@@ -265,7 +266,7 @@ class _Preparation:
 
         One that is not goes on where its records can be told apart and taken out again: in a staging table.
         """
-        committed = self._ledger.read_ranges(self._connection, claim.load_id, work.number)
+        committed = read_ranges(self._connection, self._ledger.schema, claim.load_id, work.number)
         sums = read_checksums(work, committed, self._tools)
         is_same = sums == [row.checksum for row in committed]
         if not is_same and not work.has_positions:

@@ -17,6 +17,8 @@ from penstock.loading.retry import Patience, fewer_sessions
 from penstock.loading.tally import Tally
 from penstock.model.ledger import FinishedLoad
 from penstock.server.errors import in_transaction
+from penstock.server.ledger.committed import count_rows, read_coverage
+from penstock.server.ledger.ending import confirm, finish
 from penstock.server.sequences import advance_sequences
 from penstock.server.tables import drop_created
 
@@ -133,7 +135,7 @@ class _LoadRun:
         if finished is None and attempt.is_stopped:
             raise Interrupted("load interrupted")
         if finished is not None and self._tally.attempts > 1:
-            coverage = self._tools.ledger.read_coverage(connection, prepared.claim.load_id)
+            coverage = read_coverage(connection, self._tools.ledger.schema, prepared.claim.load_id)
             self._tally.set_file_rows({number: found.rows for number, found in coverage.items()})
         return finished
 
@@ -156,7 +158,7 @@ class _LoadRun:
 
     def _finish(self, prepared: PreparedLoad, connection: Connection) -> FinishedLoad | None:
         if not prepared.landings:
-            return self._tools.ledger.finish(connection, prepared.claim)
+            return finish(self._tools.ledger, connection, prepared.claim)
         from penstock.loading.finish import finish_load  # noqa: PLC0415
 
         return finish_load(self._plan, prepared, self._tools, connection)
@@ -168,7 +170,7 @@ class _LoadRun:
             try:
                 connection = self._tools.connect.connect(label="session 1")
                 try:
-                    finished = self._tools.ledger.confirm(connection, self._claim)
+                    finished = confirm(self._tools.ledger, connection, self._claim)
                     if finished is not None:
                         return finished
                     prepared = prepare_load(self._plan, self._tools, connection, created=self._created)
@@ -222,7 +224,7 @@ class _LoadRun:
         is_lost = not self._plan.is_repeatable and not self._fills_tables()
         with in_transaction(connection, "removing the load from the ledger"):
             if not self._tools.ledger.forget_unused(connection, self._claim, even_if_used=is_lost):
-                return self._tools.ledger.committed_rows(connection, self._claim.load_id)
+                return count_rows(connection, self._tools.ledger.schema, self._claim.load_id)
             if self._landings:
                 from penstock.loading.landing import give_up_landings  # noqa: PLC0415
 

@@ -17,6 +17,7 @@ from penstock.loading.chunk import Chunk
 from penstock.loading.explain import explain_failure
 from penstock.loading.feed import NothingReady
 from penstock.server.copy import CopyFailed, CopySession, Superseded
+from penstock.server.ledger.committed import insert_ranges
 from penstock.server.ledger.ledger import taken_over
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ class LoadSession:
             self._batch = Batch()
 
     def _ledger_rows(self) -> Statement:
-        return self._ledger.insert_ranges(self._claim, self._batch.committed_ranges())
+        return insert_ranges(self._ledger.schema, self._claim, self._batch.committed_ranges())
 
     def _commit_batch(self) -> None:
         """Commit what was sent since the last commit, with its ledger rows."""

@@ -10,13 +10,13 @@ from psycopg.rows import class_row
 from penstock.errors import TargetError
 from penstock.model.ledger import LoadRecord, ObjectRecord
 from penstock.server.errors import translate_errors
+from penstock.server.ledger.committed import IS_COMPLETE
 from penstock.server.ledger.schema import find_version
 from penstock.server.ledger.targets import drop_landing, read_landings
 
 if TYPE_CHECKING:
     from penstock.server.connection import Connection
 
-# Complete: its first and last records are committed, and nothing is missing between them.
 _OBJECTS = """
     SELECT o.load,
            o.number,
@@ -32,15 +32,7 @@ _OBJECTS = """
            s.committed_at
       FROM {objects} AS o
       CROSS JOIN LATERAL (
-               SELECT coalesce(
-                          pg_catalog.bool_or(r.has_start) AND pg_catalog.bool_or(r.has_end)
-                          AND coalesce(
-                                  pg_catalog.range_agg(p.part)
-                                  = pg_catalog.range_merge(pg_catalog.range_agg(p.part))::int8multirange,
-                                  true
-                              ),
-                          false
-                      ) AS is_complete,
+               SELECT {is_complete} AS is_complete,
                       coalesce(pg_catalog.sum(r.rows) FILTER (WHERE p.place IS NULL OR p.place = 1), 0)::int8 AS rows,
                       coalesce(pg_catalog.sum(r.suppressed) FILTER (WHERE p.place IS NULL OR p.place = 1), 0)::int8
                           AS suppressed,
@@ -136,4 +128,8 @@ def no_such_load(load_id: str) -> TargetError:
 
 
 def _objects(schema: str) -> sql.Composed:
-    return sql.SQL(_OBJECTS).format(objects=sql.Identifier(schema, "objects"), ranges=sql.Identifier(schema, "ranges"))
+    return sql.SQL(_OBJECTS).format(
+        is_complete=sql.SQL(IS_COMPLETE),
+        objects=sql.Identifier(schema, "objects"),
+        ranges=sql.Identifier(schema, "ranges"),
+    )

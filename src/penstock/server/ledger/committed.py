@@ -1,0 +1,151 @@
+"""What is committed of a load's objects: the ranges of their bytes, and which objects are complete."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from psycopg import sql
+
+from penstock.model.ledger import CommittedRange, Coverage
+from penstock.server.errors import translate_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.model.ledger import Claim, Range
+    from penstock.server.connection import Connection
+
+_RANGE = re.compile(r"\[(\d+),(\d+)\)")
+
+# Whether an object is complete, of all its rows r in ranges and their parts p: its first and last records are
+# committed, and nothing is missing between them. Only an empty object has no parts.
+IS_COMPLETE = """
+    coalesce(
+        pg_catalog.bool_or(r.has_start) AND pg_catalog.bool_or(r.has_end)
+        AND coalesce(
+                pg_catalog.range_agg(p.part) = pg_catalog.range_merge(pg_catalog.range_agg(p.part))::int8multirange,
+                true
+            ),
+        false
+    )
+"""
+
+# The objects of load l of which something is not committed.
+_MISSING = """
+    SELECT
+      FROM {objects} AS o
+      LEFT JOIN {ranges} AS r ON r.load = o.load AND r.object = o.number
+      LEFT JOIN LATERAL pg_catalog.unnest(r.ranges) AS p (part) ON true
+     WHERE o.load = l.id
+     GROUP BY o.number
+    HAVING NOT {is_complete}
+"""
+
+
+def missing_objects(schema: str) -> sql.Composed:
+    """Return the query for the objects of which something is not committed; of load l, a row of the query around it."""
+    return sql.SQL(_MISSING).format(
+        objects=sql.Identifier(schema, "objects"),
+        ranges=sql.Identifier(schema, "ranges"),
+        is_complete=sql.SQL(IS_COMPLETE),
+    )
+
+
+def has_all(connection: Connection, schema: str, load_id: str) -> bool:
+    """Return whether every record of a load is committed. Raises ServerError."""
+    query = sql.SQL("SELECT NOT EXISTS ({}) FROM {} AS l WHERE l.id = %s").format(
+        missing_objects(schema), sql.Identifier(schema, "loads")
+    )
+    with translate_errors("looking what is missing"):
+        return connection.execute(query, [load_id]).fetchone() == (True,)
+
+
+def read_coverage(connection: Connection, schema: str, load_id: str) -> dict[int, Coverage]:
+    """Return what is committed of each object of a load, by its number. Raises ServerError."""
+    query = sql.SQL(
+        """
+        SELECT r.object, pg_catalog.range_agg(part)::text, bool_or(r.has_start AND is_leading),
+               bool_or(r.has_end AND is_leading), sum(r.rows) FILTER (WHERE is_leading)
+          FROM {ranges} AS r
+          CROSS JOIN LATERAL (
+                   SELECT NULL::int8range AS part, true AS is_leading
+                   UNION ALL
+                   SELECT p.part, false FROM pg_catalog.unnest(r.ranges) AS p (part)
+               ) AS parts
+         WHERE r.load = %s
+         GROUP BY r.object
+        """
+    ).format(ranges=sql.Identifier(schema, "ranges"))
+    with translate_errors("reading what is committed"):
+        rows = connection.execute(query, [load_id]).fetchall()
+    return {
+        number: Coverage(ranges=_parse_ranges(ranges), has_start=has_start, has_end=has_end, rows=int(count))
+        for number, ranges, has_start, has_end, count in rows
+    }
+
+
+def read_ranges(connection: Connection, schema: str, load_id: str, number: int) -> list[CommittedRange]:
+    """Return the ledger's rows of one object. Raises ServerError."""
+    query = sql.SQL(
+        "SELECT start, ranges::text, has_start, has_end, records, rows, suppressed, checksum"
+        " FROM {} WHERE load = %s AND object = %s ORDER BY start"
+    ).format(sql.Identifier(schema, "ranges"))
+    with translate_errors("reading what is committed of an object"):
+        rows = connection.execute(query, [load_id, number]).fetchall()
+    return [
+        CommittedRange(
+            object_number=number,
+            start=start,
+            ranges=_parse_ranges(ranges),
+            has_start=has_start,
+            has_end=has_end,
+            records=records,
+            rows=stored,
+            suppressed=suppressed,
+            checksum=checksum,
+        )
+        for start, ranges, has_start, has_end, records, stored, suppressed, checksum in rows
+    ]
+
+
+def count_rows(connection: Connection, schema: str, load_id: str) -> int:
+    """Return how many rows of a load are committed. Raises ServerError."""
+    query = sql.SQL("SELECT coalesce(sum(rows), 0) FROM {} WHERE load = %s").format(sql.Identifier(schema, "ranges"))
+    with translate_errors("counting what is committed"):
+        row = connection.execute(query, [load_id]).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def insert_ranges(schema: str, claim: Claim, ranges: Sequence[CommittedRange]) -> sql.Composed:
+    """Return the statement that writes down what its transaction commits."""
+    rows = sql.SQL(", ".join(map(_range_values, ranges)))
+    return sql.SQL(
+        "INSERT INTO {} (load, object, start, ranges, has_start, has_end, records, rows, suppressed, checksum,"
+        " rejected, form) SELECT {}::uuid, v.object, v.start, v.ranges::int8multirange, v.has_start, v.has_end,"
+        " v.records, v.rows, v.suppressed, v.checksum, v.rejected, v.form::jsonb FROM (VALUES {})"
+        " AS v (object, start, ranges, has_start, has_end, records, rows, suppressed, checksum, rejected, form)"
+    ).format(sql.Identifier(schema, "ranges"), sql.Literal(claim.load_id), rows)
+
+
+def _range_values(row: CommittedRange) -> str:
+    """Return one row of a VALUES list. A batch may hold many thousand: numbers are written without psycopg's help."""
+    form = "NULL" if row.form is None else sql.Literal(row.form).as_string(None)
+    return (
+        f"({row.object_number:d},{row.start:d},'{_format_ranges(row.ranges)}',{bool(row.has_start)},"
+        f"{bool(row.has_end)},{row.records:d},{row.rows:d},{row.suppressed:d},{row.checksum:d},{row.rejected:d},{form})"
+    )
+
+
+def _format_ranges(ranges: Sequence[Range]) -> str:
+    return "{" + ",".join(f"[{start:d},{end:d})" for start, end in ranges) + "}"
+
+
+def _parse_ranges(text: str | None) -> tuple[Range, ...]:
+    """Return a multirange as PostgreSQL writes it.
+
+    >>> _parse_ranges("{[0,10),[20,30)}")
+    ((0, 10), (20, 30))
+    """
+    return tuple((int(start), int(end)) for start, end in _RANGE.findall(text or ""))

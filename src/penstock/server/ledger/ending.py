@@ -1,0 +1,171 @@
+"""The end of a load: written down durably, in one transaction with what is left to do for its tables."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, LiteralString
+
+import psycopg
+from psycopg import sql
+
+from penstock.model.ledger import FinishedLoad
+from penstock.server.errors import translate_errors
+from penstock.server.ledger.committed import has_all, missing_objects
+from penstock.server.ledger.targets import write_counts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from psycopg.errors import Diagnostic
+
+    from penstock.model.ledger import Claim, LandedCounts
+    from penstock.server.connection import Connection
+    from penstock.server.ledger.ledger import Ledger
+
+# The warning at a commit whose wait for synchronous standbys was cancelled: it has taken place on the primary
+# (SyncRepWaitForLSN in src/backend/replication/syncrep.c).
+_UNCONFIRMED = "01000"
+
+# Where synchronous_commit is off it is on for this transaction: WAL is flushed in order, so all before becomes durable
+# with it.
+_BE_DURABLE = (
+    "SELECT pg_catalog.set_config('synchronous_commit', 'on', true)"
+    " WHERE pg_catalog.current_setting('synchronous_commit') = 'off'"
+)
+
+# What load l has stored in its tables: of staged records, what became of them counts.
+_STORED_ROWS = """
+    SELECT coalesce((SELECT sum(r.rows) FROM {ranges} AS r WHERE r.load = l.id), 0)
+           + coalesce((SELECT sum(t.inserted + t.updated - t.staged) FROM {targets} AS t WHERE t.load = l.id), 0)
+"""
+
+# The fields of FinishedLoad, in the order of _read_finished.
+_TOTALS = """
+    l.rows,
+    coalesce((SELECT sum(r.suppressed) FROM {ranges} AS r WHERE r.load = l.id), 0)
+    + coalesce((SELECT sum(t.suppressed) FROM {targets} AS t WHERE t.load = l.id), 0),
+    coalesce((SELECT sum(t.inserted) FROM {targets} AS t WHERE t.load = l.id), 0),
+    coalesce((SELECT sum(t.updated) FROM {targets} AS t WHERE t.load = l.id), 0),
+    coalesce((SELECT sum(t.duplicates) FROM {targets} AS t WHERE t.load = l.id), 0),
+    coalesce((SELECT sum(t.existing) FROM {targets} AS t WHERE t.load = l.id), 0)
+"""
+
+
+def finish(
+    ledger: Ledger,
+    connection: Connection,
+    claim: Claim,
+    *,
+    act: Callable[[], Sequence[LandedCounts]] | None = None,
+) -> FinishedLoad | None:
+    """Write down that a load is complete, durably; return None where the ledger lacks a part of it.
+
+    `act` does in the same transaction what is left to do for the tables, once nothing is missing. The ledger alone
+    decides: a server that crashed may have lost what it had acknowledged. Raises ServerError, TargetError where the
+    load was taken over, and whatever `act` raises.
+    """
+    query = sql.SQL(
+        """
+        UPDATE {loads} AS l
+           SET state = 'complete',
+               changed_at = pg_catalog.clock_timestamp(),
+               rows = ({rows})
+         WHERE l.id = %(load)s
+           AND l.epoch = %(epoch)s
+           AND NOT EXISTS ({missing})
+        RETURNING {totals}
+        """
+    ).format(
+        loads=sql.Identifier(ledger.schema, "loads"),
+        rows=_compose(ledger.schema, _STORED_ROWS),
+        missing=missing_objects(ledger.schema),
+        totals=_compose(ledger.schema, _TOTALS),
+    )
+    values = {"load": claim.load_id, "epoch": claim.epoch}
+    with translate_errors("writing down that the load is complete"), _hearing_warnings(connection) as warnings:
+        if act is None:
+            row = _run_durably(connection, query, values)
+        else:
+            row = _run_with(ledger, connection, claim, act, query, values)
+    if row is None:
+        ledger.check_claim(connection, claim)
+        return None
+    return _read_finished(row, is_local_only=_UNCONFIRMED in warnings)
+
+
+def _run_with(
+    ledger: Ledger,
+    connection: Connection,
+    claim: Claim,
+    act: Callable[[], Sequence[LandedCounts]],
+    query: sql.Composed,
+    values: Mapping[str, Any],
+) -> tuple[Any, ...] | None:
+    """Act and run the last statement in one durable transaction, behind the claim's fence; None undoes it."""
+    row: tuple[Any, ...] | None = None
+    with connection.transaction() as transaction:
+        connection.execute(_BE_DURABLE)
+        ledger.hold_claim(connection, claim)
+        if has_all(connection, ledger.schema, claim.load_id):
+            write_counts(connection, ledger.schema, claim, act())
+            row = connection.execute(query, values).fetchone()
+        if row is None:
+            raise psycopg.Rollback(transaction)
+    return row
+
+
+def confirm(ledger: Ledger, connection: Connection, claim: Claim) -> FinishedLoad | None:
+    """Return what `finish` did if it had been done though its answer was lost, made durable once more.
+
+    Raises ServerError.
+    """
+    query = sql.SQL(
+        "UPDATE {} AS l SET changed_at = l.changed_at WHERE l.id = %(load)s AND l.state = 'complete' RETURNING {}"
+    ).format(sql.Identifier(ledger.schema, "loads"), _compose(ledger.schema, _TOTALS))
+    with translate_errors("looking whether the load is complete"), _hearing_warnings(connection) as warnings:
+        row = _run_durably(connection, query, {"load": claim.load_id})
+    if row is None:
+        return None
+    return _read_finished(row, is_local_only=_UNCONFIRMED in warnings)
+
+
+def _compose(schema: str, text: LiteralString) -> sql.Composed:
+    return sql.SQL(text).format(**{name: sql.Identifier(schema, name) for name in ("ranges", "targets")})
+
+
+def _run_durably(connection: Connection, query: sql.Composed, values: Mapping[str, Any]) -> tuple[Any, ...] | None:
+    """Run a statement that writes, in one transaction, and return its row once that is safe."""
+    with connection.pipeline():
+        connection.execute("BEGIN")
+        connection.execute(_BE_DURABLE)
+        cursor = connection.execute(query, values)
+        connection.execute("COMMIT")
+        return cursor.fetchone()
+
+
+def _read_finished(row: Sequence[Any], *, is_local_only: bool) -> FinishedLoad:
+    rows, suppressed, inserted, updated, duplicates, existing = map(int, row)
+    return FinishedLoad(
+        rows=rows,
+        suppressed=suppressed,
+        is_local_only=is_local_only,
+        inserted=inserted,
+        updated=updated,
+        duplicates=duplicates,
+        existing=existing,
+    )
+
+
+@contextmanager
+def _hearing_warnings(connection: Connection) -> Iterator[list[str]]:
+    """Provide the SQLSTATEs of the warnings that the server sends meanwhile."""
+    states: list[str] = []
+
+    def hear(diagnostic: Diagnostic) -> None:
+        states.append(diagnostic.sqlstate or "")
+
+    connection.add_notice_handler(hear)
+    try:
+        yield states
+    finally:
+        connection.remove_notice_handler(hear)

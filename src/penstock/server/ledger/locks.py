@@ -1,0 +1,83 @@
+"""The advisory locks that tell which processes and which backends work on a load.
+
+The lock on a load keeps a second process from it while the first one's session lives. The marks guard nothing: they
+name the backends in whose transactions rows are under way.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from psycopg import sql
+
+from penstock.server.errors import translate_errors
+
+if TYPE_CHECKING:
+    from penstock.server.connection import Connection
+
+# The first key of the marks; "pens" in ASCII.
+_MARK = 0x70656E73
+
+
+def try_lock(connection: Connection, identity: str) -> bool:
+    """Take the session's lock on a load, which ends with the session; return False where another has it.
+
+    `identity` is a digest in hexadecimal, of which the first 64 bits are the key. Raises ServerError.
+    """
+    with translate_errors("locking the load"):
+        row = connection.execute("SELECT pg_catalog.pg_try_advisory_lock(%s)", [_lock_key(identity)]).fetchone()
+    return row == (True,)
+
+
+def find_lock_holder(connection: Connection, identity: str) -> int | None:
+    """Return the backend that has the lock on a load, None where it has gone."""
+    key = _lock_key(identity) & (2**64 - 1)
+    query = """
+        SELECT l.pid
+          FROM pg_catalog.pg_locks AS l
+         WHERE l.locktype = 'advisory'
+           AND l.database = (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname = current_database())
+           AND l.classid = %s::oid
+           AND l.objid = %s::oid
+           AND l.objsubid = 1
+           AND l.granted
+    """
+    with translate_errors("looking for who has locked the load"):
+        row = connection.execute(query, [key >> 32, key & 0xFFFFFFFF]).fetchone()
+    return None if row is None else int(row[0])
+
+
+def find_workers(connection: Connection, load_id: str) -> list[int]:
+    """Return the backends in whose transactions rows of a load are under way."""
+    query = """
+        SELECT l.pid
+          FROM pg_catalog.pg_locks AS l
+         WHERE l.locktype = 'advisory'
+           AND l.database = (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname = current_database())
+           AND l.classid = %s::oid
+           AND l.objid = %s::oid
+           AND l.objsubid = 2
+           AND l.pid <> pg_catalog.pg_backend_pid()
+         ORDER BY l.pid
+    """
+    with translate_errors("looking for the load's sessions"):
+        rows = connection.execute(query, [_MARK, _mark_key(load_id) & 0xFFFFFFFF]).fetchall()
+    return [int(pid) for (pid,) in rows]
+
+
+def mark(load_id: str) -> sql.Composed:
+    """Return the expression that marks a transaction's backend as one that works on a load."""
+    return sql.SQL("pg_catalog.pg_try_advisory_xact_lock_shared({}, {})").format(
+        sql.Literal(_MARK), sql.Literal(_mark_key(load_id))
+    )
+
+
+def _lock_key(identity: str) -> int:
+    """Return the advisory lock's key for a load: the digest's first 64 bits, signed."""
+    key = int(identity[:16], 16)
+    return key - 2**64 if key >= 2**63 else key
+
+
+def _mark_key(load_id: str) -> int:
+    key = int(load_id.replace("-", "")[:8], 16)
+    return key - 2**32 if key >= 2**31 else key
