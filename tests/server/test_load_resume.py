@@ -224,7 +224,7 @@ def test_loader_whose_load_was_taken_over_writes_nothing_more(loads: Loads, tmp_
     def start_taking_over(number: int) -> None:
         if number == 20:
             thread.start()
-            waiting = "SELECT FROM pg_stat_activity WHERE query LIKE 'UPDATE penstock%' AND wait_event_type = 'Lock'"
+            waiting = "SELECT pid FROM pg_locks WHERE NOT granted"
             while not (committed or loads.execute(waiting)):
                 time.sleep(0.02)
 
