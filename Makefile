@@ -21,7 +21,7 @@ demo: $(STAMP)
 
 test: $(STAMP)
 	cargo test --quiet --manifest-path rust/Cargo.toml --target-dir rust/target
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q --numprocesses logical --maxprocesses 4
 
 # The long campaign: kills, crashes, failovers and the like until so many points count. It goes on where it ended.
 faults: $(STAMP)
