@@ -4,7 +4,9 @@
 
 pub mod error;
 pub mod escape;
+pub mod fields;
 pub mod lanes;
 mod python;
 pub mod records;
 pub mod rewrite;
+pub mod screen;

@@ -6,8 +6,8 @@
 //! of bit masks wherever nothing unusual is in them, and a test holds the two against each other.
 
 use crate::error::RecordError;
+use crate::fields::{Format, LineEnd};
 use crate::lanes::{Lanes, WORD};
-use crate::rewrite::{Format, LineEnd};
 
 /// `PostgreSQL`'s own limit of a line buffer (`MaxAllocSize`, src/include/utils/memutils.h).
 const RECORD_LIMIT_BYTES: u64 = 0x3fff_ffff;

@@ -1,40 +1,15 @@
 //! Fields written again for COPY: nulls united, fields left out, constants appended, tsv turned into COPY text.
 //!
-//! The rules are those of `CopyReadAttributesCSV` and `CopyReadAttributesText` (src/backend/commands/copyfromparse.c)
-//! for what is read and of `CopyAttributeOutText` and `CopyAttributeOutCSV` (copyto.c) for what is added. A kept field
-//! passes as the bytes it came in, so that quotes and escapes mean to the server what they meant in the file.
-//! Where records end is `records.rs`'s business: a block holds whole records, all ended in one way.
+//! What is read is `fields.rs`'s business; what is added follows the rules of `CopyAttributeOutText` and
+//! `CopyAttributeOutCSV` (src/backend/commands/copyto.c). A kept field passes as the bytes it came in, so that quotes and
+//! escapes mean to the server what they meant in the file.
 
 use std::borrow::Cow;
 
-use memchr::{memchr, memchr2, memchr_iter};
+use memchr::memchr2;
 
 use crate::error::{RecordError, RewriterError};
-
-/// What the bytes of a file mean; `Tsv` has neither quotes nor escapes and becomes COPY text.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
-    Csv { quote: u8, escape: u8 },
-    Text,
-    Tsv,
-}
-
-/// How a file ends its records; what is written always ends in a line feed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LineEnd {
-    Lf,
-    CrLf,
-    Cr,
-}
-
-impl LineEnd {
-    fn last_byte(self) -> u8 {
-        match self {
-            Self::Lf | Self::CrLf => b'\n',
-            Self::Cr => b'\r',
-        }
-    }
-}
+use crate::fields::{Field, FieldReader, Format, LineEnd};
 
 const TSV_NULL: &[u8] = b"\\N";
 
@@ -120,7 +95,7 @@ impl Rewriter {
     /// # Errors
     /// A record with other than the expected number of fields; a quote that `block` leaves open.
     pub fn rewrite(&self, block: &[u8], line_end: LineEnd, tail: &Tail) -> Result<Vec<u8>, RecordError> {
-        let reader = FieldReader::new(self, block, line_end);
+        let reader = self.reader(block, line_end);
         let tail = tail.0.as_ref();
         let mut output = Vec::with_capacity(block.len() + block.len() / 8 + tail.len());
         let mut fields = Vec::new();
@@ -166,8 +141,7 @@ impl Rewriter {
 
     fn write_field(&self, block: &[u8], field: &Field, output: &mut Vec<u8>) {
         let bytes = &block[field.start..field.end];
-        let may_be_null = !(field.is_special && matches!(self.format, Format::Csv { .. }));
-        if may_be_null && self.nulls.iter().any(|null| null == bytes) {
+        if self.is_null(block, field) {
             output.extend_from_slice(&self.null);
         } else if field.is_special && self.format == Format::Tsv {
             escape_text(bytes, self.delimiter, output);
@@ -175,6 +149,17 @@ impl Rewriter {
             output.extend_from_slice(bytes);
         }
         output.push(self.delimiter);
+    }
+
+    /// Whether a field stands for null; in csv a quoted one never does.
+    pub(crate) fn is_null(&self, block: &[u8], field: &Field) -> bool {
+        let may_be_null = !(field.is_special && matches!(self.format, Format::Csv { .. }));
+        may_be_null && self.nulls.iter().any(|null| null == &block[field.start..field.end])
+    }
+
+    /// What finds the fields of a block.
+    pub(crate) fn reader<'a>(&self, block: &'a [u8], line_end: LineEnd) -> FieldReader<'a> {
+        FieldReader::new(self.format, self.delimiter, block, line_end)
     }
 
     /// Before `PostgreSQL` 18 a `\.` alone on its line ends csv data too; as COPY TO does, quote it.
@@ -192,7 +177,7 @@ impl Rewriter {
     /// Whether the null string cannot be taken for anything else than one field.
     fn is_null_usable(&self) -> bool {
         let mut fields = Vec::new();
-        let reader = FieldReader::new(self, &self.null, LineEnd::Lf);
+        let reader = self.reader(&self.null, LineEnd::Lf);
         let is_csv = matches!(self.format, Format::Csv { .. });
         reader.read_record(0, &mut fields).is_some()
             && fields.iter().all(|field| field.end == self.null.len() && !(is_csv && field.is_special))
@@ -232,105 +217,6 @@ impl Rewriter {
         }
         escape_text(rest, self.delimiter, output);
         Ok(())
-    }
-}
-
-/// A field's raw bytes in the block. `is_special`: it has quotes (csv), escapes (text), or needs them (tsv).
-#[derive(Clone, Copy)]
-struct Field {
-    start: usize,
-    end: usize,
-    is_special: bool,
-}
-
-/// Finds the fields of a block's records.
-struct FieldReader<'a> {
-    format: Format,
-    delimiter: u8,
-    line_end: LineEnd,
-    block: &'a [u8],
-    /// The bytes at which a field may end or become special.
-    stops: [bool; 256],
-}
-
-impl<'a> FieldReader<'a> {
-    fn new(rewriter: &Rewriter, block: &'a [u8], line_end: LineEnd) -> Self {
-        let Rewriter { format, delimiter, .. } = *rewriter;
-        let mut stops = [false; 256];
-        let specials: &[u8] = match format {
-            Format::Csv { quote, .. } => &[quote],
-            Format::Text => b"\\",
-            Format::Tsv => b"\\\r\n",
-        };
-        for &byte in specials.iter().chain(&[delimiter, line_end.last_byte()]) {
-            stops[usize::from(byte)] = true;
-        }
-        Self { format, delimiter, line_end, block, stops }
-    }
-
-    /// The index of the line on which `position` stands.
-    fn line_at(&self, position: usize) -> u64 {
-        memchr_iter(self.line_end.last_byte(), &self.block[..position]).map(|_| 1).sum()
-    }
-
-    /// Fill `fields` from the record at `start` and return where the next begins; None where a quote stays open.
-    fn read_record(&self, start: usize, fields: &mut Vec<Field>) -> Option<usize> {
-        fields.clear();
-        let mut at = start;
-        loop {
-            let (mut field, stop) = self.read_field(at)?;
-            at = stop + 1;
-            let next = self.block.get(stop);
-            if next == Some(&self.delimiter) {
-                fields.push(field);
-                continue;
-            }
-            let has_return = next.is_some() && self.block[field.start..field.end].ends_with(b"\r");
-            if has_return && self.line_end == LineEnd::CrLf {
-                field.end -= 1;
-            }
-            fields.push(field);
-            return Some(at.min(self.block.len()));
-        }
-    }
-
-    /// The field at `start`, and where the delimiter or line end behind it is.
-    fn read_field(&self, start: usize) -> Option<(Field, usize)> {
-        let block = self.block;
-        let mut at = start;
-        let mut is_special = false;
-        loop {
-            at += block[at..].iter().position(|&byte| self.stops[usize::from(byte)]).unwrap_or(block.len() - at);
-            let is_end = block.get(at).is_none_or(|&byte| byte == self.delimiter || byte == self.line_end.last_byte());
-            if is_end {
-                return Some((Field { start, end: at, is_special }, at));
-            }
-            is_special = true;
-            match self.format {
-                Format::Csv { quote, escape } => at = behind_quote(block, at + 1, quote, escape)?,
-                Format::Tsv => at += 1,
-                // The file's last byte: the server drops such a backslash, and it must not escape our line end.
-                Format::Text if at + 1 == block.len() => return Some((Field { start, end: at, is_special }, at + 1)),
-                Format::Text => at += 2,
-            }
-        }
-    }
-}
-
-/// Where csv goes on behind the quote that closes what was opened before `start`.
-fn behind_quote(block: &[u8], start: usize, quote: u8, escape: u8) -> Option<usize> {
-    if quote == escape {
-        // A doubled quote closes, and opens again at once.
-        return memchr(quote, &block[start..]).map(|offset| start + offset + 1);
-    }
-    let mut at = start;
-    loop {
-        at += memchr2(quote, escape, block.get(at..)?)?;
-        if block[at] == quote {
-            return Some(at + 1);
-        }
-        let is_escaping = block.get(at + 1).is_some_and(|&next| next == quote || next == escape);
-        at += if is_escaping { 2 } else { 1 };
     }
 }
 

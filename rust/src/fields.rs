@@ -1,0 +1,128 @@
+//! The fields of a block's records, by the rules of `CopyReadAttributesCSV` and `CopyReadAttributesText`
+//! (src/backend/commands/copyfromparse.c). Where records end is `records.rs`'s business: a block holds whole records,
+//! all ended in one way.
+
+use memchr::{memchr, memchr2, memchr_iter};
+
+/// What the bytes of a file mean; `Tsv` has neither quotes nor escapes and becomes COPY text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    Csv { quote: u8, escape: u8 },
+    Text,
+    Tsv,
+}
+
+/// How a file ends its records; what is written always ends in a line feed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LineEnd {
+    Lf,
+    CrLf,
+    Cr,
+}
+
+impl LineEnd {
+    fn last_byte(self) -> u8 {
+        match self {
+            Self::Lf | Self::CrLf => b'\n',
+            Self::Cr => b'\r',
+        }
+    }
+}
+
+/// A field's raw bytes in the block. `is_special`: it has quotes (csv), escapes (text), or needs them (tsv).
+#[derive(Clone, Copy)]
+pub(crate) struct Field {
+    pub(crate) start: usize,
+    pub(crate) end: usize,
+    pub(crate) is_special: bool,
+}
+
+/// Finds the fields of a block's records.
+pub(crate) struct FieldReader<'a> {
+    format: Format,
+    delimiter: u8,
+    line_end: LineEnd,
+    block: &'a [u8],
+    /// The bytes at which a field may end or become special.
+    stops: [bool; 256],
+}
+
+impl<'a> FieldReader<'a> {
+    pub(crate) fn new(format: Format, delimiter: u8, block: &'a [u8], line_end: LineEnd) -> Self {
+        let mut stops = [false; 256];
+        let specials: &[u8] = match format {
+            Format::Csv { quote, .. } => &[quote],
+            Format::Text => b"\\",
+            Format::Tsv => b"\\\r\n",
+        };
+        for &byte in specials.iter().chain(&[delimiter, line_end.last_byte()]) {
+            stops[usize::from(byte)] = true;
+        }
+        Self { format, delimiter, line_end, block, stops }
+    }
+
+    /// The index of the line on which `position` stands.
+    pub(crate) fn line_at(&self, position: usize) -> u64 {
+        memchr_iter(self.line_end.last_byte(), &self.block[..position]).map(|_| 1).sum()
+    }
+
+    /// Fill `fields` from the record at `start` and return where the next begins; None where a quote stays open.
+    pub(crate) fn read_record(&self, start: usize, fields: &mut Vec<Field>) -> Option<usize> {
+        fields.clear();
+        let mut at = start;
+        loop {
+            let (mut field, stop) = self.read_field(at)?;
+            at = stop + 1;
+            let next = self.block.get(stop);
+            if next == Some(&self.delimiter) {
+                fields.push(field);
+                continue;
+            }
+            let has_return = next.is_some() && self.block[field.start..field.end].ends_with(b"\r");
+            if has_return && self.line_end == LineEnd::CrLf {
+                field.end -= 1;
+            }
+            fields.push(field);
+            return Some(at.min(self.block.len()));
+        }
+    }
+
+    /// The field at `start`, and where the delimiter or line end behind it is.
+    fn read_field(&self, start: usize) -> Option<(Field, usize)> {
+        let block = self.block;
+        let mut at = start;
+        let mut is_special = false;
+        loop {
+            at += block[at..].iter().position(|&byte| self.stops[usize::from(byte)]).unwrap_or(block.len() - at);
+            let is_end = block.get(at).is_none_or(|&byte| byte == self.delimiter || byte == self.line_end.last_byte());
+            if is_end {
+                return Some((Field { start, end: at, is_special }, at));
+            }
+            is_special = true;
+            match self.format {
+                Format::Csv { quote, escape } => at = behind_quote(block, at + 1, quote, escape)?,
+                Format::Tsv => at += 1,
+                // The file's last byte: the server drops such a backslash, and it must not escape our line end.
+                Format::Text if at + 1 == block.len() => return Some((Field { start, end: at, is_special }, at + 1)),
+                Format::Text => at += 2,
+            }
+        }
+    }
+}
+
+/// Where csv goes on behind the quote that closes what was opened before `start`.
+fn behind_quote(block: &[u8], start: usize, quote: u8, escape: u8) -> Option<usize> {
+    if quote == escape {
+        // A doubled quote closes, and opens again at once.
+        return memchr(quote, &block[start..]).map(|offset| start + offset + 1);
+    }
+    let mut at = start;
+    loop {
+        at += memchr2(quote, escape, block.get(at..)?)?;
+        if block[at] == quote {
+            return Some(at + 1);
+        }
+        let is_escaping = block.get(at + 1).is_some_and(|&next| next == quote || next == escape);
+        at += if is_escaping { 2 } else { 1 };
+    }
+}
