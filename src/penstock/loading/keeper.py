@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from penstock import _native
 from penstock.loading.form import form_to_json
-from penstock.loading.pieces import Origin, Piece, Spot, part
+from penstock.loading.pieces import Origin, Piece, Spot, remove
 from penstock.loading.salvage import Salvage, make_reject
+from penstock.loading.screen import BAD_FORMAT, SCREENED, make_screen
 from penstock.model.reject import Reason
 
 if TYPE_CHECKING:
@@ -21,8 +22,9 @@ if TYPE_CHECKING:
     from penstock.server.copy import CopySession
     from penstock.server.ledger.rejects import RejectStore
 
-# What COPY says of a record with too few or too many fields (bad copy file format).
-_BAD_FORMAT = "22P04"
+# Once COPY has refused a record that a screen finds, blocks are looked at before they are sent until so many in a row
+# were clean: a look costs less than a fiftieth of a block's COPY, a failed command more than one.
+_CLEAN_BLOCKS = 64
 
 
 class RejectKeeper:
@@ -37,17 +39,41 @@ class RejectKeeper:
         self._origins: dict[int, Origin] = {}
         self._forms: dict[int, str] = {}
         self._pieces: list[Piece] = []
+        self._looks_left = 0
 
     def keep(self, opened: OpenObject, block: Block) -> tuple[list[bytes | memoryview], list[Reject]]:
         """Return the payload of a block's records that can be sent, and those that cannot; the former are kept."""
-        pieces, rejects = _encode(Piece(origin=self._origin(opened), block=block))
-        self._pieces += [piece for piece, _ in pieces]
-        return [data for _, payload in pieces for data in payload], rejects
+        piece = Piece(origin=self._origin(opened), block=block)
+        pieces, rejects = self._screen(piece) if self._looks_left else ([piece], [])
+        parts: list[bytes | memoryview] = []
+        while pieces:
+            piece = pieces.pop(0)
+            try:
+                parts += piece.payload()
+            except _native.RecordError as exc:
+                clean, refused = self._screen(piece)
+                if not refused:
+                    message, record, _ = exc.args
+                    clean, refused = _take_out(piece, [(record, Reason(message=message, sqlstate=BAD_FORMAT))])
+                pieces[:0] = clean
+                rejects += refused
+            else:
+                self._pieces.append(piece)
+        # Each part is a message to the server: many small ones travel as one.
+        return [b"".join(parts)] if rejects and parts else parts, rejects
+
+    def _screen(self, piece: Piece) -> tuple[list[Piece], list[Reject]]:
+        found = [] if piece.origin.screen is None else piece.origin.screen.find(piece.block)
+        self._looks_left = _CLEAN_BLOCKS if found else max(0, self._looks_left - 1)
+        return _take_out(piece, found)
 
     def settle(self) -> Salvaged:
         """End the COPY command, and see that each record that was kept is stored or put aside."""
         pieces, self._pieces = self._pieces, []
-        return self._salvage.settle(pieces)
+        salvaged = self._salvage.settle(pieces)
+        if any(reject.reason.sqlstate in SCREENED for reject in salvaged.rejects):
+            self._looks_left = _CLEAN_BLOCKS
+        return salvaged
 
     def write(self, rejects: Sequence[Reject]) -> None:
         """Write rejected records down in the session's transaction."""
@@ -74,22 +100,12 @@ class RejectKeeper:
                 form=opened.form,
                 encoder=opened.encoder,
                 server_major=self._server_major,
+                screen=make_screen(opened.target, opened.form, opened.encoder),
             )
         return self._origins[number]
 
 
-def _encode(piece: Piece) -> tuple[list[tuple[Piece, Sequence[bytes | memoryview]]], list[Reject]]:
-    """Return a piece's payload, parted where a record cannot be written for COPY, and those records."""
-    encoded: list[tuple[Piece, Sequence[bytes | memoryview]]] = []
-    rejects: list[Reject] = []
-    left = [piece]
-    while left:
-        piece = left.pop(0)
-        try:
-            encoded.append((piece, piece.payload()))
-        except _native.RecordError as exc:
-            message, record, _ = exc.args
-            rejects.append(make_reject(piece, record, Reason(message=message, sqlstate=_BAD_FORMAT)))
-            before, behind = part([piece], Spot(0, record))
-            left = [*before, *behind, *left]
-    return encoded, rejects
+def _take_out(piece: Piece, found: Sequence[tuple[int, Reason]]) -> tuple[list[Piece], list[Reject]]:
+    """Return a piece without some of its records, and these as they are put aside."""
+    rejects = [make_reject(piece, record, reason) for record, reason in found]
+    return remove([piece], [Spot(0, record) for record, _ in found]), rejects

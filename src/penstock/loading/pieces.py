@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from penstock.copyformat import Encoder
     from penstock.loading.bisect import MakeCutter
+    from penstock.loading.screen import Screen
     from penstock.model.block import Block, CopySpec, LineEnd
     from penstock.model.reject import RecordForm
 
@@ -27,13 +28,14 @@ _WINDOW_BYTES = 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Origin:
-    """The object that pieces are of."""
+    """The object that pieces are of. `screen` finds what its table is certain to refuse, where that is known."""
 
     number: int
     uri: str
     form: RecordForm
     encoder: Encoder
     server_major: int
+    screen: Screen | None = None
 
     def cutter_for(self, line_end: LineEnd) -> MakeCutter:
         """Return a maker of cutters for what the object has from the beginning of any record on."""

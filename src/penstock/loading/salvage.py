@@ -3,7 +3,8 @@
 A command is sent under a savepoint and its records are kept until it has ended well. If it fails, the record that the
 error names is put aside; where the error names none, halves are tried until one record is left. What stood before a
 named record is sent once more at the end, all together; what stands behind it goes on at once, in commands as long as
-the records between two failures lately were.
+the records between two failures lately were. Of what needs no server to be found (screen.py) all is put aside at the
+first failure.
 
 PostgreSQL 17 leaves out records with values that their types refuse, and says so of each: they cost nothing more.
 """
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.errors import DataError
 from penstock.loading.pieces import Spot, count_records, find_spots, part, remove, runs, take_records
 from penstock.loading.reasons import UNKNOWN, Value, describe_failure, is_records_fault, suspect_values
+from penstock.loading.screen import SCREENED
 from penstock.model.reject import FOREIGN_KEY_VIOLATION, Reason, Reject
 from penstock.server.copy import CopyFailed
 from penstock.server.input_errors import find_input_errors
@@ -67,11 +69,12 @@ class Salvage:
         self._session = session
         self._result = Salvaged()
         self._parks = parks
+        self._is_screened = False
         self._parked_together = _FEWEST_PARKED if parks else 1
 
     def settle(self, pieces: Sequence[Piece]) -> Salvaged:
         """End the COPY command in which pieces were sent, and do what it takes for those that it did not store."""
-        self._result = Salvaged()
+        self._result, self._is_screened = Salvaged(), False
         ended = self._finish()
         if pieces:
             self._work_off(list(pieces), ended)
@@ -79,7 +82,7 @@ class Salvage:
 
     def send(self, pieces: Sequence[Piece]) -> Salvaged:
         """Send pieces that have not been sent yet, and see to each of their records."""
-        self._result = Salvaged()
+        self._result, self._is_screened = Salvaged(), True
         for run in runs(pieces):
             self._work_off(run, self._copy(run))
         return self._result
@@ -103,6 +106,8 @@ class Salvage:
                 before, behind = self._part(taken, ended)
                 is_placed = ended.failure.place.line is not None
                 limit = _next_limit(before, taken, is_placed=is_placed) if before or behind else self._parked_together
+                if (clean := self._screen(behind, ended.failure)) is not None:
+                    behind, limit = clean, count_records(clean)
                 passed += before
                 pending.extendleft(reversed(behind))
             if not pending:
@@ -195,6 +200,23 @@ class Salvage:
             [(Spot(number, record), reason) for number, piece in enumerate(pieces) for record in range(piece.records)],
         )
         return True
+
+    def _screen(self, pieces: Sequence[Piece], failure: CopyFailed) -> list[Piece] | None:
+        """Put aside what is bad as the record was that a command failed for, and can be found without the server.
+
+        Returns what is left; None where nothing can be found, or all has been.
+        """
+        if failure.report.sqlstate not in SCREENED or self._is_screened:
+            return None
+        self._is_screened = True
+        found = [
+            (Spot(number, record), reason)
+            for number, piece in enumerate(pieces)
+            if piece.origin.screen is not None
+            for record, reason in piece.origin.screen.find(piece.block)
+        ]
+        self._put_aside(pieces, found)
+        return remove(pieces, [spot for spot, _ in found])
 
     def _find_bad(self, pieces: Sequence[Piece], failure: CopyFailed) -> Spot | None:
         line = failure.place.line
