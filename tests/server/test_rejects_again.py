@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.api import LedgerView, connect_to
+from penstock.api import connect_to
+from penstock.api.ledger_view import LedgerView
 from penstock.errors import DataError, TargetError
 from penstock.model.job import LoadRules
 from support.loads import Loads, chop_commands, target

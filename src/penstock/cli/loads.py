@@ -32,7 +32,8 @@ def list_loads(
     """
     if context.invoked_subcommand is not None:
         return
-    from penstock.api import LedgerView, connect_to
+    from penstock.api import connect_to
+    from penstock.api.ledger_view import LedgerView
 
     with LedgerView(connect_to(to, role=role), ledger_schema=ledger_schema) as view:
         records = view.loads()
@@ -51,7 +52,8 @@ def show(
     as_json: Json = False,
 ) -> None:
     """Show one load with its objects, and what is missing of each."""
-    from penstock.api import LedgerView, connect_to
+    from penstock.api import connect_to
+    from penstock.api.ledger_view import LedgerView
 
     with LedgerView(connect_to(to, role=role), ledger_schema=ledger_schema) as view:
         record, objects = view.load(view.find(load_id))
@@ -69,7 +71,8 @@ def forget(
     ledger_schema: given.LedgerSchema = "penstock",
 ) -> None:
     """Remove a load from the ledger. Its rows stay in their tables, and its objects count as not loaded."""
-    from penstock.api import LedgerView, connect_to
+    from penstock.api import connect_to
+    from penstock.api.ledger_view import LedgerView
 
     with LedgerView(connect_to(to, role=role), ledger_schema=ledger_schema) as view:
         whole_id = view.find(load_id)

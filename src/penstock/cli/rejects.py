@@ -30,7 +30,8 @@ def rejects(
     The records themselves are in the ledger, which shows them to the role that loaded them alone; --reject-file writes
     them down to be corrected.
     """
-    from penstock.api import LedgerView, connect_to
+    from penstock.api import connect_to
+    from penstock.api.ledger_view import LedgerView
 
     with LedgerView(connect_to(to, role=role), ledger_schema=ledger_schema) as view:
         whole_id = view.find(load_id)

@@ -35,7 +35,8 @@ def resume(
 
     Its sources, table and options are those of the command that began it.
     """
-    from penstock.api import LedgerView, connect_to
+    from penstock.api import connect_to
+    from penstock.api.ledger_view import LedgerView
 
     with LedgerView(connect_to(to, role=role), ledger_schema=ledger_schema) as view:
         job = view.job(view.find(load_id))

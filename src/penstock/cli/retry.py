@@ -41,7 +41,8 @@ def retry(
     Records that go in are rejected no more, so none goes in twice; those that are refused again stay.
     Exit codes: 0 all of them went in, 3 some are left.
     """
-    from penstock.api import LedgerView, connect_to
+    from penstock.api import connect_to
+    from penstock.api.ledger_view import LedgerView
 
     with LedgerView(connect_to(to, role=role), ledger_schema=ledger_schema) as view:
         outcome = view.retry(view.find(load_id), None if file is None else Path(file))

@@ -1,0 +1,115 @@
+"""What a database's ledger says of its loads, and what can be done with one of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self
+
+from penstock.aws.credentials import AwsCredentials
+from penstock.errors import TargetError
+from penstock.files import SourceReader
+from penstock.loading.identity import job_from_json
+from penstock.loading.tools import LoadTools
+from penstock.server.ledger import Ledger
+from penstock.server.ledger.listing import forget_load, list_loads, list_objects, no_such_load
+from penstock.server.ledger.rejects import RejectStore
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from types import TracebackType
+
+    from penstock.model.job import LoadJob
+    from penstock.model.ledger import LoadRecord, ObjectRecord
+    from penstock.model.reject import RejectCause, RetryOutcome
+    from penstock.server.connection import Connection, ConnectionFactory
+
+
+class LedgerView:
+    """What the ledger of a database says, and loads taken from it; close it, or use it as a context manager.
+
+    Methods raise ServerError, TargetError.
+    """
+
+    def __init__(self, connect: ConnectionFactory, *, ledger_schema: str = "penstock") -> None:
+        self._connect = connect
+        self._schema = ledger_schema
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the session kept for the next question."""
+        self._connect.close()
+
+    def loads(self) -> list[LoadRecord]:
+        """Return all loads, the newest last."""
+        with self._connect.borrow() as connection:
+            return list_loads(connection, self._schema)
+
+    def find(self, beginning: str) -> str:
+        """Return the id of the one load whose id begins so."""
+        found = [record.load_id for record in self.loads() if record.load_id.startswith(beginning.lower())]
+        if len(found) != 1:
+            if found:
+                raise TargetError(f'several loads begin with "{beginning}"', detail=f"{', '.join(found)}.")
+            raise no_such_load(beginning)
+        return found[0]
+
+    def load(self, load_id: str) -> tuple[LoadRecord, list[ObjectRecord]]:
+        """Return one load and its objects."""
+        with self._connect.borrow() as connection:
+            found = list_loads(connection, self._schema, load_id=load_id)
+            if not found:
+                raise no_such_load(load_id)
+            return found[0], list_objects(connection, self._schema, load_id)
+
+    def job(self, load_id: str) -> LoadJob:
+        """Return what to run to go on with a load. Raises TargetError where its sources cannot be read again."""
+        record, _ = self.load(load_id)
+        if record.state == "complete":
+            raise TargetError(f"load {load_id} is complete", hint="There is nothing to go on with.")
+        if record.job is None:
+            raise TargetError(
+                f"load {load_id} read a pipe, which cannot be read again", hint="Run its own command once more."
+            )
+        return job_from_json(record.job)
+
+    def rejects(self, load_id: str) -> list[RejectCause]:
+        """Return why records of a load were rejected, the most frequent cause first; this role's own loads'."""
+        with self._connect.borrow() as connection:
+            return RejectStore(self._schema, load_id).read_causes(connection)
+
+    def write_rejects(self, load_id: str, path: Path) -> list[Path]:
+        """Write the rejected records of a load to a file, or to several where headers or dialects differ."""
+        from penstock.loading.reject_file import write_reject_files  # noqa: PLC0415 (paid for by who needs it)
+
+        with self._connect.borrow() as connection:
+            return write_reject_files(load_id, path, self._tools(connection), connection)
+
+    def retry(self, load_id: str, path: Path | None = None) -> RetryOutcome:
+        """Load the rejected records of a load once more, or those of an edited reject file in their place."""
+        from penstock.loading.again import retry_rejects  # noqa: PLC0415 (paid for by who needs it)
+        from penstock.loading.reject_file import read_reject_file  # noqa: PLC0415
+
+        with self._connect.borrow() as connection:
+            tools = self._tools(connection)
+            edited = None if path is None else read_reject_file(load_id, path, tools, connection)
+        # A session of its own: it holds the load's lock until it ends.
+        with self._connect.connect(label="retry") as connection:
+            return retry_rejects(load_id, tools, connection, edited=edited)
+
+    def _tools(self, connection: Connection) -> LoadTools:
+        major = connection.info.server_version // 10_000
+        sources = SourceReader(credentials=AwsCredentials())
+        return LoadTools(connect=self._connect, sources=sources, server_major=major, ledger=Ledger(self._schema))
+
+    def forget(self, load_id: str) -> None:
+        """Remove a load from the ledger; its rows stay, and its objects count as not loaded."""
+        with self._connect.borrow() as connection:
+            if not list_loads(connection, self._schema, load_id=load_id):
+                raise no_such_load(load_id)
+            forget_load(connection, self._schema, load_id)
