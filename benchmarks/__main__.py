@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks import latency_tls, ledger_overhead, memory, single_file, small_objects, unequal_files
+from benchmarks import bad_rows, latency_tls, ledger_overhead, memory, single_file, small_objects, unequal_files
 from benchmarks.options import read_options
 
 BENCHMARKS = {
@@ -12,6 +12,7 @@ BENCHMARKS = {
     "latency_tls": latency_tls,
     "ledger_overhead": ledger_overhead,
     "small_objects": small_objects,
+    "bad_rows": bad_rows,
 }
 
 

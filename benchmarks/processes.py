@@ -29,12 +29,15 @@ class ProcessFailed(Exception):
     """A measured process ended with another status than 0."""
 
 
-def run_measured(argv: list[str], *, gunzip: Path | None = None) -> Cost:
-    """Run a process to its end, with `gunzip` decompressed into its standard input where given."""
+def run_measured(argv: list[str], *, gunzip: Path | None = None, status: int = 0) -> Cost:
+    """Run a process to its end, with `gunzip` decompressed into its standard input where given.
+
+    Raises ProcessFailed where it ends with another status.
+    """
     order = json.dumps({"argv": argv, "gunzip": None if gunzip is None else str(gunzip)})
     # Without site-packages the launcher is a tenth of this process.
     launcher = [sys.executable, "-I", "-S", str(_LAUNCHER), order]
     told = json.loads(subprocess.run(launcher, capture_output=True, text=True, check=True).stdout)
-    if not told["is_ok"]:
+    if told["status"] != status or not told["is_fed"]:
         raise ProcessFailed(f"{argv[0]} ended with {told['status']}\n{told['said']}")
     return Cost(**told["cost"], least_rss_bytes=told["least_rss_bytes"])

@@ -13,7 +13,7 @@ from penstock.lab.imdb import IMDB_TABLES
 from penstock.lab.installations import default_installation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
 SCHEMA = "staging"
@@ -67,12 +67,14 @@ class Target:
     def __exit__(self, *_: object) -> None:
         self._connection.close()
 
-    def renew(self) -> None:
-        """Drop the table, make it anew, empty and unindexed, and let the server write what is dirty."""
+    def renew(self, changes: Sequence[str] = ()) -> None:
+        """Drop the table, make it anew, empty and unindexed, alter it, and let the server write what is dirty."""
         columns = ", ".join(f'"{column}" text' for column in COLUMNS)
         self._connection.execute(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}")
         self._connection.execute(f"DROP TABLE IF EXISTS {QUALIFIED}")
         self._connection.execute(f"CREATE TABLE {QUALIFIED} ({columns})")
+        for change in changes:
+            self._connection.execute(f"ALTER TABLE {QUALIFIED} {change}")
         self._connection.execute("CHECKPOINT")
 
     def count(self) -> int:
