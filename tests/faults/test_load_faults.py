@@ -213,7 +213,7 @@ def test_table_that_is_dropped_under_the_load_is_an_error(database18: str, path:
         loads.run(target(path), sessions=1)
 
 
-@pytest.mark.parametrize("step", ["ensure", "look_up", "begin"])
+@pytest.mark.parametrize("step", ["open", "look_up", "begin"])
 def test_session_lost_before_the_first_row_is_waited_out(
     database18: str, path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:

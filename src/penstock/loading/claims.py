@@ -26,11 +26,15 @@ def client_name() -> str:
     return f"{socket.gethostname()} {os.getpid()}"
 
 
-def lock_load(identity: str, tools: LoadTools, connection: Connection, *, waits: bool) -> None:
-    """Take a load's lock for this session's life, after whoever has it; without waiting, raise TargetError."""
+def open_ledger(lock: str, tools: LoadTools, connection: Connection, *, waits: bool) -> None:
+    """Make the ledger where there is none, and take a load's lock for this session's life, after whoever has it.
+
+    Raises TargetError, also where another has the lock and it must not wait; ServerError.
+    """
     looks = 0
-    while not try_lock(connection, identity):
-        pid = find_lock_holder(connection, identity)
+    is_locked = tools.ledger.open(connection, lock=lock, is_publishing_allowed=tools.is_publishing_allowed)
+    while not is_locked:
+        pid = find_lock_holder(connection, lock)
         if not waits:
             raise TargetError(
                 "another process works on this load",
@@ -41,6 +45,7 @@ def lock_load(identity: str, tools: LoadTools, connection: Connection, *, waits:
         if looks == _LOOKS_BEFORE_NOTICE:
             tools.notice(f"waiting for another process that works on this load (backend {pid})")
         tools.sleep(_WAIT_S)
+        is_locked = try_lock(connection, lock)
 
 
 def take_over(load_id: str, tools: LoadTools, connection: Connection, *, waits: bool, job: str | None = None) -> Claim:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import DataError
 from penstock.files.listing import lasting_name
-from penstock.loading.claims import client_name, lock_load, take_over
+from penstock.loading.claims import client_name, open_ledger, take_over
 from penstock.loading.decide import Decision, decide_objects
 from penstock.loading.identity import describe_meaning, digest, job_to_json
 from penstock.loading.objects import read_checksums
@@ -70,7 +70,6 @@ def prepare_load(
 
     Raises PenstockError, and then has written nothing down.
     """
-    tools.ledger.ensure(connection, is_publishing_allowed=tools.is_publishing_allowed)
     return _Preparation(plan, tools, connection, created).run()
 
 
@@ -89,7 +88,7 @@ class _Preparation:
     def run(self) -> PreparedLoad | NothingToDo:
         # By name, since a table that is still to be made has no oid.
         self._lock = digest(self._meaning([0] * len(self._plan.targets)))
-        lock_load(self._lock, self._tools, self._connection, waits=self._plan.job.rules.waits)
+        open_ledger(self._lock, self._tools, self._connection, waits=self._plan.job.rules.waits)
         if not self._created and any(target.create_columns is not None for target in self._plan.targets):
             with in_transaction(self._connection, "writing the load down"):
                 return self._claim(self._create())

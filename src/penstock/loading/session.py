@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-# A COPY command's two round trips should cost under 2 % of it: it lasts at least this many times one of them ...
-_ROUND_TRIPS_PER_CHUNK = 100
+# A COPY command's two round trips should cost under 0.5 % of it: it lasts at least this many times one of them ...
+_ROUND_TRIPS_PER_CHUNK = 400
 # ... and carries at least this much, below which not even a local server's start of a COPY is worth its while.
 _CHUNK_BYTES = 64 * 1024 * 1024
 

@@ -14,8 +14,8 @@ from penstock.errors import ServerError, TargetError
 from penstock.model.ledger import Claim, KnownObject, LedgerObject
 from penstock.model.table import TableName
 from penstock.server.errors import translate_errors
-from penstock.server.ledger.locks import mark
-from penstock.server.ledger.schema import ensure_schema
+from penstock.server.ledger.locks import mark, send_lock
+from penstock.server.ledger.schema import find_version, lead_forward
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,7 +34,16 @@ class Ledger:
 
     def ensure(self, connection: Connection, *, is_publishing_allowed: bool = False) -> None:
         """Make the ledger where it is missing; refuse one that cannot be trusted."""
-        ensure_schema(connection, self.schema, is_publishing_allowed=is_publishing_allowed)
+        version = find_version(connection, self.schema)
+        lead_forward(connection, self.schema, version=version, is_publishing_allowed=is_publishing_allowed)
+
+    def open(self, connection: Connection, *, lock: str, is_publishing_allowed: bool = False) -> bool:
+        """Do as `ensure` and as locks.try_lock with `lock`, in one round trip where there is nothing to make."""
+        with translate_errors("opening the ledger"), connection.pipeline():
+            is_locked = send_lock(connection, lock)
+            version = find_version(connection, self.schema)
+        lead_forward(connection, self.schema, version=version, is_publishing_allowed=is_publishing_allowed)
+        return is_locked()
 
     def look_up(
         self, connection: Connection, identity: str, objects: Sequence[LedgerObject]

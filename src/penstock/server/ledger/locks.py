@@ -13,6 +13,8 @@ from psycopg import sql
 from penstock.server.errors import translate_errors
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from penstock.server.connection import Connection
 
 # The first key of the marks; "pens" in ASCII.
@@ -24,9 +26,19 @@ def try_lock(connection: Connection, identity: str) -> bool:
 
     `identity` is a digest in hexadecimal, of which the first 64 bits are the key. Raises ServerError.
     """
+    return send_lock(connection, identity)()
+
+
+def send_lock(connection: Connection, identity: str) -> Callable[[], bool]:
+    """Do as `try_lock` without waiting where the connection is in a pipeline; what is returned waits and tells."""
     with translate_errors("locking the load"):
-        row = connection.execute("SELECT pg_catalog.pg_try_advisory_lock(%s)", [_lock_key(identity)]).fetchone()
-    return row == (True,)
+        cursor = connection.execute("SELECT pg_catalog.pg_try_advisory_lock(%s)", [_lock_key(identity)])
+
+    def is_locked() -> bool:
+        with translate_errors("locking the load"):
+            return cursor.fetchone() == (True,)
+
+    return is_locked
 
 
 def find_lock_holder(connection: Connection, identity: str) -> int | None:

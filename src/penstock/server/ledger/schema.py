@@ -129,19 +129,19 @@ VERSION = len(_STEPS)
 _OWN_ADDITIONS = ("policy rejects_owner FOR * TO {0} USING (owner = CURRENT_USER) WITH CHECK the same",)
 
 
-def ensure_schema(connection: Connection, schema: str, *, is_publishing_allowed: bool = False) -> None:
-    """Make the ledger where it is missing, or lead it to this version; refuse one that cannot be trusted or is newer.
+def lead_forward(connection: Connection, schema: str, *, version: int, is_publishing_allowed: bool) -> None:
+    """Make the ledger where it is missing, or lead it from `version` to this penstock's.
 
     Making it needs CREATE on the database, or on the schema where that exists. Raises TargetError, ServerError.
     """
     what = f'preparing the ledger in schema "{schema}"'
-    if find_version(connection, schema) == VERSION:
+    if version == VERSION:
         return
     try:
         with translate_errors(what):
             if not is_publishing_allowed:
                 _refuse_publication(connection, schema)
-            _lead_forward(connection, schema)
+            _run_steps(connection, schema)
     except TargetError as error:
         if isinstance(error.__cause__, psycopg.errors.InsufficientPrivilege):
             raise _no_right(connection, schema, error) from error
@@ -149,7 +149,10 @@ def ensure_schema(connection: Connection, schema: str, *, is_publishing_allowed:
 
 
 def find_version(connection: Connection, schema: str) -> int:
-    """Return the version of the ledger in a schema, 0 where there is none. Raises TargetError, ServerError."""
+    """Return the version of the ledger in a schema, 0 where there is none.
+
+    Raises TargetError where it cannot be trusted or is newer, ServerError.
+    """
     with translate_errors(f'looking for the ledger in schema "{schema}"'):
         relations = fetch_rows(connection, "ledger_state", LedgerRelation, schema=schema)
     return _check(schema, relations)
@@ -176,7 +179,7 @@ def _check(schema: str, relations: Sequence[LedgerRelation]) -> int:
     return version
 
 
-def _lead_forward(connection: Connection, schema: str) -> None:
+def _run_steps(connection: Connection, schema: str) -> None:
     """Run the steps that are missing, in one transaction; another session may be doing the same just now."""
     with connection.transaction():
         connection.execute("SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtext(%s))", [f"penstock {schema}"])
