@@ -17,7 +17,6 @@ from penstock.loading.ways import needs_more_than_copy
 from penstock.model.dialect import DialectOptions
 from penstock.model.job import LoadJob, LoadRules, TargetJob
 from penstock.model.names import parse_table_name
-from penstock.server.facts import read_server_facts
 from penstock.server.ledger import Ledger
 
 if TYPE_CHECKING:
@@ -77,8 +76,8 @@ class Loader:
     def plan(self, job: LoadJob) -> LoadPlan:
         """Look at sources, table and server, and return what a load would do; changes nothing. Raises PenstockError."""
         with self._connect.borrow() as connection:
-            self._server = server = read_server_facts(connection)
-            inputs = gather_inputs(job, sources=self._sources, connection=connection, server=server)
+            server, inputs = gather_inputs(job, sources=self._sources, connection=connection)
+            self._server = server
             plan = plan_load(
                 job,
                 inputs,

@@ -18,7 +18,6 @@ from penstock.loading.tools import LoadTools
 from penstock.model.block import CopySpec
 from penstock.model.job import LoadJob, LoadRules, TargetJob
 from penstock.model.table import TableName
-from penstock.server.facts import read_server_facts
 from penstock.server.staging import describe_copy
 
 if TYPE_CHECKING:
@@ -77,8 +76,7 @@ def load_with_penstock(setting: LoadSetting) -> None:
     sources = SourceReader()
     try:
         with setting.connect.connect(label="plan") as connection:
-            server = read_server_facts(connection)
-            inputs = gather_inputs(job, sources=sources, connection=connection, server=server)
+            server, inputs = gather_inputs(job, sources=sources, connection=connection)
         plan = plan_load(job, inputs, server=server, cpu_count=cpu_count(), load_id=str(uuid.uuid4()))
         run_load(plan, LoadTools(connect=setting.connect, sources=sources, server_major=server.major))
     finally:

@@ -6,35 +6,42 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import SourceError
 from penstock.loading.plan import TargetInput
-from penstock.server.catalog import check_loadable, find_foreign_partitions, find_table
+from penstock.server.catalog import check_loadable, find_foreign_partitions, survey
 
 if TYPE_CHECKING:
     from penstock.files import SourceReader
     from penstock.model.job import LoadJob, TargetJob
     from penstock.model.server import ServerFacts
     from penstock.model.source import SourceObject
+    from penstock.model.table import TableFacts
     from penstock.server.connection import Connection
 
 
 def gather_inputs(
-    job: LoadJob, *, sources: SourceReader, connection: Connection, server: ServerFacts
-) -> tuple[TargetInput, ...]:
-    """Return each target's objects, sample and table facts.
+    job: LoadJob, *, sources: SourceReader, connection: Connection
+) -> tuple[ServerFacts, tuple[TargetInput, ...]]:
+    """Return the server's facts, and each target's objects, sample and table facts.
 
-    Reads a few hundred KiB of one object a target. Raises SourceError, TargetError.
+    Reads a few hundred KiB of one object a target. Raises SourceError, TargetError, ServerError.
     """
+    server, tables = survey(connection, [target.table for target in job.targets])
     inputs = tuple(
-        _gather_target(target, sources=sources, connection=connection, server=server) for target in job.targets
+        _gather_target(target, facts, sources=sources, connection=connection, server=server)
+        for target, facts in zip(job.targets, tables, strict=True)
     )
     _refuse_shared_input(inputs)
-    return inputs
+    return server, inputs
 
 
 def _gather_target(
-    target: TargetJob, *, sources: SourceReader, connection: Connection, server: ServerFacts
+    target: TargetJob,
+    facts: TableFacts | None,
+    *,
+    sources: SourceReader,
+    connection: Connection,
+    server: ServerFacts,
 ) -> TargetInput:
     objects = sources.list(target.sources)
-    facts = find_table(connection, target.table)
     if facts is not None:
         check_loadable(
             facts,

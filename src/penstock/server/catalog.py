@@ -14,11 +14,13 @@ from penstock.errors import TargetError
 from penstock.model.table import Column, TableFacts, TableName
 from penstock.server.conflicts import ReferenceRow
 from penstock.server.errors import translate_errors
-from penstock.server.queries import fetch_many, fetch_rows
+from penstock.server.facts import ask_server_facts
+from penstock.server.queries import fetch_rows, send_query
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
+    from penstock.model.server import ServerFacts
     from penstock.server.connection import Connection
 
 # pg_class.relkind of what can never take rows from COPY, in PostgreSQL's words.
@@ -61,12 +63,54 @@ def find_table(connection: Connection, name: TableName) -> TableFacts | None:
     Names are exact: `Orders` is what SQL writes as "Orders". Any kind of relation is found, so that a refusal
     can say what it is. Raises ServerError.
     """
-    with translate_errors(f"looking up table {name}"):
-        rows = fetch_rows(connection, "table", TableRow, schema=name.schema or "", name=name.name)
-        if not rows:
-            return None
-        (row,) = rows
-        columns, references = fetch_many(connection, [("columns", Column), ("references", ReferenceRow)], oid=row.oid)
+    with translate_errors(f"looking up table {name}"), connection.pipeline():
+        tables = ask_tables(connection, [name])
+    return tables()[0]
+
+
+def survey(connection: Connection, names: Sequence[TableName]) -> tuple[ServerFacts, list[TableFacts | None]]:
+    """Return the server's facts, and those of tables as `find_table` does, in two round trips. Raises ServerError."""
+    with translate_errors("looking up server and tables"), connection.pipeline():
+        facts = ask_server_facts(connection)
+        tables = ask_tables(connection, names)
+    return facts(), tables()
+
+
+def ask_tables(connection: Connection, names: Sequence[TableName]) -> Callable[[], list[TableFacts | None]]:
+    """Ask for the facts of tables, where the connection is in a pipeline without waiting.
+
+    What is returned gives them, in one more round trip. Both raise ServerError.
+    """
+    what = f"looking up {', '.join(f'table {name}' for name in names)}"
+    with translate_errors(what):
+        asked = [send_query(connection, "table", TableRow, schema=name.schema or "", name=name.name) for name in names]
+
+    def tables() -> list[TableFacts | None]:
+        with translate_errors(what):
+            found = [next(iter(fetch()), None) for fetch in asked]
+            return _complete(connection, found)
+
+    return tables
+
+
+def _complete(connection: Connection, rows: Sequence[TableRow | None]) -> list[TableFacts | None]:
+    """Return the facts of relations, in one round trip."""
+    oids = {row.oid for row in rows if row is not None}
+    if not oids:
+        return [None for _ in rows]
+    with connection.pipeline():
+        parts = {
+            oid: (
+                send_query(connection, "columns", Column, oid=oid),
+                send_query(connection, "references", ReferenceRow, oid=oid),
+            )
+            for oid in oids
+        }
+    read = {oid: (columns(), references()) for oid, (columns, references) in parts.items()}
+    return [None if row is None else _describe(row, *read[row.oid]) for row in rows]
+
+
+def _describe(row: TableRow, columns: list[Column], references: list[ReferenceRow]) -> TableFacts:
     return TableFacts(
         oid=row.oid,
         name=TableName(schema=row.schema, name=row.name),

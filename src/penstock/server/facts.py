@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 from penstock.model.server import ServerFacts
 from penstock.server.connection import describe_connection
 from penstock.server.errors import translate_errors
-from penstock.server.queries import fetch_rows
+from penstock.server.queries import send_query
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from penstock.server.connection import Connection
 
 
@@ -34,10 +36,24 @@ def read_server_facts(connection: Connection) -> ServerFacts:
 
     Raises ServerError.
     """
+    return ask_server_facts(connection)()
+
+
+def ask_server_facts(connection: Connection) -> Callable[[], ServerFacts]:
+    """Do as `read_server_facts`, where the connection is in a pipeline without waiting; what is returned tells."""
     address = describe_connection(connection)
     with translate_errors(f"reading the facts of {address}"):
-        (row,) = fetch_rows(connection, "server", ServerRow)
-        client_address = connection.info.hostaddr
+        fetch = send_query(connection, "server", ServerRow)
+
+    def facts() -> ServerFacts:
+        with translate_errors(f"reading the facts of {address}"):
+            (row,) = fetch()
+        return _describe(row, address=address, client_address=connection.info.hostaddr)
+
+    return facts
+
+
+def _describe(row: ServerRow, *, address: str, client_address: str) -> ServerFacts:
     return ServerFacts(
         version_num=row.version_num,
         version=row.version,

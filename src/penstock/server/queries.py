@@ -15,9 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from psycopg.rows import class_row
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from psycopg import Cursor
+    from collections.abc import Callable, Iterable
 
     from penstock.server.connection import Connection
 
@@ -52,20 +50,27 @@ def to_parameters(text: str) -> str:
 
 def fetch_rows(connection: Connection, query: str, row_type: type[Row], **parameters: object) -> list[Row]:
     """Run a named query and return its rows; each column becomes the field of that name."""
+    return send_query(connection, query, row_type, **parameters)()
+
+
+def send_query(
+    connection: Connection, query: str, row_type: type[Row], **parameters: object
+) -> Callable[[], list[Row]]:
+    """Do as `fetch_rows`, where the connection is in a pipeline without waiting; what is returned gives the rows.
+
+    Ask for them behind the pipeline: within it, that is a round trip of its own.
+    """
     statement = _load(query, connection.info.server_version // 10_000)
-    with connection.cursor(row_factory=class_row(row_type)) as cursor:
-        return cursor.execute(statement, parameters).fetchall()
+    return connection.cursor(row_factory=class_row(row_type)).execute(statement, parameters).fetchall
 
 
 def fetch_many(connection: Connection, queries: Iterable[tuple[str, type]], **parameters: object) -> list[list[Any]]:
     """Run named queries that take the same parameters in one round trip; return the rows of each as its row type."""
-    major = connection.info.server_version // 10_000
     with connection.pipeline():
-        cursors: list[Cursor[Any]] = [
-            connection.cursor(row_factory=class_row(row_type)).execute(_load(query, major), parameters)
-            for query, row_type in queries
+        fetches: list[Callable[[], list[Any]]] = [
+            send_query(connection, query, row_type, **parameters) for query, row_type in queries
         ]
-        return [cursor.fetchall() for cursor in cursors]
+    return [fetch() for fetch in fetches]
 
 
 @cache

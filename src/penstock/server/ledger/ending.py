@@ -140,7 +140,7 @@ def _run_durably(connection: Connection, query: sql.Composed, values: Mapping[st
         connection.execute(_BE_DURABLE)
         cursor = connection.execute(query, values)
         connection.execute("COMMIT")
-        return cursor.fetchone()
+    return cursor.fetchone()
 
 
 def _read_finished(row: Sequence[Any], *, is_local_only: bool) -> FinishedLoad:

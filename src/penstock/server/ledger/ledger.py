@@ -15,7 +15,7 @@ from penstock.model.ledger import Claim, KnownObject, LedgerObject
 from penstock.model.table import TableName
 from penstock.server.errors import translate_errors
 from penstock.server.ledger.locks import mark, send_lock
-from penstock.server.ledger.schema import find_version, lead_forward
+from penstock.server.ledger.schema import find_version, lead_forward, look_for_version
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,8 +41,8 @@ class Ledger:
         """Do as `ensure` and as locks.try_lock with `lock`, in one round trip where there is nothing to make."""
         with translate_errors("opening the ledger"), connection.pipeline():
             is_locked = send_lock(connection, lock)
-            version = find_version(connection, self.schema)
-        lead_forward(connection, self.schema, version=version, is_publishing_allowed=is_publishing_allowed)
+            version = look_for_version(connection, self.schema)
+        lead_forward(connection, self.schema, version=version(), is_publishing_allowed=is_publishing_allowed)
         return is_locked()
 
     def look_up(
@@ -82,8 +82,8 @@ class Ledger:
         ).format(schema=sql.Identifier(self.schema))
         with translate_errors("looking up what has been loaded"), connection.pipeline():
             found = connection.execute(running.format(self._table("loads")), [identity])
-            rows = connection.execute(query, _object_arrays(objects)).fetchall()
-            row = found.fetchone()
+            known = connection.execute(query, _object_arrays(objects))
+        row, rows = found.fetchone(), known.fetchall()
         return None if row is None else str(row[0]), [
             KnownObject(
                 load_id=load_id,

@@ -14,10 +14,10 @@ from psycopg import sql
 from penstock.errors import TargetError
 from penstock.server.errors import translate_errors
 from penstock.server.ledger.trust import LedgerRelation, PublicationRow, refuse_foreign
-from penstock.server.queries import fetch_rows
+from penstock.server.queries import fetch_rows, send_query
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from penstock.server.connection import Connection
 
@@ -153,9 +153,21 @@ def find_version(connection: Connection, schema: str) -> int:
 
     Raises TargetError where it cannot be trusted or is newer, ServerError.
     """
-    with translate_errors(f'looking for the ledger in schema "{schema}"'):
-        relations = fetch_rows(connection, "ledger_state", LedgerRelation, schema=schema)
-    return _check(schema, relations)
+    return look_for_version(connection, schema)()
+
+
+def look_for_version(connection: Connection, schema: str) -> Callable[[], int]:
+    """Do as `find_version`, where the connection is in a pipeline without waiting; what is returned tells."""
+    what = f'looking for the ledger in schema "{schema}"'
+    with translate_errors(what):
+        fetch = send_query(connection, "ledger_state", LedgerRelation, schema=schema)
+
+    def version() -> int:
+        with translate_errors(what):
+            relations = fetch()
+        return _check(schema, relations)
+
+    return version
 
 
 def _check(schema: str, relations: Sequence[LedgerRelation]) -> int:
