@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from penstock.model.plan import SessionPlan
+from penstock.units import format_bytes
 
 # Where the server's CPUs cannot be seen (another machine, no cloud API): enough to find out, few enough not to hurt.
 _UNKNOWN_START = 4
@@ -16,11 +17,18 @@ _SESSIONS_LIMIT = 64
 _GAIN_WORTH_KEEPING = 1.05
 
 
-def plan_sessions(*, asked: int | None, cpu_count: int | None, free_connections: int) -> SessionPlan:
+# Less than this of stored bytes is sent before another session has connected: nine round trips and a backend's start.
+_BYTES_WORTH_A_SESSION = 1024 * 1024
+
+
+def plan_sessions(
+    *, asked: int | None, cpu_count: int | None, free_connections: int, size_bytes: int | None = None
+) -> SessionPlan:
     """Return the session count to start with and the range that `auto` may move in.
 
     A session is one backend process and so uses at most one CPU: the server's vCPUs less one, at least 2, capped by
-    free connections. `cpu_count` is the server's, None where unknown. The caller makes sure of one free connection.
+    free connections; no more to start with than the stored `size_bytes` keep busy. `cpu_count` is the server's. Either
+    is None where unknown. The caller makes sure of one free connection.
     """
     if asked is not None:
         count = max(1, min(asked, free_connections))
@@ -33,6 +41,10 @@ def plan_sessions(*, asked: int | None, cpu_count: int | None, free_connections:
     initial = min(wanted, maximum)
     if initial < wanted:
         why += f", {free_connections} free connections"
+    worth = initial if size_bytes is None else -(-size_bytes // _BYTES_WORTH_A_SESSION)
+    if worth < initial:
+        initial = max(1, worth)
+        why += f", {format_bytes(size_bytes or 0)} to read"
     return SessionPlan(initial=initial, maximum=maximum, is_adaptive=maximum > 1, reason=why)
 
 

@@ -14,7 +14,7 @@ from penstock.loading.columns import map_columns, name_created_columns
 from penstock.loading.pace import plan_sessions
 from penstock.loading.ways import check_way, choose_landing, describe_notices, refuse_shared_tables
 from penstock.model.dialect import Notice
-from penstock.model.plan import BatchPlan, LoadPlan, ObjectSample, TargetPlan
+from penstock.model.plan import BatchPlan, LoadPlan, ObjectSample, TargetPlan, stored_size
 from penstock.model.table import Column, TableFacts, TableName
 from penstock.units import GIB
 
@@ -79,6 +79,7 @@ def plan_load(
             asked=1 if depends or is_single else job.sessions,
             cpu_count=cpu_count,
             free_connections=server.free_connections,
+            size_bytes=stored_size(targets),
         ),
         is_in_job_order=depends,
         notices=tuple(notice for _, notices in planned for notice in notices) + ((_DEPENDS_NOTICE,) if depends else ()),

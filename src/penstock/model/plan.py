@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from penstock.model.dialect import Dialect, Notice
     from penstock.model.job import LoadJob, TargetJob
     from penstock.model.source import Compression, SourceObject
@@ -56,6 +58,12 @@ class TargetPlan:
     text_columns: tuple[str, ...] | None = None
 
 
+def stored_size(targets: Iterable[TargetPlan]) -> int | None:
+    """Return the size of all objects as stored, in bytes, or None where one does not tell."""
+    sizes = [source.size_bytes for target in targets for source in target.objects]
+    return None if any(size is None for size in sizes) else sum(size or 0 for size in sizes)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionPlan:
     """How many COPY sessions: where to start, how far `auto` may go, and why."""
@@ -94,5 +102,4 @@ class LoadPlan:
     @property
     def size_bytes(self) -> int | None:
         """Return the sources' size as stored, or None where one does not tell."""
-        sizes = [source.size_bytes for target in self.targets for source in target.objects]
-        return None if any(size is None for size in sizes) else sum(size or 0 for size in sizes)
+        return stored_size(self.targets)

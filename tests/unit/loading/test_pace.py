@@ -31,6 +31,15 @@ def test_start_and_range_follow_cpus_and_connections(
     assert plan.reason
 
 
+@pytest.mark.parametrize(
+    ("size_bytes", "initial"), [(None, 7), (0, 1), (1, 1), (2_000_000, 2), (7 * 2**20, 7), (10**12, 7)]
+)
+def test_little_to_read_needs_few_sessions(size_bytes: int | None, initial: int) -> None:
+    """A load could end before another session has connected; where it lasts after all, more are added."""
+    plan = plan_sessions(asked=None, cpu_count=8, free_connections=100, size_bytes=size_bytes)
+    assert (plan.initial, plan.maximum, plan.is_adaptive) == (initial, 16, True)
+
+
 def _climb(rates: dict[int, float], *, cpu_count: int = 8, steps: int = 100) -> list[int]:
     """Return the session counts a load goes through where each count has that rate."""
     plan = plan_sessions(asked=None, cpu_count=cpu_count, free_connections=100)
