@@ -56,6 +56,14 @@ def test_failed_process_is_told() -> None:
         run_measured([sys.executable, "-I", "-S", "-c", "raise SystemExit('no such thing')"])
 
 
+def test_process_may_end_as_it_should() -> None:
+    """With the status that is expected, and no other."""
+    argv = [sys.executable, "-I", "-S", "-c", "raise SystemExit(3)"]
+    assert run_measured(argv, status=3).seconds > 0
+    with pytest.raises(ProcessFailed):
+        run_measured(argv, status=4)
+
+
 def test_benchmarks_are_listed() -> None:
     """A line for each."""
     argv = [sys.executable, "-m", "benchmarks", "list"]
@@ -67,4 +75,5 @@ def test_benchmarks_are_listed() -> None:
         "latency_tls",
         "ledger_overhead",
         "small_objects",
+        "bad_rows",
     ]
