@@ -67,10 +67,10 @@ def save(
 
 
 def _versions() -> dict[str, str]:
-    return {"penstock": __version__, "commit": _read_commit(), "python": platform.python_version()}
+    return {"penstock": __version__, "commit": read_commit(), "python": platform.python_version()}
 
 
-def _read_commit() -> str:
+def read_commit() -> str:
     """Return the commit, marked where the sources differ from it."""
     shown = subprocess.run(
         ["git", "describe", "--always", "--dirty", "--abbrev=12"],

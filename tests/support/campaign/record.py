@@ -5,11 +5,11 @@ from __future__ import annotations
 import datetime as dt
 import json
 import platform
-import subprocess
 from collections import Counter
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from benchmarks.record import read_commit
 
 from penstock.host import read_machine
 from penstock.lab.installations import read_version
@@ -17,10 +17,9 @@ from support.servers import installed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from support.campaign.scenario import Played
-
-_ROOT = Path(__file__).parents[3]
 
 _MEANINGS = {
     "kill": "kill -9 of the loader",
@@ -160,15 +159,3 @@ every object, and to have the checksums of its bytes.
 {min(line["at"] for line in lines)} to {max(line["at"] for line in lines)}; commits {commits}.
 """
     path.write_text(text, encoding="utf-8")
-
-
-def read_commit() -> str:
-    """Return the commit, marked where the sources differ from it."""
-    shown = subprocess.run(
-        ["git", "describe", "--always", "--dirty", "--abbrev=12"],
-        cwd=_ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return shown.stdout.strip() or "unknown"
