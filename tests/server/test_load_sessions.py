@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
     from pathlib import Path
 
+    from penstock.model.outcome import LoadProgress
+
 
 @pytest.fixture
 def loads(database18: str) -> Loads:
@@ -42,6 +44,27 @@ def test_every_session_count_loads_everything_once(
     assert (outcome.rows, outcome.suppressed, outcome.files[0].rows) == (20_000, 0, 20_000)
     assert outcome.bytes_read == path.stat().st_size
     assert loads.execute("SELECT count(*), count(DISTINCT a), sum(a) FROM t") == [(20_000, 20_000, 199_990_000)]
+
+
+def test_lock_that_others_hold_is_told(loads: Loads, tmp_path: Path) -> None:
+    """Who holds it, so that somebody can end it; then the load goes on."""
+    path = write_numbers(tmp_path / "file", range(100))
+    with psycopg.connect(loads.conninfo, application_name="other") as other:
+        other.execute("LOCK TABLE t")
+        pid = other.info.backend_pid
+        released: list[int] = []
+
+        def release_when_told(progress: LoadProgress) -> None:
+            if not released and any("waiting for a lock" in notice for notice in loads.notices):
+                other.rollback()
+                released.append(progress.rows)
+
+        assert loads.run(target(path), sessions=2, on_progress=release_when_told).rows == 100
+        told = [notice for notice in loads.notices if "waiting for a lock" in notice]
+    assert released
+    assert len(told) == 1
+    assert f"backend {pid}, user " in told[0]
+    assert '"other", idle in transaction' in told[0]
 
 
 def test_session_that_fails_last_is_heard_before_anything_commits(

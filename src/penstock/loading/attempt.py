@@ -75,7 +75,7 @@ class LoadAttempt:
             is_in_job_order=plan.is_in_job_order,
             clock=tools.clock,
         )
-        self._watch = ConflictWatch(tools.connect, tools.clock)
+        self._watch = ConflictWatch(tools)
         self._pace = Pace(sessions=sessions.initial)
         self._paced_s, self._paced_bytes = tools.clock(), 0
         self._is_full = False

@@ -28,9 +28,11 @@ class ReferenceRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockedRow:
-    """The row of blocked.sql."""
+    """The row of blocked.sql: a backend that waits, for another of the load's or for `others`, each in words."""
 
     pid: int
+    waits_for_own: bool
+    others: list[str]
 
 
 def find_references(connection: Connection, oid: int) -> frozenset[int]:
@@ -39,7 +41,7 @@ def find_references(connection: Connection, oid: int) -> frozenset[int]:
         return frozenset(row.oid for row in fetch_rows(connection, "references", ReferenceRow, oid=oid))
 
 
-def find_blocked(connection: Connection, pids: Sequence[int]) -> frozenset[int]:
-    """Return those of the given backends that wait for another of them. Raises ServerError."""
-    with translate_errors("looking for sessions that wait for each other"):
-        return frozenset(row.pid for row in fetch_rows(connection, "blocked", BlockedRow, pids=list(pids)))
+def find_blocked(connection: Connection, pids: Sequence[int]) -> list[BlockedRow]:
+    """Return those of the given backends that wait for a lock. Raises ServerError."""
+    with translate_errors("looking for what the load's sessions wait for"):
+        return fetch_rows(connection, "blocked", BlockedRow, pids=list(pids))

@@ -1,15 +1,34 @@
--- blocked.sql: those of the given backends that wait for what another of them does in its transaction
--- returns conflicts.BlockedRow; needs no privilege; PostgreSQL 14+
+-- blocked.sql: those of the given backends that wait for a lock, and who stands in their way
+-- returns conflicts.BlockedRow; needs no privilege, pg_read_all_stats to see what others' sessions are; PostgreSQL 14+
 -- psql -v pids='{1,2}' -f blocked.sql
 --
--- Other locks (a relation's extension, a page) are held for moments, and whoever holds them moves on.
-SELECT own.pid
+-- Own sessions that wait for each other's transactions wait for ever. Other locks (a relation's extension, a page) are
+-- held for moments, and whoever holds them moves on. A prepared transaction blocks as pid 0.
+SELECT own.pid,
+       pg_catalog.pg_blocking_pids(own.pid) && :'pids'::int[]
+       AND EXISTS (
+               SELECT
+                 FROM pg_catalog.pg_locks AS l
+                WHERE l.pid = own.pid
+                  AND NOT l.granted
+                  AND l.locktype IN ('transactionid', 'spectoken', 'tuple', 'advisory')
+           ) AS waits_for_own,
+       ARRAY(
+           SELECT CASE
+                      WHEN b.pid = 0 THEN 'a prepared transaction'
+                      ELSE pg_catalog.concat_ws(
+                          ', ',
+                          'backend ' || b.pid,
+                          'user ' || a.usename,
+                          '"' || nullif(a.application_name, '') || '"',
+                          a.state,
+                          'since ' || pg_catalog.to_char(a.state_change, 'YYYY-MM-DD HH24:MI:SS')
+                      )
+                  END
+             FROM unnest(pg_catalog.pg_blocking_pids(own.pid)) AS b (pid)
+             LEFT JOIN pg_catalog.pg_stat_activity AS a ON a.pid = b.pid
+            WHERE b.pid <> ALL (:'pids'::int[])
+            ORDER BY b.pid
+       ) AS others
   FROM unnest(:'pids'::int[]) AS own (pid)
- WHERE pg_catalog.pg_blocking_pids(own.pid) && :'pids'::int[]
-   AND EXISTS (
-           SELECT
-             FROM pg_catalog.pg_locks AS l
-            WHERE l.pid = own.pid
-              AND NOT l.granted
-              AND l.locktype IN ('transactionid', 'spectoken', 'tuple', 'advisory')
-       );
+ WHERE pg_catalog.cardinality(pg_catalog.pg_blocking_pids(own.pid)) > 0;
