@@ -51,7 +51,9 @@ def test_utf16_with_a_mark_is_transcoded(tmp_path: Path, encoding: str | None) -
     assert _read(path, encoding=encoding) == "naïve,日本\n".encode()
 
 
-@pytest.mark.parametrize("content", [b"", b"\xef\xbb\xbf", gzip.compress(b""), bz2.compress(b"")])
+@pytest.mark.parametrize(
+    "content", [b"", b"\xef\xbb\xbf", gzip.compress(b""), bz2.compress(b"")], ids=["nothing", "mark", "gzip", "bzip2"]
+)
 def test_empty_object_has_no_pieces(tmp_path: Path, content: bytes) -> None:
     """An object without text gives nothing, and its sample is whole."""
     path = tmp_path / "data.csv"
