@@ -16,6 +16,8 @@ import psutil
 
 _PATIENCE_S = 10
 
+_SERVERS = ("postgres", "pgbouncer")
+
 
 def main(directory: Path) -> None:
     """Wait for the end of standard input, then clean up."""
@@ -33,7 +35,7 @@ def _servers_below(directory: Path) -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter():
         try:
-            if process.name() == "postgres" and directory in Path(process.cwd()).parents:
+            if process.name() in _SERVERS and directory in Path(process.cwd()).parents:
                 found.append(process)
         except psutil.Error:
             continue

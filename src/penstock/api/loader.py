@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
 from penstock.api.connect import connect_to
@@ -14,7 +15,7 @@ from penstock.loading.plan import plan_load
 from penstock.loading.run import run_load
 from penstock.loading.tools import LoadTools
 from penstock.loading.ways import needs_more_than_copy
-from penstock.model.dialect import DialectOptions
+from penstock.model.dialect import DialectOptions, Notice
 from penstock.model.job import LoadJob, LoadRules, TargetJob
 from penstock.model.names import parse_table_name
 from penstock.server.ledger import Ledger
@@ -89,7 +90,15 @@ class Loader:
                 from penstock.loading.landing import check_ways  # noqa: PLC0415 (paid for by who needs it)
 
                 check_ways(plan, connection)
-        return plan
+        return self._note_pooler(plan)
+
+    def _note_pooler(self, plan: LoadPlan) -> LoadPlan:
+        """Return a plan that says that a pooler is in the way: looking works behind one, loading does not."""
+        pooler = self._connect.pooler
+        if pooler is None:
+            return plan
+        refusal = pooler.refuse("load")
+        return replace(plan, notices=(*plan.notices, Notice(message=refusal.message, hint=refusal.hint)))
 
     def run(
         self,

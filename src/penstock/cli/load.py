@@ -208,6 +208,7 @@ class LoadCommand:
                 as_text = describe_plan(plan, loader.server)
                 write_result(json.dumps(plan_object(plan, loader.server)) if self.as_json else "\n".join(as_text))
                 return
+            connect.refuse_pooler(action)
             self._announce(plan)
             if action == "check":
                 self._check(loader, plan)

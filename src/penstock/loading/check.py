@@ -63,6 +63,7 @@ def check_load(plan: LoadPlan, tools: LoadTools, *, on_problem: OnProblem | None
     `on_problem` is called from several threads, one at a time. Needs TEMPORARY on the database and SELECT on the
     table. Raises PenstockError where the check itself cannot go on.
     """
+    tools.connect.refuse_pooler("check")
     return _Check(plan, tools, on_problem).run()
 
 

@@ -70,6 +70,7 @@ def prepare_load(
 
     Raises PenstockError, and then has written nothing down.
     """
+    tools.connect.refuse_pooler("load")
     return _Preparation(plan, tools, connection, created).run()
 
 

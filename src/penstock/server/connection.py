@@ -26,6 +26,7 @@ from penstock.server.conninfo import (
     parse_conninfo,
 )
 from penstock.server.errors import describe_report, is_passing, read_report
+from penstock.server.pooler import Pooler, compose_is_direct
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -81,6 +82,7 @@ class ConnectionFactory:
         self._role = role
         self._application_name = application_name
         self._input_settings: _InputSettings | None = None
+        self._pooler: Pooler | None = None
         self._kept: Connection | None = None
         self._lock = threading.Lock()
 
@@ -96,6 +98,16 @@ class ConnectionFactory:
     def input_settings(self) -> dict[str, str]:
         """Return the user's settings that decide how text becomes a value; known once a session was made."""
         return {} if self._input_settings is None else self._input_settings._asdict()
+
+    @property
+    def pooler(self) -> Pooler | None:
+        """Return the pooler in between, None without one; known once a session was made."""
+        return self._pooler
+
+    def refuse_pooler(self, what: str) -> None:
+        """Raise ServerError where a pooler is in between; `what` completes "cannot ... through a pooler"."""
+        if self._pooler is not None:
+            raise self._pooler.refuse(what)
 
     @contextmanager
     def borrow(self) -> Iterator[Connection]:
@@ -171,11 +183,12 @@ class ConnectionFactory:
         with self._lock:
             is_first = self._input_settings is None
             if is_first:
-                self._input_settings = _make_first_settings(connection, version_num=version_num)
-        if not is_first:
+                self._input_settings, self._pooler = _make_first_settings(connection, version_num=version_num)
+        if not is_first and self._pooler is None:
             assert self._input_settings is not None
             connection.execute(_compose_settings(self._input_settings, version_num=version_num))
         if self._role is not None:
+            self.refuse_pooler(f'become role "{self._role}"')
             connection.execute(sql.SQL("SET ROLE {}").format(sql.Identifier(self._role)))
 
 
@@ -245,16 +258,22 @@ def _preparation_error(error: psycopg.Error, target: str, *, role: str | None) -
     return ServerError(report.message, detail=detail, hint=hint, sqlstate=report.sqlstate, is_transient=is_transient)
 
 
-def _make_first_settings(connection: Connection, *, version_num: int) -> _InputSettings:
-    """Read the settings that are the user's own and make ours, in one round trip.
+def _make_first_settings(connection: Connection, *, version_num: int) -> tuple[_InputSettings, Pooler | None]:
+    """Read the settings that are the user's own and make ours, in one round trip; find a pooler by the way.
 
-    A select list is evaluated from left to right, so DateStyle is read before its output half becomes ISO.
+    A select list is evaluated from left to right, so DateStyle is read before its output half becomes ISO. Behind a
+    pooler no setting is made: the session is others' too.
     """
+    is_direct = compose_is_direct(connection.pgconn)
+    head = sql.SQL("pg_catalog.pg_backend_pid(), {}").format(is_direct)
     reads = [sql.SQL("pg_catalog.current_setting({})").format(sql.Literal(name)) for name in _InputSettings._fields]
     settings = _fixed_settings(version_num) | {"DateStyle": "ISO"}
-    row = connection.execute(sql.SQL("SELECT {}").format(sql.SQL(", ").join([*reads, *_calls(settings)]))).fetchone()
+    makes = [sql.SQL("CASE WHEN {} THEN {} END").format(is_direct, call) for call in _calls(settings)]
+    row = connection.execute(sql.SQL("SELECT {}").format(sql.SQL(", ").join([head, *reads, *makes]))).fetchone()
     assert row is not None
-    return _InputSettings(*row[: len(_InputSettings._fields)])
+    backend_pid, has_own_session, *values = row
+    pooler = None if has_own_session else Pooler(told_pid=connection.info.backend_pid, backend_pid=backend_pid)
+    return _InputSettings(*values[: len(_InputSettings._fields)]), pooler
 
 
 def _compose_settings(pinned: _InputSettings, *, version_num: int) -> sql.Composed:

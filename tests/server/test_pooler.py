@@ -1,0 +1,134 @@
+"""Behind a real PgBouncer: what only looks works, what loads is refused, and nothing of ours stays in its sessions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+from psycopg.conninfo import make_conninfo
+
+from penstock.api.ledger_view import LedgerView
+from penstock.errors import ServerError
+from penstock.server.connection import ConnectionFactory
+from support import pgbouncer
+from support.loads import Loads, target
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from support.servers import PgServer, ServerPool
+
+
+@pytest.fixture(params=["session", "transaction"])
+def pooled(request: pytest.FixtureRequest, pg: PgServer, servers: ServerPool, database: str) -> Iterator[str]:
+    """Provide the database behind PgBouncer, in both modes."""
+    yield from _pool(request.param, pg, servers, database)
+
+
+@pytest.fixture
+def transaction_pooled(pg18: PgServer, servers: ServerPool, database18: str) -> Iterator[str]:
+    """Provide the database of the newest version behind PgBouncer in transaction mode."""
+    yield from _pool("transaction", pg18, servers, database18)
+
+
+def _pool(mode: pgbouncer.PoolMode, pg: PgServer, servers: ServerPool, database: str) -> Iterator[str]:
+    if pg.server is None:
+        pytest.skip("PgBouncer is put before embedded servers only")
+    try:
+        with pgbouncer.pgbouncer(database, servers.directory, mode=mode, data_dir=pg.server.data_dir) as conninfo:
+            yield conninfo
+    except pgbouncer.Unavailable as reason:
+        pytest.skip(f"PgBouncer: {reason}")
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """Provide a small file."""
+    path = tmp_path / "t.csv"
+    path.write_text("a,b\n1,x\n2,y\n")
+    return path
+
+
+def test_load_through_a_pooler_is_refused(pooled: str, database: str, file: Path) -> None:
+    """Whatever its mode: neither the table nor a ledger is touched."""
+    direct = Loads(database)
+    direct.execute("CREATE TABLE t (a int, b text)")
+    error = Loads(pooled).refuse(target(file))
+    assert isinstance(error, ServerError)
+    assert error.message == "cannot load through a connection pooler"
+    assert "directly" in (error.hint or "")
+    assert not direct.has_table("penstock.loads")
+
+
+def test_check_through_a_pooler_is_refused(transaction_pooled: str, database18: str, file: Path) -> None:
+    """A check makes a temporary table, which is a session's own."""
+    Loads(database18).execute("CREATE TABLE t (a int, b text)")
+    with pytest.raises(ServerError, match="cannot check through a connection pooler"):
+        Loads(transaction_pooled).check(target(file))
+
+
+def test_retry_through_a_pooler_is_refused(transaction_pooled: str, database18: str, file: Path) -> None:
+    """It loads, if only rejected records."""
+    direct = Loads(database18)
+    direct.execute("CREATE TABLE t (a int, b text)")
+    outcome = direct.run(target(file))
+    assert outcome.load_id is not None
+    with (
+        LedgerView(ConnectionFactory(transaction_pooled)) as view,
+        pytest.raises(ServerError, match="cannot load through a connection pooler"),
+    ):
+        view.retry(outcome.load_id)
+
+
+def test_looking_through_a_pooler_works(pooled: str, database: str, file: Path) -> None:
+    """A plan is made and warns; the ledger is read."""
+    direct = Loads(database)
+    direct.execute("CREATE TABLE t (a int, b text)")
+    direct.run(target(file))
+    with LedgerView(ConnectionFactory(pooled)) as view:
+        assert [record.rows for record in view.loads()] == [2]
+    with pytest.raises(ServerError):
+        pooled_loads = Loads(pooled)
+        pooled_loads.run(target(file))
+    assert [notice.message for notice in pooled_loads.warnings] == ["cannot load through a connection pooler"]
+
+
+def test_settings_do_not_stay_in_a_poolers_sessions(transaction_pooled: str) -> None:
+    """In transaction mode the next client would get them with the backend."""
+    factory = ConnectionFactory(transaction_pooled)
+    with factory.connect(), factory.connect():
+        pass
+    assert factory.pooler is not None
+    with psycopg.connect(transaction_pooled, autocommit=True) as other:
+        row = other.execute("SELECT pg_backend_pid(), current_setting('client_min_messages')").fetchone()
+    assert row == (factory.pooler.backend_pid, "notice")
+
+
+def test_role_is_not_taken_through_a_pooler(transaction_pooled: str) -> None:
+    """In transaction mode other clients would have it next."""
+    with pytest.raises(ServerError, match='cannot become role "postgres" through a connection pooler'):
+        ConnectionFactory(transaction_pooled, role="postgres").connect()
+
+
+def test_direct_session_has_no_pooler(database: str) -> None:
+    """The server itself tells libpq the backend that answers."""
+    factory = ConnectionFactory(database)
+    with factory.connect():
+        assert factory.pooler is None
+    factory.refuse_pooler("load")
+
+
+@pytest.mark.parametrize(("host", "is_refused"), [("ep-a-1.example", False), ("ep-a-1-pooler.example", True)])
+def test_neon_is_direct_but_for_its_pooled_hosts(
+    transaction_pooled: str, database18: str, monkeypatch: pytest.MonkeyPatch, host: str, is_refused: bool
+) -> None:
+    """Its proxy renumbers each session; here PgBouncer does that, and a setting of that name stands for Neon."""
+    with psycopg.connect(database18, autocommit=True) as admin:
+        name = admin.info.dbname
+        admin.execute(f'ALTER DATABASE "{name}" SET neon.timeline_id = %s' % "'0123'")
+    monkeypatch.setenv("PGHOSTADDR", "127.0.0.1")
+    factory = ConnectionFactory(make_conninfo(transaction_pooled, host=host))
+    with factory.connect():
+        assert (factory.pooler is not None) is is_refused
