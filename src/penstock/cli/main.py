@@ -30,6 +30,7 @@ from penstock.cli.output import (
     write_result,
 )
 from penstock.errors import Interrupted, PenstockError, UsageError
+from penstock.model.redaction import hide_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -158,7 +159,8 @@ def _fail(error: PenstockError, arguments: Sequence[str]) -> int:
     """Print an error, also as an object on standard output for those who asked for JSON."""
     show_error(error)
     if "--json" in arguments:
-        described = {"message": error.message, "detail": error.detail, "hint": error.hint}
+        words = {"message": error.message, "detail": error.detail, "hint": error.hint}
+        described = {name: None if text is None else hide_secrets(text) for name, text in words.items()}
         if hasattr(error, "sqlstate"):
             described["sqlstate"] = error.sqlstate
         try:

@@ -11,6 +11,8 @@ import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
+from penstock.model.redaction import hide_secrets
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -40,7 +42,7 @@ class Messages:
     def note(self, text: str) -> None:
         """Print a line of information."""
         if not self._is_quiet:
-            print(text, file=sys.stderr)
+            print(hide_secrets(text), file=sys.stderr)
 
     def warning(self, text: str, *, detail: str | None = None, hint: str | None = None) -> None:
         """Print a warning."""
@@ -91,4 +93,4 @@ def _show(kind: str, message: str, *, detail: str | None, hint: str | None) -> N
     lines = [f"{head} {message}"]
     lines += [f"DETAIL:  {detail}"] if detail else []
     lines += [f"HINT:  {hint}"] if hint else []
-    print("\n".join(lines), file=sys.stderr, flush=True)
+    print(hide_secrets("\n".join(lines)), file=sys.stderr, flush=True)

@@ -153,14 +153,14 @@ class RemoteObject:
     def _wait_to_retry(self, exc: Exception, failures: int, offset: int) -> None:
         """Wait before another attempt, or raise SourceError where there should be none."""
         if not isinstance(exc, _Truncated) and not describe_failure(exc).is_transient:
-            raise source_error(self._source.uri, exc) from exc
+            raise source_error(self._source.uri, exc) from None
         delay_s = retry_delay_s(failures, jitter=self._jitter())
         if delay_s is None:
             raise SourceError(
                 f'could not read "{self._source.uri}" beyond byte {offset}',
                 detail=f"{_words(exc)} {failures} attempts in a row failed.",
                 is_transient=True,
-            ) from exc
+            ) from None
         self._closed.wait(delay_s)
 
     def _stream_whole(self) -> Iterator[bytes]:
@@ -176,7 +176,7 @@ class RemoteObject:
                     yield piece
             except STORE_ERRORS as exc:
                 if bytes_read:
-                    raise self._cannot_resume(bytes_read, _words(exc)) from exc
+                    raise self._cannot_resume(bytes_read, _words(exc)) from None
                 failures += 1
                 self._wait_to_retry(exc, failures, 0)
             else:

@@ -109,7 +109,8 @@ def _head(store: ObjectStore, root: str, key: str, *, is_pattern: bool) -> Objec
     try:
         return _retrying(lambda: obstore.head(store, key), uri=uri)
     except SourceError as exc:
-        failed = exc.__cause__
+        # It is not the cause: tracebacks would show its URL, which may be signed
+        failed = exc.__context__
         status = describe_failure(failed).status if isinstance(failed, Exception) else None
         # Without the right to list, a key that does not exist is forbidden
         if is_pattern and status in (403, 404):
@@ -178,5 +179,5 @@ def _retrying(request: Callable[[], _T], *, uri: str) -> _T:
             # The jitter spreads requests over time and guards nothing
             delay_s = retry_delay_s(failures, jitter=random.random())  # noqa: S311
             if failures >= _LISTING_FAILURES or delay_s is None or not describe_failure(exc).is_transient:
-                raise source_error(uri, exc) from exc
+                raise source_error(uri, exc) from None
             time.sleep(delay_s)

@@ -89,7 +89,7 @@ class Stores:
         except (BaseError, ValueError) as exc:
             # What the configuration lacks, such as an account
             detail = str(exc).partition("\n")[0]
-            raise SourceError(f'could not reach "{root}"', detail=detail, hint=_CONFIGURE[scheme]) from exc
+            raise SourceError(f'could not reach "{root}"', detail=detail, hint=_CONFIGURE[scheme]) from None
 
     def _connect_s3(self, bucket: str, retry: RetryConfig) -> ObjectStore:
         if self._credentials is None:

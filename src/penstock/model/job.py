@@ -34,10 +34,10 @@ class TargetJob:
     every row, in which {filename} stands for the object's last path part. `skip` names header fields to leave out.
     `create` makes the table, with text columns named by the header, where there is none. `key` names the columns by
     which upsert and insert-new know a row again; `keep` is for upsert. `transform` takes the records on in place of
-    COPY, and goes with mode append alone.
+    COPY, and goes with mode append alone. Its repr leaves the sources out: a URL may be signed.
     """
 
-    sources: tuple[str, ...]
+    sources: tuple[str, ...] = field(repr=False)
     table: TableName
     dialect: DialectOptions = field(default_factory=DialectOptions)
     columns: tuple[str, ...] | None = None

@@ -19,6 +19,7 @@ from psycopg import sql
 
 from penstock.errors import ServerError
 from penstock.server.conninfo import (
+    check_database_name,
     describe_target,
     given_settings,
     has_connection_settings,
@@ -166,7 +167,9 @@ class ConnectionFactory:
     def _defaults(self, label: str | None) -> dict[str, str]:
         """Return what is added to the user's own connection settings."""
         name = f"{self._application_name} {label}" if label else self._application_name
-        return missing_defaults(given_settings(self._settings, os.environ), application_name=name)
+        given = given_settings(self._settings, os.environ)
+        check_database_name(given)
+        return missing_defaults(given, application_name=name)
 
     def _open(self, settings: dict[str, str], defaults: dict[str, str]) -> Connection:
         try:

@@ -5,6 +5,7 @@ Pure but for the service file. Connecting is connection.py's.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -32,6 +33,9 @@ _VARIABLE_OF_SETTING = {
     "connect_timeout": "PGCONNECT_TIMEOUT",
     "target_session_attrs": "PGTARGETSESSIONATTRS",
 }
+
+# A URI, also one that lacks slashes: it is no database's name.
+_MISTYPED_URI = re.compile(r"\w[\w+.-]*://|postgres(?:ql)?:", re.IGNORECASE)
 
 # What penstock asks of libpq where the user is silent.
 _DEFAULTS = {
@@ -63,7 +67,7 @@ def parse_conninfo(conninfo: str) -> dict[str, str]:
 
     Raises UsageError, which never repeats the string: a part of it may be a password.
     """
-    is_bare_name = bool(conninfo) and "=" not in conninfo and "://" not in conninfo
+    is_bare_name = bool(conninfo) and "=" not in conninfo and not _MISTYPED_URI.match(conninfo)
     if is_bare_name:
         return {"dbname": conninfo}
     try:
@@ -77,6 +81,19 @@ def parse_conninfo(conninfo: str) -> dict[str, str]:
             '"host=HOST dbname=DBNAME user=USER" with values that hold spaces in single quotes.',
         ) from None
     return {key: str(value) for key, value in settings.items() if value is not None}
+
+
+def check_database_name(given: Mapping[str, str]) -> None:
+    """Raise UsageError where a connection string stands in the place of the database's name.
+
+    libpq would take it for a name, and the server repeat it in its log, password and all.
+    """
+    if _may_hold_secret(given.get("dbname", "")):
+        raise UsageError(
+            "a connection string stands in the place of the database's name",
+            detail="It was given as dbname or PGDATABASE.",
+            hint="Give it in --to as it is, or the name alone.",
+        )
 
 
 def given_settings(settings: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
@@ -106,4 +123,4 @@ def describe_target(given: Mapping[str, str]) -> str:
 
 
 def _may_hold_secret(value: str) -> bool:
-    return "://" in value or "=" in value
+    return "://" in value or "=" in value or _MISTYPED_URI.match(value) is not None
