@@ -30,7 +30,7 @@ from penstock.server.errors import describe_report, is_passing, read_report
 from penstock.server.pooler import Pooler, compose_is_direct
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from psycopg.errors import Diagnostic
 
@@ -73,15 +73,24 @@ class ConnectionFactory:
     `conninfo` is what libpq takes, or a bare database name; `role` is who to become by SET ROLE. The user's
     own DateStyle field order, TimeZone and search_path (from the role, the database, PGTZ, PGOPTIONS ...)
     decide what a COPY of theirs would store, so they are kept: read on the first connection, then set equally
-    on every later one. Threads may share a factory. It shows no secret.
+    on every later one. Threads may share a factory. It shows no secret. `allows_standby`: for who only looks.
 
     A session costs about nine round trips, so one that was borrowed is kept for whoever is next; `close` ends it.
     """
 
-    def __init__(self, conninfo: str, *, role: str | None = None, application_name: str = "penstock") -> None:
+    def __init__(
+        self,
+        conninfo: str,
+        *,
+        role: str | None = None,
+        application_name: str = "penstock",
+        allows_standby: bool = False,
+    ) -> None:
         self._settings = parse_conninfo(conninfo)
         self._role = role
         self._application_name = application_name
+        # Where the user does not say which server of several is wanted, a primary is; then any, if a standby will do.
+        self._fallbacks = ("primary", "any") if allows_standby else ("primary",)
         self._input_settings: _InputSettings | None = None
         self._pooler: Pooler | None = None
         self._kept: Connection | None = None
@@ -176,7 +185,7 @@ class ConnectionFactory:
             return _connect(settings)
         except psycopg.Error as error:
             is_retry_useful = "target_session_attrs" in defaults and not _is_certain_failure(error)
-            if is_retry_useful and (connection := _connect_to_primary(settings)):
+            if is_retry_useful and (connection := _connect_to_any_of(self._fallbacks, settings)):
                 return connection
             raise _connection_error(error, self.safe_description) from error
 
@@ -215,16 +224,18 @@ def _connect(settings: dict[str, str]) -> Connection:
     return psycopg.connect("", autocommit=True, prepare_threshold=None, **settings)  # type: ignore[arg-type]
 
 
-def _connect_to_primary(settings: dict[str, str]) -> Connection | None:
+def _connect_to_any_of(wanted: Sequence[str], settings: dict[str, str]) -> Connection | None:
     """Connect where read-write failed only because the role's default_transaction_read_only is on.
 
     libpq checks that default before a session can change it, and gives no code by which to know this failure
-    from another: so ask for a primary, and where that fails too let the first error stand.
+    from another: so ask for a primary (or what else is wanted), and where that fails too let the first error stand.
     """
-    try:
-        return _connect({**settings, "target_session_attrs": "primary"})
-    except psycopg.Error:
-        return None
+    for kind in wanted:
+        try:
+            return _connect({**settings, "target_session_attrs": kind})
+        except psycopg.Error:
+            continue
+    return None
 
 
 def _is_certain_failure(error: psycopg.Error) -> bool:

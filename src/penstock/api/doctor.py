@@ -1,0 +1,56 @@
+"""What a server is and may do, and whether a load would go: SQL's facts and, of a local server, this host's."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from penstock.host import cpu_count, measure_disk, read_machine
+from penstock.model.inspection import HostFacts, Volume
+from penstock.server.inspect import inspect_server
+
+if TYPE_CHECKING:
+    from penstock.model.inspection import Inspection
+    from penstock.server.connection import ConnectionFactory
+
+
+def examine_server(connect: ConnectionFactory, *, ledger_schema: str = "penstock") -> Inspection:
+    """Return the facts of a server; changes nothing, and works behind a pooler. Raises ServerError.
+
+    Needs no privilege; what the role may not see is None.
+    """
+    with connect.borrow() as connection:
+        inspection = inspect_server(connection, pooler=connect.pooler, ledger_schema=ledger_schema)
+    return replace(inspection, host=_examine_host(inspection)) if inspection.server.is_local else inspection
+
+
+def _examine_host(inspection: Inspection) -> HostFacts:
+    volumes = []
+    for holds, path in find_places(inspection):
+        disk = measure_disk(path)
+        if disk is not None:
+            volumes.append(
+                Volume(
+                    holds=holds,
+                    path=disk.path,
+                    device=disk.device,
+                    size_bytes=disk.size_bytes,
+                    free_bytes=disk.free_bytes,
+                )
+            )
+    return HostFacts(cpu_count=cpu_count(), memory_bytes=read_machine().memory_bytes, volumes=tuple(volumes))
+
+
+def find_places(inspection: Inspection) -> list[tuple[str, Path]]:
+    """Return where a server keeps what, as far as the role could read it."""
+    places = []
+    if (data := inspection.value("data_directory")) is not None:
+        places += [("data directory", Path(data)), ("WAL", Path(data) / "pg_wal")]
+    places += [
+        (f'tablespace "{space.name}"', Path(space.location))
+        for space in inspection.tablespaces or ()
+        # Those in the data directory have no location; allow_in_place_tablespaces makes relative ones.
+        if Path(space.location).is_absolute()
+    ]
+    return places

@@ -1,0 +1,52 @@
+"""The file systems below some paths of this machine: which device, how large, how much of it free."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+_MOUNTS = Path("/proc/self/mountinfo")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Disk:
+    """A file system; `device` is what it is mounted from, `free_bytes` what an ordinary process may use."""
+
+    path: str
+    device: str
+    size_bytes: int
+    free_bytes: int
+
+
+def measure_disk(path: Path) -> Disk | None:
+    """Return the file system that a path lies on, following links; None where the path cannot be reached."""
+    try:
+        resolved = path.resolve(strict=True)
+        numbers = resolved.stat().st_dev
+        counts = os.statvfs(resolved)
+    except OSError:
+        return None
+    mounts = _MOUNTS.read_text(encoding="utf-8", errors="surrogateescape") if _MOUNTS.exists() else ""
+    return Disk(
+        path=str(resolved),
+        device=find_device(mounts, os.major(numbers), os.minor(numbers)) or "unknown device",
+        size_bytes=counts.f_frsize * counts.f_blocks,
+        free_bytes=counts.f_frsize * counts.f_bavail,
+    )
+
+
+def find_device(mounts: str, major: int, minor: int) -> str | None:
+    """Return what is mounted as a device number in the text of /proc/self/mountinfo.
+
+    Source: docs.kernel.org/filesystems/proc.html, "/proc/<pid>/mountinfo".
+
+    >>> find_device("36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw", 98, 0)
+    '/dev/root'
+    """
+    for line in mounts.splitlines():
+        before, _, after = line.partition(" - ")
+        fields, described = before.split(), after.split()
+        if len(fields) > 2 and len(described) > 1 and fields[2] == f"{major}:{minor}":
+            return described[1]
+    return None

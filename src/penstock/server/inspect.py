@@ -1,0 +1,207 @@
+"""Everything that SQL tells of a server, asked in three round trips, four on Amazon RDS with rds_tools.
+
+Nothing here needs a privilege: what a role may not read is None. Where a server lacks a function (Aurora refuses some
+of replication's) the queries are asked one by one, and the one that fails is named with the server's words.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+
+from penstock.errors import PenstockError, TargetError
+from penstock.model.inspection import (
+    Archiver,
+    Clock,
+    Connections,
+    Inspection,
+    LedgerState,
+    Mark,
+    PoolerFacts,
+    Publication,
+    Receiver,
+    Rights,
+    Setting,
+    Slot,
+    Standby,
+    Tablespace,
+    Unread,
+)
+from penstock.server.errors import is_passing, read_report, to_penstock_error, translate_errors
+from penstock.server.facts import ask_server_facts
+from penstock.server.ledger.schema import look_for_version
+from penstock.server.queries import fetch_rows, send_query
+from penstock.server.recognise import recognise_flavour, recognise_managers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from penstock.model.server import ServerFacts
+    from penstock.server.connection import Connection
+    from penstock.server.pooler import Pooler
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MomentRow:
+    """The row of inspect_moment.sql."""
+
+    clock_s: float
+    autovacuum_workers: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerRightsRow:
+    """The row of inspect_ledger.sql; `owner` is None without the schema."""
+
+    owner: str | None
+    may_create: bool
+    may_write: bool
+
+
+# What is asked, and what it is called where it cannot be read.
+_QUERIES: dict[str, tuple[type, str]] = {
+    "inspect_marks": (Mark, "marks of managed services"),
+    "inspect_rights": (Rights, "rights"),
+    "inspect_settings": (Setting, "settings"),
+    "inspect_connections": (Connections, "connections"),
+    "inspect_standbys": (Standby, "standbys"),
+    "inspect_slots": (Slot, "replication slots"),
+    "inspect_receiver": (Receiver, "WAL receiver"),
+    "inspect_archiver": (Archiver, "archiver"),
+    "inspect_publications": (Publication, "publications"),
+    "inspect_tablespaces": (Tablespace, "tablespaces"),
+}
+
+_CLUSTER_FUNCTION = Mark(kind="function", name="rds_tools.multi_az_db_cluster_source_dbi_resource_id()")
+_CLUSTER_QUERY = """
+    SELECT multi_az_db_cluster_source_dbi_resource_id IS NOT NULL
+      FROM rds_tools.multi_az_db_cluster_source_dbi_resource_id()
+"""
+
+
+def inspect_server(
+    connection: Connection,
+    *,
+    pooler: Pooler | None,
+    ledger_schema: str = "penstock",
+    clock: Callable[[], float] = time.time,
+) -> Inspection:
+    """Return all that SQL tells of a server to the current role; `clock` is this host's, in Unix time.
+
+    Raises ServerError where the server goes away, or does not even tell rights.
+    """
+    server, ledger = _ask_basics(connection, ledger_schema)
+    answers, unread = _ask_all(connection)
+    marks: list[Mark] = answers.get("inspect_marks", [])
+    settings: list[Setting] = answers.get("inspect_settings", [])
+    if "inspect_rights" not in answers:
+        raise next(TargetError(f"cannot read {note.what}: {note.why}") for note in unread if note.what == "rights")
+    (rights,) = answers["inspect_rights"]
+    moment, measured = _ask_moment(connection, clock)
+    cluster_name = next((setting.value for setting in settings if setting.name == "cluster_name"), None)
+    return Inspection(
+        server=server,
+        flavour=recognise_flavour(marks, is_multi_az_cluster=_is_multi_az_cluster(connection, marks)),
+        managers=recognise_managers(marks, cluster_name=cluster_name),
+        pooler=None if pooler is None else PoolerFacts(told_pid=pooler.told_pid, backend_pid=pooler.backend_pid),
+        rights=rights,
+        settings=tuple(settings),
+        connections=_first(answers, "inspect_connections"),
+        standbys=_all(answers, "inspect_standbys"),
+        slots=_all(answers, "inspect_slots"),
+        receiver=_first(answers, "inspect_receiver"),
+        archiver=_first(answers, "inspect_archiver"),
+        publications=_all(answers, "inspect_publications"),
+        tablespaces=_all(answers, "inspect_tablespaces"),
+        autovacuum_workers=moment.autovacuum_workers,
+        ledger=ledger,
+        clock=measured,
+        unread=tuple(unread),
+    )
+
+
+def _ask_basics(connection: Connection, schema: str) -> tuple[ServerFacts, LedgerState]:
+    """Return what every server tells: what loading must know of it, and of its ledger."""
+    with translate_errors("looking at server and ledger"), connection.pipeline():
+        facts = ask_server_facts(connection)
+        rights = send_query(connection, "inspect_ledger", LedgerRightsRow, schema=schema)
+        find_version = look_for_version(connection, schema)
+    (row,) = rights()
+    version, distrust, remedy = 0, None, None
+    try:
+        version = find_version()
+    except TargetError as error:
+        distrust, remedy = error.message, error.hint
+    return facts(), LedgerState(
+        schema=schema,
+        owner=row.owner,
+        version=version,
+        may_create=row.may_create,
+        may_write=row.may_write,
+        distrust=distrust,
+        remedy=remedy,
+    )
+
+
+def _ask_all(connection: Connection) -> tuple[dict[str, list[Any]], list[Unread]]:
+    """Return the rows of each query that the server answers, and what it said of the others."""
+    try:
+        with connection.pipeline():
+            fetches: dict[str, Callable[[], list[Any]]] = {
+                query: send_query(connection, query, row) for query, (row, _) in _QUERIES.items()
+            }
+        return {query: fetch() for query, fetch in fetches.items()}, []
+    except psycopg.Error as error:
+        _raise_if_lost(error, connection)
+    answers: dict[str, list[Any]] = {}
+    unread = []
+    for query, (row, what) in _QUERIES.items():
+        try:
+            answers[query] = fetch_rows(connection, query, row)
+        except psycopg.Error as error:
+            _raise_if_lost(error, connection)
+            unread.append(Unread(what=what, why=read_report(error).message))
+    return answers, unread
+
+
+def _raise_if_lost(error: psycopg.Error, connection: Connection) -> None:
+    """Raise what is no matter of one query: the connection is gone, or the server is in trouble."""
+    is_lost = connection.closed or isinstance(error, psycopg.OperationalError)
+    if is_lost and is_passing(error.sqlstate, is_disconnect=error.sqlstate is None):
+        raise to_penstock_error(error, "inspecting the server") from error
+
+
+def _ask_moment(connection: Connection, clock: Callable[[], float]) -> tuple[MomentRow, Clock]:
+    """Return what changes from one moment to the next, and the server's clock against ours."""
+    before_s = clock()
+    with translate_errors("reading the server's clock"):
+        (moment,) = fetch_rows(connection, "inspect_moment", MomentRow)
+    after_s = clock()
+    half_s = (after_s - before_s) / 2
+    return moment, Clock(ahead_s=moment.clock_s - before_s - half_s, error_s=half_s)
+
+
+def _is_multi_az_cluster(connection: Connection, marks: list[Mark]) -> bool:
+    """Ask rds_tools, which may be installed on any instance of RDS."""
+    if _CLUSTER_FUNCTION not in marks:
+        return False
+    try:
+        with translate_errors("asking rds_tools for the cluster"):
+            row = connection.execute(_CLUSTER_QUERY).fetchone()
+    except PenstockError as error:
+        if error.is_transient:
+            raise
+        # Not for this role: then it is an instance as far as one can see.
+        return False
+    return row is not None and bool(row[0])
+
+
+def _first(answers: dict[str, list[Any]], query: str) -> Any:
+    return next(iter(answers.get(query, [])), None)
+
+
+def _all(answers: dict[str, list[Any]], query: str) -> tuple[Any, ...] | None:
+    return tuple(answers[query]) if query in answers else None

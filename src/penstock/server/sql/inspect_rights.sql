@@ -1,0 +1,29 @@
+-- inspect_rights.sql: what the current role may do, each right probed
+-- returns model.inspection.Rights; needs no privilege; PostgreSQL 14+
+-- psql -f inspect_rights.sql
+--
+-- USAGE of a predefined role is what the server itself asks for; MEMBER would count what only SET ROLE gives.
+-- pg_checkpoint came with PostgreSQL 15.
+SELECT r.rolsuper AS is_superuser,
+       pg_catalog.has_database_privilege(pg_catalog.current_database(), 'CREATE') AS may_create_schema,
+       pg_catalog.has_database_privilege(pg_catalog.current_database(), 'TEMPORARY') AS may_make_temporary,
+       pg_catalog.current_schema()::text AS creation_schema,
+       COALESCE(
+           pg_catalog.has_schema_privilege(pg_catalog.current_schema()::text, 'CREATE'),
+           false
+       ) AS may_create_table,
+       pg_catalog.pg_has_role('pg_read_all_stats', 'USAGE') AS reads_statistics,
+       pg_catalog.pg_has_role('pg_read_all_settings', 'USAGE') AS reads_settings,
+       pg_catalog.pg_has_role('pg_signal_backend', 'USAGE') AS signals_backends,
+       r.rolsuper
+       OR EXISTS (
+              SELECT
+                FROM pg_catalog.pg_roles AS c
+               WHERE c.rolname = 'pg_checkpoint'
+                 AND pg_catalog.pg_has_role(c.oid, 'USAGE')
+          ) AS may_checkpoint,
+       pg_catalog.has_function_privilege('pg_catalog.pg_reload_conf()', 'EXECUTE') AS may_reload,
+       r.rolsuper OR r.rolreplication AS may_replicate,
+       r.rolsuper OR r.rolbypassrls AS bypasses_row_security
+  FROM pg_catalog.pg_roles AS r
+ WHERE r.rolname = CURRENT_USER;
