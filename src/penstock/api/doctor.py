@@ -8,20 +8,26 @@ from typing import TYPE_CHECKING
 
 from penstock.host import cpu_count, measure_disk, read_machine
 from penstock.model.inspection import HostFacts, Volume
-from penstock.server.inspect import inspect_server
+from penstock.server.inspect import inspect_server, inspect_table
 
 if TYPE_CHECKING:
     from penstock.model.inspection import Inspection
+    from penstock.model.table import TableName
     from penstock.server.connection import ConnectionFactory
 
 
-def examine_server(connect: ConnectionFactory, *, ledger_schema: str = "penstock") -> Inspection:
-    """Return the facts of a server; changes nothing, and works behind a pooler. Raises ServerError.
+def examine_server(
+    connect: ConnectionFactory, *, ledger_schema: str = "penstock", table: TableName | None = None
+) -> Inspection:
+    """Return the facts of a server, and of a table to load into; changes nothing, and works behind a pooler.
 
-    Needs no privilege; what the role may not see is None.
+    Needs no privilege; what the role may not see is None. Raises ServerError.
     """
     with connect.borrow() as connection:
         inspection = inspect_server(connection, pooler=connect.pooler, ledger_schema=ledger_schema)
+        if table is not None:
+            inspected = inspect_table(connection, table, user=inspection.server.user)
+            inspection = replace(inspection, table=inspected)
     return replace(inspection, host=_examine_host(inspection)) if inspection.server.is_local else inspection
 
 

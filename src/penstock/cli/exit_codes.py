@@ -4,13 +4,14 @@ from __future__ import annotations
 
 OK = 0
 REJECTS = 3
+WOULD_NOT_LOAD = 9
 INTERNAL_ERROR = 70
 INTERRUPTED = 130
 # What a shell reports for a program that SIGPIPE ended.
 BROKEN_PIPE = 141
 
 EXIT_CODES = (
-    (OK, "done; for --check, no problem was found"),
+    (OK, "done; for --check, no problem was found; for doctor, a load would go"),
     (1, "an error of no kind below"),
     (2, "usage: an option, a job file or a dialect makes no sense as given"),
     (REJECTS, "complete, but some records were rejected; for server status: the server does not run"),
@@ -19,6 +20,7 @@ EXIT_CODES = (
     (6, "the table is missing, does not match, or cannot be loaded into"),
     (7, "the server refused, failed or went away"),
     (8, "an embedded server could not be set up or run"),
+    (WOULD_NOT_LOAD, "doctor: a load would be refused, for what the screen says"),
     (INTERNAL_ERROR, "a fault in penstock: please report its traceback"),
     (INTERRUPTED, "interrupted by Ctrl-C or a signal"),
     (BROKEN_PIPE, "nobody reads standard output any more"),

@@ -46,6 +46,7 @@ COMMANDS = MappingProxyType(
         "resume": "penstock.cli.resume",
         "rejects": "penstock.cli.rejects",
         "retry": "penstock.cli.retry",
+        "doctor": "penstock.cli.doctor",
         "demo": "penstock.cli.demo",
         "server": "penstock.cli.server",
         "lab": "penstock.cli.lab",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from penstock.model.server import ServerFacts
+    from penstock.model.table import TableFacts, TableName
 
 FlavourKind = Literal[
     "postgresql", "rds", "rds-cluster", "aurora", "cloud-sql", "alloydb", "azure", "neon", "supabase", "citus"
@@ -226,6 +227,31 @@ class HostFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TableCosts:
+    """The row of inspect_table.sql: what each row has to pass; partitions' own indexes and triggers are not counted."""
+
+    indexes: int
+    foreign_keys: int
+    insert_triggers: list[str]
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableInspection:
+    """A table that is to be loaded into: its facts, None where there is none of that name; what loading it means.
+
+    `refusal` is why COPY could not fill it, with the remedy.
+    """
+
+    asked: TableName
+    facts: TableFacts | None = None
+    costs: TableCosts | None = None
+    publications: tuple[str, ...] = ()
+    refusal: str | None = None
+    remedy: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Inspection:
     """All of it. What is a tuple where it was read is None where it was not."""
 
@@ -247,6 +273,7 @@ class Inspection:
     clock: Clock | None
     unread: tuple[Unread, ...] = ()
     host: HostFacts | None = None
+    table: TableInspection | None = None
 
     def setting(self, name: str) -> Setting | None:
         """Return a setting, None where it does not exist or may not be read."""

@@ -34,3 +34,13 @@ def parse_table_name(text: str) -> TableName:
             hint="Write TABLE or SCHEMA.TABLE; quote a part that needs it: '\"My Table\"'.",
         )
     return TableName(schema=parts[0] if len(parts) == 2 else None, name=parts[-1])
+
+
+def quote_name(name: str) -> str:
+    """Return a name as SQL takes it whatever it is, as psycopg's Identifier writes it.
+
+    >>> print(quote_name('a "b" c'))
+    "a ""b"" c"
+    """
+    doubled = name.replace('"', '""')
+    return f'"{doubled}"'

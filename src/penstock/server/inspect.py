@@ -27,9 +27,13 @@ from penstock.model.inspection import (
     Setting,
     Slot,
     Standby,
+    TableCosts,
+    TableInspection,
     Tablespace,
     Unread,
 )
+from penstock.server.catalog import check_loadable, find_foreign_partitions, find_table
+from penstock.server.ddl.definition import PublicationRow
 from penstock.server.errors import is_passing, read_report, to_penstock_error, translate_errors
 from penstock.server.facts import ask_server_facts
 from penstock.server.ledger.schema import look_for_version
@@ -40,6 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from penstock.model.server import ServerFacts
+    from penstock.model.table import TableName
     from penstock.server.connection import Connection
     from penstock.server.pooler import Pooler
 
@@ -205,3 +210,27 @@ def _first(answers: dict[str, list[Any]], query: str) -> Any:
 
 def _all(answers: dict[str, list[Any]], query: str) -> tuple[Any, ...] | None:
     return tuple(answers[query]) if query in answers else None
+
+
+def inspect_table(connection: Connection, name: TableName, *, user: str) -> TableInspection:
+    """Return what loading into a table would meet; `user` is the role that loads. Raises ServerError."""
+    facts = find_table(connection, name)
+    if facts is None:
+        return TableInspection(asked=name)
+    with translate_errors(f"inspecting table {facts.name}"), connection.pipeline():
+        costs = send_query(connection, "inspect_table", TableCosts, oid=facts.oid)
+        publications = send_query(connection, "ddl_publications", PublicationRow, oid=facts.oid)
+    refusal, remedy = None, None
+    try:
+        check_loadable(facts, user=user, foreign_partitions=find_foreign_partitions(connection, facts))
+    except TargetError as error:
+        refusal = error.message if error.detail is None else f"{error.message}. {error.detail}"
+        remedy = error.hint
+    return TableInspection(
+        asked=name,
+        facts=facts,
+        costs=next(iter(costs()), None),
+        publications=tuple(row.name for row in publications()),
+        refusal=refusal,
+        remedy=remedy,
+    )

@@ -1,0 +1,163 @@
+"""`penstock doctor` on real servers: the screen, the object, the exit code."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+from psycopg.conninfo import make_conninfo
+
+from penstock.api import Loader, connect_to
+from penstock.cli.doctor_screen import render
+from penstock.errors import PenstockError
+from penstock.model.finding import Finding
+from penstock.model.job import LoadJob
+from support.loads import target
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from cli.conftest import Finished
+
+
+@pytest.fixture
+def ordinary(database: str) -> Iterator[str]:
+    """Provide the database as a role that has been granted nothing."""
+    with psycopg.connect(database, autocommit=True) as admin:
+        name = f"clerk_{admin.info.backend_pid}"
+        admin.execute(f"CREATE ROLE {name} LOGIN PASSWORD 'hunter2'")
+        yield make_conninfo(database, user=name, password="hunter2")
+        admin.execute(f"DROP OWNED BY {name} CASCADE")
+        admin.execute(f"DROP ROLE {name}")
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """Provide a small file."""
+    path = tmp_path / "t.csv"
+    path.write_text("a,b\n1,x\n2,y\n")
+    return path
+
+
+def test_sound_server_would_be_loaded_into(database: str, penstock: Callable[..., Finished]) -> None:
+    """One screen, and exit code 0."""
+    shown = penstock("doctor", "--to", database)
+    assert shown.code == 0
+    assert shown.out.rstrip().endswith("A load would go.")
+    assert len(shown.out.splitlines()) < 40
+
+
+def test_object_has_facts_findings_and_verdict(database: str, penstock: Callable[..., Finished]) -> None:
+    """For machines: the same, whole."""
+    shown = penstock("doctor", "--to", database, "--json")
+    assert shown.object["would_load"] is True
+    assert shown.object["facts"]["rights"]["is_superuser"] is True
+    assert {finding["severity"] for finding in shown.object["findings"]} <= {"ok", "note", "warning"}
+
+
+def test_remedies_make_a_refused_load_go(
+    database: str, ordinary: str, file: Path, penstock: Callable[..., Finished]
+) -> None:
+    """The statements that doctor prints are run as they stand; then it says that a load goes, and it does."""
+    with psycopg.connect(database, autocommit=True) as admin:
+        admin.execute("CREATE SCHEMA sales; CREATE TABLE sales.t (a int, b text)")
+        shown = penstock("doctor", "--to", ordinary, "--into", "sales.t", "--json")
+        assert shown.code == 9
+        refused = [finding for finding in shown.object["findings"] if finding["severity"] == "refusal"]
+        assert {finding["subject"] for finding in refused} == {"ledger", "table"}
+        with pytest.raises(PenstockError):
+            _load(ordinary, file)
+        for finding in shown.object["findings"]:
+            # Test servers have fsync off, which is to stay.
+            if finding["remedy"] is not None and finding["subject"] != "settings":
+                statements = finding["remedy"].removeprefix("Have the owner run ")
+                admin.execute(statements.partition(" Or name")[0])
+    again = penstock("doctor", "--to", ordinary, "--into", "sales.t")
+    assert (again.code, "GRANT" in again.out) == (0, False)
+    _load(ordinary, file)
+
+
+def _load(conninfo: str, file: Path) -> None:
+    with Loader(connect_to(conninfo)) as loader:
+        loader.run(loader.plan(LoadJob(targets=(target(file, into="sales.t"),))))
+
+
+def test_missing_table_is_a_refusal(database: str, penstock: Callable[..., Finished]) -> None:
+    """With the two ways to have one."""
+    shown = penstock("doctor", "--to", database, "--into", "nowhere")
+    assert shown.code == 9
+    assert 'table "nowhere" does not exist' in shown.out
+
+
+def test_tables_costs_are_told(database: str, penstock: Callable[..., Finished]) -> None:
+    """Indexes, keys and triggers that each row passes, row security, publications."""
+    with psycopg.connect(database, autocommit=True) as admin:
+        admin.execute("CREATE TABLE t (a int PRIMARY KEY, b int REFERENCES t); CREATE INDEX ON t (b)")
+        admin.execute("CREATE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END'")
+        admin.execute("CREATE TRIGGER g BEFORE INSERT ON t FOR EACH ROW EXECUTE FUNCTION f()")
+        admin.execute("CREATE PUBLICATION p FOR TABLE t")
+    shown = penstock("doctor", "--to", database, "--into", "t", "--json")
+    texts = [finding["text"] for finding in shown.object["findings"] if finding["subject"] == "table"]
+    assert shown.code == 0
+    assert any("2 indexes, 1 foreign key, 1 trigger" in text for text in texts)
+    assert any("g ON public.t" in text or "g ON t" in text for text in texts)
+    assert any('published by "p"' in text for text in texts)
+
+
+def test_partitioned_tables_size_is_its_partitions(database: str, penstock: Callable[..., Finished]) -> None:
+    """The parent itself has none."""
+    with psycopg.connect(database, autocommit=True) as admin:
+        admin.execute("CREATE TABLE t (a int) PARTITION BY RANGE (a)")
+        admin.execute("CREATE TABLE t1 PARTITION OF t FOR VALUES FROM (0) TO (100000)")
+        admin.execute("INSERT INTO t SELECT generate_series(1, 10000)")
+        (size,) = admin.execute("SELECT pg_total_relation_size('t1')").fetchone() or (0,)
+    shown = penstock("doctor", "--to", database, "--into", "t", "--json")
+    assert shown.object["facts"]["table"]["costs"]["size_bytes"] == size
+
+
+def test_plan_is_shown_for_sources(database: str, file: Path, penstock: Callable[..., Finished]) -> None:
+    """As penstock load --plan shows it."""
+    with psycopg.connect(database, autocommit=True) as admin:
+        admin.execute("CREATE TABLE t (a int, b text)")
+    shown = penstock("doctor", "--to", database, "--into", "t", "--for", str(file))
+    assert shown.code == 0
+    assert "dialect  csv" in shown.out
+    described = penstock("doctor", "--to", database, "--into", "t", "--for", str(file), "--json").object
+    assert described["plan"]["targets"][0]["fields"][0]["column"] == "a"
+
+
+def test_load_that_cannot_be_planned_is_a_refusal(
+    database: str, tmp_path: Path, penstock: Callable[..., Finished]
+) -> None:
+    """What the plan's error says is a finding."""
+    with psycopg.connect(database, autocommit=True) as admin:
+        admin.execute("CREATE TABLE t (a int)")
+    shown = penstock("doctor", "--to", database, "--into", "t", "--for", str(tmp_path / "missing.csv"))
+    assert shown.code == 9
+    assert "refusal  plan" in shown.out
+
+
+def test_sources_need_a_table(penstock: Callable[..., Finished]) -> None:
+    """There is nothing to plan into."""
+    assert penstock("doctor", "--for", "x.csv").code == 2
+
+
+def test_screen_is_plain_text_for_who_is_no_terminal(
+    database: str, ordinary: str, penstock: Callable[..., Finished]
+) -> None:
+    """No escape sequence, no line longer than the screen is wide, no password."""
+    shown = penstock("doctor", "--to", ordinary)
+    assert "\x1b" not in shown.out
+    assert "hunter2" not in shown.out + shown.err
+    assert all(len(line) <= 110 for line in shown.out.splitlines())
+
+
+def test_brackets_are_no_markup() -> None:
+    """Whatever a server's message holds is shown as it is."""
+    finding = Finding(severity="warning", subject="slots", text="slot [red]x[/red]", remedy="SELECT a[1];")
+    screen = render([("server", "[bold]")], [finding], goes=True)
+    assert "[red]x[/red]" in screen
+    assert "SELECT a[1];" in screen
+    assert "[bold]" in screen
