@@ -9,7 +9,7 @@ from penstock.units import KIB, MIB, format_bytes, format_count, format_duration
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.model.inspection import Inspection, Setting, Slot, Standby, TableInspection
+    from penstock.model.inspection import Inspection, Setting, Slot, Standby, TableInspection, Volume
 
 # One screen: of a long list the first are shown, and how many more there are.
 _SHOWN = 4
@@ -177,13 +177,14 @@ def _describe_clock(found: Inspection) -> str:
 def _describe_host(found: Inspection) -> str:
     host = found.host
     if host is None:
-        return "another machine"
-    disks: dict[tuple[str, int, int], list[str]] = {}
+        return "not known to be this machine"
+    disks: dict[tuple[str, int], list[Volume]] = {}
     for volume in host.volumes:
-        disks.setdefault((volume.device, volume.free_bytes, volume.size_bytes), []).append(volume.holds)
+        disks.setdefault((volume.device, volume.size_bytes), []).append(volume)
     parts = [
-        f"{' and '.join(holds)} on {device}, {format_bytes(free)} of {format_bytes(size)} free"
-        for (device, free, size), holds in disks.items()
+        f"{' and '.join(volume.holds for volume in volumes)} on {device}, "
+        f"{format_bytes(volumes[0].free_bytes)} of {format_bytes(size)} free"
+        for (device, size), volumes in disks.items()
     ]
     parts = parts or ["where its files lie is hidden from this role"]
     return f"this machine: {host.cpu_count} CPUs, {format_bytes(host.memory_bytes)} of memory; {'; '.join(parts)}"

@@ -7,7 +7,7 @@ of replication's) the queries are asked one by one, and the one that fails is na
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -99,6 +99,9 @@ def inspect_server(
     Raises ServerError where the server goes away, or does not even tell rights.
     """
     server, ledger = _ask_basics(connection, ledger_schema)
+    if pooler is not None:
+        # What looks local is near the pooler, wherever that is.
+        server = replace(server, is_local=False)
     answers, unread = _ask_all(connection)
     marks: list[Mark] = answers.get("inspect_marks", [])
     settings: list[Setting] = answers.get("inspect_settings", [])

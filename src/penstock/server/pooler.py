@@ -1,9 +1,9 @@
 """Whether a connection pooler stands between us and the server, and what is refused then.
 
 A pooler may hand each transaction to another backend: settings, roles, locks and temporary tables then land in sessions
-of others, and a load's transactions are not its own. The server tells libpq the number of the backend; a pooler tells a
-number of its own, in session mode as in transaction mode (PgBouncer, Odyssey, PgCat, Supavisor, RDS Proxy). Pgpool-II
-passes the backend's on, and is not known by this.
+of others, and a load's transactions are not its own. The server tells libpq the number of the backend, by which it can
+cancel. A pooler has to make up a number where backends change; PgBouncer does in session mode too. Pgpool-II, which
+gives a client one backend, passes its number on, and is not known by this.
 """
 
 from __future__ import annotations
