@@ -11,10 +11,12 @@ from penstock.aws.credentials import AwsCredentials
 from penstock.files import SourceReader
 from penstock.host import cpu_count
 from penstock.loading.gather import gather_inputs
+from penstock.loading.guard import SpaceGuard
 from penstock.loading.plan import plan_load
 from penstock.loading.run import run_load
 from penstock.loading.tools import LoadTools
 from penstock.loading.ways import needs_more_than_copy
+from penstock.loading.work import all_objects
 from penstock.model.dialect import DialectOptions, Notice
 from penstock.model.job import LoadJob, LoadRules, TargetJob
 from penstock.model.names import parse_table_name
@@ -27,8 +29,9 @@ if TYPE_CHECKING:
 
     from penstock.model.job import Keep, Mode, Transform
     from penstock.model.outcome import CheckOutcome, LoadOutcome, LoadProgress, Problem
-    from penstock.model.plan import LoadPlan
+    from penstock.model.plan import LoadPlan, ObjectSample
     from penstock.model.server import ServerFacts
+    from penstock.model.space import DiskForecast
     from penstock.model.table import TableName
     from penstock.server.connection import ConnectionFactory
 
@@ -54,6 +57,7 @@ class Loader:
         self._is_publishing_allowed = is_publishing_allowed
         self._sources = SourceReader(credentials=AwsCredentials(), spools=spools)
         self._server: ServerFacts | None = None
+        self._samples: tuple[ObjectSample, ...] = ()
 
     def __enter__(self) -> Self:
         return self
@@ -79,6 +83,7 @@ class Loader:
         with self._connect.borrow() as connection:
             server, inputs = gather_inputs(job, sources=self._sources, connection=connection)
             self._server = server
+            self._samples = tuple(gathered.sample for gathered in inputs)
             plan = plan_load(
                 job,
                 inputs,
@@ -99,6 +104,17 @@ class Loader:
             return plan
         refusal = pooler.refuse("load")
         return replace(plan, notices=(*plan.notices, Notice(message=refusal.message, hint=refusal.hint)))
+
+    def forecast(self, plan: LoadPlan) -> list[DiskForecast]:
+        """Return what a load that was planned is expected to add to disks; none where they are not this machine's.
+
+        Raises ServerError.
+        """
+        guard = self._guard()
+        if guard is None:
+            return []
+        with self._connect.borrow() as connection:
+            return guard.forecast(plan, all_objects(plan.targets), connection)
 
     def run(
         self,
@@ -135,6 +151,9 @@ class Loader:
 
         return check_load(plan, self._tools(on_progress, None), on_problem=on_problem)
 
+    def _guard(self) -> SpaceGuard | None:
+        return SpaceGuard(samples=self._samples) if self.server.is_local else None
+
     def _tools(
         self,
         on_progress: Callable[[LoadProgress], None] | None,
@@ -146,6 +165,7 @@ class Loader:
             server_major=self.server.major,
             ledger=self._ledger,
             is_publishing_allowed=self._is_publishing_allowed,
+            guard=self._guard(),
             on_progress=on_progress,
             on_notice=on_notice,
         )

@@ -13,7 +13,7 @@ import typer
 
 from penstock.cli import options as given
 from penstock.cli.dialect_view import describe_dialect
-from penstock.cli.exit_codes import REJECTS
+from penstock.cli.exit_codes import REJECTS, WOULD_NOT_LOAD
 from penstock.cli.messages import Messages
 from penstock.cli.outcome_view import check_object, describe_check, describe_outcome, describe_problem, outcome_object
 from penstock.cli.output import write_result
@@ -68,6 +68,7 @@ def load(
     max_rejects: given.MaxRejects = None,
     reject_file: given.RejectFile = None,
     spool: given.Spool = False,
+    ignore_space: given.IgnoreSpace = False,
     ledger_schema: given.LedgerSchema = "penstock",
     publish_ledger: given.PublishLedger = False,
     pg_bin: given.BinDir = None,
@@ -115,6 +116,7 @@ def load(
         on_error=on_error,
         max_rejects=max_rejects,
         reject_file=reject_file,
+        ignore_space=ignore_space,
     )
     request = make_request(source_options, rules, to=to, role=role, sessions=sessions)
     if request.to is not None and pg_bin is not None:
@@ -205,8 +207,12 @@ class LoadCommand:
         ) as loader:
             plan = loader.plan(request.job)
             if action == "plan":
-                as_text = describe_plan(plan, loader.server)
-                write_result(json.dumps(plan_object(plan, loader.server)) if self.as_json else "\n".join(as_text))
+                disks = loader.forecast(plan)
+                as_text = describe_plan(plan, loader.server, disks)
+                as_object = plan_object(plan, loader.server, disks)
+                write_result(json.dumps(as_object) if self.as_json else "\n".join(as_text))
+                if any(disk.is_short for disk in disks) and not request.job.rules.ignores_space:
+                    raise typer.Exit(WOULD_NOT_LOAD)
                 return
             connect.refuse_pooler(action)
             self._announce(plan)

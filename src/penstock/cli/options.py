@@ -240,6 +240,14 @@ Again = Annotated[
         rich_help_panel=_LEDGER,
     ),
 ]
+IgnoreSpace = Annotated[
+    bool,
+    typer.Option(
+        "--ignore-space",
+        help="Begin though the load is expected to fill a disk of this machine.",
+        rich_help_panel=_LEDGER,
+    ),
+]
 Changed = Annotated[
     str | None,
     typer.Option(
@@ -529,6 +537,7 @@ class RuleOptions:
     on_error: str | None = None
     max_rejects: str | None = None
     reject_file: str | None = None
+    ignore_space: bool = False
 
 
 def parse_rules(options: RuleOptions) -> LoadRules:
@@ -543,6 +552,7 @@ def parse_rules(options: RuleOptions) -> LoadRules:
         retry_for_s=defaults.retry_for_s if options.retry_for is None else parse_duration(options.retry_for),
         on_error=_parse_on_error(options),
         max_rejects=_parse_max_rejects(options.max_rejects),
+        ignores_space=options.ignore_space,
     )
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from penstock.cli.columns import line_up
 from penstock.cli.dialect_view import describe_dialect
 from penstock.cli.messages import describe_place
+from penstock.loading.space import describe_shortage
 from penstock.units import format_bytes, format_count
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from penstock.model.plan import LoadPlan, SessionPlan, TargetPlan
     from penstock.model.server import ServerFacts
     from penstock.model.source import SourceObject
+    from penstock.model.space import DiskForecast
 
 # Enough to see whether the right files were found.
 _OBJECTS_SHOWN = 20
@@ -60,7 +62,7 @@ def unfed_columns(target: TargetPlan) -> dict[str, str]:
     return instead
 
 
-def describe_plan(plan: LoadPlan, server: ServerFacts) -> list[str]:
+def describe_plan(plan: LoadPlan, server: ServerFacts, disks: Sequence[DiskForecast] = ()) -> list[str]:
     """Return the whole plan as lines of text."""
     heads = [
         ("server", f"PostgreSQL {server.version}, {server.address}"),
@@ -68,12 +70,16 @@ def describe_plan(plan: LoadPlan, server: ServerFacts) -> list[str]:
     ]
     if sum(len(target.objects) for target in plan.targets) > 1:
         heads.append(("order", "as in the job" if plan.is_in_job_order else "largest objects first"))
+    heads += [("disk", _describe_disk(disk)) for disk in disks]
     lines = line_up(heads, align="<<")
     is_single = plan.job.rules.is_atomic or not plan.is_repeatable
     for target in plan.targets:
         lines += ["", *_describe_target(target, is_atomic=is_single)]
-    if plan.notices:
+    short = [describe_shortage(disk) for disk in disks if disk.is_short]
+    if plan.notices or short:
         lines.append("")
+    for error in short:
+        lines += [f"warning: {error.message}", f"  DETAIL:  {error.detail}", f"  HINT:  {error.hint}"]
     for notice in plan.notices:
         place = describe_place(notice)
         lines.append(f"warning: {notice.message}" + (f" ({place.rstrip('.')})" if place else ""))
@@ -89,7 +95,13 @@ def describe_sessions(sessions: SessionPlan) -> str:
     return f"{count} ({sessions.reason})"
 
 
-def plan_object(plan: LoadPlan, server: ServerFacts) -> dict[str, object]:
+def _describe_disk(disk: DiskForecast) -> str:
+    parts = ", ".join(f"{need.what} {format_bytes(need.needed_bytes)}" for need in disk.needs if need.needed_bytes > 0)
+    needed = format_bytes(max(0, disk.needed_bytes))
+    return f"{disk.device}, {needed} expected of {format_bytes(disk.free_bytes)} free" + (f": {parts}" if parts else "")
+
+
+def plan_object(plan: LoadPlan, server: ServerFacts, disks: Sequence[DiskForecast] = ()) -> dict[str, object]:
     """Return what --json prints of a plan."""
     return {
         "load_id": plan.load_id,
@@ -98,6 +110,7 @@ def plan_object(plan: LoadPlan, server: ServerFacts) -> dict[str, object]:
         "sessions": asdict(plan.sessions),
         "is_in_job_order": plan.is_in_job_order,
         "size_bytes": plan.size_bytes,
+        "disks": [asdict(disk) | {"needed_bytes": disk.needed_bytes, "is_short": disk.is_short} for disk in disks],
         "targets": [_target_object(target) for target in plan.targets],
         "notices": [asdict(notice) for notice in plan.notices],
     }

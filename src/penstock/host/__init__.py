@@ -1,7 +1,7 @@
 """This machine: its processors, as far as this process may use them, its disks, and what else results depend on."""
 
 from penstock.host.cpus import cpu_count
-from penstock.host.disks import Disk, measure_disk
+from penstock.host.disks import Disk, measure_disk, measure_files
 from penstock.host.machine import Machine, read_machine
 
-__all__ = ["Disk", "Machine", "cpu_count", "measure_disk", "read_machine"]
+__all__ = ["Disk", "Machine", "cpu_count", "measure_disk", "measure_files", "read_machine"]

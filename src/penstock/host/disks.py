@@ -36,6 +36,19 @@ def measure_disk(path: Path) -> Disk | None:
     )
 
 
+def measure_files(folder: Path) -> int | None:
+    """Return how many bytes the files in a folder have, folders in it aside; None where it cannot be read."""
+    total = 0
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.is_file(follow_symlinks=False):
+                    total += entry.stat(follow_symlinks=False).st_size
+    except OSError:
+        return None
+    return total
+
+
 def find_device(mounts: str, major: int, minor: int) -> str | None:
     """Return what is mounted as a device number in the text of /proc/self/mountinfo.
 

@@ -69,6 +69,7 @@ class _LoadRun:
         self._landings = prepared.landings
         self._tally.note_before(skipped=prepared.skipped, rows=prepared.rows_before)
         try:
+            self._refuse_shortage(prepared, connection)
             finished = self._load(prepared, connection)
         except PenstockError as error:
             raise self._explain_end(error) from error
@@ -90,6 +91,16 @@ class _LoadRun:
                     raise
             except PenstockError as error:
                 self._wait_to_retry(error)
+
+    def _refuse_shortage(self, prepared: PreparedLoad, connection: Connection) -> None:
+        guard = self._tools.guard
+        if guard is None or self._plan.job.rules.ignores_space:
+            return
+        try:
+            guard.refuse_shortage(self._plan, prepared.work, connection)
+        except BaseException:
+            connection.close()
+            raise
 
     # ---------------------------------------------------------------- attempts
 

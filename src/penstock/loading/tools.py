@@ -12,13 +12,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from penstock.files import SourceReader
+    from penstock.loading.guard import SpaceGuard
     from penstock.model.outcome import LoadProgress
     from penstock.server.connection import ConnectionFactory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadTools:
-    """Connections, sources, the ledger, the clock, and who wants to hear of progress and of notices."""
+    """Connections, sources, the ledger, the clock, and who wants to hear of progress and of notices.
+
+    `guard` looks after disks, where these are this machine's.
+    """
 
     connect: ConnectionFactory
     sources: SourceReader
@@ -26,6 +30,7 @@ class LoadTools:
     on_progress: Callable[[LoadProgress], None] | None = None
     ledger: Ledger = field(default_factory=Ledger)
     is_publishing_allowed: bool = False
+    guard: SpaceGuard | None = None
     on_notice: Callable[[str], None] | None = None
     clock: Callable[[], float] = time.perf_counter
     sleep: Callable[[float], None] = time.sleep

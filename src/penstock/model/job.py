@@ -64,7 +64,8 @@ class LoadRules:
     `on_changed` is for a new version of an object that is loaded; `on_emptied` for objects whose rows are gone from the
     table since. `waits`: another process that works on the same load is waited for. `retry_for_s` bounds how long
     faults that pass are waited out without progress. `on_error` says what becomes of a record that the table refuses:
-    it ends the load, or is put aside, `max_rejects` of them at most (None: any number).
+    it ends the load, or is put aside, `max_rejects` of them at most (None: any number). `ignores_space`: a load that is
+    expected to fill a disk begins all the same.
     """
 
     is_atomic: bool = False
@@ -75,6 +76,7 @@ class LoadRules:
     retry_for_s: float = 300.0
     on_error: OnError = "stop"
     max_rejects: int | None = None
+    ignores_space: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
