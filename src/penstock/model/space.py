@@ -25,7 +25,7 @@ class IndexSpace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TablePlace:
-    """Where a table is, and how large with its indexes; a table that is still to be made has no bytes.
+    """Where a table is, and how large it and its indexes were last seen; one that is still to be made has no bytes.
 
     `path` and `wal_path` are directories of the server's machine, None where the role may not know them.
     `wal_limit_bytes` is max_wal_size.

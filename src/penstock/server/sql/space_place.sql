@@ -1,11 +1,14 @@
 -- space_place.sql: where a table and the WAL are on disk, and how large they are; oid 0 is a table still to be made
 -- returns model.space.TablePlace; needs no privilege, pg_read_all_settings for paths; PostgreSQL 14+
 -- psql -v oid=1259 -f space_place.sql
+--
+-- Pages are those that VACUUM or ANALYZE last saw: pg_table_size would wait for whoever has the table locked.
 WITH server AS (
     SELECT CASE
                WHEN pg_catalog.pg_has_role(CURRENT_USER, 'pg_read_all_settings', 'USAGE')
                    THEN pg_catalog.current_setting('data_directory')
-           END AS directory
+           END AS directory,
+           pg_catalog.current_setting('block_size')::int8 AS page_bytes
 )
 SELECT COALESCE(
            NULLIF(
@@ -15,11 +18,20 @@ SELECT COALESCE(
            s.directory
        ) AS path,
        s.directory || '/pg_wal' AS wal_path,
-       COALESCE(pg_catalog.pg_table_size(c.oid), 0) AS table_bytes,
-       COALESCE(pg_catalog.pg_indexes_size(c.oid), 0) AS index_bytes,
+       COALESCE(c.relpages + o.relpages, c.relpages, 0)::int8 * s.page_bytes AS table_bytes,
+       COALESCE(
+           (SELECT sum(x.relpages)
+              FROM pg_catalog.pg_index AS i
+              JOIN pg_catalog.pg_class AS x
+                ON x.oid = i.indexrelid
+             WHERE i.indrelid = c.oid),
+           0
+       )::int8 * s.page_bytes AS index_bytes,
        pg_catalog.pg_size_bytes(pg_catalog.current_setting('max_wal_size')) AS wal_limit_bytes
   FROM server AS s
   JOIN pg_catalog.pg_database AS d
     ON d.datname = pg_catalog.current_database()
   LEFT JOIN pg_catalog.pg_class AS c
-    ON c.oid = :'oid'::oid;
+    ON c.oid = :'oid'::oid
+  LEFT JOIN pg_catalog.pg_class AS o
+    ON o.oid = c.reltoastrelid;
