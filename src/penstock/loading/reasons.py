@@ -11,7 +11,7 @@ from penstock.files.probe import split_record
 from penstock.loading.explain import shorten_message
 from penstock.model.dialect import Dialect
 from penstock.model.reject import Reason
-from penstock.server.errors import choose_class
+from penstock.server.errors import DATA_CLASSES, choose_class, is_passing
 
 if TYPE_CHECKING:
     from penstock.model.block import CopySpec
@@ -20,6 +20,12 @@ if TYPE_CHECKING:
 # What a trigger or function raises on purpose (P0001, P0004), rows that break a view's check option, and values that
 # are too large for an index or a page (54000).
 _OWN_CODES = ("P0", "44", "54000")
+
+# How the SQLSTATEs of errors begin that are a record's own.
+RECORD_CODES = (*DATA_CLASSES, *_OWN_CODES)
+
+# Somebody called the session off, or it is broken.
+_STOP_CODES = ("57", "XX")
 
 # Errors that COPY finds in a line before it looks at values: fields, bytes that the encodings do not have.
 _OF_A_LINE = {"22P04", "22021", "22P05"}
@@ -37,6 +43,14 @@ def is_records_fault(failure: CopyFailed) -> bool:
     if failure.is_disconnect or sqlstate is None:
         return False
     return choose_class(sqlstate) is DataError or sqlstate.startswith(_OWN_CODES)
+
+
+def is_nobodys_fault(failure: CopyFailed) -> bool:
+    """Whether whatever the session did would have failed: a lost connection, a full disk, a request to stop."""
+    sqlstate = failure.report.sqlstate
+    if sqlstate is None or is_passing(sqlstate, is_disconnect=failure.is_disconnect):
+        return True
+    return sqlstate.startswith(_STOP_CODES)
 
 
 def describe_failure(failure: CopyFailed) -> Reason:

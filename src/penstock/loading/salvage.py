@@ -4,7 +4,7 @@ A command is sent under a savepoint and its records are kept until it has ended 
 error names is put aside; where the error names none, halves are tried until one record is left. What stood before a
 named record is sent once more at the end, all together; what stands behind it goes on at once, in commands as long as
 the records between two failures lately were. Of what needs no server to be found (screen.py) all is put aside at the
-first failure.
+first failure. Where failures are many, the server sorts out what is left of the command (sorting.py).
 
 PostgreSQL 17 leaves out records with values that their types refuse, and says so of each: they cost nothing more.
 """
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from penstock.loading.pieces import Piece
+    from penstock.loading.sorting import Sorting
     from penstock.model.block import CopySpec
     from penstock.server.copy import CopySession, SkippedRow
 
@@ -35,6 +36,13 @@ _STRETCH = 4
 
 # A command of fewer records costs as much as one of so many.
 _FEWEST_RECORDS = 16
+
+# The server sorts out what is left of a command that has failed so often, since that costs as much as some failures do.
+# Where it found as many bad records the last time, the next command need fail but once.
+_FAILURES_BEFORE_SORTING = 4
+
+# Fewer records are not worth it.
+_FEWEST_SORTED = 100
 
 # How many records are put aside together when one of them breaks a foreign key.
 _FEWEST_PARKED = 16
@@ -71,11 +79,15 @@ class Salvage:
         self._parks = parks
         self._is_screened = False
         self._parked_together = _FEWEST_PARKED if parks else 1
+        self._sorting: Sorting | None = None
+        self._patience = _FAILURES_BEFORE_SORTING
 
     def settle(self, pieces: Sequence[Piece]) -> Salvaged:
         """End the COPY command in which pieces were sent, and do what it takes for those that it did not store."""
         self._result, self._is_screened = Salvaged(), False
         ended = self._finish()
+        if ended.failure is None:
+            self._patience = _FAILURES_BEFORE_SORTING
         if pieces:
             self._work_off(list(pieces), ended)
         return self._result
@@ -98,11 +110,13 @@ class Salvage:
         pending: deque[Piece] = deque()
         # Those that stood before a failure: they have passed all but the checks among themselves.
         passed: list[Piece] = []
+        failures = 0
         while True:
             if ended.failure is None:
                 pending.extendleft(reversed(self._take(taken, ended)))
                 limit *= 2
             else:
+                failures += 1
                 before, behind = self._part(taken, ended)
                 is_placed = ended.failure.place.line is not None
                 limit = _next_limit(before, taken, is_placed=is_placed) if before or behind else self._parked_together
@@ -112,6 +126,11 @@ class Salvage:
                 pending.extendleft(reversed(behind))
             if not pending:
                 pending, passed, limit = deque(passed), [], count_records(passed)
+            if failures >= self._patience and self._is_worth_sorting(left := [*passed, *pending]):
+                pending, passed = deque(self._sort(left)), []
+                limit = count_records(pending)
+                # Not once more for the same records.
+                failures = -limit
             if not pending:
                 return
             taken = take_records(pending, limit)
@@ -208,6 +227,9 @@ class Salvage:
         """
         if failure.report.sqlstate not in SCREENED or self._is_screened:
             return None
+        return self._screen_all(pieces)
+
+    def _screen_all(self, pieces: Sequence[Piece]) -> list[Piece]:
         self._is_screened = True
         found = [
             (Spot(number, record), reason)
@@ -229,6 +251,37 @@ class Salvage:
         if not skipped:
             return []
         return find_spots(pieces, pieces[0].origin.encoder.spec, [row.line for row in skipped])
+
+    # ---------------------------------------------------------------- many of them
+
+    def _is_worth_sorting(self, pieces: Sequence[Piece]) -> bool:
+        if count_records(pieces) < _FEWEST_SORTED:
+            return False
+        if self._sorting is None:
+            from penstock.loading.sorting import Sorting  # noqa: PLC0415 (paid for by loads that need it)
+
+            self._sorting = Sorting(
+                self._session, fewest_parked=_FEWEST_PARKED, most_parked=_MOST_PARKED, parks=self._parks
+            )
+        return self._sorting.is_possible(pieces)
+
+    def _sort(self, pieces: Sequence[Piece]) -> list[Piece]:
+        """Have the server sort records out; return those that must be seen to otherwise: none, or all."""
+        assert self._sorting is not None
+        if not self._is_screened:
+            pieces = self._screen_all(pieces)
+        if not pieces or (found := self._sorting.sort(pieces)) is None:
+            return list(pieces)
+        self._put_aside_skipped(pieces, found.spots, found.skipped)
+        self._put_aside(found.left, found.refused)
+        suppressed = count_records(found.left) - len(found.refused) - found.stored
+        assert suppressed >= 0
+        self._result.rows += found.stored
+        if suppressed:
+            self._result.suppressed[pieces[0].origin.number] += suppressed
+        is_worth_it = len(found.refused) >= _FAILURES_BEFORE_SORTING
+        self._patience = 1 if is_worth_it else _FAILURES_BEFORE_SORTING
+        return []
 
     # ---------------------------------------------------------------- putting aside
 

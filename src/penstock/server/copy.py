@@ -115,6 +115,8 @@ class CopySession:
     another may follow; constraints are checked at each command's end. Where the server can, it leaves rows out whose
     values their types refuse: `skipped` are those of the last command.
 
+    `transaction` counts those that were opened.
+
     COPY is spoken through libpq's own calls: while it sends, psycopg's Copy waits only until it can write, and a server
     that waits for its notices to be read (a trigger's warnings) never lets it.
     """
@@ -132,6 +134,7 @@ class CopySession:
         if self.ignores_types:
             connection.add_notice_handler(self._hear)
         self._is_open = False
+        self.transaction = 0
         self._composed: tuple[tuple[CopySpec, bool], bytes] | None = None
         self._spec: CopySpec | None = None
         self._is_copying = False
@@ -154,6 +157,7 @@ class CopySession:
                 self._take_opening()
                 self._expect_end()
             self._is_open = True
+            self.transaction += 1
 
     def start_copy(self, spec: CopySpec) -> None:
         """Begin a COPY command, in one round trip with its transaction; how long that took becomes `round_trip_s`."""
@@ -172,6 +176,7 @@ class CopySession:
             for _ in filter(None, savepoints.split(";")):
                 self._take(ExecStatus.COMMAND_OK)
             self._expect(ExecStatus.COPY_IN)
+        self.transaction += not self._is_open
         self._is_open, self._is_copying, self._has_heard = True, True, False
         if self._is_protected:
             # Until the command has ended well.

@@ -29,9 +29,9 @@ __all__ = [
 ]
 
 # Data exception (22, with 22P04 bad copy file format) and integrity constraint violation (23).
-_DATA_CLASSES = ("22", "23")
+DATA_CLASSES = ("22", "23")
 # Codes of class 22 that speak of a setting or a sequence, not of a record.
-_NOT_DATA = {"22023", "2200H"}
+NOT_DATA = frozenset(("22023", "2200H"))
 # Syntax error or access rule violation (42: missing table or column, no privilege), invalid schema name (3F),
 # view without INSTEAD OF trigger and other things COPY cannot do (0A), a wrong object state (55000), more
 # columns than a table can have (54011), a standby (25006).
@@ -140,7 +140,7 @@ def choose_class(sqlstate: str | None) -> type[DataError | TargetError | ServerE
     """Return whose fault an SQLSTATE is: the data's, the target's, or else the server's."""
     if sqlstate is None:
         return ServerError
-    if sqlstate.startswith(_DATA_CLASSES) and sqlstate not in _NOT_DATA:
+    if sqlstate.startswith(DATA_CLASSES) and sqlstate not in NOT_DATA:
         return DataError
     if sqlstate.startswith(_TARGET_CLASSES) or sqlstate in _TARGET_STATES:
         return TargetError
