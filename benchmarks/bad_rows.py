@@ -1,12 +1,14 @@
 """What records cost that the table refuses: one in all, and one in a hundred of each kind, with --on-error reject.
 
-The table has types and constraints here. Each way's file is the same but for its bad records.
+The table has types and constraints here. Each way's file is the same but for its bad records, and is compared with the
+clean one on a table with the same constraints.
 """
 
 from __future__ import annotations
 
 import gzip
 import statistics
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from isal import igzip
@@ -14,7 +16,7 @@ from isal import igzip
 from benchmarks.cpu import Run, compare, run_once, summarize_runs
 from benchmarks.data import PENSTOCK, principals
 from benchmarks.record import save
-from benchmarks.server import QUALIFIED, Target, bench_server
+from benchmarks.server import QUALIFIED, SCHEMA, Target, bench_server
 from penstock.lab.imdb import expected_rows
 
 if TYPE_CHECKING:
@@ -31,13 +33,50 @@ _CONSTRAINTS = (
     "ALTER COLUMN tconst SET NOT NULL",
     "ADD CHECK (ordering > 0)",
 )
+_KEY = (*_CONSTRAINTS, "ADD PRIMARY KEY (tconst, ordering)")
+_REFERENCE = (*_CONSTRAINTS, f"ADD FOREIGN KEY (category) REFERENCES {SCHEMA}.categories")
 
-# What is done to the fields of a bad record.
-_KINDS: dict[str, Callable[[list[bytes]], list[bytes]]] = {
-    "a value its type refuses": lambda fields: [fields[0], b"first", *fields[2:]],
-    "too few fields": lambda fields: fields[:4],
-    "null in a NOT NULL column": lambda fields: [b"\\N", *fields[1:]],
-    "a CHECK violated": lambda fields: [fields[0], b"0", *fields[2:]],
+Fields = list[bytes]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """What is loaded into a table, and what it is compared with.
+
+    `spoil` makes a record bad, given its fields and those of the one before; None leaves all as they are.
+    """
+
+    spoil: Callable[[Fields, Fields], Fields] | None = None
+    base: str = "none"
+    constraints: tuple[str, ...] = _CONSTRAINTS
+    argv: tuple[str, ...] = ()
+    is_single: bool = False
+
+
+_ONE_SESSION = ("--sessions", "1")
+_WAYS: dict[str, Way] = {
+    "none": Way(),
+    "one in all: a value its type refuses": Way(
+        spoil=lambda fields, _: [fields[0], b"first", *fields[2:]], is_single=True
+    ),
+    "a value its type refuses": Way(spoil=lambda fields, _: [fields[0], b"first", *fields[2:]]),
+    "too few fields": Way(spoil=lambda fields, _: fields[:4]),
+    "null in a NOT NULL column": Way(spoil=lambda fields, _: [b"\\N", *fields[1:]]),
+    "a CHECK violated": Way(spoil=lambda fields, _: [fields[0], b"0", *fields[2:]]),
+    # Two sessions would wait for each other where a pair of records is parted between them.
+    "none, with a primary key": Way(constraints=_KEY, argv=_ONE_SESSION),
+    "a key that is there": Way(
+        spoil=lambda fields, before: [*before[:2], *fields[2:]],
+        base="none, with a primary key",
+        constraints=_KEY,
+        argv=_ONE_SESSION,
+    ),
+    "none, with a foreign key": Way(constraints=_REFERENCE),
+    "a reference to nothing": Way(
+        spoil=lambda fields, _: [*fields[:3], b"nobody", *fields[4:]],
+        base="none, with a foreign key",
+        constraints=_REFERENCE,
+    ),
 }
 _CLEAN = "none"
 _ONE = "one in all: a value its type refuses"
@@ -47,41 +86,30 @@ def run(options: Options) -> None:
     """Run it and write the results."""
     path = principals(options.data, options.scale)
     rows = expected_rows("title.principals", options.scale)
-    middle = rows // 2
-    files = {_CLEAN: (path, 0), _ONE: (_spoil(path, "one", _KINDS["a value its type refuses"], at=middle), 1)}
-    for number, (kind, spoil) in enumerate(_KINDS.items()):
-        files[kind] = (_spoil(path, f"kind-{number}", spoil), -(-rows // _EVERY))
-    runs: dict[str, list[Run]] = {kind: [] for kind in files}
+    files = {name: _spoil(path, number, way, rows=rows) for number, (name, way) in enumerate(_WAYS.items())}
+    runs: dict[str, list[Run]] = {name: [] for name in _WAYS}
     with bench_server(options.data) as server, Target(server.conninfo()) as target:
+        target.renew_categories(_read_categories(path))
         for number in range(-1, options.runs):
-            for kind, (file, bad) in files.items():
-                target.renew(_CONSTRAINTS)
-                argv = [
-                    PENSTOCK,
-                    "load",
-                    str(file),
-                    "--into",
-                    QUALIFIED,
-                    "--to",
-                    server.conninfo(),
-                    "--quiet",
-                    "--again",
-                ]
-                argv += ["--on-error", "reject"] if bad else []
+            for name, way in _WAYS.items():
+                target.renew(way.constraints)
+                bad = _count_bad(way, rows=rows)
+                argv = [PENSTOCK, "load", str(files[name]), "--into", QUALIFIED, "--to", server.conninfo()]
+                argv += ["--quiet", "--again", *way.argv, *(["--on-error", "reject"] if bad else [])]
                 found = run_once(argv, server, target, rows=rows - bad, status=_REJECTED if bad else 0)
-                print(f"{kind}: {found.seconds:.2f} s, {found.cpu_s:.2f} s of CPU", flush=True)
+                print(f"{name}: {found.seconds:.2f} s, {found.cpu_s:.2f} s of CPU", flush=True)
                 if number >= 0:
-                    runs[kind].append(found)
+                    runs[name].append(found)
         one = compare(runs[_CLEAN], runs[_ONE]) if options.runs > 1 else None
         save(
             "bad_rows",
             options=options,
             postgresql=target.settings(),
             settings={"rows": rows, "one bad record in": _EVERY},
-            results={"one in all": one} | {kind: summarize_runs(found) for kind, found in runs.items()},
+            results={"one in all": one} | {name: summarize_runs(found) for name, found in runs.items()},
             table=_table(runs),
             notes=[
-                f"Every {_EVERY}th record is bad, or one. The clean file is loaded without --on-error reject.",
+                f"Every {_EVERY}th record is bad, or one. Clean files are loaded without --on-error reject.",
             ]
             + ([] if one is None else [_describe(one)]),
         )
@@ -93,24 +121,41 @@ def _describe(one: dict[str, float]) -> str:
 
 
 def _table(runs: dict[str, list[Run]]) -> list[tuple[str, ...]]:
-    clean_s = statistics.median(run.seconds for run in runs[_CLEAN])
+    median_s = {name: statistics.median(run.seconds for run in found) for name, found in runs.items()}
     rows = [("bad records", "median s", "times", "CPU s in all")]
-    for kind, found in runs.items():
-        median_s = statistics.median(run.seconds for run in found)
+    for name, found in runs.items():
+        times = median_s[name] / median_s[_WAYS[name].base if _WAYS[name].spoil is not None else name]
         cpu_s = statistics.fmean(run.cpu_s for run in found)
-        rows.append((kind, f"{median_s:.2f}", f"{median_s / clean_s:.2f}", f"{cpu_s:.2f}"))
+        rows.append((name, f"{median_s[name]:.2f}", f"{times:.2f}", f"{cpu_s:.2f}"))
     return rows
 
 
-def _spoil(path: Path, name: str, spoil: Callable[[list[bytes]], list[bytes]], *, at: int | None = None) -> Path:
-    """Return the file with bad records: the one at an index, or every hundredth."""
-    target = path.with_name(f"{name}-bad-{path.name}")
+def _count_bad(way: Way, *, rows: int) -> int:
+    if way.spoil is None:
+        return 0
+    return 1 if way.is_single else rows // _EVERY
+
+
+def _read_categories(path: Path) -> list[str]:
+    with gzip.open(path, "rt", encoding="utf-8") as source:
+        next(source)
+        return sorted({line.split("\t")[3] for line in source})
+
+
+def _spoil(path: Path, number: int, way: Way, *, rows: int) -> Path:
+    """Return the file with bad records: the one in the middle, or the last of every hundred."""
+    if way.spoil is None:
+        return path
+    target = path.with_name(f"bad-{number}-{path.name}")
     if not target.exists():
         unfinished = target.with_suffix(".new")
         with gzip.open(path, "rb") as source, igzip.open(unfinished, "wb", compresslevel=2) as out:
             out.write(source.readline())
-            for number, line in enumerate(source):
-                is_bad = number % _EVERY == 0 if at is None else number == at
-                out.write(b"\t".join(spoil(line[:-1].split(b"\t"))) + b"\n" if is_bad else line)
+            before: Fields = []
+            for index, line in enumerate(source):
+                fields = line[:-1].split(b"\t")
+                is_bad = index == rows // 2 if way.is_single else index % _EVERY == _EVERY - 1
+                out.write(b"\t".join(way.spoil(fields, before)) + b"\n" if is_bad else line)
+                before = fields
         unfinished.replace(target)
     return target

@@ -77,6 +77,13 @@ class Target:
             self._connection.execute(f"ALTER TABLE {QUALIFIED} {change}")
         self._connection.execute("CHECKPOINT")
 
+    def renew_categories(self, names: Sequence[str]) -> None:
+        """Make a table anew that a foreign key can refer to, with these keys and no others."""
+        self._connection.execute(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}")
+        self._connection.execute(f"DROP TABLE IF EXISTS {SCHEMA}.categories CASCADE")
+        self._connection.execute(f"CREATE TABLE {SCHEMA}.categories (name text PRIMARY KEY)")
+        self._connection.execute(f"INSERT INTO {SCHEMA}.categories SELECT unnest(%s::text[])", [list(names)])
+
     def count(self) -> int:
         """Return the table's rows."""
         row = self._connection.execute(f"SELECT count(*) FROM {QUALIFIED}").fetchone()
