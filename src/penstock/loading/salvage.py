@@ -260,17 +260,18 @@ class Salvage:
         if self._sorting is None:
             from penstock.loading.sorting import Sorting  # noqa: PLC0415 (paid for by loads that need it)
 
-            self._sorting = Sorting(
-                self._session, fewest_parked=_FEWEST_PARKED, most_parked=_MOST_PARKED, parks=self._parks
-            )
+            self._sorting = Sorting(self._session, parks=self._parks)
         return self._sorting.is_possible(pieces)
 
     def _sort(self, pieces: Sequence[Piece]) -> list[Piece]:
         """Have the server sort records out; return those that must be seen to otherwise: none, or all."""
         assert self._sorting is not None
-        if not self._is_screened:
+        found = self._sorting.sort(pieces)
+        if found is None and not self._is_screened:
+            # What COPY cannot even read is perhaps found without the server.
             pieces = self._screen_all(pieces)
-        if not pieces or (found := self._sorting.sort(pieces)) is None:
+            found = self._sorting.sort(pieces) if pieces and self._sorting.is_possible(pieces) else None
+        if found is None:
             return list(pieces)
         self._put_aside_skipped(pieces, found.spots, found.skipped)
         self._put_aside(found.left, found.refused)

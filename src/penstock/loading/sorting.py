@@ -48,13 +48,11 @@ class SortedOut:
 class Sorting:
     """Sorts out records that one session has kept. Raises CopyFailed for what is no record's fault."""
 
-    def __init__(self, session: CopySession, *, fewest_parked: int, most_parked: int, parks: bool) -> None:
+    def __init__(self, session: CopySession, *, parks: bool) -> None:
         self._session = session
         rules = SortingRules(
             own_codes=RECORD_CODES,
             other_codes=tuple(sorted(NOT_DATA)),
-            fewest_parked=fewest_parked,
-            most_parked=most_parked,
             parks=parks,
         )
         self._sorter = Sorter(session, rules)

@@ -37,11 +37,18 @@ _COUNTER: Final = "penstock_counter"
 # So many of the counter's numbers are drawn at once: each by itself takes as long as a small INSERT.
 _COUNTER_CACHE = 1000
 
-# The best group is the square root of this over the share of bad records: twice what a group costs by itself, in what a
-# record costs (measured: 12 us and 1 us).
-_GROUP_FACTOR = 20.0
+# The best group is about the square root of this over the share of bad records: larger ones are undone and stored again
+# too often, and smaller ones cost too much each (of 20, 80 and 320 the second was the fastest with 1 % bad records).
+_GROUP_FACTOR = 60.0
+
+# A bad record that a whole group fails for makes so many others be stored again as that many whose place is known.
+_WHOLE_WEIGHT = 50
 
 _MOST_IN_GROUP = 2000
+
+# How many records are put aside together when one of them breaks a foreign key: once some were, more are at once, since
+# where records refer to others that come later, many do.
+_MOST_PARKED = 1024
 
 _MAKE = """
     SAVEPOINT penstock_sorting;
@@ -67,7 +74,7 @@ DECLARE
     lower tid;
     upper tid;
     size int4 := 16;
-    parked int4 := {fewest_parked};
+    parked int4 := 1;
     barriers int4[] := '{{}}';
     depth int4 := 0;
     counted int8;
@@ -77,7 +84,7 @@ DECLARE
     best int4;
     affected int8;
     bad int4;
-    bad_before int4 := 0;
+    weight int4 := 1;
     code text;
     words text;
     more text;
@@ -113,12 +120,20 @@ BEGIN
         IF is_stored THEN
             stored := stored + affected;
             first := last + 1;
-            best := pg_catalog.sqrt({factor}::float8 * first / (bad_before + 1));
+            best := pg_catalog.sqrt({factor}::float8 * first / weight);
             size := LEAST(2 * size, {most}, GREATEST(1, best));
-            parked := {fewest_parked};
+            parked := 1;
+        ELSIF {parks} AND code = '23503' AND begun = last - first + 1 AND begun <= parked THEN
+            weight := weight + {whole_weight};
+            FOR parked_one IN first .. last LOOP
+                outcome := outcome || pg_catalog.json_build_array(parked_one, code, words, more, field);
+            END LOOP;
+            first := last + 1;
+            parked := LEAST(2 * parked, {most_parked});
+            size := parked;
         ELSIF first = last OR (begun > 0 AND first + begun - 1 < last) THEN
             bad := first + GREATEST(begun, 1) - 1;
-            bad_before := bad_before + 1;
+            weight := weight + CASE WHEN first = last THEN {whole_weight} ELSE 1 END;
             {find_field}
             outcome := outcome || pg_catalog.json_build_array(bad, code, words, more, field);
             IF bad = first THEN
@@ -127,13 +142,6 @@ BEGIN
                 depth := depth + 1;
                 barriers[depth] := bad;
             END IF;
-        ELSIF code = '23503' AND last - first < parked AND {parks} THEN
-            FOR bad IN first .. last LOOP
-                outcome := outcome || pg_catalog.json_build_array(bad, code, words, more, field);
-            END LOOP;
-            first := last + 1;
-            parked := LEAST(2 * parked, {most_parked});
-            size := parked;
         ELSE
             size := (last - first + 1) / 2;
         END IF;
@@ -244,15 +252,14 @@ class Sorted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SortingRules:
-    """Which errors are a record's own, and how many rows are put aside together of which one breaks a foreign key.
+    """Which errors are a record's own.
 
-    `own_codes` are how their SQLSTATEs begin, `other_codes` those that are none of them all the same.
+    `own_codes` are how their SQLSTATEs begin, `other_codes` those that are none of them all the same. With `parks`
+    records are put aside together of which one breaks a foreign key, where many do: they will be tried again.
     """
 
     own_codes: tuple[str, ...]
     other_codes: tuple[str, ...]
-    fewest_parked: int
-    most_parked: int
     parks: bool
 
 
@@ -387,8 +394,8 @@ class Sorter:
             find_field=find_field,
             own_codes=sql.Literal(f"^({'|'.join(rules.own_codes)})"),
             other_codes=sql.Literal(list(rules.other_codes)),
-            fewest_parked=sql.Literal(rules.fewest_parked),
-            most_parked=sql.Literal(rules.most_parked),
+            most_parked=sql.Literal(_MOST_PARKED),
+            whole_weight=sql.Literal(_WHOLE_WEIGHT),
             parks=sql.Literal(rules.parks),
             most=sql.Literal(_MOST_IN_GROUP),
             factor=sql.Literal(_GROUP_FACTOR),
