@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 # are too large for an index or a page (54000).
 _OWN_CODES = ("P0", "44", "54000")
 
+# Another row has the key, or one that excludes it.
+KEY_TAKEN = frozenset(("23505", "23P01"))
+
 # How the SQLSTATEs of errors begin that are a record's own.
 RECORD_CODES = (*DATA_CLASSES, *_OWN_CODES)
 

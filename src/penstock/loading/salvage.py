@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.errors import DataError
 from penstock.loading.pieces import Spot, count_records, find_spots, part, remove, runs, take_records
-from penstock.loading.reasons import UNKNOWN, Value, describe_failure, is_records_fault, suspect_values
+from penstock.loading.reasons import KEY_TAKEN, UNKNOWN, Value, describe_failure, is_records_fault, suspect_values
 from penstock.loading.screen import SCREENED
 from penstock.model.reject import FOREIGN_KEY_VIOLATION, Reason, Reject
 from penstock.server.copy import CopyFailed
@@ -64,6 +64,14 @@ class _Ended(NamedTuple):
     reported: int
     failure: CopyFailed | None
     skipped: tuple[SkippedRow, ...]
+
+
+class _Parted(NamedTuple):
+    """What stood before a failure, what must be tried next, and how many records of that at once."""
+
+    before: list[Piece]
+    behind: list[Piece]
+    limit: int
 
 
 class Salvage:
@@ -117,9 +125,7 @@ class Salvage:
                 limit *= 2
             else:
                 failures += 1
-                before, behind = self._part(taken, ended)
-                is_placed = ended.failure.place.line is not None
-                limit = _next_limit(before, taken, is_placed=is_placed) if before or behind else self._parked_together
+                before, behind, limit = self._part(taken, ended)
                 if (clean := self._screen(behind, ended.failure)) is not None:
                     behind, limit = clean, count_records(clean)
                 passed += before
@@ -181,8 +187,8 @@ class Salvage:
         self._session.undo_copy()
         return list(pieces)
 
-    def _part(self, pieces: Sequence[Piece], ended: _Ended) -> tuple[list[Piece], list[Piece]]:
-        """Put aside what a failed command names; return what stood before the failure, and what must be tried next."""
+    def _part(self, pieces: Sequence[Piece], ended: _Ended) -> _Parted:
+        """Put aside what a failed command names, and see what is left of it."""
         failure = ended.failure
         assert failure is not None
         skipped = ended.skipped
@@ -198,10 +204,16 @@ class Salvage:
         if bad is None:
             # Without a place the records must be tried in parts; the next ones are half as many.
             left = remove(pieces, spots)
-            return [], [] if not spots and self._put_aside_together(left, failure) else left
-        self._put_aside(pieces, [(bad, describe_failure(failure))])
+            if not spots and self._put_aside_together(left, failure):
+                return _Parted([], [], self._parked_together)
+            return _Parted([], left, max(1, count_records(pieces) // 2))
         before, behind = part(pieces, bad)
-        return remove(before, spots), behind
+        before = remove(before, spots)
+        if before and failure.report.sqlstate in KEY_TAKEN:
+            # Perhaps by a record of this very command that does not stay: those before it go in first.
+            return _Parted([], remove(pieces, spots), count_records(before))
+        self._put_aside(pieces, [(bad, describe_failure(failure))])
+        return _Parted(before, behind, max(_FEWEST_RECORDS, _STRETCH * count_records(before)))
 
     def _put_aside_together(self, pieces: Sequence[Piece], failure: CopyFailed) -> bool:
         """Put aside few enough records of which nobody knows which one is bad; return whether they were few enough.
@@ -329,10 +341,3 @@ def make_reject(piece: Piece, record: int, reason: Reason) -> Reject:
 def _payload(piece: Piece, record: int) -> bytes:
     """Return what COPY was sent of a record."""
     return piece.raw(record) if piece.is_untouched else b"".join(piece.cut(record, record + 1).payload())
-
-
-def _next_limit(passed: Sequence[Piece], taken: Sequence[Piece], *, is_placed: bool) -> int:
-    """Return how many records to send next: by the distance of failures, or half of what failed as a whole."""
-    if is_placed:
-        return max(_FEWEST_RECORDS, _STRETCH * count_records(passed))
-    return max(1, count_records(taken) // 2)
