@@ -239,3 +239,62 @@ def test_fault_that_is_no_records_own_ends_the_load(loads: Loads, tmp_path: Path
     with pytest.raises(TargetError, match="nowhere"):
         loads.run(target(path, format="csv"), sessions=1, rules=REJECT)
     assert loads.count() == 0
+
+
+# Types, a value that each takes, and one that it refuses: with and without modifiers, domains, casts of their own.
+TYPES = {
+    "int2": ("12", "70000"),
+    "float8": ("1e3", "1e999"),
+    "numeric(5, 2)": ("12.345", "12345"),
+    "varchar(3)": ("abc   ", "abcd"),
+    "varchar": ("é\\\\\"' (,)", None),
+    "char(3)": ("ab", "abcd"),
+    "bpchar": ("ab  ", None),
+    '"char"': ("xyz", None),
+    "name": ("n" * 70, None),
+    "bit(3)": ("101", "10"),
+    "bit varying(3)": ("10", "1010"),
+    "timestamp(0)": ("2020-01-31 10:00:00.6", "2020-02-31"),
+    "timestamptz": ("2020-01-31 10:00:00.6+01", "yesterday or so"),
+    "interval day": ("3", "three"),
+    "interval(0)": ("1.6 s", "-"),
+    "bool": ("yes", "perhaps"),
+    "bytea": ("\\\\x00ff", "\\\\x0"),
+    "jsonb": ('{"a": [1, 2]}', "{"),
+    "uuid": ("a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11", "a0"),
+    "varchar(3)[]": ("{abc,NULL}", "{abcd}"),
+    "int4range": ("[1,5)", "[5,1)"),
+    "mood": ("good", "great"),
+    "short": ("abc", "abcd"),
+    "pair": ("(1,abc)", "(1,abcd)"),
+}
+
+
+def test_values_are_what_copy_makes_of_them(
+    loads: Loads, tmp_path: Path, sorts: list[Sorted], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of any type, empty and null too; and what COPY refuses is refused for the same reason."""
+    names = [f"c{number}" for number in range(len(TYPES))]
+    loads.execute("CREATE TYPE mood AS ENUM ('good', 'bad'); CREATE DOMAIN short AS varchar(3) CHECK (VALUE <> 'no')")
+    loads.execute("CREATE TYPE pair AS (a int, b varchar(3))")
+    columns = ", ".join(f"{name} {type_name}" for name, type_name in zip(names, TYPES, strict=True))
+    good = [value for value, _ in TYPES.values()]
+    lines = []
+    for number, (_, refused) in enumerate(TYPES.values()):
+        for value in (refused, "\\N", ""):
+            fields = list(good)
+            fields[number] = fields[number] if value is None else value
+            lines.append(["1", *fields])
+    lines += [["0" if n % 5 else "1", *good] for n in range(100)]
+    path = tmp_path / "file.tsv"
+    path.write_text("".join("\t".join(fields) + "\n" for fields in lines))
+    found = []
+    for fewest in (1, 10**9):
+        monkeypatch.setattr(salvage, "_FEWEST_SORTED", fewest)
+        loads.execute(f"DROP TABLE IF EXISTS v; CREATE TABLE v (k int CHECK (k <> 0), {columns})")
+        loads.execute("DROP SCHEMA IF EXISTS penstock CASCADE")
+        job = target(path, into="v", format="text", columns=("k", *names), has_header=False)
+        loads.run(job, sessions=1, rules=REJECT)
+        found.append((sorted(loads.execute("SELECT v::text FROM v")), read_rejects(loads)))
+    assert len(sorts) == 1
+    assert found[0] == found[1]

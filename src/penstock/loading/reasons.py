@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 # are too large for an index or a page (54000).
 _OWN_CODES = ("P0", "44", "54000")
 
+INVALID_PARAMETER = "22023"
+
 # Another row has the key, or one that excludes it.
 KEY_TAKEN = frozenset(("23505", "23P01"))
 
@@ -45,6 +47,9 @@ def is_records_fault(failure: CopyFailed) -> bool:
     sqlstate = failure.report.sqlstate
     if failure.is_disconnect or sqlstate is None:
         return False
+    if sqlstate == INVALID_PARAMETER:
+        # Of an option of the command, unless it speaks of a line: some types say so of a value (bytea before 17).
+        return failure.place.line is not None
     return choose_class(sqlstate) is DataError or sqlstate.startswith(_OWN_CODES)
 
 

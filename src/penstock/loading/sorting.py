@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from penstock.loading.explain import shorten_message
 from penstock.loading.pieces import Spot, count_records, find_spots, remove
-from penstock.loading.reasons import RECORD_CODES, is_nobodys_fault, is_records_fault
+from penstock.loading.reasons import INVALID_PARAMETER, RECORD_CODES, is_nobodys_fault, is_records_fault
 from penstock.model.reject import Reason
 from penstock.server.copy import CopyFailed
 from penstock.server.errors import NOT_DATA
@@ -52,7 +52,7 @@ class Sorting:
         self._session = session
         rules = SortingRules(
             own_codes=RECORD_CODES,
-            other_codes=tuple(sorted(NOT_DATA)),
+            other_codes=tuple(sorted(NOT_DATA - {INVALID_PARAMETER})),
             parks=parks,
         )
         self._sorter = Sorter(session, rules)
