@@ -77,6 +77,12 @@ class LabError(PenstockError):
     exit_code = 8
 
 
+class AwsError(PenstockError):
+    """AWS cannot be asked, refuses, or does not know what is meant."""
+
+    exit_code = 10
+
+
 class Interrupted(PenstockError):
     """The user asked to stop."""
 

@@ -44,7 +44,7 @@ class AwsCredentials:
         from botocore.exceptions import BotoCoreError  # noqa: PLC0415
 
         try:
-            session = self._open_session()
+            session = self.open_session()
             region = session.get_config_variable("region")
             endpoint = None
             if not session.get_config_variable("ignore_configured_endpoint_urls"):
@@ -66,7 +66,7 @@ class AwsCredentials:
         from botocore.exceptions import BotoCoreError  # noqa: PLC0415
 
         try:
-            credentials = self._open_session().get_credentials()
+            credentials = self.open_session().get_credentials()
             if credentials is None:
                 return None
             credentials.get_frozen_credentials()
@@ -74,7 +74,8 @@ class AwsCredentials:
             raise _unusable(exc) from exc
         return lambda: _current(credentials)
 
-    def _open_session(self) -> Session:
+    def open_session(self) -> Session:
+        """Return botocore's session. Raises botocore's ProfileNotFound once it is used."""
         import botocore.session  # noqa: PLC0415
 
         with self._lock:

@@ -1,0 +1,119 @@
+"""Calls of the AWS API, some of which may be denied: what is not told is kept as a gap, with the reason."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from penstock.errors import AwsError
+from penstock.model.rds import Gap
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    # botocore makes its clients' classes at run time, so there is nothing to name.
+    Clients: TypeAlias = Callable[[str], Any]
+
+Raw: TypeAlias = dict[str, Any]
+
+# How services spell that there is nothing of that name.
+_NOT_FOUND = frozenset(
+    {"DBInstanceNotFound", "DBInstanceNotFoundFault", "DBClusterNotFoundFault", "DBClusterEndpointNotFoundFault"}
+)
+
+# As many as there are questions of which none needs another's answer.
+_THREADS = 8
+
+
+class Calls:
+    """Asks AWS; threads may share it. `gaps` are the questions that got no answer.
+
+    `clients` gives botocore's client of a service by its name. Operations are named as botocore's methods are.
+    """
+
+    def __init__(self, clients: Clients) -> None:
+        self._clients = clients
+        self._lock = threading.Lock()
+        self.gaps: list[Gap] = []
+
+    def need(self, service: str, operation: str, key: str, **parameters: Any) -> list[Raw]:
+        """Return what an operation lists, or nothing where there is nothing of that name. Raises AwsError."""
+        client = self._clients(service)
+        try:
+            return _list(client, operation, key, parameters)
+        except _failures() as exc:
+            if read_code(exc) in _NOT_FOUND:
+                return []
+            raise _refusal(name_call(client, service, operation), exc) from exc
+
+    def ask(self, service: str, operation: str, key: str, **parameters: Any) -> list[Raw] | None:
+        """Return what an operation lists, or None where AWS does not tell, which becomes a gap."""
+        client = self._clients(service)
+        try:
+            return _list(client, operation, key, parameters)
+        except _failures() as exc:
+            self.note(name_call(client, service, operation), explain(exc))
+            return None
+
+    def note(self, call: str, reason: str) -> None:
+        """Keep a gap, once."""
+        gap = Gap(call=call, reason=reason)
+        with self._lock:
+            if gap not in self.gaps:
+                self.gaps.append(gap)
+
+    def together(self, *questions: Callable[[], Any]) -> list[Any]:
+        """Return the answers of questions that are asked at the same time."""
+        with ThreadPoolExecutor(_THREADS) as pool:
+            return list(pool.map(lambda question: question(), questions))
+
+
+def name_call(client: Any, service: str, operation: str) -> str:
+    """Return an operation as IAM policies name it: rds:DescribeDBInstances."""
+    return f"{service}:{client.meta.method_to_api_mapping[operation]}"
+
+
+def read_code(exc: Exception) -> str | None:
+    """Return AWS's code of an error, None where AWS did not answer."""
+    code: str | None = getattr(exc, "response", {}).get("Error", {}).get("Code")
+    return code
+
+
+def explain(exc: Exception) -> str:
+    """Return the first line of what AWS or botocore says.
+
+    The lines after it may hold a session's token: a wrong signature is answered with all that was to be signed.
+    """
+    from botocore.parsers import ResponseParserError  # noqa: PLC0415
+
+    if isinstance(exc, ResponseParserError):
+        return "what answered is not AWS, or does not know this call"
+    code = read_code(exc)
+    message = str(exc) if code is None else getattr(exc, "response", {})["Error"].get("Message") or ""
+    first_line = message.strip().partition("\n")[0].strip()
+    return ": ".join(word for word in (code, first_line) if word) or type(exc).__name__
+
+
+def _failures() -> tuple[type[Exception], ...]:
+    """Return what botocore raises: AWS refuses, it cannot be asked, or something else answers in its place."""
+    from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415
+    from botocore.parsers import ResponseParserError  # noqa: PLC0415
+
+    return ClientError, BotoCoreError, ResponseParserError
+
+
+def _list(client: Any, operation: str, key: str, parameters: Raw) -> list[Raw]:
+    if not client.can_paginate(operation):
+        answer: list[Raw] = getattr(client, operation)(**parameters).get(key, [])
+        return answer
+    pages = client.get_paginator(operation).paginate(**parameters)
+    return [item for page in pages for item in page.get(key, [])]
+
+
+def _refusal(call: str, exc: Exception) -> AwsError:
+    return AwsError(
+        f"AWS does not answer {call}",
+        detail=f"{explain(exc)}.".replace("..", "."),
+        hint="docs/rds.md has the IAM policy that is needed; --profile and --region choose whom and where to ask.",
+    )

@@ -1,0 +1,178 @@
+"""Describes the instance or the cluster behind an endpoint: what RDS, EC2 and CloudWatch say of it.
+
+What is wanted must be found, and be the one that is meant; beyond that a call that is denied leaves a gap.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from penstock.aws.calls import Calls
+from penstock.aws.classes import ec2_type, read_class
+from penstock.aws.clients import AwsClients
+from penstock.aws.find import find_endpoint, locate_endpoint, locate_identifier, resolve_names
+from penstock.aws.shapes import InstanceContext, read_cluster, read_instance
+from penstock.errors import AwsError, UsageError
+from penstock.model.rds import RdsDescription
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime
+
+    from penstock.aws.calls import Raw
+    from penstock.aws.find import Located, Resolve
+    from penstock.model.endpoints import RdsEndpoint
+    from penstock.model.rds import Gap, RdsCluster, RdsInstance
+
+_ENGINES = ("postgres", "aurora-postgresql", "custom-postgres")
+
+# CloudWatch has a value a minute, a few minutes late.
+_METRIC_AGE = timedelta(minutes=15)
+_METRIC_PERIOD_S = 60
+
+
+def describe_instance(
+    wanted: str,
+    *,
+    now: datetime,
+    region: str | None = None,
+    profile: str | None = None,
+    expected_resource_id: str | None = None,
+    resolve: Resolve = resolve_names,
+    make_clients: Callable[..., AwsClients] = AwsClients,
+) -> RdsDescription:
+    """Return what AWS says of the server behind an endpoint, or of an instance or a cluster by its identifier.
+
+    `wanted` is a host name (RDS's own, or one that DNS leads there), an identifier, or a resource's id (db-ABC...).
+    A host name of RDS tells the region; otherwise it is `region` or the configured one. `expected_resource_id` is the
+    DbiResourceId or DbClusterResourceId it must have. Raises AwsError where it cannot be found or is another. Rights:
+    docs/rds.md lists them; only the first call for what is wanted must be allowed.
+    """
+    endpoint = find_endpoint(wanted, resolve=resolve)
+    if endpoint is None and "." in wanted:
+        raise AwsError(
+            f"{wanted} is no endpoint of Amazon RDS, and DNS does not lead from it to one",
+            hint="Name the instance or the cluster by its identifier, and the region with --region.",
+        )
+    clients = make_clients(region=_choose_region(endpoint, region), profile=profile)
+    try:
+        calls = Calls(clients)
+        located = locate_identifier(calls, wanted) if endpoint is None else locate_endpoint(calls, endpoint)
+        _check_identity(located, wanted, expected_resource_id)
+        instance, cluster = _describe(calls, located, now=now)
+        return RdsDescription(
+            region=clients.region,
+            found_by=located.found_by,
+            instance=instance,
+            cluster=cluster,
+            may_reach=located.may_reach,
+            gaps=tuple(calls.gaps),
+        )
+    finally:
+        clients.close()
+
+
+def _choose_region(endpoint: RdsEndpoint | None, region: str | None) -> str | None:
+    if endpoint is None:
+        return region
+    if region is not None and region != endpoint.region:
+        raise UsageError(f"{endpoint.host} is in region {endpoint.region}, not in {region}")
+    return endpoint.region
+
+
+def _check_identity(located: Located, wanted: str, expected_resource_id: str | None) -> None:
+    """Raise AwsError where what was found is no PostgreSQL, or another than the one expected."""
+    engine = (located.instance or located.cluster or {}).get("Engine", "")
+    if not engine.startswith(_ENGINES):
+        raise AwsError(f"{wanted} is not PostgreSQL", detail=f"Its engine is {engine}.")
+    found = {(located.instance or {}).get("DbiResourceId"), (located.cluster or {}).get("DbClusterResourceId")} - {None}
+    if expected_resource_id is not None and expected_resource_id not in found:
+        raise AwsError(
+            f"{wanted} is not the server it was",
+            detail=f"Its resource id is {' or '.join(sorted(map(str, found))) or 'not known'}, "
+            f"and {expected_resource_id} was expected.",
+        )
+
+
+def _describe(calls: Calls, located: Located, *, now: datetime) -> tuple[RdsInstance | None, RdsCluster | None]:
+    """Ask all that is not known yet, at the same time."""
+    instance, cluster = located.instance, located.cluster
+    hardware, instances, clusters, of_instance, of_cluster, free_bytes, free_local_bytes = calls.together(
+        lambda: _ask_hardware(calls, instance),
+        lambda: None if instance is None else calls.ask("rds", "describe_db_instances", "DBInstances"),
+        lambda: None if cluster is None else calls.ask("rds", "describe_db_clusters", "DBClusters"),
+        lambda: _ask_maintenance(calls, instance, "DBInstanceArn"),
+        lambda: _ask_maintenance(calls, cluster, "DBClusterArn"),
+        lambda: _ask_free_bytes(calls, instance, now=now),
+        lambda: None if instance is None else _newest(_ask_metric(calls, instance, "FreeLocalStorage", now=now)),
+    )
+
+    def note(gap: Gap) -> None:
+        calls.note(gap.call, gap.reason)
+
+    described = None
+    if instance is not None:
+        context = InstanceContext(
+            instance_class=read_class(instance["DBInstanceClass"], hardware),
+            all_instances=instances,
+            maintenance=of_instance,
+            free_bytes=free_bytes,
+            free_local_bytes=free_local_bytes,
+            cluster=cluster,
+        )
+        described = read_instance(instance, context, on_gap=note)
+    if cluster is None:
+        return described, None
+    return described, read_cluster(cluster, all_clusters=clusters, maintenance=of_cluster, on_gap=note)
+
+
+def _ask_hardware(calls: Calls, instance: Raw | None) -> Raw | None:
+    type_name = None if instance is None else ec2_type(instance["DBInstanceClass"])
+    if type_name is None:
+        return None
+    found = calls.ask("ec2", "describe_instance_types", "InstanceTypes", InstanceTypes=[type_name])
+    if found == []:
+        calls.note("ec2:DescribeInstanceTypes", f"EC2 does not know {type_name} in this region")
+    return found[0] if found else None
+
+
+def _ask_maintenance(calls: Calls, owner: Raw | None, arn_key: str) -> list[Raw] | None:
+    if owner is None:
+        return None
+    return calls.ask(
+        "rds",
+        "describe_pending_maintenance_actions",
+        "PendingMaintenanceActions",
+        ResourceIdentifier=owner[arn_key],
+    )
+
+
+def _ask_free_bytes(calls: Calls, instance: Raw | None, *, now: datetime) -> int | None:
+    """Return how much of the volumes is free; Aurora's volume belongs to no instance, and has no such value."""
+    if instance is None or instance["Engine"].startswith("aurora"):
+        return None
+    points = _ask_metric(calls, instance, "FreeStorageSpace", now=now)
+    if points == []:
+        calls.note("cloudwatch:GetMetricStatistics", "no recent value of FreeStorageSpace")
+    return _newest(points)
+
+
+def _newest(points: list[Raw] | None) -> int | None:
+    return int(max(points, key=lambda point: point["Timestamp"])["Average"]) if points else None
+
+
+def _ask_metric(calls: Calls, instance: Raw, name: str, *, now: datetime) -> list[Raw] | None:
+    """Return the last values of a metric of an instance."""
+    return calls.ask(
+        "cloudwatch",
+        "get_metric_statistics",
+        "Datapoints",
+        Namespace="AWS/RDS",
+        MetricName=name,
+        Dimensions=[{"Name": "DBInstanceIdentifier", "Value": instance["DBInstanceIdentifier"]}],
+        StartTime=now - _METRIC_AGE,
+        EndTime=now,
+        Period=_METRIC_PERIOD_S,
+        Statistics=["Average"],
+    )

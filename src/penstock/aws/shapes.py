@@ -1,0 +1,229 @@
+"""RDS's answers, as botocore gives them, made into what penstock works with. Pure."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from penstock.aws.classes import judge_optimized_reads
+from penstock.model.rds import (
+    AssociatedRole,
+    ClusterMember,
+    Gap,
+    ParameterGroup,
+    PendingChange,
+    PendingMaintenance,
+    RdsCluster,
+    RdsInstance,
+    Storage,
+)
+from penstock.model.windows import parse_window
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from penstock.aws.calls import Raw
+    from penstock.model.rds import InstanceClass
+    from penstock.model.windows import Window, WindowKind, WindowOwner
+
+# AWS masks it, and what stands for it is nobody's business either.
+_SECRETS = frozenset({"MasterUserPassword"})
+
+
+class InstanceContext(NamedTuple):
+    """What other calls told of an instance: None where they told nothing."""
+
+    instance_class: InstanceClass
+    all_instances: list[Raw] | None
+    maintenance: list[Raw] | None
+    free_bytes: int | None
+    free_local_bytes: int | None
+    cluster: Raw | None
+
+
+def read_instance(raw: Raw, context: InstanceContext, *, on_gap: Callable[[Gap], None]) -> RdsInstance:
+    """Return an instance from an element of DescribeDBInstances; what cannot be read in it is told `on_gap`."""
+    identifier, engine = raw["DBInstanceIdentifier"], raw["Engine"]
+    endpoint = raw.get("Endpoint", {})
+    storage_type = (context.cluster or raw).get("StorageType")
+    retention_days = raw.get("BackupRetentionPeriod")
+    return RdsInstance(
+        identifier=identifier,
+        resource_id=raw.get("DbiResourceId"),
+        arn=raw.get("DBInstanceArn"),
+        status=raw.get("DBInstanceStatus"),
+        engine=engine,
+        engine_version=raw.get("EngineVersion"),
+        endpoint=endpoint.get("Address"),
+        port=endpoint.get("Port"),
+        instance_class=context.instance_class,
+        storage=None if engine.startswith("aurora") else _read_storage(raw, free_bytes=context.free_bytes),
+        free_local_bytes=context.free_local_bytes,
+        is_multi_az=raw.get("MultiAZ", False),
+        replica_of=raw.get("ReadReplicaSourceDBInstanceIdentifier") or raw.get("ReadReplicaSourceDBClusterIdentifier"),
+        parameter_groups=_read_groups(raw, context.all_instances),
+        maintenance_window=_read_window(raw, "maintenance", owner="instance", identifier=identifier, on_gap=on_gap),
+        backup_window=_read_window(raw, "backup", owner="instance", identifier=identifier, on_gap=on_gap),
+        backup_retention_days=retention_days,
+        pending_changes=_read_changes(raw),
+        pending_maintenance=_read_maintenance(context.maintenance),
+        roles=_read_roles(raw),
+        is_iam_auth_on=raw.get("IAMDatabaseAuthenticationEnabled", False),
+        optimized_reads=judge_optimized_reads(
+            context.instance_class,
+            engine=engine,
+            engine_version=raw.get("EngineVersion"),
+            storage_type=storage_type,
+        ),
+    )
+
+
+def read_cluster(
+    raw: Raw, *, all_clusters: list[Raw] | None, maintenance: list[Raw] | None, on_gap: Callable[[Gap], None]
+) -> RdsCluster:
+    """Return a cluster from an element of DescribeDBClusters; what cannot be read in it is told `on_gap`."""
+    identifier = raw["DBClusterIdentifier"]
+    capacity = raw.get("ServerlessV2ScalingConfiguration")
+    return RdsCluster(
+        identifier=identifier,
+        resource_id=raw.get("DbClusterResourceId"),
+        arn=raw.get("DBClusterArn"),
+        status=raw.get("Status"),
+        engine=raw["Engine"],
+        engine_version=raw.get("EngineVersion"),
+        endpoint=raw.get("Endpoint"),
+        reader_endpoint=raw.get("ReaderEndpoint"),
+        members=_read_members(raw),
+        storage_type=raw.get("StorageType"),
+        capacity_range=None if not capacity else (capacity["MinCapacity"], capacity["MaxCapacity"]),
+        parameter_groups=_read_cluster_group(raw, all_clusters),
+        maintenance_window=_read_window(raw, "maintenance", owner="cluster", identifier=identifier, on_gap=on_gap),
+        backup_window=_read_window(raw, "backup", owner="cluster", identifier=identifier, on_gap=on_gap),
+        backup_retention_days=raw.get("BackupRetentionPeriod"),
+        pending_changes=_read_changes(raw),
+        pending_maintenance=_read_maintenance(maintenance),
+        roles=_read_roles(raw),
+        is_iam_auth_on=raw.get("IAMDatabaseAuthenticationEnabled") or False,
+    )
+
+
+def _read_storage(raw: Raw, *, free_bytes: int | None) -> Storage:
+    size_gib, ceiling_gib = raw.get("AllocatedStorage"), raw.get("MaxAllocatedStorage")
+    has_room = ceiling_gib is not None and (size_gib is None or ceiling_gib > size_gib)
+    return Storage(
+        type=raw.get("StorageType"),
+        size_gib=size_gib,
+        iops=raw.get("Iops"),
+        throughput_mib_per_s=raw.get("StorageThroughput"),
+        ceiling_gib=ceiling_gib if has_room else None,
+        free_bytes=free_bytes,
+    )
+
+
+def _read_groups(raw: Raw, all_instances: list[Raw] | None) -> tuple[ParameterGroup, ...]:
+    return tuple(
+        ParameterGroup(
+            name=group["DBParameterGroupName"],
+            owner="instance",
+            apply_state=group.get("ParameterApplyStatus"),
+            users=None
+            if all_instances is None
+            else _users(
+                raw["DBInstanceIdentifier"],
+                (
+                    other["DBInstanceIdentifier"]
+                    for other in all_instances
+                    for used in other.get("DBParameterGroups", [])
+                    if used["DBParameterGroupName"] == group["DBParameterGroupName"]
+                ),
+            ),
+        )
+        for group in raw.get("DBParameterGroups", [])
+    )
+
+
+def _read_cluster_group(raw: Raw, all_clusters: list[Raw] | None) -> tuple[ParameterGroup, ...]:
+    name = raw.get("DBClusterParameterGroup")
+    if name is None:
+        return ()
+    states = {member.get("DBClusterParameterGroupStatus") for member in raw.get("DBClusterMembers", [])} - {None}
+    # Each member applies it for itself: the group is in sync when it is everywhere.
+    behind = sorted(states - {"in-sync"})
+    users = None
+    if all_clusters is not None:
+        sharing = (other for other in all_clusters if other.get("DBClusterParameterGroup") == name)
+        users = _users(raw["DBClusterIdentifier"], (other["DBClusterIdentifier"] for other in sharing))
+    state = ", ".join(behind) if behind else "in-sync" if states else None
+    return (ParameterGroup(name=name, owner="cluster", apply_state=state, users=users),)
+
+
+def _users(itself: str, others: Iterable[str]) -> tuple[str, ...]:
+    """Return who has a group: the one described first, as the list may be older than its description."""
+    return (itself, *sorted(set(others) - {itself}))
+
+
+def _read_members(raw: Raw) -> tuple[ClusterMember, ...]:
+    members = [
+        ClusterMember(
+            identifier=member["DBInstanceIdentifier"],
+            is_writer=member.get("IsClusterWriter", False),
+            promotion_tier=member.get("PromotionTier"),
+        )
+        for member in raw.get("DBClusterMembers", [])
+    ]
+    return tuple(sorted(members, key=lambda member: (not member.is_writer, member.identifier)))
+
+
+def _read_window(
+    raw: Raw, kind: WindowKind, *, owner: WindowOwner, identifier: str, on_gap: Callable[[Gap], None]
+) -> Window | None:
+    # Without backups the window is shown all the same
+    if kind == "backup" and raw.get("BackupRetentionPeriod") == 0:
+        return None
+    text = raw.get("PreferredMaintenanceWindow" if kind == "maintenance" else "PreferredBackupWindow")
+    if not text:
+        return None
+    try:
+        return parse_window(text, kind=kind, owner=owner, identifier=identifier)
+    except ValueError as exc:
+        call = "rds:DescribeDBInstances" if owner == "instance" else "rds:DescribeDBClusters"
+        on_gap(Gap(call=call, reason=str(exc)))
+        return None
+
+
+def _read_changes(raw: Raw) -> tuple[PendingChange, ...]:
+    pending = {
+        name: value for name, value in raw.get("PendingModifiedValues", {}).items() if value not in (None, [], {})
+    }
+    return tuple(PendingChange(name=name, value=_write_value(name, value)) for name, value in pending.items())
+
+
+def _write_value(name: str, value: Any) -> str:
+    if name in _SECRETS:
+        return "(hidden)"
+    return value if isinstance(value, str) else json.dumps(value, default=str)
+
+
+def _read_maintenance(raw: Sequence[Raw] | None) -> tuple[PendingMaintenance, ...] | None:
+    """Return what DescribePendingMaintenanceActions lists of one resource."""
+    if raw is None:
+        return None
+    return tuple(
+        PendingMaintenance(
+            action=action["Action"],
+            description=action.get("Description"),
+            opt_in_status=action.get("OptInStatus"),
+            applies_at=action.get("CurrentApplyDate"),
+            auto_applied_after=action.get("AutoAppliedAfterDate"),
+            forced_at=action.get("ForcedApplyDate"),
+        )
+        for resource in raw
+        for action in resource.get("PendingMaintenanceActionDetails", [])
+    )
+
+
+def _read_roles(raw: Raw) -> tuple[AssociatedRole, ...]:
+    return tuple(
+        AssociatedRole(arn=role["RoleArn"], feature=role.get("FeatureName") or None, status=role.get("Status"))
+        for role in raw.get("AssociatedRoles", [])
+    )

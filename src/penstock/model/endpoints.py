@@ -1,0 +1,66 @@
+"""Host names of Amazon RDS and Aurora: what they name, in which region. Pure."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+# instance: one of them. writer, reader, custom: a cluster's. proxy, global and shards lead to servers of which their
+# name tells nothing: RDS Proxy, Aurora's global writer endpoint and Limitless shard groups.
+EndpointKind = Literal["instance", "writer", "reader", "custom", "proxy", "global", "shards"]
+
+_KIND_OF_PREFIX: dict[str, EndpointKind] = {
+    "": "instance",
+    "cluster-": "writer",
+    "cluster-ro-": "reader",
+    "cluster-custom-": "custom",
+    "proxy-": "proxy",
+    "global-": "global",
+    "shardgrp-": "shards",
+}
+
+# The region stands before or, in China, behind "rds". The suffixes are those of botocore's endpoints.json.
+_ENDPOINT = re.compile(
+    r"(?P<name>[a-z0-9-]+)\.(?:endpoint\.)?"
+    r"(?P<prefix>cluster-ro-|cluster-custom-|cluster-|proxy-|global-|shardgrp-|)(?P<account>[a-z0-9]+)\."
+    r"(?:(?P<before>[a-z0-9-]+)\.rds|rds\.(?P<behind>[a-z0-9-]+))\."
+    r"(?:amazonaws\.com(?:\.cn)?|amazonaws\.eu|c2s\.ic\.gov|sc2s\.sgov\.gov|cloud\.adc-e\.uk|csp\.hci\.ic\.gov)"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RdsEndpoint:
+    """A host name of RDS, taken apart.
+
+    `name` is the identifier of the instance or the cluster; of a custom endpoint or a proxy, its own. `account` stands
+    for an AWS account in a region, and tells two instances of the same name apart.
+    """
+
+    host: str
+    kind: EndpointKind
+    name: str
+    account: str
+    region: str
+
+
+def parse_endpoint(host: str) -> RdsEndpoint | None:
+    """Return what a host name of RDS or Aurora says, None for any other.
+
+    Source: Aurora User Guide, "Amazon Aurora endpoint connections".
+
+    >>> found = parse_endpoint("orders.cluster-ro-c7tj4example.eu-west-1.rds.amazonaws.com")
+    >>> (found.kind, found.name, found.region)
+    ('reader', 'orders', 'eu-west-1')
+    """
+    normal = host.strip().rstrip(".").lower()
+    match = _ENDPOINT.fullmatch(normal)
+    if match is None:
+        return None
+    return RdsEndpoint(
+        host=normal,
+        kind=_KIND_OF_PREFIX[match["prefix"]],
+        name=match["name"],
+        account=match["account"],
+        region=match["before"] or match["behind"],
+    )
