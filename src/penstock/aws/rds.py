@@ -67,7 +67,7 @@ def describe_instance(
             instance=instance,
             cluster=cluster,
             may_reach=located.may_reach,
-            gaps=tuple(calls.gaps),
+            gaps=tuple(sorted(calls.gaps, key=lambda gap: gap.call)),
         )
     finally:
         clients.close()

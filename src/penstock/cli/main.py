@@ -50,6 +50,7 @@ COMMANDS = MappingProxyType(
         "demo": "penstock.cli.demo",
         "server": "penstock.cli.server",
         "lab": "penstock.cli.lab",
+        "rds": "penstock.cli.rds",
     }
 )
 

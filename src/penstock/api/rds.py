@@ -1,0 +1,57 @@
+"""The RDS instance or cluster that a target or a name stands for."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from penstock.aws.rds import describe_instance
+from penstock.errors import UsageError
+from penstock.model.endpoints import parse_endpoint
+from penstock.server.conninfo import given_settings, parse_conninfo
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from penstock.model.rds import RdsDescription
+
+
+def describe_rds(
+    wanted: str | None = None,
+    *,
+    now: datetime,
+    to: str | None = None,
+    region: str | None = None,
+    profile: str | None = None,
+) -> RdsDescription:
+    """Return what AWS says of `wanted`, or of the server that `to` or the PG* variables name.
+
+    `wanted` is an endpoint, an identifier or a resource's id. `region` and `profile` are AWS's; by default those that
+    are configured. Raises UsageError, AwsError. Rights: docs/rds.md.
+    """
+    if wanted is not None and to is not None:
+        raise UsageError("an endpoint or identifier and --to cannot both be given", hint="Give one of them.")
+    if wanted is None:
+        wanted = find_host(to)
+        # It would be taken for an identifier.
+        if "." not in wanted:
+            raise UsageError(
+                f'host "{wanted}" is no endpoint of Amazon RDS',
+                hint="Through a tunnel, give the endpoint as host and the tunnel's end as hostaddr and port.",
+            )
+    return describe_instance(wanted, now=now, region=region, profile=profile)
+
+
+def find_host(to: str | None = None) -> str:
+    """Return the host that a connection string or the PG* variables name; of several the first that is RDS's.
+
+    Raises UsageError.
+    """
+    named = given_settings(parse_conninfo(to or ""), os.environ).get("host", "")
+    hosts = [host for host in named.split(",") if host and not host.startswith("/")]
+    if not hosts:
+        raise UsageError(
+            "no RDS instance is named",
+            hint="Name its endpoint or identifier, or its host by --to or PGHOST.",
+        )
+    return next((host for host in hosts if parse_endpoint(host)), hosts[0])
