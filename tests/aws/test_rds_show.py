@@ -173,18 +173,18 @@ def test_show_takes_pghost(
     [
         (["show"], 2, "error: no RDS instance is named"),
         (["show", "orders", "--to", "host=db1"], 2, "error: an endpoint or identifier and --to cannot both be given"),
-        (["show", "orders"], 9, "error: no AWS region is given"),
+        (["show", "orders"], 10, "error: no AWS region is given"),
         (
             ["show", "other", "--region", "eu-west-1"],
-            9,
+            10,
             'error: this AWS account has no instance or cluster "other" here',
         ),
         (
             ["show", "orders", "--region", "eu-west-1", "--profile", "none"],
-            9,
+            10,
             "error: could not obtain AWS credentials",
         ),
-        (["show", "127.0.0.1"], 9, "error: 127.0.0.1 is no endpoint of Amazon RDS"),
+        (["show", "127.0.0.1"], 10, "error: 127.0.0.1 is no endpoint of Amazon RDS"),
         (["show", "--to", "host=localhost port=5433"], 2, 'error: host "localhost" is no endpoint of Amazon RDS'),
     ],
 )

@@ -215,6 +215,10 @@ class FakeClients:
                 self._clients[service] = client
             return self._clients[service]
 
+    def has_prompt(self) -> bool:
+        """Say that nobody is asked for a device's code."""
+        return False
+
     def close(self) -> None:
         """Let go of the clients."""
         for client in self._clients.values():

@@ -91,6 +91,10 @@ class Loader:
                 cpu_count=cpu_count() if server.is_local else None,
                 load_id=str(uuid.uuid4()),
             )
+            if plan.sessions.is_adaptive and not server.is_local:
+                from penstock.api.cpus import plan_by_instance_class  # noqa: PLC0415 (paid for by other machines)
+
+                plan = plan_by_instance_class(plan, server, host=connection.info.host)
             if needs_more_than_copy(plan.targets):
                 from penstock.loading.landing import check_ways  # noqa: PLC0415 (paid for by who needs it)
 

@@ -68,12 +68,17 @@ class AwsClients:
         # Making clients is not safe in threads, using them is.
         with self._lock:
             if service not in self._clients:
+                session = self._credentials.open_session()
+                _check_credentials(session)
                 try:
-                    session = self._credentials.open_session()
-                    _check_credentials(session)
                     self._clients[service] = session.create_client(service, region_name=region, config=config)
-                except BotoCoreError as exc:
-                    raise _unusable(exc) from exc
+                except (BotoCoreError, ValueError) as exc:
+                    # ValueError: an AWS_ENDPOINT_URL that is no URL.
+                    raise AwsError(
+                        f"could not make ready to ask AWS's {service}",
+                        detail=str(exc),
+                        hint="Check the region and, where it is set, AWS_ENDPOINT_URL.",
+                    ) from exc
             return self._clients[service]
 
     def has_prompt(self) -> bool:
@@ -94,7 +99,14 @@ class AwsClients:
 
 
 def _check_credentials(session: Session) -> None:
-    if session.get_credentials() is None:
+    from botocore.exceptions import BotoCoreError  # noqa: PLC0415
+
+    try:
+        credentials = session.get_credentials()
+    except (BotoCoreError, OSError, ValueError) as exc:
+        # OSError, ValueError: a program that is to give credentials is not there, or gives something else.
+        raise _unusable(exc) from exc
+    if credentials is None:
         raise AwsError(
             "there are no AWS credentials",
             hint="Name a profile with --profile or AWS_PROFILE, or configure one: aws configure.",

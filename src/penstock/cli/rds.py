@@ -58,7 +58,7 @@ def show(
     Nothing is changed, and the server itself is not asked. What may not be asked is named at the end, with AWS's
     reason; docs/rds.md has the IAM policy.
 
-    Exit codes: 0 it is shown, 2 nothing is named, 9 AWS cannot be asked or does not know it.
+    Exit codes: 0 it is shown, 2 nothing is named, 10 AWS cannot be asked or does not know it.
     """
     from datetime import UTC, datetime
 

@@ -22,13 +22,18 @@ _BYTES_WORTH_A_SESSION = 1024 * 1024
 
 
 def plan_sessions(
-    *, asked: int | None, cpu_count: int | None, free_connections: int, size_bytes: int | None = None
+    *,
+    asked: int | None,
+    cpu_count: int | None,
+    free_connections: int,
+    size_bytes: int | None = None,
+    instance_class: str | None = None,
 ) -> SessionPlan:
     """Return the session count to start with and the range that `auto` may move in.
 
     A session is one backend process and so uses at most one CPU: the server's vCPUs less one, at least 2, capped by
     free connections; no more to start with than the stored `size_bytes` keep busy. `cpu_count` is the server's. Either
-    is None where unknown. The caller makes sure of one free connection.
+    is None where unknown. `instance_class` is named as what has the CPUs. The caller makes sure of one free connection.
     """
     if asked is not None:
         count = max(1, min(asked, free_connections))
@@ -36,6 +41,8 @@ def plan_sessions(
         return SessionPlan(initial=count, maximum=count, is_adaptive=False, reason=reason)
     wanted = _UNKNOWN_START if cpu_count is None else max(2, cpu_count - 1)
     why = "server's CPUs unknown" if cpu_count is None else f"server has {cpu_count} CPUs"
+    if instance_class is not None:
+        why = f"{instance_class} has {cpu_count} vCPUs"
     ceiling = _SESSIONS_LIMIT if cpu_count is None else max(2, 2 * cpu_count)
     maximum = max(1, min(ceiling, free_connections))
     initial = min(wanted, maximum)

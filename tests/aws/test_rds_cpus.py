@@ -1,0 +1,198 @@
+"""A load's sessions by the CPUs of the instance that AWS tells, which never fails a load nor keeps it waiting."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from penstock.api import cpus
+from penstock.api.cpus import plan_by_instance_class
+from penstock.api.loader import Loader
+from penstock.aws.classes import read_class
+from penstock.aws.quick import ask_class
+from penstock.errors import AwsError
+from penstock.model.dialect import DialectOptions
+from penstock.model.endpoints import parse_endpoint
+from penstock.model.job import LoadJob, TargetJob
+from penstock.model.names import parse_table_name
+from penstock.server.connection import ConnectionFactory
+from support.fake_aws import ACCOUNT, REGION, FakeAws, cluster, instance, member
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from aws.conftest import MotoRds
+    from penstock.model.endpoints import RdsEndpoint
+    from penstock.model.plan import LoadPlan
+    from penstock.model.rds import InstanceClass
+    from penstock.model.server import ServerFacts
+    from support.servers import PgServer
+
+# What a test waits for at most; nothing here is to take so long.
+PATIENCE_S = 60.0
+
+
+def endpoint(name: str, prefix: str = "") -> RdsEndpoint:
+    found = parse_endpoint(f"{name}.{prefix}{ACCOUNT}.{REGION}.rds.amazonaws.com")
+    assert found is not None
+    return found
+
+
+def ask(aws: FakeAws, where: RdsEndpoint) -> str | None:
+    found = ask_class(where, patience_s=PATIENCE_S, make_clients=aws.make_clients)
+    return None if found is None else f"{found.name} {found.vcpu_count}"
+
+
+@pytest.fixture
+def planned(database18: str, tmp_path: Path) -> Iterator[tuple[LoadPlan, ServerFacts]]:
+    """Provide a load's plan for a server on this machine, as if its CPUs were unknown, and the server's facts."""
+    source = tmp_path / "t.csv"
+    source.write_text("a\n1\n")
+    target = TargetJob(sources=(str(source),), table=parse_table_name("t"), dialect=DialectOptions(), create=True)
+    with Loader(ConnectionFactory(database18)) as loader:
+        plan = loader.plan(LoadJob(targets=(target,)))
+        yield plan, loader.server
+
+
+def test_vcpus_are_those_of_the_class() -> None:
+    """One call for an instance."""
+    aws = FakeAws(instances=[instance("orders")])
+    assert ask(aws, endpoint("orders")) == "db.r6g.2xlarge 8"
+    assert [operation for operation, _ in aws.asked] == ["DescribeDBInstances"]
+
+
+def test_clusters_are_asked_for_their_writer() -> None:
+    """A Multi-AZ DB cluster tells its class itself; readers take no loads."""
+    aurora = FakeAws(
+        instances=[member("shop-1", "shop", DBInstanceClass="db.r6g.large"), member("shop-2", "shop")],
+        clusters=[cluster("shop", ["shop-1", "shop-2"])],
+    )
+    assert ask(aurora, endpoint("shop", "cluster-")) == "db.r6g.large 2"
+    assert ask(aurora, endpoint("shop", "cluster-ro-")) is None
+    till = FakeAws(clusters=[cluster("till", [], Engine="postgres", DBClusterInstanceClass="db.r6gd.4xlarge")])
+    assert ask(till, endpoint("till", "cluster-")) == "db.r6gd.4xlarge 16"
+
+
+def test_whatever_aws_refuses_is_no_error() -> None:
+    """Denied, not there, another account's."""
+    assert ask(FakeAws(denied={"DescribeDBInstances": "no"}), endpoint("orders")) is None
+    assert ask(FakeAws(), endpoint("orders")) is None
+    moved = instance("orders", Endpoint={"Address": "orders.other.eu-west-1.rds.amazonaws.com", "Port": 5432})
+    assert ask(FakeAws(instances=[moved]), endpoint("orders")) is None
+
+
+def test_answer_over_http(moto_rds: MotoRds) -> None:
+    """With the environment's credentials."""
+    where = parse_endpoint(moto_rds.instance)
+    assert where is not None
+    found = ask_class(where, patience_s=PATIENCE_S)
+    assert found is not None
+    assert (found.name, found.vcpu_count) == ("db.m6gd.2xlarge", 8)
+
+
+def test_no_credentials_are_no_error(moto_rds: MotoRds, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loads do without."""
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    assert ask_class(endpoint("orders"), patience_s=PATIENCE_S) is None
+
+
+def test_nobody_is_asked_for_the_code_of_a_device(
+    moto_rds: MotoRds, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A role that needs one would prompt in the middle of a load's start."""
+    (tmp_path / "config").write_text(
+        "[profile work]\nrole_arn = arn:aws:iam::111122223333:role/dba\nsource_profile = default\n"
+        "mfa_serial = arn:aws:iam::111122223333:mfa/ann\n"
+    )
+    monkeypatch.setenv("AWS_PROFILE", "work")
+    monkeypatch.setattr("getpass.getpass", lambda *_: pytest.fail("the user was asked"))
+    where = parse_endpoint(moto_rds.instance)
+    assert where is not None
+    assert ask_class(where, patience_s=PATIENCE_S) is None
+
+
+def test_answer_that_comes_too_late_is_not_waited_for() -> None:
+    """Its thread is left alone, and does not keep the process."""
+    may_end, began = threading.Event(), threading.Event()
+
+    def hang(**_: Any) -> Any:
+        began.set()
+        may_end.wait(PATIENCE_S)
+        raise AwsError("too late")
+
+    try:
+        assert ask_class(endpoint("orders"), patience_s=0.01, make_clients=hang) is None
+        assert began.wait(PATIENCE_S)
+        (thread,) = (one for one in threading.enumerate() if one.name == "instance class")
+        assert thread.daemon
+    finally:
+        may_end.set()
+    thread.join(PATIENCE_S)
+
+
+def test_plan_has_the_sessions_of_the_class(
+    planned: tuple[LoadPlan, ServerFacts], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And says which class that is."""
+    plan, server = planned
+    monkeypatch.setattr(cpus, "_WORTH_ASKING_BYTES", 1)
+    asked: list[RdsEndpoint] = []
+
+    def answer(where: RdsEndpoint) -> InstanceClass:
+        asked.append(where)
+        return read_class("db.r6g.2xlarge", None)
+
+    changed = plan_by_instance_class(plan, server, host=endpoint("orders").host, ask=answer)
+    assert changed.sessions.reason.startswith("db.r6g.2xlarge has 8 vCPUs")
+    assert changed.sessions.maximum == min(16, server.free_connections)
+    assert asked == [endpoint("orders")]
+
+
+def test_plan_asks_aws_about_the_host_it_connected_to(
+    moto_rds: MotoRds, pg18: PgServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The embedded server in the place of RDS: its host name is RDS's, and it does not count as local."""
+    monkeypatch.setattr(cpus, "_WORTH_ASKING_BYTES", 1)
+    monkeypatch.setattr("penstock.server.facts.is_local_server", lambda **_: False)
+    monkeypatch.setattr("penstock.aws.quick._PATIENCE_S", PATIENCE_S)
+    if pg18.server is None:
+        pytest.skip("needs a server that listens on 127.0.0.1")
+    settings = conninfo_to_dict(pg18.over_tcp(pg18.fresh_database()))
+    # libpq looks passwords up by the host's name.
+    settings["password"] = Path(str(settings.pop("passfile"))).read_text().strip().rpartition(":")[2]
+    to = make_conninfo("", **{**settings, "host": moto_rds.instance, "hostaddr": "127.0.0.1", "sslmode": "disable"})
+    source = tmp_path / "t.csv"
+    source.write_text("a\n1\n")
+    target = TargetJob(sources=(str(source),), table=parse_table_name("t"), dialect=DialectOptions(), create=True)
+    with Loader(ConnectionFactory(to)) as loader:
+        plan = loader.plan(LoadJob(targets=(target,)))
+        assert plan.sessions.reason == "db.m6gd.2xlarge has 8 vCPUs, 4 B to read"
+        as_asked = loader.plan(LoadJob(targets=(target,), sessions=3))
+        assert as_asked.sessions.reason == "as asked"
+
+
+def test_small_loads_and_other_hosts_ask_nothing(planned: tuple[LoadPlan, ServerFacts]) -> None:
+    """They start as before."""
+    plan, server = planned
+
+    def refuse(_: RdsEndpoint) -> None:
+        pytest.fail("AWS was asked")
+
+    assert plan_by_instance_class(plan, server, host=endpoint("orders").host, ask=refuse) is plan
+    assert plan_by_instance_class(plan, server, host="db.example.com", ask=refuse) is plan
+
+
+def test_unknown_cpus_leave_the_plan_as_it_is(
+    planned: tuple[LoadPlan, ServerFacts], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No answer, or a class without a fixed number."""
+    plan, server = planned
+    monkeypatch.setattr(cpus, "_WORTH_ASKING_BYTES", 1)
+    host = endpoint("orders").host
+    assert plan_by_instance_class(plan, server, host=host, ask=lambda _: None) is plan
+    serverless = read_class("db.serverless", None)
+    assert plan_by_instance_class(plan, server, host=host, ask=lambda _: serverless) is plan
