@@ -172,6 +172,23 @@ def _conflict(one: Window, other: Window) -> bool:
     return distance < one.length_minutes or (step - distance) % step < other.length_minutes
 
 
+def propose_move(
+    window: Window,
+    windows: Sequence[Window],
+    *,
+    start: datetime,
+    duration: timedelta,
+    region: str,
+    profile: str | None = None,
+) -> str | None:
+    """Return the AWS command that moves a window out of a job's way; None where there is no such time.
+
+    `windows` are all that the server has; times are chosen as by `choose_other_time`.
+    """
+    moved = choose_other_time(window, [one for one in windows if one != window], start=start, duration=duration)
+    return None if moved is None else compose_move_command(moved, region=region, profile=profile)
+
+
 def compose_move_command(window: Window, *, region: str, profile: str | None = None) -> str:
     """Return the AWS command, quoted for a shell, that gives its owner this window in place of the one of its kind."""
     command, option = _COMMANDS[window.owner]

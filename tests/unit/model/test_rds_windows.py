@@ -9,7 +9,14 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from penstock.model import windows
-from penstock.model.windows import Window, choose_other_time, compose_move_command, find_overlaps, parse_window
+from penstock.model.windows import (
+    Window,
+    choose_other_time,
+    compose_move_command,
+    find_overlaps,
+    parse_window,
+    propose_move,
+)
 
 # A Sunday, half an hour before midnight.
 LATE_SUNDAY = datetime(2026, 11, 22, 23, 30, tzinfo=UTC)
@@ -112,6 +119,17 @@ def test_command_moves_a_clusters_window_and_quotes_for_the_shell() -> None:
         *("aws", "rds", "modify-db-cluster", "--db-cluster-identifier", "shop"),
         *("--preferred-backup-window", "02:00-02:30", "--region", "eu-west-1", "--profile", "my work; rm -rf ~"),
     ]
+
+
+def test_proposal_moves_one_window_out_of_the_way_of_job_and_others() -> None:
+    """What a load that is refused tells the user to run."""
+    found = [weekly("mon:00:00-mon:00:30"), daily("01:00-01:30")]
+    (met,) = find_overlaps(found, start=LATE_SUNDAY, duration=HOUR)
+    command = propose_move(met.window, found, start=LATE_SUNDAY, duration=HOUR, region="eu-west-1")
+    assert command is not None
+    assert "--preferred-maintenance-window tue:00:00-tue:00:30" in command
+    whole_week = HOUR * 24 * 7
+    assert propose_move(met.window, found, start=LATE_SUNDAY, duration=whole_week, region="eu-west-1") is None
 
 
 def test_examples_of_windows_hold() -> None:
