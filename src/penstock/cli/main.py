@@ -49,8 +49,8 @@ COMMANDS = MappingProxyType(
         "doctor": "penstock.cli.doctor",
         "demo": "penstock.cli.demo",
         "server": "penstock.cli.server",
-        "lab": "penstock.cli.lab",
         "rds": "penstock.cli.rds",
+        "lab": "penstock.cli.lab",
     }
 )
 
