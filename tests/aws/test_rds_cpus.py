@@ -13,6 +13,7 @@ from penstock.api import cpus
 from penstock.api.cpus import plan_by_instance_class
 from penstock.api.loader import Loader
 from penstock.aws.classes import read_class
+from penstock.aws.clients import AwsClients
 from penstock.aws.quick import ask_class
 from penstock.errors import AwsError
 from penstock.model.dialect import DialectOptions
@@ -100,18 +101,25 @@ def test_no_credentials_are_no_error(moto_rds: MotoRds, monkeypatch: pytest.Monk
     assert ask_class(endpoint("orders"), patience_s=PATIENCE_S) is None
 
 
+@pytest.mark.parametrize("profile", ["dba", "by-way-of-dba"])
 def test_nobody_is_asked_for_the_code_of_a_device(
-    moto_rds: MotoRds, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    moto_rds: MotoRds, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, profile: str
 ) -> None:
     """A role that needs one would prompt in the middle of a load's start."""
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    (tmp_path / "credentials").write_text("[default]\naws_access_key_id = AKIAEXAMPLE\naws_secret_access_key = s\n")
     (tmp_path / "config").write_text(
-        "[profile work]\nrole_arn = arn:aws:iam::111122223333:role/dba\nsource_profile = default\n"
-        "mfa_serial = arn:aws:iam::111122223333:mfa/ann\n"
+        "[profile dba]\nrole_arn = arn:aws:iam::111122223333:role/dba\nsource_profile = default\n"
+        "mfa_serial = arn:aws:iam::111122223333:mfa/ann\nregion = eu-west-1\n"
+        "[profile by-way-of-dba]\nrole_arn = arn:aws:iam::111122223333:role/loads\nsource_profile = dba\n"
+        "region = eu-west-1\n"
     )
-    monkeypatch.setenv("AWS_PROFILE", "work")
-    monkeypatch.setattr("getpass.getpass", lambda *_: pytest.fail("the user was asked"))
+    monkeypatch.setenv("AWS_PROFILE", profile)
     where = parse_endpoint(moto_rds.instance)
     assert where is not None
+    assert AwsClients(region=where.region).has_prompt()
+    # The real prompt would find no terminal here, and raise.
     assert ask_class(where, patience_s=PATIENCE_S) is None
 
 

@@ -96,11 +96,14 @@ def explain(exc: Exception) -> str:
 
 
 def _failures() -> tuple[type[Exception], ...]:
-    """Return what botocore raises: AWS refuses, it cannot be asked, or something else answers in its place."""
+    """Return what botocore raises: AWS refuses, it cannot be asked, or something else answers in its place.
+
+    Files and programs that credentials come from are read when they are needed, hence the system's own errors.
+    """
     from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415
     from botocore.parsers import ResponseParserError  # noqa: PLC0415
 
-    return ClientError, BotoCoreError, ResponseParserError
+    return ClientError, BotoCoreError, ResponseParserError, OSError
 
 
 def _list(client: Any, operation: str, key: str, parameters: Raw) -> list[Raw]:

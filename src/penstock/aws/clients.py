@@ -82,13 +82,22 @@ class AwsClients:
             return self._clients[service]
 
     def has_prompt(self) -> bool:
-        """Whether obtaining credentials would ask the user for the code of a device."""
+        """Whether obtaining credentials may ask the user for the code of a device."""
         from botocore.exceptions import BotoCoreError  # noqa: PLC0415
 
         try:
-            return "mfa_serial" in self._credentials.open_session().get_scoped_config()
+            session = self._credentials.open_session()
+            profiles: dict[str, dict[str, str]] = session.full_config.get("profiles", {})
         except BotoCoreError as exc:
             raise _unusable(exc) from exc
+        # Roles may be taken by way of others.
+        name, passed = session.profile or "default", set[str]()
+        while name in profiles and name not in passed:
+            if "mfa_serial" in profiles[name]:
+                return True
+            passed.add(name)
+            name = profiles[name].get("source_profile", "")
+        return False
 
     def close(self) -> None:
         """Let go of the connections."""
