@@ -66,17 +66,27 @@ def test_server_behind_a_socket_is_local(user_connection: Connection) -> None:
 
 
 @pytest.mark.parametrize(
-    ("server_address", "dialled_address", "is_local"),
+    ("server_address", "dialled_address", "named_host", "is_local"),
     [
-        (None, "", True),
-        ("127.0.0.1", "127.0.0.1", True),
-        ("::1", "::1", True),
-        ("10.0.0.5", "127.0.0.1", False),
-        ("127.0.0.1", "10.0.0.5", False),
-        ("10.0.0.5", "10.0.0.5", False),
-        ("127.0.0.1", "", False),
+        (None, "", "/run/postgresql", True),
+        (None, "127.0.0.1", "localhost", False),
+        ("127.0.0.1", "127.0.0.1", "localhost", True),
+        ("127.0.0.1", "127.0.0.1", "127.0.0.1", True),
+        ("127.0.0.1", "127.0.0.1", "", True),
+        ("127.0.1.1", "127.0.1.1", "Laptop", True),
+        ("::1", "::1", "::1", True),
+        ("127.0.0.1", "127.0.0.1", "db1.c9akciq32.eu-west-1.rds.amazonaws.com", False),
+        ("10.0.0.5", "127.0.0.1", "localhost", False),
+        ("127.0.0.1", "10.0.0.5", "db1", False),
+        ("10.0.0.5", "10.0.0.5", "10.0.0.5", False),
+        ("127.0.0.1", "", "localhost", False),
     ],
 )
-def test_local_needs_loopback_at_both_ends(server_address: str | None, dialled_address: str, is_local: bool) -> None:
-    """A tunnel's near end alone does not make its server local."""
-    assert is_local_server(server_address=server_address, dialled_address=dialled_address) is is_local
+def test_local_needs_loopback_at_both_ends(
+    server_address: str | None, dialled_address: str, named_host: str, is_local: bool
+) -> None:
+    """A tunnel's near end alone does not make its server local, and neither do both where another host was named."""
+    found = is_local_server(
+        server_address=server_address, dialled_address=dialled_address, named_host=named_host, own_name="laptop"
+    )
+    assert found is is_local

@@ -191,6 +191,8 @@ def load(
     transform: Transform | None = None,
     sessions: int | None = None,
     role: str | None = None,
+    iam_auth: bool = False,
+    tunnel: str | None = None,
     rules: LoadRules | None = None,
     ledger_schema: str = "penstock",
     on_progress: Callable[[LoadProgress], None] | None = None,
@@ -198,7 +200,8 @@ def load(
     """Load files into one table and return what was done; what is loaded already is left out.
 
     `sources` are paths, globs and URLs; `into` is "table" or "schema.table" as SQL spells it; `to` is what libpq takes
-    as a connection string, by default PG* variables and else the embedded server. `mode`, `key`, `keep` and `transform`
+    as a connection string, by default PG* variables and else the embedded server; `iam_auth` and `tunnel` are those of
+    connect_to. `mode`, `key`, `keep` and `transform`
     say how rows get into the table (docs/reference/job.md). Raises PenstockError, which says what stays and how to go
     on. Needs INSERT on the table, CREATE on its schema for `create`, and the use of the ledger.
     """
@@ -215,6 +218,6 @@ def load(
         keep=keep,
         transform=transform,
     )
-    with Loader(connect_to(to, role=role), ledger_schema=ledger_schema) as loader:
+    with Loader(connect_to(to, role=role, iam_auth=iam_auth, tunnel=tunnel), ledger_schema=ledger_schema) as loader:
         plan = loader.plan(LoadJob(targets=(target,), sessions=sessions, rules=rules or LoadRules()))
         return loader.run(plan, on_progress=on_progress)

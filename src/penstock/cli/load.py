@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import signal
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -57,6 +57,8 @@ def load(
     skip: given.Skip = None,
     to: given.To = None,
     role: given.Role = None,
+    iam_auth: given.IamAuth = False,
+    tunnel: given.Tunnel = None,
     sessions: given.Sessions = None,
     atomic: given.Atomic = False,
     again: given.Again = False,
@@ -119,6 +121,7 @@ def load(
         ignore_space=ignore_space,
     )
     request = make_request(source_options, rules, to=to, role=role, sessions=sessions)
+    request = replace(request, iam_auth=iam_auth, tunnel=tunnel)
     if request.to is not None and pg_bin is not None:
         raise UsageError(
             "--pg-bin is for the embedded server only",
@@ -198,7 +201,9 @@ class LoadCommand:
         """Do what was asked for. Raises PenstockError, typer.Exit."""
         from penstock.api import Loader, connect_to
 
-        connect = connect_to(request.to, role=request.role, pg_bin=pg_bin)
+        connect = connect_to(
+            request.to, role=request.role, pg_bin=pg_bin, iam_auth=request.iam_auth, tunnel=request.tunnel
+        )
         with Loader(
             connect,
             ledger_schema=house.ledger_schema,

@@ -23,6 +23,8 @@ def list_loads(
     context: typer.Context,
     to: given.To = None,
     role: given.Role = None,
+    iam_auth: given.IamAuth = False,
+    tunnel: given.Tunnel = None,
     ledger_schema: given.LedgerSchema = "penstock",
     as_json: Json = False,
 ) -> None:
@@ -35,7 +37,7 @@ def list_loads(
     from penstock.api import connect_to
     from penstock.api.ledger_view import LedgerView
 
-    with LedgerView(connect_to(to, role=role), ledger_schema=ledger_schema) as view:
+    with LedgerView(connect_to(to, role=role, iam_auth=iam_auth, tunnel=tunnel), ledger_schema=ledger_schema) as view:
         records = view.loads()
     if as_json:
         write_result(json.dumps({"loads": [load_object(record) for record in records]}))
@@ -48,6 +50,8 @@ def show(
     load_id: LoadId,
     to: given.To = None,
     role: given.Role = None,
+    iam_auth: given.IamAuth = False,
+    tunnel: given.Tunnel = None,
     ledger_schema: given.LedgerSchema = "penstock",
     as_json: Json = False,
 ) -> None:
@@ -55,7 +59,7 @@ def show(
     from penstock.api import connect_to
     from penstock.api.ledger_view import LedgerView
 
-    with LedgerView(connect_to(to, role=role), ledger_schema=ledger_schema) as view:
+    with LedgerView(connect_to(to, role=role, iam_auth=iam_auth, tunnel=tunnel), ledger_schema=ledger_schema) as view:
         record, objects = view.load(view.find(load_id))
     if as_json:
         write_result(json.dumps(load_object(record, objects)))
@@ -68,13 +72,15 @@ def forget(
     load_id: LoadId,
     to: given.To = None,
     role: given.Role = None,
+    iam_auth: given.IamAuth = False,
+    tunnel: given.Tunnel = None,
     ledger_schema: given.LedgerSchema = "penstock",
 ) -> None:
     """Remove a load from the ledger. Its rows stay in their tables, and its objects count as not loaded."""
     from penstock.api import connect_to
     from penstock.api.ledger_view import LedgerView
 
-    with LedgerView(connect_to(to, role=role), ledger_schema=ledger_schema) as view:
+    with LedgerView(connect_to(to, role=role, iam_auth=iam_auth, tunnel=tunnel), ledger_schema=ledger_schema) as view:
         whole_id = view.find(load_id)
         view.forget(whole_id)
     Messages().note(f"forgot load {whole_id}")

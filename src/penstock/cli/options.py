@@ -213,6 +213,25 @@ Role = Annotated[
         "--role", metavar="ROLE", help="Role to become (SET ROLE), who will own what is made.", rich_help_panel=_SERVER
     ),
 ]
+IamAuth = Annotated[
+    bool,
+    typer.Option(
+        "--iam-auth",
+        help="Authenticate by AWS IAM (Amazon RDS, Aurora): each connection's password is a token made for it, with "
+        "the credentials that the AWS command line would use.",
+        rich_help_panel=_SERVER,
+    ),
+]
+Tunnel = Annotated[
+    str | None,
+    typer.Option(
+        "--tunnel",
+        metavar="localhost:PORT",
+        help="Connect to this end of a tunnel (ssh -L, SSM). The server's own name and port stay in --to: TLS verifies "
+        "them, and IAM tokens are made for them.",
+        rich_help_panel=_SERVER,
+    ),
+]
 Sessions = Annotated[
     str | None,
     typer.Option(

@@ -1,15 +1,18 @@
-"""`penstock rds`: what concerns servers of Amazon RDS alone. Each command is a module of its own."""
+"""`penstock rds`: what concerns servers of Amazon RDS alone. Each command is a function of another module."""
 
 from __future__ import annotations
 
 import typer
 
+from penstock.cli.rds_access import certificates, token
 from penstock.cli.rds_show import show
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
 app.command()(show)
+app.command()(token)
+app.command()(certificates)
 
 
 @app.callback()
 def _group() -> None:
-    """Look at Amazon RDS and Aurora: what AWS knows of an instance or a cluster."""
+    """Look at Amazon RDS and Aurora: what AWS knows of an instance, IAM tokens, root certificates."""

@@ -21,6 +21,8 @@ def rejects(
     load_id: LoadId,
     to: given.To = None,
     role: given.Role = None,
+    iam_auth: given.IamAuth = False,
+    tunnel: given.Tunnel = None,
     reject_file: given.RejectOutput = None,
     ledger_schema: given.LedgerSchema = "penstock",
     as_json: Json = False,
@@ -33,7 +35,7 @@ def rejects(
     from penstock.api import connect_to
     from penstock.api.ledger_view import LedgerView
 
-    with LedgerView(connect_to(to, role=role), ledger_schema=ledger_schema) as view:
+    with LedgerView(connect_to(to, role=role, iam_auth=iam_auth, tunnel=tunnel), ledger_schema=ledger_schema) as view:
         whole_id = view.find(load_id)
         causes = view.rejects(whole_id)
         paths = [] if reject_file is None else view.write_rejects(whole_id, Path(reject_file))

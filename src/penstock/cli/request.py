@@ -32,6 +32,8 @@ class Request:
     job: LoadJob
     to: str | None
     role: str | None
+    iam_auth: bool = False
+    tunnel: str | None = None
 
     def __repr__(self) -> str:
         return f"Request({self.job!r}, role={self.role!r})"

@@ -21,6 +21,8 @@ def resume(
     load_id: LoadId,
     to: given.To = None,
     role: given.Role = None,
+    iam_auth: given.IamAuth = False,
+    tunnel: given.Tunnel = None,
     sessions: given.Sessions = None,
     no_wait: given.NoWait = False,
     retry_for: given.RetryFor = None,
@@ -38,7 +40,7 @@ def resume(
     from penstock.api import connect_to
     from penstock.api.ledger_view import LedgerView
 
-    with LedgerView(connect_to(to, role=role), ledger_schema=ledger_schema) as view:
+    with LedgerView(connect_to(to, role=role, iam_auth=iam_auth, tunnel=tunnel), ledger_schema=ledger_schema) as view:
         job = view.job(view.find(load_id))
     rule_options = given.RuleOptions(
         no_wait=no_wait,
@@ -60,7 +62,7 @@ def resume(
     command = LoadCommand(messages=messages, is_quiet=quiet, as_json=as_json)
     with messages.showing_log(), interrupting_signals():
         command.run(
-            Request(job=job, to=to, role=role),
+            Request(job=job, to=to, role=role, iam_auth=iam_auth, tunnel=tunnel),
             Housekeeping(ledger_schema=ledger_schema, reject_file=None if reject_file is None else Path(reject_file)),
             pg_bin=None,
             action="load",

@@ -33,6 +33,8 @@ def retry(
     file: File = None,
     to: given.To = None,
     role: given.Role = None,
+    iam_auth: given.IamAuth = False,
+    tunnel: given.Tunnel = None,
     ledger_schema: given.LedgerSchema = "penstock",
     as_json: Json = False,
 ) -> None:
@@ -44,7 +46,7 @@ def retry(
     from penstock.api import connect_to
     from penstock.api.ledger_view import LedgerView
 
-    with LedgerView(connect_to(to, role=role), ledger_schema=ledger_schema) as view:
+    with LedgerView(connect_to(to, role=role, iam_auth=iam_auth, tunnel=tunnel), ledger_schema=ledger_schema) as view:
         outcome = view.retry(view.find(load_id), None if file is None else Path(file))
     write_result(json.dumps(asdict(outcome)) if as_json else describe_retry(outcome))
     if outcome.left:

@@ -12,12 +12,15 @@ import os
 import select
 import threading
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import psycopg
 from psycopg import sql
 
-from penstock.errors import ServerError
+from penstock.errors import ServerError, UsageError
+from penstock.model.endpoint import is_rds_endpoint
+from penstock.model.iam import explain_refusal
 from penstock.server.conninfo import (
     check_database_name,
     describe_target,
@@ -28,11 +31,16 @@ from penstock.server.conninfo import (
 )
 from penstock.server.errors import describe_report, is_passing, read_report
 from penstock.server.pooler import Pooler, compose_is_direct
+from penstock.server.roots import find_roots
+from penstock.server.route import named_routes, resolve_tunnel, tunnel_route
+from penstock.server.tls import tls_defaults
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from psycopg.errors import Diagnostic
+
+    from penstock.server.route import Route, TokenMaker, Tunnel
 
 __all__ = ["Connection", "ConnectionFactory", "describe_connection", "has_connection_settings"]
 
@@ -76,6 +84,9 @@ class ConnectionFactory:
     on every later one. Threads may share a factory. It shows no secret. `allows_standby`: for who only looks.
 
     A session costs about nine round trips, so one that was borrowed is kept for whoever is next; `close` ends it.
+
+    `tunnel` is connected to in place of the server that `conninfo` names. `make_token` gives the password of IAM
+    authentication: it is asked anew for every connection, since a token soon ends.
     """
 
     def __init__(
@@ -85,12 +96,17 @@ class ConnectionFactory:
         role: str | None = None,
         application_name: str = "penstock",
         allows_standby: bool = False,
+        tunnel: Tunnel | None = None,
+        make_token: TokenMaker | None = None,
     ) -> None:
         self._settings = parse_conninfo(conninfo)
         self._role = role
         self._application_name = application_name
         # Where the user does not say which server of several is wanted, a primary is; then any, if a standby will do.
         self._fallbacks = ("primary", "any") if allows_standby else ("primary",)
+        self._tunnel = tunnel
+        self._make_token = make_token
+        self._roots: str | None = None
         self._input_settings: _InputSettings | None = None
         self._pooler: Pooler | None = None
         self._kept: Connection | None = None
@@ -102,7 +118,8 @@ class ConnectionFactory:
     @property
     def safe_description(self) -> str:
         """Return the target in libpq's words, without any secret."""
-        return describe_target(given_settings(self._settings, os.environ))
+        target = describe_target(given_settings(self._settings, os.environ))
+        return target if self._tunnel is None else f"{target} through {self._tunnel}"
 
     @property
     def input_settings(self) -> dict[str, str]:
@@ -161,8 +178,11 @@ class ConnectionFactory:
         `encoding` becomes client_encoding; `label` is added to application_name, so that pg_stat_activity
         tells sessions apart. Raises ServerError.
         """
-        defaults = self._defaults(label)
-        connection = self._open({**self._settings, **defaults, "client_encoding": encoding}, defaults)
+        given = given_settings(self._settings, os.environ)
+        check_database_name(given)
+        defaults = self._defaults(given, label)
+        settings = {**self._settings, **defaults, "client_encoding": encoding}
+        connection = self._open_first(settings, defaults, given=given)
         try:
             self._prepare(connection)
         except psycopg.Error as error:
@@ -173,21 +193,80 @@ class ConnectionFactory:
             raise
         return connection
 
-    def _defaults(self, label: str | None) -> dict[str, str]:
-        """Return what is added to the user's own connection settings."""
+    def _defaults(self, given: Mapping[str, str], label: str | None) -> dict[str, str]:
+        """Return what is added to the user's own connection settings. Raises UsageError, ServerError."""
         name = f"{self._application_name} {label}" if label else self._application_name
-        given = given_settings(self._settings, os.environ)
-        check_database_name(given)
-        return missing_defaults(given, application_name=name)
+        sends_token = self._make_token is not None
+        tls = tls_defaults(given, sends_token=sends_token, find_roots=self._find_roots)
+        return missing_defaults(given, application_name=name) | tls
 
-    def _open(self, settings: dict[str, str], defaults: dict[str, str]) -> Connection:
+    def _find_roots(self, hosts: Sequence[str]) -> str:
+        if self._roots is None:
+            self._roots = find_roots(hosts, os.environ)
+        return self._roots
+
+    def _open_first(
+        self, settings: dict[str, str], defaults: dict[str, str], *, given: Mapping[str, str]
+    ) -> Connection:
+        """Connect to the first server that will have it: libpq tries several, unless each needs a token of its own."""
+        if self._tunnel is not None:
+            routes: tuple[Route, ...] = (tunnel_route(given, self._tunnel, resolve_tunnel),)
+        elif self._make_token is not None:
+            routes = named_routes(given)
+        else:
+            return self._open(settings, defaults, given=given)
+        for route in routes[:-1]:
+            try:
+                return self._open(settings | self._route_settings(route, given), defaults, given=given, route=route)
+            except ServerError as error:
+                _log.info("%s; trying the next host", error.message)
+        last = routes[-1]
+        return self._open(settings | self._route_settings(last, given), defaults, given=given, route=last)
+
+    def _route_settings(self, route: Route, given: Mapping[str, str]) -> dict[str, str]:
+        """Return libpq's settings for one server, a new token among them where one is needed."""
+        if self._make_token is None:
+            return dict(route.settings)
+        if "password" in self._settings:
+            raise UsageError(
+                "a password and IAM authentication exclude each other",
+                detail="With --iam-auth the password is a token that is made for each connection.",
+                hint="Take the password out of the connection string.",
+            )
+        token = self._make_token(host=route.host, port=route.port, user=_user(given))
+        return {**route.settings, "password": token}
+
+    def _open(
+        self,
+        settings: dict[str, str],
+        defaults: dict[str, str],
+        *,
+        given: Mapping[str, str],
+        route: Route | None = None,
+    ) -> Connection:
         try:
             return _connect(settings)
         except psycopg.Error as error:
             is_retry_useful = "target_session_attrs" in defaults and not _is_certain_failure(error)
             if is_retry_useful and (connection := _connect_to_any_of(self._fallbacks, settings)):
                 return connection
-            raise _connection_error(error, self.safe_description) from error
+            failure = _connection_error(error, self.safe_description)
+            failure.hint = self._explain(error, given, route) or failure.hint
+            raise failure from error
+
+    def _explain(self, error: psycopg.Error, given: Mapping[str, str], route: Route | None) -> str | None:
+        """Return what to check where a server of Amazon's, or its token, may be the reason."""
+        has_asked = error.pgconn is not None and error.pgconn.used_password
+        if self._make_token is not None and route is not None and has_asked:
+            now = datetime.now(UTC).isoformat(timespec="seconds")
+            return explain_refusal(host=route.host, user=_user(given), now=now)
+        host = given.get("host", "")
+        if has_asked or isinstance(error, psycopg.errors.ConnectionTimeout) or not is_rds_endpoint(host):
+            return None
+        return (
+            "Check that the server runs there and that its security group lets this machine in; where its certificate "
+            f"is the reason, penstock rds certificates --host {host} tells more."
+        )
 
     def _prepare(self, connection: Connection) -> None:
         connection.add_notice_handler(_log_notice)
@@ -236,6 +315,14 @@ def _connect_to_any_of(wanted: Sequence[str], settings: dict[str, str]) -> Conne
         except psycopg.Error:
             continue
     return None
+
+
+def _user(given: Mapping[str, str]) -> str:
+    """Return who connects: the user that was named, or else the one libpq takes."""
+    if named := given.get("user"):
+        return named
+    defaults = {option.keyword: option.val for option in psycopg.pq.Conninfo.get_defaults()}
+    return (defaults.get(b"user") or b"").decode()
 
 
 def _is_certain_failure(error: psycopg.Error) -> bool:

@@ -32,6 +32,8 @@ _VARIABLE_OF_SETTING = {
     "application_name": "PGAPPNAME",
     "connect_timeout": "PGCONNECT_TIMEOUT",
     "target_session_attrs": "PGTARGETSESSIONATTRS",
+    "sslmode": "PGSSLMODE",
+    "sslrootcert": "PGSSLROOTCERT",
 }
 
 # A URI, also one that lacks slashes: it is no database's name.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import ipaddress
+import socket
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,6 +10,7 @@ from penstock.model.server import ServerFacts
 from penstock.server.connection import describe_connection
 from penstock.server.errors import translate_errors
 from penstock.server.queries import send_query
+from penstock.server.route import is_loopback
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,12 +49,13 @@ def ask_server_facts(connection: Connection) -> Callable[[], ServerFacts]:
     def facts() -> ServerFacts:
         with translate_errors(f"reading the facts of {address}"):
             (row,) = fetch()
-        return _describe(row, address=address, client_address=connection.info.hostaddr)
+        info = connection.info
+        return _describe(row, address=address, client_address=info.hostaddr, named_host=info.host)
 
     return facts
 
 
-def _describe(row: ServerRow, *, address: str, client_address: str) -> ServerFacts:
+def _describe(row: ServerRow, *, address: str, client_address: str, named_host: str) -> ServerFacts:
     return ServerFacts(
         version_num=row.version_num,
         version=row.version,
@@ -61,29 +63,33 @@ def _describe(row: ServerRow, *, address: str, client_address: str) -> ServerFac
         user=row.user,
         server_encoding=row.server_encoding,
         free_connections=row.free_connections,
-        is_local=is_local_server(server_address=row.server_address, dialled_address=client_address),
+        is_local=is_local_server(
+            server_address=row.server_address,
+            dialled_address=client_address,
+            named_host=named_host,
+            own_name=socket.gethostname(),
+        ),
         is_in_recovery=row.is_in_recovery,
         address=address,
     )
 
 
-def is_local_server(*, server_address: str | None, dialled_address: str) -> bool:
+def is_local_server(*, server_address: str | None, dialled_address: str, named_host: str, own_name: str) -> bool:
     """Return whether a server runs on this machine: a Unix socket, or loopback at both ends of a connection.
 
-    One end alone proves nothing: a tunnel is dialled at loopback, and its far end may call the server at
-    loopback. Where both hold, a tunnel still looks local. `dialled_address` is empty where libpq does not
-    know it.
+    One end alone proves nothing: a tunnel is dialled at loopback, and its far end may call the server at loopback or
+    by a socket. Where the host that was named is another than this machine (`own_name`), it is one. A tunnel that
+    is named localhost still looks local. `dialled_address` is empty on a socket, and where libpq does not know it.
 
-    >>> is_local_server(server_address="10.0.0.5", dialled_address="127.0.0.1")
+    >>> is_local_server(server_address="127.0.0.1", dialled_address="127.0.0.1", named_host="db1", own_name="laptop")
     False
     """
     if server_address is None:
-        return True
-    return all(_is_loopback(address) for address in (server_address, dialled_address))
+        return not dialled_address
+    ends_are_loopback = is_loopback(server_address) and is_loopback(dialled_address)
+    return ends_are_loopback and _is_own_name(named_host, own_name)
 
 
-def _is_loopback(address: str) -> bool:
-    try:
-        return ipaddress.ip_address(address.partition("%")[0]).is_loopback
-    except ValueError:
-        return False
+def _is_own_name(host: str, own_name: str) -> bool:
+    name = host.rstrip(".").lower()
+    return is_loopback(name) or name in ("", "localhost", own_name.lower()) or name.endswith(".localhost")

@@ -1,0 +1,72 @@
+"""Tokens of IAM database authentication: passwords that last 15 minutes, signed here and sent to the server alone.
+
+Making one asks AWS nothing, unless the credentials themselves must be had. A token ends sooner where they do.
+Source: docs.aws.amazon.com/AmazonRDS/latest/UserGuide/UsingWithRDS.IAMDBAuth.Connecting.html
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+from penstock.errors import ServerError, UsageError
+from penstock.model.endpoint import region_of
+
+if TYPE_CHECKING:
+    from botocore.session import Session
+
+
+class RdsTokens:
+    """Makes tokens with the machine's AWS credentials; safe to share between threads.
+
+    `profile` names one of the configuration's profiles; `region` is where endpoints are whose names do not say it.
+    """
+
+    def __init__(self, *, profile: str | None = None, region: str | None = None) -> None:
+        self._profile = profile
+        self._region = region
+        self._lock = threading.Lock()
+        self._session: Session | None = None
+        self._clients: dict[str, Any] = {}
+
+    def __call__(self, *, host: str, port: int, user: str) -> str:
+        """Return a new token for an endpoint and a user.
+
+        Raises ServerError where there are no credentials, UsageError where the region is not known.
+        """
+        from botocore.exceptions import BotoCoreError, NoCredentialsError  # noqa: PLC0415 (paid for by who uses IAM)
+
+        try:
+            with self._lock:
+                client = self._client(host)
+                token: str = client.generate_db_auth_token(DBHostname=host, Port=port, DBUsername=user)
+        except NoCredentialsError as exc:
+            raise ServerError(
+                "no AWS credentials to make a token with",
+                detail="Looked for where the AWS command line does: environment, profiles, SSO, the machine's role.",
+                hint="Set AWS_PROFILE or run aws sso login; aws sts get-caller-identity tells whether it worked.",
+            ) from exc
+        except BotoCoreError as exc:
+            raise ServerError(
+                "could not make a token for IAM authentication",
+                detail=str(exc),
+                hint="Check AWS_PROFILE and the AWS configuration; where it uses SSO, run: aws sso login.",
+            ) from exc
+        return token
+
+    def _client(self, host: str) -> Any:
+        """Return the client of the endpoint's region: the one that was asked for, the name's, or the configured one."""
+        import botocore.session  # noqa: PLC0415 (paid for by who uses IAM)
+
+        if self._session is None:
+            self._session = botocore.session.Session(profile=self._profile)
+        region = self._region or region_of(host) or self._session.get_config_variable("region")
+        if not region:
+            raise UsageError(
+                f"the AWS region of {host} is not known",
+                detail="Its name does not tell, and none is configured.",
+                hint="Set AWS_REGION.",
+            )
+        if region not in self._clients:
+            self._clients[region] = self._session.create_client("rds", region_name=str(region))
+        return self._clients[region]

@@ -1,0 +1,275 @@
+"""Connections by TLS, IAM token and tunnel, to a server that passes for one of Amazon RDS."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from penstock.api import connect_to, load
+from penstock.errors import ServerError, UsageError
+from penstock.model.job import LoadRules
+from penstock.server import roots
+from penstock.server.connection import ConnectionFactory
+from penstock.server.facts import read_server_facts
+from support.tls import RDS_HOST, FakeTokenCheck, TlsFront, amazon_like_authority, write_roots
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    import trustme
+
+    from penstock.server.connection import Connection
+
+_KEY, _SECRET = "AKIAEXAMPLE", "very-secret"
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Provide a home without certificates, on a machine without them, with AWS credentials in the environment."""
+    monkeypatch.setattr(roots, "_COMMON_FOLDERS", ())
+    monkeypatch.setattr(roots, "_SYSTEM_FILES", ())
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("PGSSLMODE", "PGSSLROOTCERT", "SSL_CERT_FILE", "XDG_CONFIG_HOME", "AWS_SESSION_TOKEN", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", _KEY)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", _SECRET)
+    return tmp_path
+
+
+@pytest.fixture
+def authority(home: Path) -> trustme.CA:
+    """Provide an authority that passes for Amazon's, whose root is in the home."""
+    made = amazon_like_authority()
+    write_roots(made, home / ".postgresql" / "global-bundle.pem")
+    return made
+
+
+@pytest.fixture
+def fronts(database18: str) -> Iterator[Callable[..., TlsFront]]:
+    """Provide a function (authority, name, admit=) that puts TLS before the server."""
+    given = conninfo_to_dict(database18)
+    made: list[TlsFront] = []
+
+    def make(authority: trustme.CA, name: str = RDS_HOST, *, admit: FakeTokenCheck | None = None) -> TlsFront:
+        made.append(TlsFront(authority, name, f"{given['host']}/.s.PGSQL.{given['port']}", admit=admit))
+        return made[-1]
+
+    yield make
+    for front in made:
+        front.close()
+
+
+@pytest.fixture
+def checker() -> FakeTokenCheck:
+    """Provide the fake of Amazon's check of tokens, for the endpoint at its default port."""
+    return FakeTokenCheck(host=RDS_HOST, port=5432, access_key=_KEY, secret_key=_SECRET, users={"postgres"})
+
+
+def endpoint(database: str, **settings: object) -> str:
+    """Return a conninfo of the database at the endpoint's name, as a user without a tunnel would write it."""
+    given = {"host": RDS_HOST, "user": "postgres", "dbname": conninfo_to_dict(database)["dbname"], **settings}
+    return make_conninfo(**given)  # type: ignore[arg-type]
+
+
+def is_encrypted(session: Connection) -> bool:
+    """Return whether libpq speaks TLS."""
+    return bool(session.pgconn.ssl_in_use)
+
+
+def test_amazons_server_is_verified_by_default(
+    database18: str, authority: trustme.CA, fronts: Callable[..., TlsFront]
+) -> None:
+    """With the roots in a well-known place nothing needs to be said."""
+    front = fronts(authority)
+    with connect_to(endpoint(database18, hostaddr="127.0.0.1", port=front.port)).connect() as session:
+        assert is_encrypted(session)
+        assert session.info.get_parameters()["sslmode"] == "verify-full"
+
+
+def test_server_of_another_authority_is_refused(
+    database18: str, authority: trustme.CA, fronts: Callable[..., TlsFront]
+) -> None:
+    """Whoever passes for the server without Amazon's certificate is found out, before a password is sent."""
+    front = fronts(amazon_like_authority())
+    with pytest.raises(ServerError, match="certificate verify failed") as caught:
+        connect_to(endpoint(database18, hostaddr="127.0.0.1", port=front.port)).connect()
+    assert f"penstock rds certificates --host {RDS_HOST}" in str(caught.value)
+    assert front.plain_requests == 0
+
+
+def test_server_of_another_name_is_refused(
+    database18: str, authority: trustme.CA, fronts: Callable[..., TlsFront]
+) -> None:
+    """Amazon's certificate for another server will not do."""
+    front = fronts(authority, "other.c9akciq32.eu-west-1.rds.amazonaws.com")
+    with pytest.raises(ServerError, match="does not match host name"):
+        connect_to(endpoint(database18, hostaddr="127.0.0.1", port=front.port)).connect()
+
+
+def test_without_roots_nothing_is_sent(database18: str, home: Path, fronts: Callable[..., TlsFront]) -> None:
+    """The error says what to download; there is no unverified attempt."""
+    front = fronts(amazon_like_authority())
+    with pytest.raises(ServerError, match="no root certificates to verify"):
+        connect_to(endpoint(database18, hostaddr="127.0.0.1", port=front.port)).connect()
+    assert front.plain_requests == 0
+
+
+def test_users_own_root_and_mode_are_kept(
+    database18: str, home: Path, fronts: Callable[..., TlsFront], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PGSSLROOTCERT names the file; sslmode=require does without verifying."""
+    own = amazon_like_authority()
+    front = fronts(own)
+    conninfo = endpoint(database18, hostaddr="127.0.0.1", port=front.port)
+    with connect_to(make_conninfo(conninfo, sslmode="require")).connect() as session:
+        assert is_encrypted(session)
+    monkeypatch.setenv("PGSSLROOTCERT", str(write_roots(own, home / "own.pem")))
+    with connect_to(conninfo).connect() as session:
+        assert is_encrypted(session)
+
+
+def test_other_servers_follow_libpqs_rules(database18: str, home: Path) -> None:
+    """A server that is not Amazon's and has no TLS is connected to as ever."""
+    with connect_to(database18).connect() as session:
+        assert not is_encrypted(session)
+
+
+def test_iam_token_goes_through_a_tunnel_for_the_real_endpoint(
+    database18: str, authority: trustme.CA, fronts: Callable[..., TlsFront], checker: FakeTokenCheck
+) -> None:
+    """TLS verifies the endpoint's name, the token is for its own port, and the server is not taken for a local one."""
+    front = fronts(authority, admit=checker)
+    factory = connect_to(endpoint(database18), iam_auth=True, tunnel=f"localhost:{front.port}")
+    with factory.connect() as session:
+        assert not read_server_facts(session).is_local
+    assert checker.refused == []
+    assert f"through localhost:{front.port}" in factory.safe_description
+
+
+def test_every_session_has_a_token_of_its_own(
+    database18: str, authority: trustme.CA, fronts: Callable[..., TlsFront], checker: FakeTokenCheck
+) -> None:
+    """Also the sessions that are made after another was lost: none is kept for 15 minutes."""
+    front = fronts(authority, admit=checker)
+    made: list[str] = []
+    maker = connect_to(endpoint(database18), iam_auth=True, tunnel=f"{front.port}")._make_token
+    assert maker is not None
+
+    def make(*, host: str, port: int, user: str) -> str:
+        made.append(maker(host=host, port=port, user=user))
+        return made[-1]
+
+    factory = ConnectionFactory(endpoint(database18, hostaddr="127.0.0.1", port=front.port), make_token=make)
+    for _ in range(3):
+        factory.connect().close()
+    assert len(made) == len(checker.accepted) == 3
+
+
+def test_load_runs_with_tokens(
+    database18: str, authority: trustme.CA, fronts: Callable[..., TlsFront], checker: FakeTokenCheck, tmp_path: Path
+) -> None:
+    """All sessions of a load get in."""
+    front = fronts(authority, admit=checker)
+    file = tmp_path / "t.csv"
+    file.write_text("id,name\n" + "".join(f"{number},x\n" for number in range(1000)))
+    outcome = load(
+        str(file),
+        into="t",
+        to=endpoint(database18, hostaddr="127.0.0.1", port=front.port),
+        create=True,
+        sessions=2,
+        iam_auth=True,
+        rules=LoadRules(retry_for_s=0),
+    )
+    assert outcome.rows == 1000
+    assert checker.accepted
+    assert checker.refused == []
+
+
+def test_next_host_is_tried_with_a_token_for_it(
+    database18: str, authority: trustme.CA, fronts: Callable[..., TlsFront], checker: FakeTokenCheck
+) -> None:
+    """After a failover the first host may be down: each has its own token."""
+    front = fronts(authority, admit=checker)
+    gone = "gone.c9akciq32.eu-west-1.rds.amazonaws.com"
+    conninfo = endpoint(database18, host=f"{gone},{RDS_HOST}", hostaddr="127.0.0.1,127.0.0.1", port=f"1,{front.port}")
+    connect_to(conninfo, iam_auth=True).connect().close()
+    assert [token.partition(":")[0] for token in checker.accepted] == [RDS_HOST]
+
+
+def test_refused_token_is_told_with_what_to_check(
+    database18: str, authority: trustme.CA, fronts: Callable[..., TlsFront], checker: FakeTokenCheck
+) -> None:
+    """The server's words, then role, policy and clock; the token itself is not told."""
+    checker.users = {"somebody"}
+    front = fronts(authority, admit=checker)
+    with pytest.raises(ServerError, match="PAM authentication failed") as caught:
+        connect_to(endpoint(database18), iam_auth=True, tunnel=f"localhost:{front.port}").connect()
+    words = str(caught.value)
+    assert 'GRANT rds_iam TO "postgres";' in words
+    assert "arn:aws:rds-db:eu-west-1:ACCOUNT:dbuser:DB_RESOURCE_ID/postgres" in words
+    assert "X-Amz" not in words
+
+
+def test_token_of_a_wrong_key_is_refused(
+    database18: str,
+    authority: trustme.CA,
+    fronts: Callable[..., TlsFront],
+    checker: FakeTokenCheck,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The fake verifies signatures, so that the tests above say something."""
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "another")
+    front = fronts(authority, admit=checker)
+    with pytest.raises(ServerError):
+        connect_to(endpoint(database18), iam_auth=True, tunnel=f"localhost:{front.port}").connect()
+    assert checker.refused
+    assert set(checker.refused) == {"signature"}
+
+
+def test_missing_credentials_are_told(
+    database18: str, authority: trustme.CA, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the AWS command line would find none either."""
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    with pytest.raises(ServerError, match="no AWS credentials"):
+        connect_to(endpoint(database18), iam_auth=True, tunnel="localhost:1").connect()
+
+
+def test_password_and_token_exclude_each_other(database18: str, authority: trustme.CA) -> None:
+    """One of the two would be ignored."""
+    with pytest.raises(UsageError, match="exclude each other"):
+        connect_to(endpoint(database18, password="x"), iam_auth=True).connect()
+
+
+def test_region_must_be_known(database18: str, authority: trustme.CA, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the endpoint's name, or configured."""
+    for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(UsageError, match="region"):
+        connect_to(endpoint(database18, host="db.example.org"), iam_auth=True).connect()
+
+
+@pytest.mark.parametrize("options", [{"iam_auth": True}, {"tunnel": "localhost:6000"}])
+def test_embedded_server_has_neither_token_nor_tunnel(
+    options: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a server's name they are a mistake, and no server is started for it."""
+    for name in ("PGHOST", "PGHOSTADDR", "PGPORT", "PGDATABASE", "PGSERVICE"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(UsageError, match="needs a server's name"):
+        connect_to(**options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("text", ["", "localhost", "localhost:0", "localhost:x", "localhost:99999"])
+def test_tunnel_names_a_port(text: str) -> None:
+    """Its near end is a host and a port."""
+    with pytest.raises(UsageError, match="near end of a tunnel"):
+        connect_to("host=h", tunnel=text)
