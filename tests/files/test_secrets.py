@@ -23,6 +23,7 @@ from penstock.api import Loader, connect_to, load
 from penstock.errors import PenstockError
 from penstock.model.job import LoadJob, LoadRules, TargetJob
 from penstock.model.names import parse_table_name
+from support.tls import RDS_HOST, FakeTokenCheck, TlsFront, amazon_like_authority, write_roots
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -267,6 +268,43 @@ def test_no_failure_tells_a_secret(planted: Planted, s3: S3, web: Web) -> None:
     codes[("PGDATABASE",)] = planted.run("load", signed, *into, PGDATABASE=planted.uri, PGHOST="127.0.0.1").returncode
     assert [arguments for arguments, code in codes.items() if code == 0] == []
     assert [arguments for arguments, code in codes.items() if code == 70] == []
+    leaks = planted.find_leaks()
+    assert not leaks, "\n".join(leaks)
+
+
+def test_token_is_nowhere_but_on_its_way_to_the_server(planted: Planted, s3: S3, tmp_path: Path) -> None:
+    """Tokens of IAM authentication are passwords: neither those that let a load in nor a refused one are told."""
+    s3.put("a.csv", b"1,a\n2,b\n")
+    authority = amazon_like_authority()
+    check = FakeTokenCheck(
+        host=RDS_HOST, port=5432, access_key="AKIAEXAMPLE", secret_key=planted.secrets["secret key"], users={"planted"}
+    )
+    tokens: list[str] = []
+
+    def admit(user: str, token: str) -> str | None:
+        tokens.append(token)
+        return check(user, token)
+
+    given = conninfo_to_dict(planted.database)
+    front = TlsFront(authority, RDS_HOST, f"{given['host']}/.s.PGSQL.{given['port']}", admit=admit)
+    roots = str(write_roots(authority, tmp_path / "roots.pem"))
+    common = ["--iam-auth", "--tunnel", f"localhost:{front.port}", "--to"]
+    to = make_conninfo(host=RDS_HOST, user="planted", dbname=given["dbname"])
+    refused = make_conninfo(to, user="nobody")
+    into = ["s3://landing/a.csv", "--into", "t", "--no-header", "--retry-for", "0"]
+    codes = [
+        planted.run("load", *into, *common, to, "--json", PGSSLROOTCERT=roots).returncode,
+        planted.run("loads", *common, to, PGSSLROOTCERT=roots).returncode,
+        planted.run("load", *into, *common, refused, "--json", PGSSLROOTCERT=roots).returncode,
+        planted.run("load", *into, *common, to, HOME="/nowhere").returncode,
+    ]
+    front.close()
+    assert codes == [0, 0, 7, 7]
+    assert len(tokens) >= 3
+    planted.secrets |= {f"token {number}": token for number, token in enumerate(tokens)}
+    planted.secrets |= {f"signature {n}": token.partition("Signature=")[2] for n, token in enumerate(tokens)}
+    planted.collect_server()
+    assert "COPY" in planted.outputs["table seen"]
     leaks = planted.find_leaks()
     assert not leaks, "\n".join(leaks)
 

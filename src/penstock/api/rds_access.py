@@ -4,19 +4,30 @@ from __future__ import annotations
 
 import os
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
+from penstock.api.connect import connect_to
 from penstock.aws.rds_token import RdsTokens
-from penstock.model.roots import RootSearch, ServerCertificate
+from penstock.server.iam_role import check_iam_role
 from penstock.server.roots import missing_roots, search_roots
 from penstock.server.route import parse_tunnel, resolve_tunnel
 from penstock.server.tls import look_at_server
 
-__all__ = ["RootSearch", "find_certificates", "make_token", "verify_server"]
+if TYPE_CHECKING:
+    from penstock.model.roots import RootSearch, ServerCertificate
+
+__all__ = ["check_token_user", "find_certificates", "make_token", "verify_server"]
 
 
 def make_token(*, host: str, port: int, user: str, region: str | None = None) -> str:
     """Return a token for IAM database authentication, a secret for 15 minutes. Raises ServerError, UsageError."""
     return RdsTokens(region=region)(host=host, port=port, user=user)
+
+
+def check_token_user(conninfo: str, *, user: str) -> None:
+    """Ask a server, as whoever `conninfo` names, whether a role may log in with tokens. Raises ServerError."""
+    with connect_to(conninfo).connect() as connection:
+        check_iam_role(connection, user)
 
 
 def find_certificates(host: str | None) -> RootSearch:

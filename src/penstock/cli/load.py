@@ -21,6 +21,7 @@ from penstock.cli.plan_view import describe_plan, plan_object
 from penstock.cli.progress import showing_progress
 from penstock.cli.rejects_view import note_reject_files
 from penstock.cli.request import make_request
+from penstock.cli.target import warn_of_secrets
 from penstock.cli.textcommand import TextCommand
 from penstock.errors import DataError, UsageError
 
@@ -129,7 +130,7 @@ def load(
             hint="Leave one of the two out.",
         )
     messages = Messages(is_quiet=quiet)
-    _warn_of_password(to, messages)
+    warn_of_secrets(to, messages, sources=sources)
     command = LoadCommand(messages=messages, is_quiet=quiet, as_json=as_json)
     house = Housekeeping(
         ledger_schema=ledger_schema,
@@ -143,19 +144,6 @@ def load(
             house,
             pg_bin=None if pg_bin is None else Path(pg_bin),
             action="plan" if plan else "check" if check else "load",
-        )
-
-
-def _warn_of_password(to: str | None, messages: Messages) -> None:
-    if to is None:
-        return
-    from penstock.server.conninfo import parse_conninfo
-
-    if parse_conninfo(to).keys() & {"password", "sslpassword"}:
-        messages.warning(
-            "every user of this machine can read the password in --to",
-            detail="Lists of processes show command lines.",
-            hint="Keep it in ~/.pgpass or in PGPASSWORD.",
         )
 
 

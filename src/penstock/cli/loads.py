@@ -11,6 +11,7 @@ from penstock.cli import options as given  # noqa: TC001 (typer reads annotation
 from penstock.cli.loads_view import describe_load, describe_loads, load_object
 from penstock.cli.messages import Messages
 from penstock.cli.output import write_result
+from penstock.cli.target import open_target
 
 app = typer.Typer(add_completion=False)
 
@@ -34,10 +35,9 @@ def list_loads(
     """
     if context.invoked_subcommand is not None:
         return
-    from penstock.api import connect_to
     from penstock.api.ledger_view import LedgerView
 
-    with LedgerView(connect_to(to, role=role, iam_auth=iam_auth, tunnel=tunnel), ledger_schema=ledger_schema) as view:
+    with LedgerView(open_target(to, role=role, iam_auth=iam_auth, tunnel=tunnel), ledger_schema=ledger_schema) as view:
         records = view.loads()
     if as_json:
         write_result(json.dumps({"loads": [load_object(record) for record in records]}))
@@ -56,10 +56,9 @@ def show(
     as_json: Json = False,
 ) -> None:
     """Show one load with its objects, and what is missing of each."""
-    from penstock.api import connect_to
     from penstock.api.ledger_view import LedgerView
 
-    with LedgerView(connect_to(to, role=role, iam_auth=iam_auth, tunnel=tunnel), ledger_schema=ledger_schema) as view:
+    with LedgerView(open_target(to, role=role, iam_auth=iam_auth, tunnel=tunnel), ledger_schema=ledger_schema) as view:
         record, objects = view.load(view.find(load_id))
     if as_json:
         write_result(json.dumps(load_object(record, objects)))
@@ -77,10 +76,9 @@ def forget(
     ledger_schema: given.LedgerSchema = "penstock",
 ) -> None:
     """Remove a load from the ledger. Its rows stay in their tables, and its objects count as not loaded."""
-    from penstock.api import connect_to
     from penstock.api.ledger_view import LedgerView
 
-    with LedgerView(connect_to(to, role=role, iam_auth=iam_auth, tunnel=tunnel), ledger_schema=ledger_schema) as view:
+    with LedgerView(open_target(to, role=role, iam_auth=iam_auth, tunnel=tunnel), ledger_schema=ledger_schema) as view:
         whole_id = view.find(load_id)
         view.forget(whole_id)
     Messages().note(f"forgot load {whole_id}")

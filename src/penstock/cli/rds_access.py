@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from penstock.cli.messages import Messages
 from penstock.cli.output import write_result
+from penstock.cli.target import warn_of_secrets
 from penstock.errors import ServerError
 
 if TYPE_CHECKING:
@@ -32,14 +34,25 @@ def token(
         str | None,
         typer.Option("--region", metavar="REGION", help="AWS region; by default the endpoint's, else the configured."),
     ] = None,
+    check: Annotated[
+        str | None,
+        typer.Option(
+            "--check",
+            metavar="CONNINFO",
+            help="First ask the server, as another user, whether the role may log in with tokens.",
+        ),
+    ] = None,
 ) -> None:
     """Print a token for IAM database authentication: a password for one endpoint and user that lasts 15 minutes.
 
     Give it to other programs by PGPASSWORD="$(penstock rds token ...)" with sslmode=verify-full; penstock's own
     commands make theirs with --iam-auth.
     """
-    from penstock.api.rds_access import make_token
+    from penstock.api.rds_access import check_token_user, make_token
 
+    if check is not None:
+        warn_of_secrets(check, Messages())
+        check_token_user(check, user=user)
     write_result(make_token(host=host, port=port, user=user, region=region))
 
 

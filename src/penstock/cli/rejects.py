@@ -12,6 +12,7 @@ from penstock.cli.loads import Json, LoadId  # noqa: TC001 (typer reads annotati
 from penstock.cli.messages import Messages
 from penstock.cli.output import write_result
 from penstock.cli.rejects_view import cause_object, describe_causes, note_reject_files
+from penstock.cli.target import open_target
 
 app = typer.Typer(add_completion=False)
 
@@ -32,10 +33,9 @@ def rejects(
     The records themselves are in the ledger, which shows them to the role that loaded them alone; --reject-file writes
     them down to be corrected.
     """
-    from penstock.api import connect_to
     from penstock.api.ledger_view import LedgerView
 
-    with LedgerView(connect_to(to, role=role, iam_auth=iam_auth, tunnel=tunnel), ledger_schema=ledger_schema) as view:
+    with LedgerView(open_target(to, role=role, iam_auth=iam_auth, tunnel=tunnel), ledger_schema=ledger_schema) as view:
         whole_id = view.find(load_id)
         causes = view.rejects(whole_id)
         paths = [] if reject_file is None else view.write_rejects(whole_id, Path(reject_file))

@@ -12,6 +12,7 @@ from penstock.cli.load import Housekeeping, LoadCommand, interrupting_signals
 from penstock.cli.loads import LoadId  # noqa: TC001 (typer reads annotations)
 from penstock.cli.messages import Messages
 from penstock.cli.request import Request
+from penstock.cli.target import open_target
 
 app = typer.Typer(add_completion=False)
 
@@ -37,10 +38,9 @@ def resume(
 
     Its sources, table and options are those of the command that began it.
     """
-    from penstock.api import connect_to
     from penstock.api.ledger_view import LedgerView
 
-    with LedgerView(connect_to(to, role=role, iam_auth=iam_auth, tunnel=tunnel), ledger_schema=ledger_schema) as view:
+    with LedgerView(open_target(to, role=role, iam_auth=iam_auth, tunnel=tunnel), ledger_schema=ledger_schema) as view:
         job = view.job(view.find(load_id))
     rule_options = given.RuleOptions(
         no_wait=no_wait,

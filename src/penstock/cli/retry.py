@@ -14,6 +14,7 @@ from penstock.cli.exit_codes import REJECTS
 from penstock.cli.loads import Json, LoadId  # noqa: TC001 (typer reads annotations)
 from penstock.cli.output import write_result
 from penstock.cli.rejects_view import describe_retry
+from penstock.cli.target import open_target
 
 app = typer.Typer(add_completion=False)
 
@@ -43,10 +44,9 @@ def retry(
     Records that go in are rejected no more, so none goes in twice; those that are refused again stay.
     Exit codes: 0 all of them went in, 3 some are left.
     """
-    from penstock.api import connect_to
     from penstock.api.ledger_view import LedgerView
 
-    with LedgerView(connect_to(to, role=role, iam_auth=iam_auth, tunnel=tunnel), ledger_schema=ledger_schema) as view:
+    with LedgerView(open_target(to, role=role, iam_auth=iam_auth, tunnel=tunnel), ledger_schema=ledger_schema) as view:
         outcome = view.retry(view.find(load_id), None if file is None else Path(file))
     write_result(json.dumps(asdict(outcome)) if as_json else describe_retry(outcome))
     if outcome.left:

@@ -109,7 +109,10 @@ def _read_system(environ: Mapping[str, str]) -> RootFile:
         return RootFile(
             path=Path(_SYSTEM), problem="psycopg's own OpenSSL has no store; name the system's by SSL_CERT_FILE"
         )
-    return RootFile(path=Path(_SYSTEM))
+    import ssl  # noqa: PLC0415
+
+    found = ssl.get_default_verify_paths().cafile
+    return read_roots(Path(found)) if found else RootFile(path=Path(_SYSTEM), problem="is no single file here")
 
 
 @lru_cache(maxsize=32)
