@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from penstock.api import connect_to, load
 from penstock.errors import ServerError, UsageError
+from penstock.lab.users import choose_server_user, give_to
 from penstock.model.job import LoadRules
 from penstock.server import roots
 from penstock.server.connection import ConnectionFactory
 from penstock.server.facts import read_server_facts
+from support.servers import installed
 from support.tls import RDS_HOST, FakeTokenCheck, TlsFront, amazon_like_authority, write_roots
 
 if TYPE_CHECKING:
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
 
     import trustme
 
+    from penstock.lab import EmbeddedServer
     from penstock.server.connection import Connection
 
 _KEY, _SECRET = "AKIAEXAMPLE", "very-secret"
@@ -90,6 +94,37 @@ def test_amazons_server_is_verified_by_default(
     with connect_to(endpoint(database18, hostaddr="127.0.0.1", port=front.port)).connect() as session:
         assert is_encrypted(session)
         assert session.info.get_parameters()["sslmode"] == "verify-full"
+
+
+def test_server_that_speaks_tls_itself_is_verified(
+    new_server: Callable[..., EmbeddedServer], authority: trustme.CA, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Libpq against PostgreSQL's own TLS, where an installation is built with it (Debian's is, the wheel's is not)."""
+    if 15 not in installed():
+        pytest.skip("needs Debian's PostgreSQL 15, which is built with TLS")
+    server = new_server(15)
+    server.ensure_running()
+    issued = authority.issue_cert(RDS_HOST)
+    key, certificates = server.data_dir / "tls.key", server.data_dir / "tls.crt"
+    issued.private_key_pem.write_to_path(str(key))
+    certificates.write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
+    for path in (key, certificates):
+        path.chmod(0o600)
+        give_to(path, choose_server_user(server.data_dir))
+    with psycopg.connect(server.conninfo(), autocommit=True) as admin:
+        for setting in ("ssl_key_file = 'tls.key'", "ssl_cert_file = 'tls.crt'", "ssl = 'on'"):
+            admin.execute(f"ALTER SYSTEM SET {setting}")  # type: ignore[arg-type]
+        admin.execute("CREATE ROLE loader LOGIN PASSWORD 'hunter2'")
+    server.stop()
+    server.ensure_running()
+    monkeypatch.setenv("PGPASSWORD", "hunter2")
+    port = conninfo_to_dict(server.tcp_conninfo())["port"]
+    conninfo = make_conninfo(host=RDS_HOST, hostaddr="127.0.0.1", port=port, user="loader", dbname="postgres")
+    with connect_to(conninfo).connect() as session:
+        assert is_encrypted(session)
+    monkeypatch.setenv("PGSSLROOTCERT", str(write_roots(amazon_like_authority(), server.data_dir / "other.pem")))
+    with pytest.raises(ServerError, match="certificate verify failed"):
+        connect_to(conninfo).connect()
 
 
 def test_server_of_another_authority_is_refused(

@@ -10,10 +10,10 @@ import pytest
 from penstock.model import endpoint, iam
 from penstock.model.endpoint import is_rds_endpoint, region_of
 from penstock.model.iam import connect_policy, explain_refusal
-from penstock.server import facts, route
+from penstock.server import facts, roots, route
 
 
-@pytest.mark.parametrize("module", [endpoint, iam, route, facts])
+@pytest.mark.parametrize("module", [endpoint, iam, route, facts, roots])
 def test_examples_hold(module: object) -> None:
     """What the docstrings show is what happens."""
     assert doctest.testmod(module).failed == 0  # type: ignore[arg-type]

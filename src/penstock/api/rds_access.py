@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 from penstock.api.connect import connect_to
 from penstock.aws.rds_token import RdsTokens
 from penstock.server.iam_role import check_iam_role
-from penstock.server.roots import missing_roots, search_roots
+from penstock.server.roots import bundle_url, missing_roots, search_roots
 from penstock.server.route import parse_tunnel, resolve_tunnel
 from penstock.server.tls import look_at_server
 
 if TYPE_CHECKING:
     from penstock.model.roots import RootSearch, ServerCertificate
 
-__all__ = ["check_token_user", "find_certificates", "make_token", "verify_server"]
+__all__ = ["bundle_url", "check_token_user", "find_certificates", "make_token", "verify_server"]
 
 
 def make_token(*, host: str, port: int, user: str, region: str | None = None) -> str:

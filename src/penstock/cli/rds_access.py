@@ -69,7 +69,7 @@ def certificates(
 
     Exit codes: 0 it would, 7 it would not.
     """
-    from penstock.api.rds_access import find_certificates, verify_server
+    from penstock.api.rds_access import bundle_url, find_certificates, verify_server
 
     search = find_certificates(host)
     lines, found = _describe(search), _search_object(search)
@@ -88,6 +88,7 @@ def certificates(
             }
     elif search.chosen is None:
         lines.append("sslmode=verify-full would not work: no root certificates of Amazon RDS were found")
+        lines.append(f"to be had from {bundle_url(None)} (docs/access.md)")
     found["verify_full"] = failure is None and search.chosen is not None
     if failure is None or not as_json:
         write_result(json.dumps(found) if as_json else "\n".join(lines))

@@ -25,8 +25,14 @@ from penstock.model.roots import RootCertificate, RootFile, RootSearch
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-BUNDLE = "global-bundle.pem"
-BUNDLE_URL = f"https://truststore.pki.rds.amazonaws.com/global/{BUNDLE}"
+_BUNDLE = "global-bundle.pem"
+
+# Where AWS has the bundle downloaded, by the partition's regions; all others have the last.
+_BUNDLE_SITES = {
+    "cn-": "https://rds-truststore.s3.cn-north-1.amazonaws.com.cn",
+    "us-gov-": "https://truststore.pki.us-gov-west-1.rds.amazonaws.com",
+    "": "https://truststore.pki.rds.amazonaws.com",
+}
 
 # libpq's word for the store of the OpenSSL library that it is linked with. psycopg's binary wheel brings a library of
 # its own, whose store is empty: so the system's file is given by its path, and never by this word.
@@ -79,17 +85,25 @@ def missing_roots(host: str, search: RootSearch) -> ServerError:
     looked = ", ".join(str(file.path) for file in search.files)
     if is_rds_proxy(host):
         hint = "Install the operating system's root certificates (ca-certificates), which RDS Proxy is verified with"
-    elif host.endswith(".cn"):
-        hint = f"Download {BUNDLE} as docs.amazonaws.cn/AmazonRDS/latest/UserGuide/UsingWithRDS.SSL.html says"
     else:
-        hint = f"Download {BUNDLE_URL}"
+        hint = f"Download {bundle_url(region_of(host))} to {Path('~/.postgresql') / _BUNDLE}"
     return ServerError(
         f"no root certificates to verify {host} with",
         detail=f"Amazon's are in none of {looked}. Without them anybody could pass for the server, so that nothing was "
         "sent to it.",
-        hint=f"{hint} to {Path('~/.postgresql') / BUNDLE}, or name their file by sslrootcert=FILE or PGSSLROOTCERT. "
-        "penstock rds certificates tells what was found.",
+        hint=f"{hint}, or name their file by sslrootcert=FILE or PGSSLROOTCERT. penstock rds certificates tells what was "
+        "found.",
     )
+
+
+def bundle_url(region: str | None) -> str:
+    """Return where to download the roots of a region's servers.
+
+    >>> bundle_url("us-gov-east-1")
+    'https://truststore.pki.us-gov-west-1.rds.amazonaws.com/global/global-bundle.pem'
+    """
+    site = next(site for start, site in _BUNDLE_SITES.items() if (region or "").startswith(start))
+    return f"{site}/global/{_BUNDLE}"
 
 
 def read_roots(path: Path) -> RootFile:
@@ -169,7 +183,7 @@ def _candidates(host: str | None, environ: Mapping[str, str]) -> Iterator[Path]:
         settings = Path(environ.get("XDG_CONFIG_HOME") or user / ".config")
         folders[:0] = [user / ".postgresql", settings / "penstock", user / ".aws"]
     region = None if host is None else region_of(host)
-    names = [BUNDLE, *([f"{region}-bundle.pem"] if region else [])]
+    names = [_BUNDLE, *([f"{region}-bundle.pem"] if region else [])]
     yield from (folder / name for folder in folders for name in names)
     system = [Path(environ["SSL_CERT_FILE"])] if environ.get("SSL_CERT_FILE") else []
     yield from dict.fromkeys([*system, *_SYSTEM_FILES])
