@@ -91,8 +91,7 @@ def missing_roots(host: str, search: RootSearch) -> ServerError:
         f"no root certificates to verify {host} with",
         detail=f"Amazon's are in none of {looked}. Without them anybody could pass for the server, so that nothing was "
         "sent to it.",
-        hint=f"{hint}, or name their file by sslrootcert=FILE or PGSSLROOTCERT. penstock rds certificates tells what was "
-        "found.",
+        hint=f"{hint}, or name their file by sslrootcert=FILE or PGSSLROOTCERT; see penstock rds certificates.",
     )
 
 

@@ -1,7 +1,7 @@
 """What TLS asks of a connection where the user is silent, and a look at the certificate that a server shows.
 
-Servers of Amazon RDS are verified, name included; libpq's own rules hold elsewhere. docs/access.md
-tells how, docs/decisions why.
+Servers of Amazon RDS are verified, name included; libpq's own rules hold elsewhere. docs/decisions/0011-tls-defaults.md
+tells why.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def tls_defaults(
     `sends_token`: an IAM token will be sent, which whoever reads it may use. Raises UsageError where it would be sent
     in the clear, and what `find_roots` raises.
     """
-    mode = given.get("sslmode")
+    mode = given.get("sslmode") or None
     if sends_token and mode in _MODES_WITHOUT_TLS:
         raise UsageError(
             f"IAM authentication needs TLS, and sslmode is {mode}",
@@ -51,7 +51,7 @@ def tls_defaults(
     if not (is_amazon or sends_token) or mode not in (None, "verify-ca", "verify-full"):
         return {}
     defaults = {} if mode else {"sslmode": "verify-full"}
-    if is_amazon and "sslrootcert" not in given:
+    if is_amazon and not given.get("sslrootcert"):
         defaults["sslrootcert"] = find_roots(hosts)
     return defaults
 

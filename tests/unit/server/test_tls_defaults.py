@@ -39,6 +39,7 @@ FULL = {"sslmode": "verify-full", "sslrootcert": f"/roots of {RDS_HOST}"}
         ({"host": RDS_HOST}, FULL),
         ({"host": f"{RDS_HOST},{_OTHER_HOST}"}, FULL),
         ({"host": RDS_HOST, "hostaddr": "127.0.0.1"}, FULL),
+        ({"host": RDS_HOST, "sslmode": "", "sslrootcert": ""}, FULL),
         ({"host": RDS_HOST, "sslmode": "verify-full"}, {"sslrootcert": FULL["sslrootcert"]}),
         ({"host": RDS_HOST, "sslmode": "require"}, {}),
         ({"host": RDS_HOST, "sslmode": "disable"}, {}),
