@@ -182,7 +182,9 @@ def test_iam_token_goes_through_a_tunnel_for_the_real_endpoint(
     front = fronts(authority, admit=checker)
     factory = connect_to(endpoint(database18), iam_auth=True, tunnel=f"localhost:{front.port}")
     with factory.connect() as session:
-        assert not read_server_facts(session).is_local
+        facts = read_server_facts(session)
+    assert not facts.is_local
+    assert f"host={RDS_HOST} hostaddr=127.0.0.1 port={front.port}" in facts.address
     assert checker.refused == []
     assert f"through localhost:{front.port}" in factory.safe_description
 

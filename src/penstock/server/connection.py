@@ -32,7 +32,7 @@ from penstock.server.conninfo import (
 from penstock.server.errors import describe_report, is_passing, read_report
 from penstock.server.pooler import Pooler, compose_is_direct
 from penstock.server.roots import find_roots
-from penstock.server.route import named_routes, resolve_tunnel, tunnel_route
+from penstock.server.route import is_loopback, named_routes, resolve_tunnel, tunnel_route
 from penstock.server.tls import tls_defaults
 
 if TYPE_CHECKING:
@@ -295,7 +295,10 @@ def _is_ready(connection: Connection) -> bool:
 def describe_connection(connection: Connection) -> str:
     """Return which server, database and user a session has, in libpq's words, without any secret."""
     info = connection.info
-    return describe_target({"host": info.host, "port": str(info.port), "dbname": info.dbname, "user": info.user})
+    words = {"host": info.host, "port": str(info.port), "dbname": info.dbname, "user": info.user}
+    # A tunnel's near end, whose port it is.
+    is_tunnelled = is_loopback(info.hostaddr) and not is_loopback(info.host) and info.host != "localhost"
+    return describe_target(words | ({"hostaddr": info.hostaddr} if is_tunnelled else {}))
 
 
 def _connect(settings: dict[str, str]) -> Connection:
