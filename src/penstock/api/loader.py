@@ -11,7 +11,6 @@ from penstock.aws.credentials import AwsCredentials
 from penstock.files import SourceReader
 from penstock.host import cpu_count
 from penstock.loading.gather import gather_inputs
-from penstock.loading.guard import SpaceGuard
 from penstock.loading.plan import plan_load
 from penstock.loading.run import run_load
 from penstock.loading.tools import LoadTools
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
+    from penstock.loading.guard import SpaceGuard
     from penstock.model.job import Keep, Mode, Transform
     from penstock.model.outcome import CheckOutcome, LoadOutcome, LoadProgress, Problem
     from penstock.model.plan import LoadPlan, ObjectSample
@@ -156,7 +156,11 @@ class Loader:
         return check_load(plan, self._tools(on_progress, None), on_problem=on_problem)
 
     def _guard(self) -> SpaceGuard | None:
-        return SpaceGuard(samples=self._samples) if self.server.is_local else None
+        if not self.server.is_local:
+            return None
+        from penstock.loading.guard import SpaceGuard  # noqa: PLC0415 (paid for where disks can be seen)
+
+        return SpaceGuard(samples=self._samples)
 
     def _tools(
         self,

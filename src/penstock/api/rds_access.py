@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from penstock.api.connect import connect_to
 from penstock.aws.rds_token import RdsTokens
+from penstock.server.certificate import look_at_server
 from penstock.server.iam_role import check_iam_role
 from penstock.server.roots import bundle_url, missing_roots, search_roots
 from penstock.server.route import parse_tunnel, resolve_tunnel
-from penstock.server.tls import look_at_server
 
 if TYPE_CHECKING:
     from penstock.model.roots import RootSearch, ServerCertificate

@@ -10,7 +10,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import ServerError, UsageError
-from penstock.model.endpoint import region_of
+from penstock.model.endpoints import region_of
 
 if TYPE_CHECKING:
     from botocore.session import Session

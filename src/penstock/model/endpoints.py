@@ -28,6 +28,14 @@ _ENDPOINT = re.compile(
     r"(?:amazonaws\.com(?:\.cn)?|amazonaws\.eu|c2s\.ic\.gov|sc2s\.sgov\.gov|cloud\.adc-e\.uk|csp\.hci\.ic\.gov)"
 )
 
+# Any name of Amazon RDS, also of a kind that is not known yet: what is decided by it must err on the safe side.
+_RDS = re.compile(
+    r".+\.(?:(?P<region>[a-z0-9-]+)\.rds\.amazonaws\.com(?:\.cn)?|rds\.(?P<china>cn-[a-z0-9-]+)\.amazonaws\.com\.cn)"
+)
+
+# The endpoint of an Aurora global database belongs to no region.
+_NO_REGION = "global"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RdsEndpoint:
@@ -53,7 +61,7 @@ def parse_endpoint(host: str) -> RdsEndpoint | None:
     >>> (found.kind, found.name, found.region)
     ('reader', 'orders', 'eu-west-1')
     """
-    normal = host.strip().rstrip(".").lower()
+    normal = _plain(host)
     match = _ENDPOINT.fullmatch(normal)
     if match is None:
         return None
@@ -64,3 +72,37 @@ def parse_endpoint(host: str) -> RdsEndpoint | None:
         account=match["account"],
         region=match["before"] or match["behind"],
     )
+
+
+def is_rds_endpoint(host: str) -> bool:
+    """Return whether a host name is one of Amazon RDS: an instance, a cluster, a proxy.
+
+    >>> is_rds_endpoint("db1.c9akciq32.eu-west-1.rds.amazonaws.com"), is_rds_endpoint("rds.amazonaws.com.example.org")
+    (True, False)
+    """
+    return _RDS.fullmatch(_plain(host)) is not None
+
+
+def is_rds_proxy(host: str) -> bool:
+    """Return whether a host name is an RDS Proxy's.
+
+    >>> is_rds_proxy("pool.proxy-c9akciq32.eu-west-1.rds.amazonaws.com")
+    True
+    """
+    found = parse_endpoint(host)
+    return found is not None and found.kind == "proxy"
+
+
+def region_of(host: str) -> str | None:
+    """Return the AWS region in an endpoint's name, or None where it names none.
+
+    >>> region_of("db1.c9akciq32.rds.cn-north-1.amazonaws.com.cn"), region_of("db1.global-x1.global.rds.amazonaws.com")
+    ('cn-north-1', None)
+    """
+    found = _RDS.fullmatch(_plain(host))
+    region = None if found is None else found["region"] or found["china"]
+    return None if region == _NO_REGION else region
+
+
+def _plain(host: str) -> str:
+    return host.strip().rstrip(".").lower()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 
-from penstock.model.endpoint import is_rds_proxy, region_of
+from penstock.model.endpoints import is_rds_proxy, region_of
 
 # What stands in the policy for what an endpoint's name does not tell.
 _ACCOUNT = "ACCOUNT"

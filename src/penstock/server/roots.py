@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 
 from penstock.errors import ServerError
-from penstock.model.endpoint import is_rds_proxy, region_of
+from penstock.model.endpoints import is_rds_proxy, region_of
 from penstock.model.roots import RootCertificate, RootFile, RootSearch
 
 if TYPE_CHECKING:
