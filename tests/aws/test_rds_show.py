@@ -157,6 +157,7 @@ def test_show_takes_the_endpoint_or_the_host_of_a_target(
     out, err = capfd.readouterr()
     assert json.loads(out)["instance"]["identifier"] == "orders"
     assert "planted" not in out + err
+    assert ("can read the password in --to" in err) is is_by_to
 
 
 def test_show_takes_pghost(

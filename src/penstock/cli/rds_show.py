@@ -7,8 +7,10 @@ from typing import Annotated
 
 import typer
 
+from penstock.cli.messages import Messages
 from penstock.cli.output import write_result
 from penstock.cli.rds_view import describe_lines, description_object
+from penstock.cli.target import warn_of_secrets
 
 To = Annotated[
     str | None,
@@ -56,5 +58,6 @@ def show(
 
     from penstock.api.rds import describe_rds
 
+    warn_of_secrets(to, Messages())
     found = describe_rds(wanted, now=datetime.now(UTC), to=to, region=region, profile=profile)
     write_result(json.dumps(description_object(found)) if as_json else "\n".join(describe_lines(found)))
