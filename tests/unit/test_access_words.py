@@ -13,7 +13,7 @@ from penstock.model.iam import connect_policy, explain_refusal
 from penstock.server import facts, roots, route
 
 
-@pytest.mark.parametrize("module", [endpoint, iam, route, facts, roots])
+@pytest.mark.parametrize("module", [endpoints, iam, route, facts, roots])
 def test_examples_hold(module: object) -> None:
     """What the docstrings show is what happens."""
     assert doctest.testmod(module).failed == 0  # type: ignore[arg-type]
