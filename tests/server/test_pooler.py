@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
+from penstock.api.doctor import examine_server
 from penstock.api.ledger_view import LedgerView
 from penstock.errors import ServerError
 from penstock.server.connection import ConnectionFactory
@@ -93,6 +95,16 @@ def test_looking_through_a_pooler_works(pooled: str, database: str, file: Path) 
         pooled_loads = Loads(pooled)
         pooled_loads.run(target(file))
     assert [notice.message for notice in pooled_loads.warnings] == ["cannot load through a connection pooler"]
+
+
+def test_inspection_through_a_pooler_names_it(pooled: str) -> None:
+    """All facts are told; that the server seems to be on this machine is true of the pooler only."""
+    with closing(ConnectionFactory(pooled)) as factory:
+        found = examine_server(factory)
+    assert found.pooler is not None
+    assert found.pooler.told_pid != found.pooler.backend_pid
+    assert found.unread == ()
+    assert (found.server.is_local, found.host) == (False, None)
 
 
 def test_settings_do_not_stay_in_a_poolers_sessions(transaction_pooled: str) -> None:
