@@ -8,10 +8,12 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from penstock.api import connect_to, load
+from penstock.api import Loader, connect_to, load
+from penstock.aws.rds_token import RdsTokens
 from penstock.errors import ServerError, UsageError
 from penstock.lab.users import choose_server_user, give_to
-from penstock.model.job import LoadRules
+from penstock.model.job import LoadJob, LoadRules, TargetJob
+from penstock.model.names import parse_table_name
 from penstock.server import roots
 from penstock.server.connection import ConnectionFactory
 from penstock.server.facts import read_server_facts
@@ -227,6 +229,42 @@ def test_load_runs_with_tokens(
     assert outcome.rows == 1000
     assert checker.accepted
     assert checker.refused == []
+
+
+# Ends its own session at the first row that arrives, and lets all others pass.
+_LOSE_FIRST = """
+CREATE TABLE t (id int);
+CREATE SEQUENCE arrivals;
+CREATE FUNCTION lose() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  IF nextval('arrivals') = 1 THEN PERFORM pg_terminate_backend(pg_backend_pid()); END IF;
+  RETURN NEW;
+END $$;
+CREATE TRIGGER lose BEFORE INSERT ON t FOR EACH ROW EXECUTE FUNCTION lose();
+"""
+
+
+def test_session_after_a_lost_one_has_a_new_token(
+    database18: str, authority: trustme.CA, fronts: Callable[..., TlsFront], checker: FakeTokenCheck, tmp_path: Path
+) -> None:
+    """A load whose session the server ended goes on with one that is let in by a token of its own."""
+    with psycopg.connect(database18, autocommit=True) as admin:
+        admin.execute(_LOSE_FIRST)
+    front = fronts(authority, admit=checker)
+    file = tmp_path / "t.csv"
+    file.write_text("id\n1\n2\n")
+    made: list[str] = []
+
+    def make(*, host: str, port: int, user: str) -> str:
+        made.append(RdsTokens()(host=host, port=port, user=user))
+        return made[-1]
+
+    factory = ConnectionFactory(endpoint(database18, hostaddr="127.0.0.1", port=front.port), make_token=make)
+    job = LoadJob(targets=(TargetJob(sources=(str(file),), table=parse_table_name("t")),), rules=LoadRules())
+    with Loader(factory) as loader:
+        outcome = loader.run(loader.plan(job))
+    assert outcome.rows == 2
+    assert len(made) == len(checker.accepted) >= 2
 
 
 def test_next_host_is_tried_with_a_token_for_it(
