@@ -17,6 +17,7 @@ from penstock.loading.identity import job_from_json, job_to_json
 from penstock.loading.jobfile import read_job_file
 from penstock.model.job import LoadJob, Transform
 from penstock.server.connection import ConnectionFactory
+from penstock.server.ledger.listing import list_loads
 from support.loads import IMPATIENT, Loads, share_ledger, target
 from support.modes import landing_tables, mode_target
 
@@ -311,6 +312,34 @@ def test_transform_takes_records_on(loads: Loads, tmp_path: Path) -> None:
     assert loads.rows() == [(1, "a", None), (11, "ONE", None), (2, "b", None)]
     assert outcome.rows == 1
     assert landing_tables(loads) == []
+
+
+def test_transform_that_stores_nothing_does_not_look_like_an_emptied_table(loads: Loads, tmp_path: Path) -> None:
+    """The objects are loaded, and a repeat has nothing to do."""
+    loads.execute("TRUNCATE t")
+    job = mode_target(
+        write(tmp_path / "f", "1,10"),
+        "append",
+        transform=Transform(name="f.sql", text="INSERT INTO t (k) SELECT k::int FROM :staging WHERE false"),
+    )
+    assert loads.run(job).rows == 0
+    assert loads.run(job).rows == 0
+
+
+def test_staged_records_are_not_listed_as_rows(loads18: Loads, tmp_path: Path) -> None:
+    """Neither before the merge nor behind it: there the rows are what was stored."""
+
+    def listed() -> list[int]:
+        with ConnectionFactory(loads18.conninfo).connect() as connection:
+            return [load.rows for load in list_loads(connection, "penstock")]
+
+    path = write(tmp_path / "f", "1,10", "1,11", "2,20")
+    loads18.execute("TRUNCATE t")
+    with pytest.raises(DataError):
+        loads18.run(mode_target(path, "upsert", key=("k",)))
+    assert listed() == [0]
+    loads18.run(mode_target(path, "upsert", key=("k",), keep="last"))
+    assert listed()[-1] == 2
 
 
 def test_slip_in_a_transform_shows_before_anything_is_loaded(loads18: Loads, tmp_path: Path) -> None:

@@ -74,7 +74,8 @@ class KnownObject:
     """What the ledger knows of an object that is to be loaded, by the table's identity or name and the URI.
 
     `load_id` is the load it belongs to, `identity` that load's. `target_oid` may differ from the table's that has the
-    name today. `rows` are what is committed of the object. `is_superseded`: a later load has truncated the table.
+    name today. `rows` are what is committed of the object, none where nothing came of staged records. `is_superseded`:
+    a later load has truncated the table.
     """
 
     load_id: str

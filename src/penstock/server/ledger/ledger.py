@@ -61,6 +61,15 @@ class Ledger:
                          FROM {schema}.ranges AS r
                         WHERE r.load = o.load
                           AND r.object = o.number
+                          AND NOT (
+                                  -- Staged, and nothing came of it: a transform may leave out everything.
+                                  SELECT coalesce(bool_and(t.inserted + t.updated + t.existing = 0), false)
+                                    FROM {schema}.targets AS t
+                                   WHERE t.load = o.load
+                                     AND t.target_oid = o.target_oid
+                                     AND t.kind = 'staging'
+                                     AND l.state = 'complete'
+                              )
                    ), EXISTS (
                        SELECT
                          FROM {schema}.targets AS t

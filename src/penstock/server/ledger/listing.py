@@ -25,6 +25,13 @@ _OBJECTS = """
            o.version,
            o.size_bytes,
            s.is_complete,
+           EXISTS (
+               SELECT
+                 FROM {targets} AS t
+                WHERE t.load = o.load
+                  AND t.target_oid = o.target_oid
+                  AND t.kind = 'staging'
+           ) AS is_staged,
            s.rows,
            s.suppressed,
            s.rejected,
@@ -63,7 +70,10 @@ _LOADS = """
            l.tables,
            coalesce(s.objects, 0) AS objects,
            coalesce(s.complete_objects, 0) AS complete_objects,
-           coalesce(s.rows, 0)::int8 AS rows,
+           (
+               coalesce(s.rows, 0)
+               + (SELECT coalesce(pg_catalog.sum(t.inserted + t.updated), 0) FROM {targets} AS t WHERE t.load = l.id)
+           )::int8 AS rows,
            coalesce(s.bytes_committed, 0)::int8 AS bytes_committed,
            l.began_at,
            greatest(l.changed_at, s.committed_at) AS changed_at,
@@ -74,7 +84,7 @@ _LOADS = """
                SELECT o.load,
                       pg_catalog.count(*) AS objects,
                       pg_catalog.count(*) FILTER (WHERE o.is_complete) AS complete_objects,
-                      pg_catalog.sum(o.rows) AS rows,
+                      pg_catalog.sum(o.rows) FILTER (WHERE NOT o.is_staged) AS rows,
                       pg_catalog.sum(o.bytes_committed) AS bytes_committed,
                       pg_catalog.max(o.committed_at) AS committed_at
                  FROM ({all_objects}) AS o
@@ -91,7 +101,11 @@ def list_loads(connection: Connection, schema: str, *, load_id: str | None = Non
     """Return the loads of a ledger, the newest last; or the one of that id. Raises ServerError."""
     if not find_version(connection, schema):
         return []
-    query = sql.SQL(_LOADS).format(loads=sql.Identifier(schema, "loads"), all_objects=_objects(schema))
+    query = sql.SQL(_LOADS).format(
+        loads=sql.Identifier(schema, "loads"),
+        targets=sql.Identifier(schema, "targets"),
+        all_objects=_objects(schema),
+    )
     with translate_errors("listing loads"), connection.cursor(row_factory=class_row(LoadRecord)) as cursor:
         return cursor.execute(query, {"load": load_id}).fetchall()
 
@@ -132,4 +146,5 @@ def _objects(schema: str) -> sql.Composed:
         is_complete=sql.SQL(IS_COMPLETE),
         objects=sql.Identifier(schema, "objects"),
         ranges=sql.Identifier(schema, "ranges"),
+        targets=sql.Identifier(schema, "targets"),
     )
