@@ -114,6 +114,7 @@ class File:
     table: Table
     trigger: str
     sorts_after: int
+    sorts_at_most: int
 
     @property
     def header(self) -> bytes:
@@ -171,6 +172,7 @@ def _files(draw: DrawFn) -> File:
         table=table,
         trigger=draw(st.sampled_from(tuple(TRIGGERS))),
         sorts_after=draw(st.sampled_from((1, 4))),
+        sorts_at_most=draw(st.sampled_from((20, 100_000))),
     )
 
 
@@ -222,6 +224,7 @@ def test_good_records_are_in_and_bad_ones_put_aside(
     chop_commands(monkeypatch, file.chunk_bytes)
     monkeypatch.setattr(salvage, "_FAILURES_BEFORE_SORTING", file.sorts_after)
     monkeypatch.setattr(salvage, "_FEWEST_SORTED", 1)
+    monkeypatch.setattr(salvage, "_MOST_SORTED", file.sorts_at_most)
     path = tmp_path / "file"
     path.write_bytes(file.data)
     _load(loads, file, path)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from penstock.loading.pieces import Piece
-    from penstock.loading.sorting import Sorting
+    from penstock.loading.sorting import SortedOut, Sorting
     from penstock.model.block import CopySpec
     from penstock.server.copy import CopySession, SkippedRow
 
@@ -43,6 +43,9 @@ _FAILURES_BEFORE_SORTING = 4
 
 # Fewer records are not worth it.
 _FEWEST_SORTED = 100
+
+# More at once would have the server and penstock hold too many reasons, should all of them be bad.
+_MOST_SORTED = 100_000
 
 # How many records are put aside together when one of them breaks a foreign key.
 _FEWEST_PARKED = 16
@@ -276,25 +279,32 @@ class Salvage:
         return self._sorting.is_possible(pieces)
 
     def _sort(self, pieces: Sequence[Piece]) -> list[Piece]:
-        """Have the server sort records out; return those that must be seen to otherwise: none, or all."""
+        """Have the server sort records out; return those that must be seen to otherwise."""
         assert self._sorting is not None
-        found = self._sorting.sort(pieces)
-        if found is None and not self._is_screened:
+        waiting, refused = deque(pieces), 0
+        while waiting:
+            together = take_records(waiting, _MOST_SORTED)
+            if (found := self._sorting.sort(together)) is not None:
+                self._take_sorted(together, found)
+                refused += len(found.refused)
+                continue
+            left = [*together, *waiting]
+            if self._is_screened or not self._sorting.is_possible(left):
+                return left
             # What COPY cannot even read is perhaps found without the server.
-            pieces = self._screen_all(pieces)
-            found = self._sorting.sort(pieces) if pieces and self._sorting.is_possible(pieces) else None
-        if found is None:
-            return list(pieces)
+            waiting = deque(self._screen_all(left))
+        self._patience = 1 if refused >= _FAILURES_BEFORE_SORTING else _FAILURES_BEFORE_SORTING
+        return []
+
+    def _take_sorted(self, pieces: Sequence[Piece], found: SortedOut) -> None:
+        """Account for records that were sorted out."""
         self._put_aside_skipped(pieces, found.spots, found.skipped)
         self._put_aside(found.left, found.refused)
+        self._result.rows += found.stored
         suppressed = count_records(found.left) - len(found.refused) - found.stored
         assert suppressed >= 0
-        self._result.rows += found.stored
         if suppressed:
             self._result.suppressed[pieces[0].origin.number] += suppressed
-        is_worth_it = len(found.refused) >= _FAILURES_BEFORE_SORTING
-        self._patience = 1 if is_worth_it else _FAILURES_BEFORE_SORTING
-        return []
 
     # ---------------------------------------------------------------- putting aside
 
