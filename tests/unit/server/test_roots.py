@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ssl
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -101,10 +100,3 @@ def test_changed_file_is_read_again(tmp_path: Path) -> None:
     assert read_roots(path).certificates == ()
     write_roots(amazon_like_authority(), path)
     assert len(read_roots(path).certificates) == 1
-
-
-@pytest.mark.skipif(ssl.get_default_verify_paths().cafile is None, reason="this machine has no store of its own")
-def test_systems_store_lacks_the_authorities_of_rds() -> None:
-    """What docs/access.md says of sslrootcert=system: it knows Amazon's public authorities, and none of RDS's."""
-    held = read_roots(roots.Path(str(ssl.get_default_verify_paths().cafile))).certificates
-    assert not any(certificate.is_for_rds for certificate in held)
