@@ -19,6 +19,7 @@ import psycopg
 from psycopg import sql
 
 from penstock.server.queries import fetch_rows
+from penstock.server.sorting_statements import DISCARD, FIND_FIELD, MAKE, SELECT, SELECT_RECORD, SORT, TAKE_OUTCOME
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,184 +49,6 @@ _MOST_IN_GROUP = 2000
 # How many records are put aside together when one of them breaks a foreign key: once some were, more are at once, since
 # where records refer to others that come later, many do.
 _MOST_PARKED = 1024
-
-_MAKE = """
-    SAVEPOINT penstock_sorting;
-    {drop}
-    CREATE TABLE {stage} ({columns}) ON COMMIT DROP;
-    {typed}
-    CREATE SEQUENCE {counter} CACHE {cache} OWNED BY {stage}.{first};
-    RELEASE SAVEPOINT penstock_sorting
-"""
-
-_DISCARD = "ROLLBACK TO SAVEPOINT penstock_sorting; RELEASE SAVEPOINT penstock_sorting"
-
-# Names of a column win over those of a variable, and the block's name tells the latter apart.
-_SORT = """
-#variable_conflict use_column
-<<sorting>>
-DECLARE
-    places CONSTANT tid[] := ARRAY(SELECT s.ctid FROM {stage} AS s);
-    total CONSTANT int4 := pg_catalog.cardinality(places);
-    counter CONSTANT regclass := {counter};
-    first int4 := 1;
-    last int4;
-    lower tid;
-    upper tid;
-    size int4 := 16;
-    parked int4 := 1;
-    barriers int4[] := '{{}}';
-    depth int4 := 0;
-    counted int8;
-    begun int8;
-    is_stored boolean;
-    stored int8 := 0;
-    best int4;
-    affected int8;
-    bad int4;
-    weight int4 := 1;
-    code text;
-    words text;
-    more text;
-    field text;
-    outcome json[] := '{{}}';
-BEGIN
-    counted := pg_catalog.nextval(counter);
-    WHILE first <= total LOOP
-        last := LEAST(first + size - 1, total);
-        IF depth > 0 THEN
-            last := LEAST(last, barriers[depth] - 1);
-        END IF;
-        lower := places[first];
-        upper := places[last];
-        BEGIN
-            INSERT INTO {target} ({names}) OVERRIDING SYSTEM VALUE
-            {select};
-            GET DIAGNOSTICS affected = ROW_COUNT;
-            is_stored := true;
-        EXCEPTION WHEN OTHERS OR ASSERT_FAILURE THEN
-            GET STACKED DIAGNOSTICS
-                code = RETURNED_SQLSTATE,
-                words = MESSAGE_TEXT,
-                more = PG_EXCEPTION_DETAIL,
-                field = COLUMN_NAME;
-            IF code !~ {own_codes} OR code = ANY ({other_codes}) THEN
-                RAISE;
-            END IF;
-            is_stored := false;
-        END;
-        begun := pg_catalog.currval(counter) - counted;
-        counted := counted + begun;
-        IF is_stored THEN
-            stored := stored + affected;
-            first := last + 1;
-            best := pg_catalog.sqrt({factor}::float8 * first / weight);
-            size := LEAST(2 * size, {most}, GREATEST(1, best));
-            parked := 1;
-        ELSIF {parks} AND code = '23503' AND begun = last - first + 1 AND begun <= parked THEN
-            weight := weight + {whole_weight};
-            FOR parked_one IN first .. last LOOP
-                outcome := outcome || pg_catalog.json_build_array(parked_one, code, words, more, field);
-            END LOOP;
-            first := last + 1;
-            parked := LEAST(2 * parked, {most_parked});
-            size := parked;
-        ELSIF begun > 1 AND first + begun - 1 < last AND code IN ('23505', '23P01') THEN
-            -- Perhaps by a row of this very group that does not stay: the rows before it come first.
-            size := begun - 1;
-            weight := weight + 1;
-        ELSIF first = last OR (begun > 0 AND first + begun - 1 < last) THEN
-            bad := first + GREATEST(begun, 1) - 1;
-            weight := weight + CASE WHEN first = last THEN {whole_weight} ELSE 1 END;
-            {find_field}
-            outcome := outcome || pg_catalog.json_build_array(bad, code, words, more, field);
-            IF bad = first THEN
-                first := first + 1;
-            ELSE
-                depth := depth + 1;
-                barriers[depth] := bad;
-            END IF;
-        ELSE
-            size := (last - first + 1) / 2;
-        END IF;
-        IF depth > 0 AND first = barriers[depth] THEN
-            first := first + 1;
-            depth := depth - 1;
-        END IF;
-    END LOOP;
-    PERFORM pg_catalog.set_config(
-        'penstock.outcome',
-        pg_catalog.json_build_object('stored', stored, 'refused', pg_catalog.to_json(outcome))::text,
-        true
-    );
-END sorting
-"""
-
-_SELECT = """
-            SELECT {values}
-              FROM {stage} AS s
-             WHERE s.ctid >= sorting.lower
-               AND s.ctid <= sorting.upper
-               AND pg_catalog.nextval(sorting.counter) > 0
-"""
-
-# What a composite type reads in its text form it reads by each column's input function, as COPY does.
-_SELECT_RECORD = """
-            SELECT {values}
-              FROM (
-                       SELECT s.*,
-                              CAST(CAST(ROW({fields}) AS text) AS {typed}) AS penstock_record
-                         FROM {stage} AS s
-                        WHERE s.ctid >= sorting.lower
-                          AND s.ctid <= sorting.upper
-                          AND pg_catalog.nextval(sorting.counter) > 0
-                       OFFSET 0
-                   ) AS s
-"""
-
-# The value that a type has refused is known by its being refused alone too.
-_FIND_FIELD = """
-            IF code LIKE '22%' AND field = '' THEN
-                DECLARE
-                    fields CONSTANT text[] := (
-                        SELECT ARRAY[{values}]
-                          FROM {stage} AS s
-                         WHERE s.ctid = sorting.places[sorting.bad]
-                    );
-                    names CONSTANT text[] := {names};
-                    quoted text;
-                BEGIN
-                    FOR number IN 1 .. pg_catalog.cardinality(names) LOOP
-                        CONTINUE WHEN fields[number] IS NULL;
-                        quoted := pg_catalog.replace(pg_catalog.replace(fields[number], '\\', '\\\\'), '"', '\\"');
-                        BEGIN
-                            PERFORM CAST(
-                                pg_catalog.concat(
-                                    '(',
-                                    pg_catalog.repeat(',', number - 1),
-                                    '"',
-                                    quoted,
-                                    '"',
-                                    pg_catalog.repeat(',', pg_catalog.cardinality(names) - number),
-                                    ')'
-                                ) AS {typed}
-                            );
-                        EXCEPTION WHEN OTHERS THEN
-                            IF SQLSTATE = code THEN
-                                field := names[number];
-                                EXIT;
-                            END IF;
-                        END;
-                    END LOOP;
-                END;
-            END IF;
-"""
-
-_TAKE_OUTCOME = """
-    SELECT pg_catalog.current_setting('penstock.outcome');
-    SELECT pg_catalog.set_config('penstock.outcome', '', true);
-    TRUNCATE {stage}
-"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -356,7 +179,7 @@ class Sorter:
             for name, type_name in zip(spec.columns, types, strict=True)
         )
         text = sql.SQL(", ").join(sql.SQL("{} pg_catalog.text").format(sql.Identifier(name)) for name in spec.columns)
-        statement = sql.SQL(_MAKE).format(
+        statement = sql.SQL(MAKE).format(
             drop=self._compose_drop(made),
             stage=_temporary(_STAGE),
             columns=text if made.as_text else typed,
@@ -371,7 +194,7 @@ class Sorter:
             connection.execute(statement)
         except psycopg.Error:
             if not connection.broken:
-                connection.execute(_DISCARD)
+                connection.execute(DISCARD)
             raise
 
     def _compose_drop(self, made: _Made) -> sql.Composable:
@@ -390,12 +213,12 @@ class Sorter:
         find_field: sql.Composable = sql.SQL("")
         if made.as_text:
             select = self._compose_reading(spec)
-            find_field = sql.SQL(_FIND_FIELD).format(
+            find_field = sql.SQL(FIND_FIELD).format(
                 values=_values(spec), stage=stage, names=sql.Literal(list(spec.columns)), typed=_temporary(_TYPED)
             )
         else:
-            select = sql.SQL(_SELECT).format(values=_values(spec), stage=stage)
-        body = sql.SQL(_SORT).format(
+            select = sql.SQL(SELECT).format(values=_values(spec), stage=stage)
+        body = sql.SQL(SORT).format(
             stage=stage,
             counter=sql.Literal(_temporary(_COUNTER).as_string(connection)),
             target=_name(spec),
@@ -411,7 +234,7 @@ class Sorter:
             factor=sql.Literal(_GROUP_FACTOR),
         )
         do = sql.SQL("DO LANGUAGE plpgsql {}").format(sql.Literal(body.as_string(connection)))
-        return sql.SQL("{}; {}").format(do, sql.SQL(_TAKE_OUTCOME).format(stage=stage))
+        return sql.SQL("{}; {}").format(do, sql.SQL(TAKE_OUTCOME).format(stage=stage))
 
     def _compose_reading(self, spec: CopySpec) -> sql.Composed:
         """Return the query that reads the stage's texts as their columns' types do."""
@@ -428,7 +251,7 @@ class Sorter:
             else:
                 values.append(sql.SQL("(s.penstock_record).{}").format(sql.Identifier(name)))
         is_recorded = any(types[name].reading == "record" for name in spec.columns)
-        return sql.SQL(_SELECT_RECORD if is_recorded else _SELECT).format(
+        return sql.SQL(SELECT_RECORD if is_recorded else SELECT).format(
             values=sql.SQL(", ").join(values),
             fields=sql.SQL(", ").join(fields),
             typed=_temporary(_TYPED),
