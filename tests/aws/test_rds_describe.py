@@ -351,7 +351,7 @@ def test_denied_list_leaves_open_who_shares_a_group(monkeypatch: pytest.MonkeyPa
     found = describe(aws, "orders")
     assert found.instance is not None
     assert [group.users for group in found.instance.parameter_groups] == [None]
-    assert Gap(call="rds:DescribeDBInstances", reason="AccessDenied: no") in found.gaps
+    assert Gap(call="rds:DescribeDBInstances", reason="AccessDenied: no", is_denied=True) in found.gaps
 
 
 def test_cluster_is_described_where_its_instances_may_not_be() -> None:
@@ -365,7 +365,7 @@ def test_cluster_is_described_where_its_instances_may_not_be() -> None:
     found = describe(aws, host("shop-1"))
     assert found.instance is not None
     assert found.cluster is None
-    assert found.gaps == (Gap(call="rds:DescribeDBClusters", reason="AccessDenied: no"),)
+    assert found.gaps == (Gap(call="rds:DescribeDBClusters", reason="AccessDenied: no", is_denied=True),)
 
 
 def test_nothing_may_be_asked() -> None:

@@ -1,4 +1,7 @@
-"""What a server is and may do, and whether a load would go: SQL's facts and, of a local server, this host's."""
+"""What a server is and may do, and whether a load would go.
+
+SQL tells, of a local server this host, and of one of Amazon RDS AWS.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from penstock.errors import AwsError
 from penstock.host import cpu_count, measure_disk, read_machine
+from penstock.model.endpoints import is_rds_endpoint
 from penstock.model.inspection import HostFacts, Volume
 from penstock.server.inspect import inspect_server, inspect_table
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from penstock.model.inspection import Inspection
+    from penstock.model.rds import RdsDescription
     from penstock.model.table import TableName
     from penstock.server.connection import ConnectionFactory
 
@@ -29,6 +37,23 @@ def examine_server(
             inspected = inspect_table(connection, table, user=inspection.server.user)
             inspection = replace(inspection, table=inspected)
     return replace(inspection, host=_examine_host(inspection)) if inspection.server.is_local else inspection
+
+
+def ask_aws(connect: ConnectionFactory, *, now: datetime) -> RdsDescription | AwsError | None:
+    """Return what AWS says of the server that is reached, or why it does not; None for hosts that are not RDS's.
+
+    Rights: docs/rds.md. Raises ServerError where the server cannot be reached.
+    """
+    with connect.borrow() as connection:
+        host = connection.info.host
+    if not is_rds_endpoint(host):
+        return None
+    from penstock.aws.rds import describe_instance  # noqa: PLC0415 (botocore is paid for by who asks AWS)
+
+    try:
+        return describe_instance(host, now=now)
+    except AwsError as error:
+        return error
 
 
 def _examine_host(inspection: Inspection) -> HostFacts:

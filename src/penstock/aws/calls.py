@@ -22,6 +22,9 @@ _NOT_FOUND = frozenset(
     {"DBInstanceNotFound", "DBInstanceNotFoundFault", "DBClusterNotFoundFault", "DBClusterEndpointNotFoundFault"}
 )
 
+# How services spell that a policy does not allow a call.
+_DENIED = frozenset({"AccessDenied", "AccessDeniedException", "UnauthorizedOperation"})
+
 # As many as there are questions of which none needs another's answer.
 _THREADS = 8
 
@@ -53,12 +56,12 @@ class Calls:
         try:
             return _list(client, operation, key, parameters)
         except _failures() as exc:
-            self.note(name_call(client, service, operation), explain(exc))
+            self.note(name_call(client, service, operation), explain(exc), is_denied=read_code(exc) in _DENIED)
             return None
 
-    def note(self, call: str, reason: str) -> None:
+    def note(self, call: str, reason: str, *, is_denied: bool = False) -> None:
         """Keep a gap, once."""
-        gap = Gap(call=call, reason=reason)
+        gap = Gap(call=call, reason=reason, is_denied=is_denied)
         with self._lock:
             if gap not in self.gaps:
                 self.gaps.append(gap)

@@ -14,7 +14,7 @@ from penstock.cli.exit_codes import WOULD_NOT_LOAD
 from penstock.cli.loads import Json  # noqa: TC001 (typer reads annotations)
 from penstock.cli.output import write_result
 from penstock.cli.plan_view import describe_plan, plan_object
-from penstock.errors import PenstockError, UsageError
+from penstock.errors import AwsError, PenstockError, UsageError
 from penstock.model.finding import Finding
 from penstock.model.job import LoadJob, TargetJob
 from penstock.model.names import parse_table_name
@@ -22,6 +22,7 @@ from penstock.model.names import parse_table_name
 if TYPE_CHECKING:
     from penstock.model.inspection import Inspection
     from penstock.model.plan import LoadPlan
+    from penstock.model.rds import RdsDescription
     from penstock.model.table import TableName
     from penstock.server.connection import ConnectionFactory
 
@@ -49,26 +50,32 @@ def doctor(
     sources: For = None,
     to: given.To = None,
     role: given.Role = None,
+    iam_auth: given.IamAuth = False,
+    tunnel: given.Tunnel = None,
     ledger_schema: given.LedgerSchema = "penstock",
     as_json: Json = False,
 ) -> None:
     """Say what the server is, what the role may do there, what of a load would work, and what would mend the rest.
 
     Changes nothing and needs no privilege. It also works on a standby and behind a connection pooler, and says so.
+    For an endpoint of Amazon RDS or Aurora, AWS is asked too (docs/rds.md has the rights); it need not answer.
 
     Exit codes: 0 a load would go, 9 it would be refused; others as of every command.
     """
     if sources and into is None:
         raise UsageError("--for needs a table", hint="Name the table to load into with --into.")
+    from datetime import UTC, datetime
+
     from penstock.api import connect_to
-    from penstock.api.doctor import examine_server
-    from penstock.loading.preflight import judge, would_load
+    from penstock.api.doctor import ask_aws, examine_server
+    from penstock.loading.preflight import judge, sort_findings, would_load
 
     table = None if into is None else parse_table_name(into)
-    connect = connect_to(to, role=role, allows_standby=True)
+    connect = connect_to(to, role=role, iam_auth=iam_auth, tunnel=tunnel, allows_standby=True)
     try:
         found = examine_server(connect, ledger_schema=ledger_schema, table=table)
-        findings = judge(found)
+        aws = ask_aws(connect, now=datetime.now(UTC))
+        findings = sort_findings([*judge(found), *_judge_aws(aws, uses_iam=iam_auth)])
         planned: tuple[LoadPlan, list[str]] | None = None
         if sources and table is not None and would_load(findings):
             planned, refused = _plan(connect, sources, table)
@@ -76,14 +83,39 @@ def doctor(
     finally:
         connect.close()
     if as_json:
-        write_result(json.dumps(_as_object(found, findings, planned)))
+        write_result(json.dumps(_as_object(found, aws, findings, planned)))
     else:
         from penstock.cli.doctor_screen import render
 
         lines = [] if planned is None else planned[1]
-        write_result(render(describe_facts(found), findings, goes=would_load(findings), plan=lines))
+        facts = [*describe_facts(found), *_describe_aws(aws)]
+        write_result(render(facts, findings, goes=would_load(findings), plan=lines))
     if not would_load(findings):
         raise typer.Exit(WOULD_NOT_LOAD)
+
+
+def _judge_aws(aws: RdsDescription | AwsError | None, *, uses_iam: bool) -> list[Finding]:
+    if aws is None:
+        return []
+    from penstock.loading.preflight_rds import describe_silence, judge_rds
+
+    return [describe_silence(aws)] if isinstance(aws, AwsError) else list(judge_rds(aws, uses_iam=uses_iam))
+
+
+def _describe_aws(aws: RdsDescription | AwsError | None) -> list[tuple[str, str]]:
+    if aws is None or isinstance(aws, AwsError):
+        return []
+    from penstock.cli.doctor_rds import describe_rds_facts
+
+    return describe_rds_facts(aws)
+
+
+def _rds_object(aws: RdsDescription | AwsError | None) -> dict[str, object] | None:
+    if aws is None or isinstance(aws, AwsError):
+        return None
+    from penstock.cli.rds_view import description_object
+
+    return description_object(aws)
 
 
 def _plan(
@@ -103,7 +135,10 @@ def _plan(
 
 
 def _as_object(
-    found: Inspection, findings: tuple[Finding, ...], planned: tuple[LoadPlan, list[str]] | None
+    found: Inspection,
+    aws: RdsDescription | AwsError | None,
+    findings: tuple[Finding, ...],
+    planned: tuple[LoadPlan, list[str]] | None,
 ) -> dict[str, object]:
     from penstock.loading.preflight import would_load
 
@@ -115,5 +150,6 @@ def _as_object(
         "would_load": would_load(findings),
         "findings": [asdict(finding) for finding in findings],
         "facts": facts,
+        "rds": _rds_object(aws),
         "plan": None if planned is None else plan_object(planned[0], found.server),
     }

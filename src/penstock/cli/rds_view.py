@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from penstock.model.rds import (
         EbsLimits,
         InstanceClass,
+        OptimizedReads,
         ParameterGroup,
         PendingMaintenance,
         RdsCluster,
@@ -95,15 +96,14 @@ def _instance_rows(instance: RdsInstance, cluster: RdsCluster | None) -> Iterabl
     port = "" if instance.port is None else f":{instance.port}"
     yield "endpoint", f"{_known(instance.endpoint)}{port}"
     yield "resource id", _known(instance.resource_id)
-    yield "class", _describe_class(instance.instance_class)
+    yield "class", describe_class(instance.instance_class)
     if instance.instance_class.ebs is not None and instance.storage is not None:
         yield from _ebs_rows(instance.instance_class.ebs)
     if instance.storage is not None:
-        yield "storage", _describe_storage(instance.storage)
+        yield "storage", describe_storage(instance.storage)
     if instance.free_local_bytes is not None:
         yield "free local storage", _gib(instance.free_local_bytes)
-    state = {True: "on", False: "off", None: "not known"}[instance.optimized_reads.is_on]
-    yield "Optimized Reads", f"{state}: {instance.optimized_reads.reason}"
+    yield "Optimized Reads", describe_optimized_reads(instance.optimized_reads)
     if cluster is None:
         yield "Multi-AZ", "a standby in another zone" if instance.is_multi_az else "no standby"
     if instance.replica_of is not None:
@@ -137,7 +137,8 @@ def _listed(label: str, values: Sequence[str]) -> Iterable[Row]:
     return ((label if number == 0 else "", value) for number, value in enumerate(values))
 
 
-def _describe_class(found: InstanceClass) -> str:
+def describe_class(found: InstanceClass) -> str:
+    """Return a class with what is known of its hardware."""
     parts = [found.name]
     if found.vcpu_count is not None:
         parts.append(f"{found.vcpu_count} vCPUs")
@@ -148,13 +149,25 @@ def _describe_class(found: InstanceClass) -> str:
     return ", ".join(parts)
 
 
+def describe_optimized_reads(found: OptimizedReads) -> str:
+    """Return whether temporary files are on local storage, and why."""
+    state = {True: "on", False: "off", None: "not known"}[found.is_on]
+    return f"{state}: {found.reason}"
+
+
 def _ebs_rows(ebs: EbsLimits) -> Iterable[Row]:
+    yield "EBS limits", describe_ebs(ebs)
+
+
+def describe_ebs(ebs: EbsLimits) -> str:
+    """Return what a class moves to and from its volumes."""
     baseline = f"{ebs.baseline_mb_per_s:.0f} MB/s, {format_count(ebs.baseline_iops)} IOPS"
     maximum = f"{ebs.maximum_mb_per_s:.0f} MB/s, {format_count(ebs.maximum_iops)} IOPS"
-    yield "EBS limits", baseline if baseline == maximum else f"{baseline}; in bursts {maximum}"
+    return baseline if baseline == maximum else f"{baseline}; in bursts {maximum}"
 
 
-def _describe_storage(storage: Storage) -> str:
+def describe_storage(storage: Storage) -> str:
+    """Return volumes with what they do, what is free, and how far they grow."""
     parts = [_known(storage.type)]
     if storage.size_gib is not None:
         parts.append(f"{format_count(storage.size_gib)} GiB")

@@ -12,7 +12,7 @@ from penstock.model.finding import Finding
 from penstock.model.names import quote_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from penstock.model.inspection import Inspection, TableInspection
 
@@ -35,6 +35,11 @@ def judge(found: Inspection) -> tuple[Finding, ...]:
         *find_space(found),
         *find_managers(found),
     ]
+    return sort_findings(findings)
+
+
+def sort_findings(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Return findings, the worst first."""
     return tuple(sorted(findings, key=lambda finding: _ORDER[finding.severity]))
 
 

@@ -19,10 +19,14 @@ FoundBy = Literal["instance", "writer", "reader", "custom", "identifier"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gap:
-    """Something AWS was asked for and did not tell: the call as IAM spells it, and the reason."""
+    """Something AWS was asked for and did not tell: the call as IAM spells it, and the reason.
+
+    `is_denied`: a policy would have to allow the call.
+    """
 
     call: str
     reason: str
+    is_denied: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

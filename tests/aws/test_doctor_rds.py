@@ -1,0 +1,102 @@
+"""`penstock doctor` of an endpoint of RDS: the server is an embedded one behind TLS, AWS is moto's server."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from cli.conftest import Finished, run_process
+from penstock.cli.main import main
+from support.screens import hold
+from support.tls import TlsFront, amazon_like_authority, write_roots
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from aws.conftest import MotoRds
+    from penstock.lab import EmbeddedServer
+
+
+@pytest.fixture
+def doctor(
+    moto_rds: MotoRds, new_server: Callable[..., EmbeddedServer], tmp_path: Path
+) -> Iterator[Callable[..., Finished]]:
+    """Provide a function (*arguments, host=) that runs doctor against the endpoint orders, or another name."""
+    server = new_server(fsync="on", full_page_writes="on", max_wal_size="4GB")
+    given = conninfo_to_dict(server.ensure_running())
+    authority = amazon_like_authority()
+    roots = write_roots(authority, tmp_path / "roots.pem")
+    fronts: list[TlsFront] = []
+
+    def run(*arguments: str, host: str = moto_rds.instance) -> Finished:
+        front = TlsFront(authority, host, f"{given['host']}/.s.PGSQL.{given['port']}")
+        fronts.append(front)
+        conninfo = make_conninfo(
+            host=host, hostaddr="127.0.0.1", port=front.port, user="postgres", dbname="postgres", sslrootcert=str(roots)
+        )
+        return run_process("doctor", "--to", conninfo, *arguments)
+
+    yield run
+    for front in fronts:
+        front.close()
+
+
+def test_screen_has_what_aws_says(doctor: Callable[..., Finished]) -> None:
+    """As docs/doctor.md shows it."""
+    shown = doctor()
+    assert shown.code == 0, shown.err
+    hold("rds", shown.out)
+
+
+def test_object_has_what_aws_says(doctor: Callable[..., Finished]) -> None:
+    """As penstock rds show has it."""
+    shown = doctor("--json")
+    assert shown.object["rds"]["instance"]["identifier"] == "orders"
+    assert "planted-secret" not in shown.out
+
+
+def test_tunnel_leads_to_the_endpoint_that_aws_is_asked_of(
+    moto_rds: MotoRds, new_server: Callable[..., EmbeddedServer], tmp_path: Path
+) -> None:
+    """The name stays in --to."""
+    given = conninfo_to_dict(new_server().ensure_running())
+    authority = amazon_like_authority()
+    roots = write_roots(authority, tmp_path / "roots.pem")
+    front = TlsFront(authority, moto_rds.instance, f"{given['host']}/.s.PGSQL.{given['port']}")
+    try:
+        conninfo = make_conninfo(host=moto_rds.instance, user="postgres", dbname="postgres", sslrootcert=str(roots))
+        shown = run_process("doctor", "--to", conninfo, "--tunnel", f"localhost:{front.port}", "--json")
+    finally:
+        front.close()
+    assert shown.code == 0, shown.err
+    assert shown.object["rds"]["instance"]["identifier"] == "orders"
+
+
+def test_aws_that_cannot_be_asked_is_a_note(
+    doctor: Callable[..., Finished], monkeypatch: pytest.MonkeyPatch, moto_rds: MotoRds
+) -> None:
+    """No such instance in this account, no credentials: a load would go all the same."""
+    missing = doctor("--json", host=moto_rds.instance.replace("orders.", "gone."))
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    unknown = doctor("--json")
+    assert (missing.code, unknown.code) == (0, 0), missing.err + unknown.err
+    said = [
+        [(finding["severity"], finding["text"]) for finding in shown.object["findings"] if finding["subject"] == "AWS"]
+        for shown in (missing, unknown)
+    ]
+    assert said[0] == [("note", 'this AWS account has no instance "gone" in eu-west-1')]
+    assert said[1] == [("note", "there are no AWS credentials")]
+    assert unknown.object["rds"] is None
+
+
+def test_other_hosts_are_not_asked_about(
+    clean_aws: pytest.MonkeyPatch, database18: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing is said of AWS, whatever is configured."""
+    clean_aws.setenv("AWS_ENDPOINT_URL", "no URL at all")
+    assert main(["doctor", "--to", database18]) == 0
+    assert "AWS" not in capfd.readouterr().out
