@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import boto3
+import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
@@ -27,6 +29,8 @@ def doctor(
     """Provide a function (*arguments, host=) that runs doctor against the endpoint orders, or another name."""
     server = new_server(fsync="on", full_page_writes="on", max_wal_size="4GB")
     given = conninfo_to_dict(server.ensure_running())
+    with psycopg.connect(server.conninfo(), autocommit=True) as admin:
+        admin.execute("CREATE TABLE orders (a int, b text)")
     authority = amazon_like_authority()
     roots = write_roots(authority, tmp_path / "roots.pem")
     fronts: list[TlsFront] = []
@@ -56,6 +60,28 @@ def test_object_has_what_aws_says(doctor: Callable[..., Finished]) -> None:
     shown = doctor("--json")
     assert shown.object["rds"]["instance"]["identifier"] == "orders"
     assert "planted-secret" not in shown.out
+
+
+def test_load_is_judged_by_storage_windows_and_route(
+    doctor: Callable[..., Finished], moto_rds: MotoRds, clean_aws: pytest.MonkeyPatch
+) -> None:
+    """Free storage is CloudWatch's, S3 has the same endpoint; in eight days every window comes."""
+    s3 = boto3.client("s3", region_name="us-east-1", endpoint_url=moto_rds.url)
+    s3.create_bucket(Bucket="landing")
+    s3.put_object(Bucket="landing", Key="orders.csv", Body=b"a,b\n" + b"1,x\n" * 1000)
+    s3.close()
+    shown = doctor("--into", "orders", "--for", "s3://landing/orders.csv", "--expect", "8d", "--json")
+    assert shown.code == 0, shown.err
+    findings = shown.object["findings"]
+    met = [finding for finding in findings if finding["subject"] == "windows"]
+    assert [finding["severity"] for finding in met] == ["warning", "warning"]
+    assert {"maintenance" in finding["text"] for finding in met} == {True, False}
+    (disk,) = [finding["text"] for finding in findings if finding["subject"] == "disks"]
+    assert "of 335 GB free" in disk
+    assert "on the storage of orders" in disk
+    (route,) = [finding["text"] for finding in findings if finding["subject"] == "sources"]
+    assert route == (f"s3://landing is reached from here: 1 object, by the endpoint {moto_rds.url} in region us-east-1")
+    assert shown.object["plan"]["disks"][0]["device"] == "the storage of orders"
 
 
 def test_tunnel_leads_to_the_endpoint_that_aws_is_asked_of(

@@ -128,6 +128,34 @@ def test_plan_is_shown_for_sources(database: str, file: Path, penstock: Callable
     assert described["plan"]["targets"][0]["fields"][0]["column"] == "a"
 
 
+def test_load_that_would_fill_a_disk_is_refused(
+    database18: str, tmp_path: Path, penstock: Callable[..., Finished]
+) -> None:
+    """As penstock load refuses it; the file has holes, which take no room."""
+    with psycopg.connect(database18, autocommit=True) as admin:
+        admin.execute("CREATE TABLE t (a int, b text)")
+    path = tmp_path / "t.csv"
+    with path.open("wb") as file:
+        file.write(b"a,b\n" + b"1,x\n" * 500_000)
+        file.truncate(8 * 10**12)
+    described = penstock("doctor", "--to", database18, "--into", "t", "--for", str(path), "--json")
+    found = [one for one in described.object["findings"] if one["subject"] == "disks" and one["severity"] == "refusal"]
+    assert described.code == 9
+    assert "the load would fill" in found[0]["text"]
+    assert "--ignore-space" in found[0]["remedy"]
+    assert penstock("load", str(path), "--into", "t", "--to", database18).code == 6
+
+
+def test_disks_that_suffice_are_told(database18: str, file: Path, penstock: Callable[..., Finished]) -> None:
+    """With what is expected."""
+    with psycopg.connect(database18, autocommit=True) as admin:
+        admin.execute("CREATE TABLE t (a int, b text)")
+    described = penstock("doctor", "--to", database18, "--into", "t", "--for", str(file), "--json").object
+    texts = [one["text"] for one in described["findings"] if one["subject"] == "disks" and one["severity"] == "ok"]
+    assert "expected of" in texts[0]
+    assert described["plan"]["disks"]
+
+
 def test_load_that_cannot_be_planned_is_a_refusal(
     database: str, tmp_path: Path, penstock: Callable[..., Finished]
 ) -> None:

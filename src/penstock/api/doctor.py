@@ -5,23 +5,47 @@ SQL tells, of a local server this host, and of one of Amazon RDS AWS.
 
 from __future__ import annotations
 
-from dataclasses import replace
+import os
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from penstock.api.loader import Loader
+from penstock.aws.credentials import AwsCredentials
 from penstock.errors import AwsError
 from penstock.host import cpu_count, measure_disk, read_machine
 from penstock.model.endpoints import is_rds_endpoint
 from penstock.model.inspection import HostFacts, Volume
+from penstock.model.redaction import hide_secrets
+from penstock.model.source import S3Route
 from penstock.server.inspect import inspect_server, inspect_table
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from penstock.model.inspection import Inspection
+    from penstock.model.job import LoadJob
+    from penstock.model.plan import LoadPlan
     from penstock.model.rds import RdsDescription
+    from penstock.model.server import ServerFacts
+    from penstock.model.space import DiskForecast
     from penstock.model.table import TableName
     from penstock.server.connection import ConnectionFactory
+
+
+# Where nothing says otherwise.
+_DEFAULT_REGION = "us-east-1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadExamination:
+    """A planned load: what it needs of this machine's disks, or of an RDS instance's `volume`; how S3 was reached."""
+
+    plan: LoadPlan
+    server: ServerFacts
+    disks: tuple[DiskForecast, ...]
+    volume: DiskForecast | None
+    routes: tuple[S3Route, ...]
 
 
 def examine_server(
@@ -54,6 +78,36 @@ def ask_aws(connect: ConnectionFactory, *, now: datetime) -> RdsDescription | Aw
         return describe_instance(host, now=now)
     except AwsError as error:
         return error
+
+
+def examine_load(connect: ConnectionFactory, job: LoadJob, aws: RdsDescription | None) -> LoadExamination:
+    """Plan a load and return what it needs, without beginning it. Raises PenstockError."""
+    with Loader(connect) as loader:
+        plan = loader.plan(job)
+        volume = None
+        instance = None if aws is None else aws.instance
+        if instance is not None and instance.storage is not None and instance.storage.free_bytes is not None:
+            device = f"the storage of {instance.identifier}"
+            volume = loader.forecast_volume(plan, device=device, free_bytes=instance.storage.free_bytes)
+        return LoadExamination(
+            plan=plan,
+            server=loader.server,
+            disks=tuple(loader.forecast(plan)),
+            volume=volume,
+            routes=_find_routes(plan),
+        )
+
+
+def _find_routes(plan: LoadPlan) -> tuple[S3Route, ...]:
+    uris = {source.uri for target in plan.targets for source in target.objects}
+    buckets = sorted({uri.split("/")[2] for uri in uris if uri.startswith("s3://")})
+    if not buckets:
+        return ()
+    given = AwsCredentials().s3_config()
+    # As the object store's client does where none is configured.
+    region = given.get("region") or os.environ.get("AWS_REGION") or _DEFAULT_REGION
+    endpoint = hide_secrets(given["endpoint"]) if "endpoint" in given else None
+    return tuple(S3Route(bucket=bucket, region=region, endpoint=endpoint) for bucket in buckets)
 
 
 def _examine_host(inspection: Inspection) -> HostFacts:

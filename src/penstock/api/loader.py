@@ -120,6 +120,18 @@ class Loader:
         with self._connect.borrow() as connection:
             return guard.forecast(plan, all_objects(plan.targets), connection)
 
+    def forecast_volume(self, plan: LoadPlan, *, device: str, free_bytes: int) -> DiskForecast:
+        """Return what a load that was planned is expected to add to a server that has all its files on one volume.
+
+        Raises ServerError.
+        """
+        from penstock.loading.guard import SpaceGuard  # noqa: PLC0415 (paid for by who needs it)
+
+        guard = SpaceGuard(samples=self._samples)
+        with self._connect.borrow() as connection:
+            works = all_objects(plan.targets)
+            return guard.forecast_volume(plan, works, connection, device=device, free_bytes=free_bytes)
+
     def run(
         self,
         plan: LoadPlan,

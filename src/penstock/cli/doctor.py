@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli import options as given  # noqa: TC001 (typer reads annotations)
+from penstock.cli import options as given
 from penstock.cli.doctor_view import describe_facts
 from penstock.cli.exit_codes import WOULD_NOT_LOAD
 from penstock.cli.loads import Json  # noqa: TC001 (typer reads annotations)
@@ -20,8 +20,10 @@ from penstock.model.job import LoadJob, TargetJob
 from penstock.model.names import parse_table_name
 
 if TYPE_CHECKING:
+    from datetime import datetime, timedelta
+
+    from penstock.api.doctor import LoadExamination
     from penstock.model.inspection import Inspection
-    from penstock.model.plan import LoadPlan
     from penstock.model.rds import RdsDescription
     from penstock.model.table import TableName
     from penstock.server.connection import ConnectionFactory
@@ -33,7 +35,8 @@ For = Annotated[
     typer.Option(
         "--for",
         metavar="SOURCE",
-        help="Also plan a load of these files into --into, as penstock load --plan does. May be given several times.",
+        help="Also plan a load of these files into --into, as penstock load --plan does, and tell whether its disks "
+        "suffice. May be given several times.",
     ),
 ]
 Into = Annotated[
@@ -44,10 +47,22 @@ Into = Annotated[
 ]
 
 
+Expect = Annotated[
+    str | None,
+    typer.Option(
+        "--expect",
+        metavar="TIME",
+        help="How long a load that begins now may take, as in 90min or 3h: tells which maintenance and backup windows "
+        "of RDS it would meet, and the command that moves them.",
+    ),
+]
+
+
 @app.command("doctor")
 def doctor(
     into: Into = None,
     sources: For = None,
+    expect: Expect = None,
     to: given.To = None,
     role: given.Role = None,
     iam_auth: given.IamAuth = False,
@@ -64,22 +79,26 @@ def doctor(
     """
     if sources and into is None:
         raise UsageError("--for needs a table", hint="Name the table to load into with --into.")
-    from datetime import UTC, datetime
+    from datetime import UTC, datetime, timedelta
 
     from penstock.api import connect_to
     from penstock.api.doctor import ask_aws, examine_server
     from penstock.loading.preflight import judge, sort_findings, would_load
 
+    expected = None if expect is None else timedelta(seconds=given.parse_duration(expect))
+    now = datetime.now(UTC)
     table = None if into is None else parse_table_name(into)
     connect = connect_to(to, role=role, iam_auth=iam_auth, tunnel=tunnel, allows_standby=True)
     try:
         found = examine_server(connect, ledger_schema=ledger_schema, table=table)
-        aws = ask_aws(connect, now=datetime.now(UTC))
+        aws = ask_aws(connect, now=now)
         findings = sort_findings([*judge(found), *_judge_aws(aws, uses_iam=iam_auth)])
-        planned: tuple[LoadPlan, list[str]] | None = None
+        if sources or expected is not None:
+            findings = sort_findings([*findings, *_judge_windows(aws, now=now, expected=expected)])
+        planned: LoadExamination | None = None
         if sources and table is not None and would_load(findings):
-            planned, refused = _plan(connect, sources, table)
-            findings = (*refused, *findings)
+            planned, more = _examine(connect, sources, table, aws)
+            findings = sort_findings([*findings, *more])
     finally:
         connect.close()
     if as_json:
@@ -87,7 +106,7 @@ def doctor(
     else:
         from penstock.cli.doctor_screen import render
 
-        lines = [] if planned is None else planned[1]
+        lines = [] if planned is None else describe_plan(planned.plan, planned.server)
         facts = [*describe_facts(found), *_describe_aws(aws)]
         write_result(render(facts, findings, goes=would_load(findings), plan=lines))
     if not would_load(findings):
@@ -118,27 +137,48 @@ def _rds_object(aws: RdsDescription | AwsError | None) -> dict[str, object] | No
     return description_object(aws)
 
 
-def _plan(
-    connect: ConnectionFactory, sources: list[str], table: TableName
-) -> tuple[tuple[LoadPlan, list[str]] | None, tuple[Finding, ...]]:
-    """Return the plan of a load with its lines, or what it would be refused for."""
-    from penstock.api import Loader
+def _examine(
+    connect: ConnectionFactory, sources: list[str], table: TableName, aws: RdsDescription | AwsError | None
+) -> tuple[LoadExamination | None, list[Finding]]:
+    """Return the plan of a load and what it needs, or what it would be refused for."""
+    from penstock.api.doctor import examine_load
+    from penstock.loading.preflight_load import judge_disks, judge_routes, judge_volume
 
     job = LoadJob(targets=(TargetJob(sources=tuple(sources), table=table),))
+    described = None if isinstance(aws, AwsError) else aws
     try:
-        with Loader(connect) as loader:
-            plan = loader.plan(job)
-            return (plan, describe_plan(plan, loader.server)), ()
+        examined = examine_load(connect, job, described)
     except PenstockError as error:
         text = error.message if error.detail is None else f"{error.message}. {error.detail}"
-        return None, (Finding(severity="refusal", subject="plan", text=text, remedy=error.hint),)
+        return None, [Finding(severity="refusal", subject="plan", text=text, remedy=error.hint)]
+    findings = [*judge_disks(examined.disks), *judge_routes(examined.plan, examined.routes)]
+    if examined.volume is not None and described is not None:
+        assert described.instance is not None
+        assert described.instance.storage is not None
+        findings += judge_volume(examined.volume, described.instance.storage, described)
+    return examined, findings
+
+
+def _judge_windows(
+    aws: RdsDescription | AwsError | None, *, now: datetime, expected: timedelta | None
+) -> list[Finding]:
+    if aws is None or isinstance(aws, AwsError):
+        return []
+    from penstock.loading.preflight_load import judge_windows
+
+    return list(judge_windows(aws, now=now, expected=expected))
+
+
+def _plan_object(planned: LoadExamination) -> dict[str, object]:
+    disks = [*planned.disks, *([] if planned.volume is None else [planned.volume])]
+    return plan_object(planned.plan, planned.server, disks)
 
 
 def _as_object(
     found: Inspection,
     aws: RdsDescription | AwsError | None,
     findings: tuple[Finding, ...],
-    planned: tuple[LoadPlan, list[str]] | None,
+    planned: LoadExamination | None,
 ) -> dict[str, object]:
     from penstock.loading.preflight import would_load
 
@@ -151,5 +191,5 @@ def _as_object(
         "findings": [asdict(finding) for finding in findings],
         "facts": facts,
         "rds": _rds_object(aws),
-        "plan": None if planned is None else plan_object(planned[0], found.server),
+        "plan": None if planned is None else _plan_object(planned),
     }

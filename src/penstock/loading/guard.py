@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.host import measure_disk, measure_files
 from penstock.loading.space import SpaceInput, could_fill, describe_shortage, estimate_needs, forecast_disks
+from penstock.model.space import DiskForecast
 from penstock.server.space import read_table_spaces
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
     from penstock.loading.work import ObjectWork
     from penstock.model.plan import LoadPlan, ObjectSample
-    from penstock.model.space import DiskForecast, TableSpace
+    from penstock.model.space import TableSpace
     from penstock.server.connection import Connection
 
 
@@ -42,6 +43,23 @@ class SpaceGuard:
         Raises ServerError.
         """
         return self._forecast(works, _read_spaces(plan, connection))
+
+    def forecast_volume(
+        self, plan: LoadPlan, works: Sequence[ObjectWork], connection: Connection, *, device: str, free_bytes: int
+    ) -> DiskForecast:
+        """Return what objects are expected to add to a server that has all its files on one volume.
+
+        How large its WAL is now is not known: it may grow by all of max_wal_size. Raises ServerError.
+        """
+        inputs = [
+            SpaceInput(
+                sample=sample,
+                space=replace(space, place=replace(space.place, path=device, wal_path=device)),
+            )
+            for sample, space in zip(self.samples, _read_spaces(plan, connection), strict=True)
+        ]
+        needs = estimate_needs(works, inputs, wal_bytes=0)
+        return DiskForecast(device=device, free_bytes=free_bytes, needs=tuple(needs))
 
     def _forecast(self, works: Sequence[ObjectWork], spaces: Sequence[TableSpace]) -> list[DiskForecast]:
         wal_path = spaces[0].place.wal_path

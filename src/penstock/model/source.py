@@ -24,3 +24,12 @@ class SourceObject:
 
     def __repr__(self) -> str:
         return f"SourceObject({self.uri!r}, size_bytes={self.size_bytes})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class S3Route:
+    """How a bucket is reached: `endpoint` is a URL where one is configured, None for AWS's own of the region."""
+
+    bucket: str
+    region: str
+    endpoint: str | None
