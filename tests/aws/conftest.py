@@ -7,12 +7,18 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import boto3
+import psycopg
 import pytest
 from moto.server import ThreadedMotoServer
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from support.tls import TlsFront, amazon_like_authority, write_roots
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    from penstock.lab import EmbeddedServer
 
 REGION = "eu-west-1"
 GIB = 1024**3
@@ -114,6 +120,32 @@ def clean_aws(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyP
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     return monkeypatch
+
+
+@pytest.fixture
+def reach(moto_rds: MotoRds, new_server: Callable[..., EmbeddedServer], tmp_path: Path) -> Iterator[Callable[..., str]]:
+    """Provide a function (host=) that returns a conninfo of the endpoint orders, or another name: an embedded server.
+
+    It is behind TLS with a certificate that passes for Amazon's, and has table orders (a int, b text).
+    """
+    server = new_server(fsync="on", full_page_writes="on", max_wal_size="4GB")
+    given = conninfo_to_dict(server.ensure_running())
+    with psycopg.connect(server.conninfo(), autocommit=True) as admin:
+        admin.execute("CREATE TABLE orders (a int, b text)")
+    authority = amazon_like_authority()
+    roots = write_roots(authority, tmp_path / "roots.pem")
+    fronts: list[TlsFront] = []
+
+    def start(*, host: str = moto_rds.instance) -> str:
+        front = TlsFront(authority, host, f"{given['host']}/.s.PGSQL.{given['port']}")
+        fronts.append(front)
+        return make_conninfo(
+            host=host, hostaddr="127.0.0.1", port=front.port, user="postgres", dbname="postgres", sslrootcert=str(roots)
+        )
+
+    yield start
+    for front in fronts:
+        front.close()
 
 
 def _put_metric(url: str, identifier: str, name: str, value: float) -> None:

@@ -5,47 +5,27 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import boto3
-import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from cli.conftest import Finished, run_process
 from penstock.cli.main import main
 from support.screens import hold
-from support.tls import TlsFront, amazon_like_authority, write_roots
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
+    from collections.abc import Callable
 
     from aws.conftest import MotoRds
-    from penstock.lab import EmbeddedServer
 
 
 @pytest.fixture
-def doctor(
-    moto_rds: MotoRds, new_server: Callable[..., EmbeddedServer], tmp_path: Path
-) -> Iterator[Callable[..., Finished]]:
+def doctor(reach: Callable[..., str]) -> Callable[..., Finished]:
     """Provide a function (*arguments, host=) that runs doctor against the endpoint orders, or another name."""
-    server = new_server(fsync="on", full_page_writes="on", max_wal_size="4GB")
-    given = conninfo_to_dict(server.ensure_running())
-    with psycopg.connect(server.conninfo(), autocommit=True) as admin:
-        admin.execute("CREATE TABLE orders (a int, b text)")
-    authority = amazon_like_authority()
-    roots = write_roots(authority, tmp_path / "roots.pem")
-    fronts: list[TlsFront] = []
 
-    def run(*arguments: str, host: str = moto_rds.instance) -> Finished:
-        front = TlsFront(authority, host, f"{given['host']}/.s.PGSQL.{given['port']}")
-        fronts.append(front)
-        conninfo = make_conninfo(
-            host=host, hostaddr="127.0.0.1", port=front.port, user="postgres", dbname="postgres", sslrootcert=str(roots)
-        )
-        return run_process("doctor", "--to", conninfo, *arguments)
+    def run(*arguments: str, **given: str) -> Finished:
+        return run_process("doctor", "--to", reach(**given), *arguments)
 
-    yield run
-    for front in fronts:
-        front.close()
+    return run
 
 
 def test_screen_has_what_aws_says(doctor: Callable[..., Finished]) -> None:
@@ -71,10 +51,10 @@ def test_load_is_judged_by_storage_windows_and_route(
     s3.put_object(Bucket="landing", Key="orders.csv", Body=b"a,b\n" + b"1,x\n" * 1000)
     s3.close()
     shown = doctor("--into", "orders", "--for", "s3://landing/orders.csv", "--expect", "8d", "--json")
-    assert shown.code == 0, shown.err
+    assert shown.code == 9, shown.err
     findings = shown.object["findings"]
     met = [finding for finding in findings if finding["subject"] == "windows"]
-    assert [finding["severity"] for finding in met] == ["warning", "warning"]
+    assert [finding["severity"] for finding in met] == ["refusal", "refusal"]
     assert {"maintenance" in finding["text"] for finding in met} == {True, False}
     (disk,) = [finding["text"] for finding in findings if finding["subject"] == "disks"]
     assert "of 335 GB free" in disk
@@ -84,19 +64,12 @@ def test_load_is_judged_by_storage_windows_and_route(
     assert shown.object["plan"]["disks"][0]["device"] == "the storage of orders"
 
 
-def test_tunnel_leads_to_the_endpoint_that_aws_is_asked_of(
-    moto_rds: MotoRds, new_server: Callable[..., EmbeddedServer], tmp_path: Path
-) -> None:
+def test_tunnel_leads_to_the_endpoint_that_aws_is_asked_of(reach: Callable[..., str]) -> None:
     """The name stays in --to."""
-    given = conninfo_to_dict(new_server().ensure_running())
-    authority = amazon_like_authority()
-    roots = write_roots(authority, tmp_path / "roots.pem")
-    front = TlsFront(authority, moto_rds.instance, f"{given['host']}/.s.PGSQL.{given['port']}")
-    try:
-        conninfo = make_conninfo(host=moto_rds.instance, user="postgres", dbname="postgres", sslrootcert=str(roots))
-        shown = run_process("doctor", "--to", conninfo, "--tunnel", f"localhost:{front.port}", "--json")
-    finally:
-        front.close()
+    given = conninfo_to_dict(reach())
+    port = given.pop("port")
+    del given["hostaddr"]
+    shown = run_process("doctor", "--to", make_conninfo(**given), "--tunnel", f"localhost:{port}", "--json")
     assert shown.code == 0, shown.err
     assert shown.object["rds"]["instance"]["identifier"] == "orders"
 

@@ -6,7 +6,7 @@ What is wanted must be found, and be the one that is meant; beyond that a call t
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.aws.calls import Calls
 from penstock.aws.classes import ec2_type, read_class
@@ -39,6 +39,7 @@ def describe_instance(
     region: str | None = None,
     profile: str | None = None,
     expected_resource_id: str | None = None,
+    is_brief: bool = False,
     resolve: Resolve = resolve_names,
     make_clients: Callable[..., AwsClients] = AwsClients,
 ) -> RdsDescription:
@@ -46,7 +47,8 @@ def describe_instance(
 
     `wanted` is a host name (RDS's own, or one that DNS leads there), an identifier, or a resource's id (db-ABC...).
     A host name of RDS tells the region; otherwise it is `region` or the configured one. `expected_resource_id` is the
-    DbiResourceId or DbClusterResourceId it must have. Raises AwsError where it cannot be found or is another. Rights:
+    DbiResourceId or DbClusterResourceId it must have. `is_brief`: no more is asked than what finds it, which tells its
+    windows; what other calls tell is None. Raises AwsError where it cannot be found or is another. Rights:
     docs/rds.md lists them; only the first call for what is wanted must be allowed.
     """
     endpoint = find_endpoint(wanted, resolve=resolve)
@@ -60,7 +62,8 @@ def describe_instance(
         calls = Calls(clients)
         located = locate_identifier(calls, wanted) if endpoint is None else locate_endpoint(calls, endpoint)
         _check_identity(located, wanted, expected_resource_id)
-        instance, cluster = _describe(calls, located, now=now)
+        answers = _Answers() if is_brief else _ask_more(calls, located, now=now)
+        instance, cluster = _describe(calls, located, answers)
         return RdsDescription(
             region=clients.region,
             found_by=located.found_by,
@@ -95,18 +98,36 @@ def _check_identity(located: Located, wanted: str, expected_resource_id: str | N
         )
 
 
-def _describe(calls: Calls, located: Located, *, now: datetime) -> tuple[RdsInstance | None, RdsCluster | None]:
+class _Answers(NamedTuple):
+    """What is told by other calls than those that found the server; None where nothing was."""
+
+    hardware: Raw | None = None
+    instances: list[Raw] | None = None
+    clusters: list[Raw] | None = None
+    of_instance: list[Raw] | None = None
+    of_cluster: list[Raw] | None = None
+    free_bytes: int | None = None
+    free_local_bytes: int | None = None
+
+
+def _ask_more(calls: Calls, located: Located, *, now: datetime) -> _Answers:
     """Ask all that is not known yet, at the same time."""
     instance, cluster = located.instance, located.cluster
-    hardware, instances, clusters, of_instance, of_cluster, free_bytes, free_local_bytes = calls.together(
-        lambda: _ask_hardware(calls, instance),
-        lambda: None if instance is None else calls.ask("rds", "describe_db_instances", "DBInstances"),
-        lambda: None if cluster is None else calls.ask("rds", "describe_db_clusters", "DBClusters"),
-        lambda: _ask_maintenance(calls, instance, "DBInstanceArn"),
-        lambda: _ask_maintenance(calls, cluster, "DBClusterArn"),
-        lambda: _ask_free_bytes(calls, instance, now=now),
-        lambda: None if instance is None else _newest(_ask_metric(calls, instance, "FreeLocalStorage", now=now)),
+    return _Answers(
+        *calls.together(
+            lambda: _ask_hardware(calls, instance),
+            lambda: None if instance is None else calls.ask("rds", "describe_db_instances", "DBInstances"),
+            lambda: None if cluster is None else calls.ask("rds", "describe_db_clusters", "DBClusters"),
+            lambda: _ask_maintenance(calls, instance, "DBInstanceArn"),
+            lambda: _ask_maintenance(calls, cluster, "DBClusterArn"),
+            lambda: _ask_free_bytes(calls, instance, now=now),
+            lambda: None if instance is None else _newest(_ask_metric(calls, instance, "FreeLocalStorage", now=now)),
+        )
     )
+
+
+def _describe(calls: Calls, located: Located, answers: _Answers) -> tuple[RdsInstance | None, RdsCluster | None]:
+    instance, cluster = located.instance, located.cluster
 
     def note(gap: Gap) -> None:
         calls.note(gap.call, gap.reason)
@@ -114,17 +135,17 @@ def _describe(calls: Calls, located: Located, *, now: datetime) -> tuple[RdsInst
     described = None
     if instance is not None:
         context = InstanceContext(
-            instance_class=read_class(instance["DBInstanceClass"], hardware),
-            all_instances=instances,
-            maintenance=of_instance,
-            free_bytes=free_bytes,
-            free_local_bytes=free_local_bytes,
+            instance_class=read_class(instance["DBInstanceClass"], answers.hardware),
+            all_instances=answers.instances,
+            maintenance=answers.of_instance,
+            free_bytes=answers.free_bytes,
+            free_local_bytes=answers.free_local_bytes,
             cluster=cluster,
         )
         described = read_instance(instance, context, on_gap=note)
     if cluster is None:
         return described, None
-    return described, read_cluster(cluster, all_clusters=clusters, maintenance=of_cluster, on_gap=note)
+    return described, read_cluster(cluster, all_clusters=answers.clusters, maintenance=answers.of_cluster, on_gap=note)
 
 
 def _ask_hardware(calls: Calls, instance: Raw | None) -> Raw | None:

@@ -47,22 +47,11 @@ Into = Annotated[
 ]
 
 
-Expect = Annotated[
-    str | None,
-    typer.Option(
-        "--expect",
-        metavar="TIME",
-        help="How long a load that begins now may take, as in 90min or 3h: tells which maintenance and backup windows "
-        "of RDS it would meet, and the command that moves them.",
-    ),
-]
-
-
 @app.command("doctor")
 def doctor(
     into: Into = None,
     sources: For = None,
-    expect: Expect = None,
+    expect: given.Expect = None,
     to: given.To = None,
     role: given.Role = None,
     iam_auth: given.IamAuth = False,
@@ -93,12 +82,12 @@ def doctor(
         found = examine_server(connect, ledger_schema=ledger_schema, table=table)
         aws = ask_aws(connect, now=now)
         findings = sort_findings([*judge(found), *_judge_aws(aws, uses_iam=iam_auth)])
-        if sources or expected is not None:
-            findings = sort_findings([*findings, *_judge_windows(aws, now=now, expected=expected)])
         planned: LoadExamination | None = None
         if sources and table is not None and would_load(findings):
             planned, more = _examine(connect, sources, table, aws)
             findings = sort_findings([*findings, *more])
+        if sources or expected is not None:
+            findings = sort_findings([*findings, *_judge_windows(aws, now=now, expected=expected)])
     finally:
         connect.close()
     if as_json:

@@ -23,7 +23,7 @@ from penstock.cli.rejects_view import note_reject_files
 from penstock.cli.request import make_request
 from penstock.cli.target import warn_of_secrets
 from penstock.cli.textcommand import TextCommand
-from penstock.errors import DataError, UsageError
+from penstock.errors import AwsError, DataError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,8 +31,10 @@ if TYPE_CHECKING:
 
     from penstock.api import Loader
     from penstock.cli.request import Request
+    from penstock.errors import TargetError
     from penstock.model.outcome import Problem
     from penstock.model.plan import LoadPlan
+    from penstock.server.connection import ConnectionFactory
 
 app = typer.Typer(add_completion=False)
 
@@ -72,6 +74,8 @@ def load(
     reject_file: given.RejectFile = None,
     spool: given.Spool = False,
     ignore_space: given.IgnoreSpace = False,
+    expect: given.Expect = None,
+    ignore_windows: given.IgnoreWindows = False,
     ledger_schema: given.LedgerSchema = "penstock",
     publish_ledger: given.PublishLedger = False,
     pg_bin: given.BinDir = None,
@@ -107,6 +111,8 @@ def load(
         keep=keep,
         transform=transform,
     )
+    if ignore_windows and expect is None:
+        raise UsageError("--ignore-windows needs --expect", hint="Without --expect windows are not looked at.")
     if not sources:
         raise UsageError("no source to load", hint="Name files or URLs, or - for standard input.")
     rules = given.RuleOptions(
@@ -137,6 +143,8 @@ def load(
         is_publishing_allowed=publish_ledger,
         spools=spool,
         reject_file=None if reject_file is None else Path(reject_file),
+        expected_s=None if expect is None else given.parse_duration(expect),
+        ignores_windows=ignore_windows,
     )
     with messages.showing_log(), interrupting_signals():
         command.run(
@@ -167,12 +175,17 @@ def interrupting_signals() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Housekeeping:
-    """Where loads are written down, whether pipes are copied to disk first, and where rejected records go."""
+    """Where loads are written down, whether pipes are copied to disk first, and where rejected records go.
+
+    A load that is expected to take `expected_s` does not begin where it would meet a window of RDS.
+    """
 
     ledger_schema: str = "penstock"
     is_publishing_allowed: bool = False
     spools: bool = False
     reject_file: Path | None = None
+    expected_s: float | None = None
+    ignores_windows: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,18 +214,38 @@ class LoadCommand:
             plan = loader.plan(request.job)
             if action == "plan":
                 disks = loader.forecast(plan)
-                as_text = describe_plan(plan, loader.server, disks)
-                as_object = plan_object(plan, loader.server, disks)
+                met = None if house.expected_s is None else self._find_windows(connect, house.expected_s)
+                as_text = describe_plan(plan, loader.server, disks, windows=met)
+                as_object = plan_object(plan, loader.server, disks, windows=met)
                 write_result(json.dumps(as_object) if self.as_json else "\n".join(as_text))
-                if any(disk.is_short for disk in disks) and not request.job.rules.ignores_space:
+                is_short = any(disk.is_short for disk in disks) and not request.job.rules.ignores_space
+                if is_short or (met is not None and not house.ignores_windows):
                     raise typer.Exit(WOULD_NOT_LOAD)
                 return
             connect.refuse_pooler(action)
+            if action == "load" and house.expected_s is not None and not house.ignores_windows:
+                met = self._find_windows(connect, house.expected_s)
+                if met is not None:
+                    raise met
             self._announce(plan)
             if action == "check":
                 self._check(loader, plan)
             else:
                 self._load(loader, plan, house)
+
+    def _find_windows(self, connect: ConnectionFactory, expected_s: float) -> TargetError | None:
+        """Return the error for a load that would meet a window; AWS that does not tell its windows is a warning."""
+        from datetime import UTC, datetime, timedelta
+
+        from penstock.api.windows import find_window_refusal
+
+        found = find_window_refusal(connect, now=datetime.now(UTC), expected=timedelta(seconds=expected_s))
+        if isinstance(found, AwsError):
+            self.messages.warning(
+                "whether the load meets a window is not known", detail=f"{found.message}.", hint=found.hint
+            )
+            return None
+        return found
 
     def _announce(self, plan: LoadPlan) -> None:
         """Say what the files were taken for, and what is odd about them."""

@@ -14,6 +14,7 @@ from penstock.units import format_bytes, format_count
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from penstock.errors import TargetError
     from penstock.model.plan import LoadPlan, SessionPlan, TargetPlan
     from penstock.model.server import ServerFacts
     from penstock.model.source import SourceObject
@@ -62,8 +63,10 @@ def unfed_columns(target: TargetPlan) -> dict[str, str]:
     return instead
 
 
-def describe_plan(plan: LoadPlan, server: ServerFacts, disks: Sequence[DiskForecast] = ()) -> list[str]:
-    """Return the whole plan as lines of text."""
+def describe_plan(
+    plan: LoadPlan, server: ServerFacts, disks: Sequence[DiskForecast] = (), *, windows: TargetError | None = None
+) -> list[str]:
+    """Return the whole plan as lines of text; `windows` is why the load would not begin now."""
     heads = [
         ("server", f"PostgreSQL {server.version}, {server.address}"),
         ("sessions", describe_sessions(plan.sessions)),
@@ -75,10 +78,10 @@ def describe_plan(plan: LoadPlan, server: ServerFacts, disks: Sequence[DiskForec
     is_single = plan.job.rules.is_atomic or not plan.is_repeatable
     for target in plan.targets:
         lines += ["", *_describe_target(target, is_atomic=is_single)]
-    short = [describe_shortage(disk) for disk in disks if disk.is_short]
-    if plan.notices or short:
+    errors = [describe_shortage(disk) for disk in disks if disk.is_short] + ([] if windows is None else [windows])
+    if plan.notices or errors:
         lines.append("")
-    for error in short:
+    for error in errors:
         lines += [f"warning: {error.message}", f"  DETAIL:  {error.detail}", f"  HINT:  {error.hint}"]
     for notice in plan.notices:
         place = describe_place(notice)
@@ -101,7 +104,9 @@ def _describe_disk(disk: DiskForecast) -> str:
     return f"{disk.device}, {needed} expected of {format_bytes(disk.free_bytes)} free" + (f": {parts}" if parts else "")
 
 
-def plan_object(plan: LoadPlan, server: ServerFacts, disks: Sequence[DiskForecast] = ()) -> dict[str, object]:
+def plan_object(
+    plan: LoadPlan, server: ServerFacts, disks: Sequence[DiskForecast] = (), *, windows: TargetError | None = None
+) -> dict[str, object]:
     """Return what --json prints of a plan."""
     return {
         "load_id": plan.load_id,
@@ -111,6 +116,7 @@ def plan_object(plan: LoadPlan, server: ServerFacts, disks: Sequence[DiskForecas
         "is_in_job_order": plan.is_in_job_order,
         "size_bytes": plan.size_bytes,
         "disks": [asdict(disk) | {"needed_bytes": disk.needed_bytes, "is_short": disk.is_short} for disk in disks],
+        "windows": None if windows is None else {"message": windows.message, "detail": windows.detail},
         "targets": [_target_object(target) for target in plan.targets],
         "notices": [asdict(notice) for notice in plan.notices],
     }

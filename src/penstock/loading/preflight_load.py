@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from penstock.errors import TargetError
 from penstock.loading.preflight_rds import compose_growth, larger_size
 from penstock.loading.space import describe_shortage
 from penstock.model.finding import Finding
@@ -71,8 +72,16 @@ def judge_windows(found: RdsDescription, *, now: datetime, expected: timedelta |
     if not found.windows:
         return
     met = find_overlaps(found.windows, start=now, duration=expected or _MOMENT)
+    what = "any load that begins now" if expected is None else _describe_load(expected)
     for overlap in met:
-        yield _describe_overlap(overlap, found, now=now, expected=expected)
+        ways = _describe_ways_round(overlap, found, now=now, duration=expected or _MOMENT)
+        yield Finding(
+            # penstock load refuses what it was told to expect.
+            severity="warning" if expected is None else "refusal",
+            subject="windows",
+            text=f"{what} meets the {overlap}",
+            remedy=ways if expected is None else _add_override(ways),
+        )
     if met:
         return
     if expected is not None:
@@ -85,6 +94,19 @@ def judge_windows(found: RdsDescription, *, now: datetime, expected: timedelta |
         subject="windows",
         text=f"next comes the {coming}",
         remedy="With --expect TIME, how long the load may take, this tells whether they meet.",
+    )
+
+
+def refuse_windows(found: RdsDescription, *, now: datetime, expected: timedelta) -> TargetError | None:
+    """Return the error for a load that begins now and lasts as long as expected, None where it meets no window."""
+    met = find_overlaps(found.windows, start=now, duration=expected)
+    if not met:
+        return None
+    ways = _describe_ways_round(met[0], found, now=now, duration=expected)
+    return TargetError(
+        f"{_describe_load(expected)} would meet a {met[0].window.kind} window",
+        detail=f"{'; '.join(str(overlap) for overlap in met)}.",
+        hint=_add_override(ways),
     )
 
 
@@ -109,16 +131,6 @@ def _describe_needs(disk: DiskForecast) -> str:
     return f"{needed} expected of {free} free" + (f" ({parts})" if parts else "")
 
 
-def _describe_overlap(overlap: Overlap, found: RdsDescription, *, now: datetime, expected: timedelta | None) -> Finding:
-    what = "any load that begins now" if expected is None else _describe_load(expected)
-    return Finding(
-        severity="warning",
-        subject="windows",
-        text=f"{what} meets the {overlap}",
-        remedy=_describe_ways_round(overlap, found, now=now, duration=expected or _MOMENT),
-    )
-
-
 def _describe_ways_round(overlap: Overlap, found: RdsDescription, *, now: datetime, duration: timedelta) -> str | None:
     """Return how a load keeps clear of a window: by waiting for its end, where that helps, or by moving it."""
     ways = []
@@ -128,6 +140,11 @@ def _describe_ways_round(overlap: Overlap, found: RdsDescription, *, now: dateti
     if move is not None:
         ways.append(f"Move the window: {move}")
     return " ".join(ways) or None
+
+
+def _add_override(ways: str | None) -> str:
+    # First, so that the command at the end can be copied.
+    return " ".join(["Say --ignore-windows to load all the same.", *([] if ways is None else [ways])])
 
 
 def _describe_load(expected: timedelta) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.aws.rds import describe_instance
-from penstock.loading.preflight_load import judge_disks, judge_volume, judge_windows
+from penstock.loading.preflight_load import judge_disks, judge_volume, judge_windows, refuse_windows
 from penstock.model.space import DiskForecast, SpaceNeed
 from support.fake_aws import NOW, FakeAws, instance
 
@@ -74,12 +74,14 @@ def test_need_that_cannot_be_told_is_a_note() -> None:
 def test_load_that_meets_windows_names_times_and_the_command() -> None:
     """From Saturday noon: a backup after 15 hours, maintenance on Tuesday."""
     (found,) = judge_windows(orders(), now=NOW, expected=timedelta(hours=16))
+    assert found.severity == "refusal"
     assert found.text == (
         "a load of 16 h 00 min that begins now meets the backup window of instance orders: Sun 2026-11-22 03:00 to "
         "03:30 UTC"
     )
     assert found.remedy == (
-        "Start it at Sun 03:30 UTC. Move the window: aws rds modify-db-instance --db-instance-identifier orders "
+        "Say --ignore-windows to load all the same. Start it at Sun 03:30 UTC. Move the window: "
+        "aws rds modify-db-instance --db-instance-identifier orders "
         "--preferred-backup-window 04:30-05:00 --region eu-west-1"
     )
 
@@ -87,13 +89,26 @@ def test_load_that_meets_windows_names_times_and_the_command() -> None:
 def test_way_round_that_does_not_help_is_not_named() -> None:
     """Three days meet a daily window whenever they begin, and wherever it is moved; maintenance can be moved."""
     backup, maintenance = judge_windows(orders(), now=NOW, expected=timedelta(days=3))
-    assert backup.remedy is None
+    assert backup.remedy == "Say --ignore-windows to load all the same."
     assert maintenance.remedy is not None
-    assert maintenance.remedy.startswith("Move the window: ")
+    assert maintenance.remedy.startswith("Say --ignore-windows to load all the same. Move the window: ")
+
+
+def test_refusal_names_all_windows_and_the_way_round() -> None:
+    """In the order of time."""
+    error = refuse_windows(orders(), now=NOW, expected=timedelta(days=3))
+    assert error is not None
+    assert error.message == "a load of 72 h 00 min that begins now would meet a backup window"
+    assert error.detail == (
+        "backup window of instance orders: Sun 2026-11-22 03:00 to 03:30 UTC; "
+        "maintenance window of instance orders: Tue 2026-11-24 04:00 to 04:30 UTC."
+    )
+    assert error.hint == "Say --ignore-windows to load all the same."
 
 
 def test_load_that_meets_no_window_is_fine() -> None:
     """It is over before."""
+    assert refuse_windows(orders(), now=NOW, expected=timedelta(hours=15)) is None
     (found,) = judge_windows(orders(), now=NOW, expected=timedelta(hours=15))
     assert found.severity == "ok"
 
