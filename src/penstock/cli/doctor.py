@@ -115,7 +115,8 @@ def _describe_aws(aws: RdsDescription | AwsError | None) -> list[tuple[str, str]
         return []
     from penstock.cli.doctor_rds import describe_rds_facts
 
-    return describe_rds_facts(aws)
+    # A section of its own, in the same columns.
+    return [("", ""), *describe_rds_facts(aws)]
 
 
 def _rds_object(aws: RdsDescription | AwsError | None) -> dict[str, object] | None:
