@@ -124,9 +124,9 @@ def clean_aws(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyP
 
 @pytest.fixture
 def reach(moto_rds: MotoRds, new_server: Callable[..., EmbeddedServer], tmp_path: Path) -> Iterator[Callable[..., str]]:
-    """Provide a function (host=) that returns a conninfo of the endpoint orders, or another name: an embedded server.
+    """Provide a function (host=, admit=) that returns a conninfo of the endpoint orders, or another name.
 
-    It is behind TLS with a certificate that passes for Amazon's, and has table orders (a int, b text).
+    The server is an embedded one behind TLS, with a certificate that passes for Amazon's and table orders (a int, b text).
     """
     server = new_server(fsync="on", full_page_writes="on", max_wal_size="4GB")
     given = conninfo_to_dict(server.ensure_running())
@@ -136,8 +136,8 @@ def reach(moto_rds: MotoRds, new_server: Callable[..., EmbeddedServer], tmp_path
     roots = write_roots(authority, tmp_path / "roots.pem")
     fronts: list[TlsFront] = []
 
-    def start(*, host: str = moto_rds.instance) -> str:
-        front = TlsFront(authority, host, f"{given['host']}/.s.PGSQL.{given['port']}")
+    def start(*, host: str = moto_rds.instance, admit: Callable[[str, str], str | None] | None = None) -> str:
+        front = TlsFront(authority, host, f"{given['host']}/.s.PGSQL.{given['port']}", admit=admit)
         fronts.append(front)
         return make_conninfo(
             host=host, hostaddr="127.0.0.1", port=front.port, user="postgres", dbname="postgres", sslrootcert=str(roots)

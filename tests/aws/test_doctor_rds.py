@@ -74,6 +74,24 @@ def test_tunnel_leads_to_the_endpoint_that_aws_is_asked_of(reach: Callable[..., 
     assert shown.object["rds"]["instance"]["identifier"] == "orders"
 
 
+def test_iam_authentication_that_is_on_is_told(reach: Callable[..., str]) -> None:
+    """With --iam-auth."""
+    shown = run_process("doctor", "--to", reach(admit=lambda *_: None), "--iam-auth", "--json")
+    assert shown.code == 0, shown.err
+    assert "IAM authentication of orders is on" in [finding["text"] for finding in shown.object["findings"]]
+
+
+def test_refused_token_is_explained_where_iam_authentication_is_off(
+    reach: Callable[..., str], moto_rds: MotoRds
+) -> None:
+    """The server takes the token for a wrong password, and says no more; AWS knows."""
+    conninfo = reach(host=moto_rds.writer, admit=lambda *_: 'password authentication failed for user "postgres"')
+    shown = run_process("doctor", "--to", conninfo, "--iam-auth")
+    assert shown.code == 7
+    assert "IAM authentication of shop is off: its tokens are no passwords there" in shown.err
+    assert "aws rds modify-db-cluster --db-cluster-identifier shop --enable-iam-database-authentication" in shown.err
+
+
 def test_aws_that_cannot_be_asked_is_a_note(
     doctor: Callable[..., Finished], monkeypatch: pytest.MonkeyPatch, moto_rds: MotoRds
 ) -> None:

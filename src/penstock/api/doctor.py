@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.api.loader import Loader
+from penstock.api.rds import find_host
 from penstock.aws.credentials import AwsCredentials
-from penstock.errors import AwsError
+from penstock.errors import AwsError, ServerError, UsageError
 from penstock.host import cpu_count, measure_disk, read_machine
+from penstock.loading.preflight_rds import find_iam_fault
 from penstock.model.endpoints import is_rds_endpoint
 from penstock.model.inspection import HostFacts, Volume
 from penstock.model.redaction import hide_secrets
@@ -31,6 +33,26 @@ if TYPE_CHECKING:
     from penstock.model.space import DiskForecast
     from penstock.model.table import TableName
     from penstock.server.connection import ConnectionFactory
+
+
+def explain_refused_token(error: ServerError, *, to: str | None, now: datetime) -> ServerError:
+    """Return the error for a session that IAM authentication should have opened, with the cause where AWS tells it."""
+    from penstock.aws.rds import describe_instance  # noqa: PLC0415 (botocore is paid for by who asks AWS)
+
+    try:
+        host = find_host(to)
+        fault = find_iam_fault(describe_instance(host, now=now, is_brief=True)) if is_rds_endpoint(host) else None
+    except (AwsError, UsageError):
+        return error
+    if fault is None:
+        return error
+    detail = f"{fault.text[:1].upper()}{fault.text[1:]}."
+    return ServerError(
+        error.message,
+        detail=detail if error.detail is None else f"{error.detail}\n{detail}",
+        hint=fault.remedy,
+        sqlstate=error.sqlstate,
+    )
 
 
 # Where nothing says otherwise.

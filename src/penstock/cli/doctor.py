@@ -14,7 +14,7 @@ from penstock.cli.exit_codes import WOULD_NOT_LOAD
 from penstock.cli.loads import Json  # noqa: TC001 (typer reads annotations)
 from penstock.cli.output import write_result
 from penstock.cli.plan_view import describe_plan, plan_object
-from penstock.errors import AwsError, PenstockError, UsageError
+from penstock.errors import AwsError, PenstockError, ServerError, UsageError
 from penstock.model.finding import Finding
 from penstock.model.job import LoadJob, TargetJob
 from penstock.model.names import parse_table_name
@@ -71,7 +71,7 @@ def doctor(
     from datetime import UTC, datetime, timedelta
 
     from penstock.api import connect_to
-    from penstock.api.doctor import ask_aws, examine_server
+    from penstock.api.doctor import ask_aws, examine_server, explain_refused_token
     from penstock.loading.preflight import judge, sort_findings, would_load
 
     expected = None if expect is None else timedelta(seconds=given.parse_duration(expect))
@@ -88,6 +88,8 @@ def doctor(
             findings = sort_findings([*findings, *more])
         if sources or expected is not None:
             findings = sort_findings([*findings, *_judge_windows(aws, now=now, expected=expected)])
+    except ServerError as error:
+        raise (explain_refused_token(error, to=to, now=now) if iam_auth else error) from error.__cause__
     finally:
         connect.close()
     if as_json:

@@ -63,6 +63,11 @@ def describe_silence(error: PenstockError) -> Finding:
     return Finding(severity="note", subject=_SUBJECT, text=text, remedy=error.hint)
 
 
+def find_iam_fault(found: RdsDescription) -> Finding | None:
+    """Return the finding for a server where IAM authentication is off, None where it is on."""
+    return next((finding for finding in _judge_iam(found) if finding.severity != "ok"), None)
+
+
 def compose_command(*words: str, region: str) -> str:
     """Return a command of AWS's command line for RDS, quoted for a shell."""
     return shlex.join(["aws", "rds", *words, "--region", region])
