@@ -126,7 +126,7 @@ def clean_aws(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyP
 def reach(moto_rds: MotoRds, new_server: Callable[..., EmbeddedServer], tmp_path: Path) -> Iterator[Callable[..., str]]:
     """Provide a function (host=, admit=) that returns a conninfo of the endpoint orders, or another name.
 
-    The server is an embedded one behind TLS, with a certificate that passes for Amazon's and table orders (a int, b text).
+    The server is an embedded one behind TLS, with a certificate like Amazon's and table orders (a int, b text).
     """
     server = new_server(fsync="on", full_page_writes="on", max_wal_size="4GB")
     given = conninfo_to_dict(server.ensure_running())
