@@ -99,6 +99,15 @@ def test_newer_ledger_is_refused(loads: Loads) -> None:
         ensure(loads.conninfo)
 
 
+def test_ledger_that_lacks_a_table_is_refused(loads: Loads) -> None:
+    """By the table's name, before anything is looked up in it."""
+    ensure(loads.conninfo)
+    loads.execute("DROP TABLE penstock.targets")
+    with pytest.raises(TargetError, match='lacks table "targets"') as caught:
+        ensure(loads.conninfo)
+    assert "--ledger-schema" in str(caught.value.hint)
+
+
 def test_schema_with_other_tables_of_that_name_is_refused(loads: Loads) -> None:
     """Somebody's table "loads" is not taken for a ledger."""
     loads.execute("CREATE SCHEMA penstock CREATE TABLE loads (a int)")

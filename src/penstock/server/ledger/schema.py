@@ -125,6 +125,9 @@ _STEPS: tuple[tuple[str, ...], ...] = (
 
 VERSION = len(_STEPS)
 
+# Those of this version.
+_TABLES = frozenset(("loads", "objects", "ranges", "rejects", "targets"))
+
 # As ledger_state.sql spells them: a planted one of the same name would read otherwise.
 _OWN_ADDITIONS = ("policy rejects_owner FOR * TO {0} USING (owner = CURRENT_USER) WITH CHECK the same",)
 
@@ -183,6 +186,12 @@ def _check(schema: str, relations: Sequence[LedgerRelation]) -> int:
             hint="Name another schema with --ledger-schema.",
         )
     version = int(match[1])
+    if version == VERSION and (missing := _TABLES - {relation.name for relation in relations}):
+        raise TargetError(
+            f'the ledger in schema "{schema}" lacks table "{min(missing)}"',
+            detail="It was dropped, or the ledger was made by a penstock before its release.",
+            hint="Name another schema with --ledger-schema; where nothing in it is wanted any more, drop the schema.",
+        )
     if version > VERSION:
         raise TargetError(
             f'the ledger in schema "{schema}" is of version {version}, and this penstock knows {VERSION}',
