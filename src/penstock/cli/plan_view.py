@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from penstock.cli.columns import line_up
 from penstock.cli.dialect_view import describe_dialect
 from penstock.cli.messages import describe_place
-from penstock.loading.space import describe_shortage
+from penstock.loading.space import describe_needs, describe_shortage
 from penstock.units import format_bytes, format_count
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def describe_sessions(sessions: SessionPlan) -> str:
 
 
 def _describe_disk(disk: DiskForecast) -> str:
-    parts = ", ".join(f"{need.what} {format_bytes(need.needed_bytes)}" for need in disk.needs if need.needed_bytes > 0)
+    parts = describe_needs(disk)
     needed = format_bytes(max(0, disk.needed_bytes))
     return f"{disk.device}, {needed} expected of {format_bytes(disk.free_bytes)} free" + (f": {parts}" if parts else "")
 

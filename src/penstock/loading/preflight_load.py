@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import TargetError
 from penstock.loading.preflight_rds import compose_growth, larger_size
-from penstock.loading.space import describe_shortage
+from penstock.loading.space import describe_needs, describe_shortage
 from penstock.model.finding import Finding
 from penstock.model.windows import find_overlaps, propose_move
 from penstock.units import GIB, format_bytes, format_count, format_duration
@@ -126,7 +126,7 @@ def judge_routes(plan: LoadPlan, routes: Sequence[S3Route]) -> Iterator[Finding]
 
 
 def _describe_needs(disk: DiskForecast) -> str:
-    parts = ", ".join(f"{need.what} {format_bytes(need.needed_bytes)}" for need in disk.needs if need.needed_bytes > 0)
+    parts = describe_needs(disk)
     needed, free = format_bytes(max(0, disk.needed_bytes)), format_bytes(disk.free_bytes)
     return f"{needed} expected of {free} free" + (f" ({parts})" if parts else "")
 

@@ -143,9 +143,14 @@ def forecast_disks(needs: Sequence[SpaceNeed], measure: Callable[[str], tuple[st
     ]
 
 
+def describe_needs(disk: DiskForecast) -> str:
+    """Return what a load is expected to add to a file system, part by part."""
+    return ", ".join(f"{need.what} {format_bytes(need.needed_bytes)}" for need in disk.needs if need.needed_bytes > 0)
+
+
 def describe_shortage(disk: DiskForecast) -> TargetError:
     """Return the error for a load that would fill a file system."""
-    parts = ", ".join(f"{need.what} {format_bytes(need.needed_bytes)}" for need in disk.needs if need.needed_bytes > 0)
+    parts = describe_needs(disk)
     return TargetError(
         f"the load would fill {disk.device}",
         detail=f"It is expected to need {format_bytes(disk.needed_bytes)}, and {format_bytes(disk.free_bytes)} are"
