@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 _PROGRESS_INTERVAL_S = 0.1
 
-# More than anybody corrects by hand. Each one costs sending the rest of its block (256 KiB) again.
+# More than anybody corrects by hand. Each one costs sending the rest of its block (512 KiB) again.
 _PROBLEM_LIMIT = 1000
 
 # Whatever record was being sent has nothing to do with these: the connection, a deadlock or a serialization failure,

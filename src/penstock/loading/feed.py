@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-# A queue that outlasts a reader's wait for the interpreter (5 ms) at 800 MB/s: 16 blocks of 256 KiB.
-_QUEUE_BLOCKS = 16
+# A queue that outlasts a reader's wait for the interpreter (5 ms) at 800 MB/s: 8 blocks of 512 KiB.
+_QUEUE_BLOCKS = 8
 
 # What a reader takes at most to notice that the load has failed, unless it hangs.
 _READER_PATIENCE_S = 1.0
