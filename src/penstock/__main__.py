@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
+from penstock.cli.main import run_process
 
-from penstock.cli.main import main
-
-sys.exit(main())
+run_process()

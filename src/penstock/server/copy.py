@@ -213,9 +213,10 @@ class CopySession:
     def send(self, parts: Iterable[bytes | memoryview]) -> None:
         """Send a payload; returns when it has been handed to the kernel."""
         with self._failures():
-            for part in map(memoryview, parts):
-                for start in range(0, len(part), _MESSAGE_BYTES):
-                    message = part[start : start + _MESSAGE_BYTES]
+            for part in parts:
+                view = memoryview(part)
+                for start in range(0, len(view), _MESSAGE_BYTES):
+                    message = view[start : start + _MESSAGE_BYTES]
                     while not self._pgconn.put_copy_data(message):
                         self._wait(select.POLLIN | select.POLLOUT)
                     self._flush()
