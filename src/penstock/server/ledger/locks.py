@@ -1,4 +1,4 @@
-"""The advisory locks that tell which processes and which backends work on a load.
+"""The advisory locks that tell which processes and which backends work on a load, and who changes a table for it.
 
 The lock on a load keeps a second process from it while the first one's session lives. The marks guard nothing: they
 name the backends in whose transactions rows are under way.
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 # The first key of the marks; "pens" in ASCII.
 _MARK = 0x70656E73
+# That of the locks under which a table's indexes and settings are changed for loading; "pent".
+_SHAPE = 0x70656E74
 
 
 def try_lock(connection: Connection, identity: str) -> bool:
@@ -84,6 +86,19 @@ def mark(load_id: str) -> sql.Composed:
     )
 
 
+def try_shape_lock(connection: Connection, target_oid: int) -> bool:
+    """Take the session's lock on a table's shape; return False where another has it. Raises ServerError."""
+    with translate_errors("locking a table's shape"):
+        query = "SELECT pg_catalog.pg_try_advisory_lock(%s, %s)"
+        return connection.execute(query, [_SHAPE, _signed(target_oid)]).fetchone() == (True,)
+
+
+def unlock_shape(connection: Connection, target_oid: int) -> None:
+    """Give the session's lock on a table's shape up. Raises ServerError."""
+    with translate_errors("unlocking a table's shape"):
+        connection.execute("SELECT pg_catalog.pg_advisory_unlock(%s, %s)", [_SHAPE, _signed(target_oid)])
+
+
 def _lock_key(identity: str) -> int:
     """Return the advisory lock's key for a load: the digest's first 64 bits, signed."""
     key = int(identity[:16], 16)
@@ -91,5 +106,9 @@ def _lock_key(identity: str) -> int:
 
 
 def _mark_key(load_id: str) -> int:
-    key = int(load_id.replace("-", "")[:8], 16)
+    return _signed(int(load_id.replace("-", "")[:8], 16))
+
+
+def _signed(key: int) -> int:
+    """Return 32 bits as int4."""
     return key - 2**32 if key >= 2**31 else key

@@ -121,15 +121,54 @@ _STEPS: tuple[tuple[str, ...], ...] = (
         """,
         "CREATE INDEX targets_truncated_idx ON {schema}.targets (target_oid) WHERE truncated_at IS NOT NULL",
     ),
+    # What loads change at tables outlives what is known of the loads: neither refers to a load's row.
+    (
+        """
+        CREATE TABLE {schema}.changes (
+            target_oid oid NOT NULL,
+            number integer NOT NULL,
+            target_schema name NOT NULL,
+            target_table name NOT NULL,
+            kind text NOT NULL CHECK (kind IN ('index', 'constraint', 'reference', 'trigger', 'autovacuum')),
+            relation_oid oid NOT NULL,
+            name name NOT NULL,
+            record jsonb NOT NULL,
+            owner name NOT NULL DEFAULT CURRENT_USER,
+            load uuid NOT NULL,
+            made_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
+            PRIMARY KEY (target_oid, number),
+            UNIQUE (target_oid, kind, relation_oid, name)
+        )
+        """,
+        # A record is carried out as its owner: everybody reads them, and nobody writes one in another's name.
+        "ALTER TABLE {schema}.changes ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY",
+        "CREATE POLICY changes_read ON {schema}.changes FOR SELECT USING (true)",
+        "CREATE POLICY changes_insert ON {schema}.changes FOR INSERT WITH CHECK (owner = CURRENT_USER)",
+        "CREATE POLICY changes_delete ON {schema}.changes FOR DELETE USING (owner = CURRENT_USER)",
+        """
+        CREATE TABLE {schema}.holds (
+            load uuid NOT NULL,
+            target_oid oid NOT NULL,
+            lock_key text NOT NULL,
+            made_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
+            PRIMARY KEY (load, target_oid)
+        )
+        """,
+    ),
 )
 
 VERSION = len(_STEPS)
 
 # Those of this version.
-_TABLES = frozenset(("loads", "objects", "ranges", "rejects", "targets"))
+_TABLES = frozenset(("changes", "holds", "loads", "objects", "ranges", "rejects", "targets"))
 
 # As ledger_state.sql spells them: a planted one of the same name would read otherwise.
-_OWN_ADDITIONS = ("policy rejects_owner FOR * TO {0} USING (owner = CURRENT_USER) WITH CHECK the same",)
+_OWN_ADDITIONS = (
+    "policy rejects_owner FOR * TO {0} USING (owner = CURRENT_USER) WITH CHECK the same",
+    "policy changes_read FOR r TO {0} USING true WITH CHECK the same",
+    "policy changes_insert FOR a TO {0} USING  WITH CHECK (owner = CURRENT_USER)",
+    "policy changes_delete FOR d TO {0} USING (owner = CURRENT_USER) WITH CHECK the same",
+)
 
 
 def lead_forward(connection: Connection, schema: str, *, version: int, is_publishing_allowed: bool) -> None:
@@ -143,11 +182,11 @@ def lead_forward(connection: Connection, schema: str, *, version: int, is_publis
     try:
         with translate_errors(what):
             if not is_publishing_allowed:
-                _refuse_publication(connection, schema)
+                _refuse_publication(connection, schema, version=version)
             _run_steps(connection, schema)
     except TargetError as error:
         if isinstance(error.__cause__, psycopg.errors.InsufficientPrivilege):
-            raise _no_right(connection, schema, error) from error
+            raise _no_right(connection, schema, error, version=version) from error
         raise
 
 
@@ -216,7 +255,7 @@ def _run_steps(connection: Connection, schema: str) -> None:
         connection.execute(sql.SQL("COMMENT ON TABLE {}.loads IS {}").format(name, comment))
 
 
-def _refuse_publication(connection: Connection, schema: str) -> None:
+def _refuse_publication(connection: Connection, schema: str, *, version: int) -> None:
     """Refuse where a publication FOR ALL TABLES would stop its subscribers, which lack the ledger's tables."""
     publications = fetch_rows(connection, "ledger_publications", PublicationRow)
     if not publications:
@@ -225,21 +264,27 @@ def _refuse_publication(connection: Connection, schema: str) -> None:
     raise TargetError(
         "making the ledger would stop the subscribers of a publication for all tables",
         detail=f"Publication {names} would publish the ledger's tables, which the subscribers lack. "
-        f"They need: {describe_tables(schema)}",
+        f"They need: {describe_tables(schema, version=version)}",
         hint="Make these tables at every subscriber, then say --publish-ledger once.",
     )
 
 
-def describe_tables(schema: str) -> str:
-    """Return the statements that make the ledger's tables, for a subscriber's psql."""
+def describe_tables(schema: str, *, version: int = 0) -> str:
+    """Return the statements that make the ledger's tables, those that `version` lacks, for psql."""
     name = sql.Identifier(schema)
-    statements = [sql.SQL("CREATE SCHEMA {}").format(name).as_string(None)]
-    for step in _STEPS:
+    statements = [] if version else [sql.SQL("CREATE SCHEMA {}").format(name).as_string(None)]
+    for step in _STEPS[version:]:
         statements += [" ".join(sql.SQL(text).format(schema=name).as_string(None).split()) for text in step]
     return " ".join(f"{statement};" for statement in statements)
 
 
-def _no_right(connection: Connection, schema: str, error: TargetError) -> TargetError:
+def _no_right(connection: Connection, schema: str, error: TargetError, *, version: int) -> TargetError:
+    if version:
+        return TargetError(
+            f"cannot lead the ledger from version {version} to {VERSION}: {error.message}",
+            hint="Have the owner of its tables run this penstock once, and grant as before: what is new are tables.",
+            sqlstate=error.sqlstate,
+        )
     row = connection.execute("SELECT CURRENT_USER").fetchone()
     assert row is not None
     user = sql.Identifier(row[0])

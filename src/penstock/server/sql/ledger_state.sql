@@ -51,4 +51,4 @@ SELECT c.relname::text,
   FROM pg_catalog.pg_class AS c
   JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
  WHERE n.nspname = :'schema'::text
-   AND c.relname IN ('loads', 'objects', 'ranges', 'rejects', 'targets');
+   AND c.relname IN ('changes', 'holds', 'loads', 'objects', 'ranges', 'rejects', 'targets');

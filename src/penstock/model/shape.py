@@ -1,0 +1,48 @@
+"""What a load changes at a table to load faster, and how it was before."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+
+    from penstock.model.table import TableName
+
+# An index that is no constraint's; a key, exclusion constraint or foreign key of the table; a foreign key of another
+# table to this one; a trigger; a storage setting of the table.
+ChangeKind = Literal["index", "constraint", "reference", "trigger", "autovacuum"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One thing at a table that a load has changed or is about to change, as the ledger has it.
+
+    `target_oid` is the table that is loaded; `relation_oid` the table at which the thing is: the same, a partition of
+    it, or one that refers to it. `name` is the thing's own. `record` is what it was before, enough to make it again and
+    to tell whether it is as it was. It is put back as role `owner`, who made the change. `load_id` began it; the ledger
+    need not know that load any more. `number` is the order in which things were taken away, 0 where it is not written
+    down yet.
+    """
+
+    target_oid: int
+    target: TableName
+    kind: ChangeKind
+    relation_oid: int
+    name: str
+    record: Mapping[str, Any]
+    load_id: str
+    number: int = 0
+    owner: str = ""
+    made_at: datetime | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hold:
+    """A load that wants a table to stay as loading needs it, for as long as backend `pid` has the load's lock."""
+
+    load_id: str
+    target_oid: int
+    pid: int

@@ -1,0 +1,20 @@
+"""What a load changes at a table: written down first, put back as it was; how long, and by whom, is loading's business.
+
+A record is committed before its change is made. Whether the change was made is never written down: the catalogue is
+looked at. The records of one table are written, and things put back, under a lock of that table's (shape_lock).
+"""
+
+from __future__ import annotations
+
+from penstock.server.shape.changes import delete_change, read_changes, write_changes
+from penstock.server.shape.holds import find_other_holds, hold_shape, release_shape, shape_lock
+
+__all__ = [
+    "delete_change",
+    "find_other_holds",
+    "hold_shape",
+    "read_changes",
+    "release_shape",
+    "shape_lock",
+    "write_changes",
+]

@@ -1,0 +1,94 @@
+"""The ledger's table of changes: what loads have changed at tables, and how it was before."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from psycopg import sql
+from psycopg.types.json import Jsonb
+
+from penstock.model.shape import Change
+from penstock.model.table import TableName
+from penstock.server.errors import translate_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.server.connection import Connection
+
+
+def write_changes(connection: Connection, schema: str, changes: Sequence[Change]) -> None:
+    """Write changes down, numbered in their order; where there is a record of the same thing, the older one stays.
+
+    The older one alone knows how it was before. The caller has shape_lock, and commits before it changes anything. Each
+    is the current role's to put back. Raises ServerError, TargetError.
+    """
+    query = sql.SQL(
+        """
+        INSERT INTO {changes} (target_oid, number, target_schema, target_table, kind, relation_oid, name, record, load)
+        SELECT %(target)s, coalesce(max(c.number), 0) + 1, %(schema)s, %(table)s, %(kind)s, %(relation)s, %(name)s,
+               %(record)s, %(load)s
+          FROM {changes} AS c
+         WHERE c.target_oid = %(target)s
+        ON CONFLICT (target_oid, kind, relation_oid, name) DO NOTHING
+        """
+    ).format(changes=_changes(schema))
+    with translate_errors("writing down what is changed at a table"), connection.transaction(), connection.pipeline():
+        for change in changes:
+            connection.execute(
+                query,
+                {
+                    "target": change.target_oid,
+                    "schema": change.target.schema or "",
+                    "table": change.target.name,
+                    "kind": change.kind,
+                    "relation": change.relation_oid,
+                    "name": change.name,
+                    "record": Jsonb(dict(change.record)),
+                    "load": change.load_id,
+                },
+            )
+
+
+def read_changes(connection: Connection, schema: str, *, target_oid: int | None = None) -> list[Change]:
+    """Return what is changed at a table, or at all tables, in the order in which it was. Raises ServerError."""
+    query = sql.SQL(
+        """
+        SELECT c.target_oid::bigint, c.number, c.target_schema, c.target_table, c.kind, c.relation_oid::bigint, c.name,
+               c.record, c.owner, c.load::text, c.made_at
+          FROM {} AS c
+         WHERE %(target)s::bigint IS NULL OR c.target_oid = %(target)s::bigint::oid
+         ORDER BY c.target_oid, c.number
+        """
+    ).format(_changes(schema))
+    with translate_errors("reading what is changed at tables"):
+        rows = connection.execute(query, {"target": target_oid}).fetchall()
+    return [
+        Change(
+            target_oid=oid,
+            number=number,
+            target=TableName(schema=schema_name or None, name=table),
+            kind=kind,
+            relation_oid=relation,
+            name=name,
+            record=record,
+            owner=owner,
+            load_id=load,
+            made_at=made_at,
+        )
+        for oid, number, schema_name, table, kind, relation, name, record, owner, load, made_at in rows
+    ]
+
+
+def delete_change(connection: Connection, schema: str, change: Change) -> bool:
+    """Remove a record, in the transaction that puts back what it tells of; return False where it is gone.
+
+    Only the role that it names sees to it. Raises ServerError, TargetError.
+    """
+    query = sql.SQL("DELETE FROM {} WHERE target_oid = %s AND number = %s RETURNING true").format(_changes(schema))
+    with translate_errors("removing the record of a change"):
+        return connection.execute(query, [change.target_oid, change.number]).fetchone() is not None
+
+
+def _changes(schema: str) -> sql.Identifier:
+    return sql.Identifier(schema, "changes")
