@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from penstock.model.server import ServerFacts
     from penstock.model.space import DiskForecast
     from penstock.model.table import TableName
-    from penstock.server.connection import ConnectionFactory
+    from penstock.server.connection import Connection, ConnectionFactory
 
 
 class Loader:
@@ -99,7 +99,15 @@ class Loader:
                 from penstock.loading.landing import check_ways  # noqa: PLC0415 (paid for by who needs it)
 
                 check_ways(plan, connection)
+            plan = self._plan_parking(plan, connection)
         return self._note_pooler(plan)
+
+    def _plan_parking(self, plan: LoadPlan, connection: Connection) -> LoadPlan:
+        if not any(target.facts and (target.facts.has_indexes or target.facts.references) for target in plan.targets):
+            return plan
+        from penstock.loading.shape import plan_parking  # noqa: PLC0415 (paid for by tables that have indexes)
+
+        return plan_parking(plan, connection)
 
     def _note_pooler(self, plan: LoadPlan) -> LoadPlan:
         """Return a plan that says that a pooler is in the way: looking works behind one, loading does not."""

@@ -94,7 +94,7 @@ def _status(progress: LoadProgress, reading: Reading) -> str:
     done = sum(file.is_done for file in progress.files)
     sessions = f"{progress.sessions} session{'' if progress.sessions == 1 else 's'}"
     words = [
-        "committing" if is_all_sent(progress) else format_duration(progress.elapsed_s),
+        progress.activity or "committing" if is_all_sent(progress) else format_duration(progress.elapsed_s),
         sessions,
         f"{reading.sent_rate / MB:.0f} MB/s sent",
     ]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 import typer
 
 from penstock.cli import options as given
+from penstock.cli import options_parking as given_parking
 from penstock.cli.dialect_view import describe_dialect
 from penstock.cli.exit_codes import REJECTS, WOULD_NOT_LOAD
 from penstock.cli.messages import Messages
@@ -74,6 +75,7 @@ def load(
     reject_file: given.RejectFile = None,
     spool: given.Spool = False,
     ignore_space: given.IgnoreSpace = False,
+    indexes: given_parking.Indexes = None,
     expect: given.Expect = None,
     ignore_windows: given.IgnoreWindows = False,
     ledger_schema: given.LedgerSchema = "penstock",
@@ -128,7 +130,8 @@ def load(
         ignore_space=ignore_space,
     )
     request = make_request(source_options, rules, to=to, role=role, sessions=sessions)
-    request = replace(request, iam_auth=iam_auth, tunnel=tunnel)
+    job = replace(request.job, rules=replace(request.job.rules, indexes=given_parking.parse_indexes(indexes)))
+    request = replace(request, job=job, iam_auth=iam_auth, tunnel=tunnel)
     if request.to is not None and pg_bin is not None:
         raise UsageError(
             "--pg-bin is for the embedded server only",

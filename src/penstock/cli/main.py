@@ -47,6 +47,7 @@ COMMANDS = MappingProxyType(
         "resume": "penstock.cli.resume",
         "rejects": "penstock.cli.rejects",
         "retry": "penstock.cli.retry",
+        "repair": "penstock.cli.repair",
         "doctor": "penstock.cli.doctor",
         "demo": "penstock.cli.demo",
         "server": "penstock.cli.server",

@@ -6,6 +6,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from penstock.cli.columns import line_up
+from penstock.cli.parking_view import describe_rebuilt
 from penstock.units import MB, format_count, format_duration
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ def describe_outcome(outcome: LoadOutcome) -> list[str]:
         lines.append(f"row triggers kept out {_rows(outcome.suppressed)}")
     if outcome.rejected:
         lines.append(f"rejected {_count(outcome.rejected, 'record')}: see penstock rejects {outcome.load_id}")
+    lines += describe_rebuilt(outcome)
     if len(outcome.files) > 1:
         heads = ("file", "table", "rows", "time")
         rows = [

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from penstock.cli.columns import line_up
 from penstock.cli.dialect_view import describe_dialect
 from penstock.cli.messages import describe_place
+from penstock.cli.parking_view import describe_parking, parking_object
 from penstock.loading.space import describe_needs, describe_shortage
 from penstock.units import format_bytes, format_count
 
@@ -136,6 +137,7 @@ def _target_object(target: TargetPlan) -> dict[str, object]:
         "fields": [asdict(use) for use in field_uses(target)],
         "constants": dict(target.job.constants),
         "not_in_files": unfed_columns(target),
+        "indexes": parking_object(target.parking),
         "objects": [{"uri": source.uri, "size_bytes": source.size_bytes} for source in target.objects],
     }
 
@@ -180,6 +182,8 @@ def _describe_target(target: TargetPlan, *, is_atomic: bool) -> list[str]:
     if others:
         lines.append("columns not in the files")
         lines += line_up(others, align="<<<<", indent="  ")
+    if target.parking is not None:
+        lines += describe_parking(target.parking)
     return lines + _describe_objects(target.objects)
 
 

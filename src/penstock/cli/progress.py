@@ -35,15 +35,21 @@ def showing_progress(messages: Messages, *, is_quiet: bool) -> Iterator[Callable
 
 
 class PlainProgress:
-    """A line every ten seconds, the first after ten."""
+    """A line every ten seconds, the first after ten, and one for each thing that is done after loading."""
 
     def __init__(self, messages: Messages) -> None:
         self._messages = messages
         self._meter = Meter()
         self._next_s = _LINE_INTERVAL_S
+        self._activity = ""
 
     def show(self, progress: LoadProgress) -> None:
         """Say how far a load is, if it is time."""
+        if progress.activity:
+            if progress.activity != self._activity:
+                self._activity = progress.activity
+                self._messages.note(f"progress: {progress.activity}")
+            return
         reading = self._meter.read(progress)
         if progress.elapsed_s >= self._next_s:
             self._next_s = progress.elapsed_s + _LINE_INTERVAL_S

@@ -3,5 +3,6 @@
 from penstock.host.cpus import cpu_count
 from penstock.host.disks import Disk, measure_disk, measure_files
 from penstock.host.machine import Machine, read_machine
+from penstock.host.memory import memory_bytes
 
-__all__ = ["Disk", "Machine", "cpu_count", "measure_disk", "measure_files", "read_machine"]
+__all__ = ["Disk", "Machine", "cpu_count", "measure_disk", "measure_files", "memory_bytes", "read_machine"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock.errors import ServerError
@@ -236,14 +237,17 @@ class LoadAttempt:
     def _bytes_copied(self) -> int:
         return sum(running.totals.bytes_copied for running in self._sessions)
 
-    def _report_progress(self) -> None:
+    def report(self, activity: str) -> None:
+        """Tell what is done now that is not loading."""
+        self._report_progress(activity)
+
+    def _report_progress(self, activity: str = "") -> None:
         if self._tools.on_progress is not None:
             elapsed_s = self._tools.clock() - self._began_s
-            self._tools.on_progress(
-                self._feed.progress(
-                    bytes_copied=self._bytes_copied(), size_bytes=self._plan.size_bytes, elapsed_s=elapsed_s
-                )
+            progress = self._feed.progress(
+                bytes_copied=self._bytes_copied(), size_bytes=self._plan.size_bytes, elapsed_s=elapsed_s
             )
+            self._tools.on_progress(replace(progress, activity=activity) if activity else progress)
 
     # ---------------------------------------------------------------- the end
 

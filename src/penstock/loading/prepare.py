@@ -27,7 +27,7 @@ from penstock.server.ledger.targets import drop_ranges
 from penstock.server.tables import CreatedTable, create_text_table, is_empty
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from penstock.loading.landing import TargetLanding
     from penstock.loading.tools import LoadTools
@@ -54,6 +54,7 @@ class PreparedLoad:
     rows_committed: int = 0
     landings: tuple[TargetLanding, ...] = ()
     names: Mapping[int, str] = field(default_factory=dict)
+    changed_by: Mapping[int, Collection[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +62,7 @@ class NothingToDo:
     """Every object had been loaded by earlier loads: nothing was written down."""
 
     skipped: int
+    changed_by: Mapping[int, Collection[str]] = field(default_factory=dict)
 
 
 def prepare_load(
@@ -112,7 +114,7 @@ class _Preparation:
         works = all_objects(self._plan.targets)
         meaning = self._meaning(self._target_oids(created))
         identity = digest(meaning)
-        running, known = self._ledger.look_up(self._connection, identity, items)
+        running, known, changed_by = self._ledger.look_up(self._connection, identity, items)
         decisions = decide_objects(
             items,
             known,
@@ -124,7 +126,7 @@ class _Preparation:
         )
         skipped = sum(decision.action == "skip" for decision in decisions)
         if running is None and skipped == len(decisions):
-            return NothingToDo(skipped=skipped)
+            return NothingToDo(skipped=skipped, changed_by=changed_by)
         self._check_ways()
         facts = self._find_facts(created)
         # What a new load makes is written down with it; a load that is taken up again is ours before anything is made.
@@ -155,6 +157,7 @@ class _Preparation:
             rows_committed=sum(work.coverage.rows for work in prepared),
             landings=landings,
             names={decision.number: decision.item.uri for decision in decisions if decision.action != "skip"},
+            changed_by=changed_by,
         )
 
     def _check_ways(self) -> None:

@@ -17,14 +17,17 @@ from penstock.loading.retry import Patience, fewer_sessions
 from penstock.loading.tally import Tally
 from penstock.model.ledger import FinishedLoad
 from penstock.server.errors import in_transaction
-from penstock.server.ledger.committed import count_rows, read_coverage
+from penstock.server.ledger.committed import count_rows, has_all, read_coverage
 from penstock.server.ledger.ending import confirm, finish
 from penstock.server.sequences import advance_sequences
 from penstock.server.tables import drop_created
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from penstock.loading.landing import TargetLanding
     from penstock.loading.prepare import PreparedLoad
+    from penstock.loading.shape import LoadShape
     from penstock.loading.tools import LoadTools
     from penstock.model.ledger import Claim
     from penstock.model.outcome import LoadOutcome
@@ -58,11 +61,15 @@ class _LoadRun:
         self._created: tuple[CreatedTable, ...] = ()
         self._claim: Claim | None = None
         self._landings: tuple[TargetLanding, ...] = ()
+        self._shape: LoadShape | None = None
+        self._is_complete = False
 
     def run(self) -> LoadOutcome:
         prepared, connection = self._begin()
         if isinstance(prepared, NothingToDo):
-            connection.close()
+            with connection:
+                if prepared.changed_by:
+                    self._open_shape().put_back_left(prepared, connection)
             self._tally.note_before(skipped=prepared.skipped, rows=0)
             return self._tally.outcome(None, _NOTHING, now_s=self._tools.clock())
         self._claim, self._created = prepared.claim, prepared.created
@@ -71,6 +78,9 @@ class _LoadRun:
         try:
             self._refuse_shortage(prepared, connection)
             finished = self._load(prepared, connection)
+            if self._shape is not None and self._shape.is_holding:
+                with self._tools.connect.connect(label="end") as connection:
+                    self._put_back(connection, None)
         except PenstockError as error:
             raise self._explain_end(error) from error
         except KeyboardInterrupt as exc:
@@ -124,6 +134,8 @@ class _LoadRun:
         """Load what is left; return None where the ledger then lacks a part of it."""
         self._landings = prepared.landings
         self._truncate(prepared, connection)
+        if prepared.changed_by or any(target.parking and target.parking.parked for target in self._plan.targets):
+            self._open_shape().prepare(prepared, connection)
         attempt = LoadAttempt(
             self._plan,
             prepared,
@@ -142,7 +154,7 @@ class _LoadRun:
         attempt.close()
         if not attempt.is_stopped:
             self._retry_references(prepared, connection)
-        finished = self._finish(prepared, connection)
+        finished = self._finish(prepared, connection, report=attempt.report)
         if finished is None and attempt.is_stopped:
             raise Interrupted("load interrupted")
         if finished is not None and self._tally.attempts > 1:
@@ -167,12 +179,44 @@ class _LoadRun:
 
             retry_references(prepared.claim, self._tools, connection, max_rejects=rules.max_rejects)
 
-    def _finish(self, prepared: PreparedLoad, connection: Connection) -> FinishedLoad | None:
+    def _open_shape(self) -> LoadShape:
+        if self._shape is None:
+            from penstock.loading.shape import LoadShape  # noqa: PLC0415
+
+            self._shape = LoadShape(self._plan, self._tools)
+        return self._shape
+
+    def _finish(
+        self, prepared: PreparedLoad, connection: Connection, *, report: Callable[[str], None]
+    ) -> FinishedLoad | None:
+        """End the load where nothing is missing. It is complete only when what was parked stands again.
+
+        Rows that come from a staging table come with the end, and what was parked after them.
+        """
+        ledger, claim = self._tools.ledger, prepared.claim
+        is_staged = any(landing.table is not None for landing in prepared.landings)
+        if self._shape is not None and not is_staged:
+            if not has_all(connection, ledger.schema, claim.load_id):
+                ledger.check_claim(connection, claim)
+                return None
+            self._put_back(connection, report)
         if not prepared.landings:
-            return finish(self._tools.ledger, connection, prepared.claim)
+            return finish(ledger, connection, claim)
         from penstock.loading.finish import finish_load  # noqa: PLC0415
 
-        return finish_load(self._plan, prepared, self._tools, connection)
+        finished = finish_load(self._plan, prepared, self._tools, connection)
+        self._is_complete = finished is not None
+        if self._shape is not None and is_staged and finished is not None:
+            self._put_back(connection, report)
+        return finished
+
+    def _put_back(self, connection: Connection, report: Callable[[str], None] | None) -> None:
+        assert self._shape is not None and self._claim is not None
+        began_s = self._tools.clock()
+        try:
+            self._tally.rebuilt += self._shape.put_back(self._claim.load_id, connection, report=report)
+        finally:
+            self._tally.rebuild_s += self._tools.clock() - began_s
 
     def _take_up_again(self) -> tuple[PreparedLoad, Connection] | FinishedLoad:
         """Take the load over from our own lost sessions, which may still be committing, and see what is missing."""
@@ -219,6 +263,8 @@ class _LoadRun:
         try:
             with self._tools.connect.connect(label="end") as connection:
                 rows = self._tidy(connection)
+                if self._shape is not None and self._claim is not None:
+                    self._shape.put_back_after(self._claim.load_id, connection)
         except ServerError as lost:
             names = ", ".join(f'"{table.name}"' for table in self._created)
             if names:
@@ -251,6 +297,8 @@ class _LoadRun:
     def _describe_stay(self, rows: int | None) -> str:
         assert self._claim is not None
         load_id = self._claim.load_id
+        if self._is_complete:
+            return f"Load {load_id} is complete but for that."
         if rows is None:
             return f"What was committed stays; load {load_id} knows of it."
         if rows == 0:
@@ -264,7 +312,11 @@ class _LoadRun:
     def _with_rows(self, error: PenstockError, rows: int | None) -> PenstockError:
         assert self._claim is not None
         stays = self._describe_stay(rows)
-        resume = "" if rows == 0 else f" penstock resume {self._claim.load_id} goes on with what is missing."
+        resume = (
+            ""
+            if rows == 0 or self._is_complete
+            else f" penstock resume {self._claim.load_id} goes on with what is missing."
+        )
         told = copy(error)
         told.detail = f"{error.detail}\n{stays}" if error.detail else stays
         told.hint = f"{error.hint or ''}{resume}".strip() or None

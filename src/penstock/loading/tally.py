@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from penstock.loading.attempt import LoadAttempt
     from penstock.model.ledger import FinishedLoad
+    from penstock.model.shape import Rebuilt
 
 
 class Tally:
@@ -21,6 +22,8 @@ class Tally:
         self.began_s = began_s
         self.attempts = 0
         self.rejected = 0
+        self.rebuilt: tuple[Rebuilt, ...] = ()
+        self.rebuild_s = 0.0
         self._skipped = 0
         self._rows_before = 0
         self._bytes_read = 0
@@ -72,4 +75,6 @@ class Tally:
             updated=finished.updated,
             duplicates=finished.duplicates,
             existing=finished.existing,
+            rebuilt=self.rebuilt,
+            rebuild_seconds=self.rebuild_s,
         )

@@ -10,6 +10,7 @@ from penstock.model.dialect import DialectOptions
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from penstock.model.shape import Indexes
     from penstock.model.table import TableName
 
 
@@ -65,7 +66,7 @@ class LoadRules:
     table since. `waits`: another process that works on the same load is waited for. `retry_for_s` bounds how long
     faults that pass are waited out without progress. `on_error` says what becomes of a record that the table refuses:
     it ends the load, or is put aside, `max_rejects` of them at most (None: any number). `ignores_space`: a load that is
-    expected to fill a disk begins all the same.
+    expected to fill a disk begins all the same. `indexes` says whether indexes and keys are parked meanwhile.
     """
 
     is_atomic: bool = False
@@ -77,6 +78,7 @@ class LoadRules:
     on_error: OnError = "stop"
     max_rejects: int | None = None
     ignores_space: bool = False
+    indexes: Indexes = "auto"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

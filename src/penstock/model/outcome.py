@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from penstock.model.shape import Rebuilt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +24,10 @@ class FileProgress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadProgress:
-    """A load in flight: `files` holds those that have been opened; `sessions` how many are sending."""
+    """A load in flight: `files` holds those that have been opened; `sessions` how many are sending.
+
+    `activity` is what is done now where that is not loading.
+    """
 
     rows: int
     bytes_read: int
@@ -31,6 +37,7 @@ class LoadProgress:
     sessions: int
     files: tuple[FileProgress, ...]
     file_count: int
+    activity: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +60,8 @@ class LoadOutcome:
     loads. `inserted` and `updated` tell apart the rows that were merged by a key, `duplicates` are records that gave
     way to another record with their key, `existing` those that were left out because a row had it. `is_local_only`: a
     synchronous standby was not waited for to the end. `busy_seconds` is the sessions' time spent sending or waiting for
-    the server, summed.
+    the server, summed. `rebuilt` are the indexes and keys that were parked, each with its own time; they took
+    `rebuild_seconds` together, which `seconds` has in it.
     """
 
     load_id: str | None
@@ -74,6 +82,8 @@ class LoadOutcome:
     updated: int = 0
     duplicates: int = 0
     existing: int = 0
+    rebuilt: tuple[Rebuilt, ...] = ()
+    rebuild_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
     from penstock.model.dialect import Dialect, Notice
     from penstock.model.job import LoadJob, TargetJob
+    from penstock.model.shape import ParkingPlan
     from penstock.model.source import Compression, SourceObject
     from penstock.model.table import ColumnMap, TableFacts, TableName
 
@@ -41,7 +42,8 @@ class TargetPlan:
     `create_columns` is None where the table exists, else the text columns it is made with. `header` is the first
     object's header names, or None without a header. `column_map` is the first object's; others may order theirs
     differently. `sample_compression` is the first object's. `text_columns` are those of a staging table for a
-    transform, None without one.
+    transform, None without one. `parking` is what of the table is parked meanwhile, None where there is nothing to
+    park.
     """
 
     job: TargetJob
@@ -56,6 +58,7 @@ class TargetPlan:
     allows_suppressed_rows: bool
     landing: Landing = "table"
     text_columns: tuple[str, ...] | None = None
+    parking: ParkingPlan | None = None
 
 
 def stored_size(targets: Iterable[TargetPlan]) -> int | None:

@@ -46,3 +46,55 @@ class Hold:
     load_id: str
     target_oid: int
     pid: int
+
+
+Indexes = Literal["auto", "keep", "rebuild"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """An index, key or foreign key as a plan shows it: `what` it is, in words, and why it stays or is parked."""
+
+    kind: ChangeKind
+    what: str
+    name: str
+    relation: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParkingPlan:
+    """What is parked while a table is loaded and what stays; `reason` says why, for the table as a whole."""
+
+    reason: str
+    parked: tuple[Part, ...] = ()
+    kept: tuple[Part, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rebuilt:
+    """Something that was put back, and how long that took."""
+
+    kind: ChangeKind
+    name: str
+    table: str
+    seconds: float
+
+
+RepairAction = Literal["rebuild", "finish", "forget", "wait", "refuse"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepairStep:
+    """What a repair does about one record, and why.
+
+    rebuild: make it again. finish: complete what was begun. forget: it stands already, or its table is gone. wait: a
+    load at work rebuilds it. refuse: it cannot be put back.
+    """
+
+    table: str
+    kind: ChangeKind
+    name: str
+    owner: str
+    action: RepairAction
+    reason: str

@@ -38,7 +38,7 @@ class TableFacts:
 
     `suppressing_triggers` are the enabled BEFORE and INSTEAD OF INSERT row triggers of the table and of every
     partition: only they may make COPY report fewer rows than it was sent. `references` are the oids of the tables that
-    its foreign keys refer to.
+    its foreign keys refer to. `has_indexes`: it has indexes, or had some lately.
     """
 
     oid: int
@@ -50,6 +50,7 @@ class TableFacts:
     is_unlogged: bool = False
     can_insert: bool = True
     references: frozenset[int] = frozenset()
+    has_indexes: bool = False
 
     def column(self, name: str) -> Column | None:
         """Return the column of that exact name, or None."""

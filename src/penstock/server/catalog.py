@@ -47,6 +47,7 @@ class TableRow:
     row_security_applies: bool
     can_insert: bool
     suppressing_triggers: list[str]
+    has_indexes: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +122,7 @@ def _describe(row: TableRow, columns: list[Column], references: list[ReferenceRo
         is_unlogged=row.is_unlogged,
         can_insert=row.can_insert,
         references=frozenset(reference.oid for reference in references),
+        has_indexes=row.has_indexes,
     )
 
 

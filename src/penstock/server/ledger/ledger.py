@@ -47,12 +47,16 @@ class Ledger:
 
     def look_up(
         self, connection: Connection, identity: str, objects: Sequence[LedgerObject]
-    ) -> tuple[str | None, list[KnownObject]]:
+    ) -> tuple[str | None, list[KnownObject], dict[int, set[str]]]:
         """Return the id of the load of that identity that has begun and not ended, and what is known of the objects.
 
-        They are found by their URI and by their table's oid or name.
+        They are found by their URI and by their table's oid or name. With them go the loads that have changed
+        something at the tables that is not put back yet, by the tables' oids.
         """
         running = sql.SQL("SELECT id::text FROM {} WHERE identity = %s AND state = 'running'")
+        changed = sql.SQL("SELECT DISTINCT target_oid, load::text FROM {} WHERE target_oid = ANY (%s)").format(
+            self._table("changes")
+        )
         query = sql.SQL(
             """
             SELECT o.load::text, l.identity, l.state, o.number, o.target_oid, o.target_schema, o.target_table,
@@ -92,8 +96,12 @@ class Ledger:
         with translate_errors("looking up what has been loaded"), connection.pipeline():
             found = connection.execute(running.format(self._table("loads")), [identity])
             known = connection.execute(query, _object_arrays(objects))
+            changes = connection.execute(changed, [[item.target_oid for item in objects]])
         row, rows = found.fetchone(), known.fetchall()
-        return None if row is None else str(row[0]), [
+        changed_by: dict[int, set[str]] = {}
+        for oid, load_id in changes.fetchall():
+            changed_by.setdefault(oid, set()).add(load_id)
+        known_objects = [
             KnownObject(
                 load_id=load_id,
                 identity=identity,
@@ -108,6 +116,7 @@ class Ledger:
             )
             for load_id, identity, state, number, oid, schema, table, uri, version, count, is_superseded in rows
         ]
+        return None if row is None else str(row[0]), known_objects, changed_by
 
     def begin(
         self,

@@ -17,6 +17,13 @@ if TYPE_CHECKING:
     from penstock.server.connection import Connection
 
 
+# A crash must not take the record and leave the change: the commit that makes the latter safe may be another's.
+_BE_DURABLE = (
+    "SELECT pg_catalog.set_config('synchronous_commit', 'on', true)"
+    " WHERE pg_catalog.current_setting('synchronous_commit') = 'off'"
+)
+
+
 def write_changes(connection: Connection, schema: str, changes: Sequence[Change]) -> None:
     """Write changes down, numbered in their order; where there is a record of the same thing, the older one stays.
 
@@ -34,6 +41,7 @@ def write_changes(connection: Connection, schema: str, changes: Sequence[Change]
         """
     ).format(changes=_changes(schema))
     with translate_errors("writing down what is changed at a table"), connection.transaction(), connection.pipeline():
+        connection.execute(_BE_DURABLE)
         for change in changes:
             connection.execute(
                 query,

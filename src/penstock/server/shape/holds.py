@@ -94,3 +94,19 @@ def find_other_holds(
         else:
             holds.append(Hold(load_id=load_id, target_oid=target_oid, pid=pid))
     return holds
+
+
+def find_holds_of(connection: Connection, schema: str, load_id: str) -> list[tuple[int, str]]:
+    """Return the oids of the tables that a load holds, with its lock. Raises ServerError, TargetError."""
+    query = sql.SQL("SELECT target_oid, lock_key FROM {} WHERE load = %s").format(sql.Identifier(schema, "holds"))
+    with translate_errors("looking for the tables of a load"):
+        return [(int(oid), str(lock)) for oid, lock in connection.execute(query, [load_id]).fetchall()]
+
+
+def read_holds(connection: Connection, schema: str) -> list[tuple[int, str, str]]:
+    """Return all holds, live or not: the table's oid, the load, its lock. Raises ServerError, TargetError."""
+    query = sql.SQL("SELECT target_oid, load::text, lock_key FROM {} ORDER BY made_at").format(
+        sql.Identifier(schema, "holds")
+    )
+    with translate_errors("looking for loads at work"):
+        return [(int(oid), str(load), str(lock)) for oid, load, lock in connection.execute(query).fetchall()]

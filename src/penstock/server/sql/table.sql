@@ -10,7 +10,8 @@ WITH target AS (
            n.nspname,
            c.relname,
            c.relkind,
-           c.relpersistence
+           c.relpersistence,
+           c.relhasindex
       FROM pg_catalog.pg_class AS c
       JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
      WHERE c.relname = :'name'::text
@@ -50,5 +51,6 @@ SELECT t.oid,
                       END
                   )
             ORDER BY 1
-       ) AS suppressing_triggers
+       ) AS suppressing_triggers,
+       t.relhasindex AS has_indexes
   FROM target AS t;

@@ -1,0 +1,87 @@
+"""`penstock repair`: puts back what loads that are gone have left changed in a database."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from penstock.cli import options as given  # noqa: TC001 (typer reads annotations)
+from penstock.cli.columns import line_up
+from penstock.cli.load import interrupting_signals
+from penstock.cli.messages import Messages
+from penstock.cli.output import write_result
+from penstock.cli.target import open_target
+from penstock.units import format_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.loading.rebuild import PutBack
+    from penstock.model.shape import RepairStep
+
+app = typer.Typer(add_completion=False)
+
+Plan = Annotated[bool, typer.Option("--plan", help="Print what would be put back, and do nothing.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
+
+
+@app.command("repair")
+def repair(
+    to: given.To = None,
+    role: given.Role = None,
+    iam_auth: given.IamAuth = False,
+    tunnel: given.Tunnel = None,
+    ledger_schema: given.LedgerSchema = "penstock",
+    plan: Plan = False,
+    quiet: given.Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Rebuild the indexes and keys that loads have parked and not rebuilt, after a crash or a failed rebuild.
+
+    What a load at work has parked stays as it is. Each is put back as the role that parked it: run it as that role, or
+    as one that may become it.
+    """
+    from penstock.api.repair import Repairer
+
+    messages = Messages(is_quiet=quiet)
+    connect = open_target(to, role=role, iam_auth=iam_auth, tunnel=tunnel)
+    with Repairer(connect, ledger_schema=ledger_schema) as repairer, messages.showing_log(), interrupting_signals():
+        if plan:
+            steps = repairer.plan()
+            as_text = json.dumps({"steps": [asdict(step) for step in steps]})
+            write_result(as_text if as_json else "\n".join(describe_steps(steps)))
+            return
+        done = repairer.run(on_notice=messages.note)
+    for text in dict.fromkeys(done.held):
+        messages.warning(text)
+    if as_json:
+        errors = [{"message": error.message, "detail": error.detail, "hint": error.hint} for error in done.errors]
+        rebuilt = [asdict(each) for each in done.rebuilt]
+        write_result(json.dumps({"rebuilt": rebuilt, "held": done.held, "errors": errors}))
+    elif not quiet:
+        write_result("\n".join(describe_repair(done)))
+    done.raise_first()
+
+
+def describe_steps(steps: Sequence[RepairStep]) -> list[str]:
+    """Return a line for each thing that a repair would put back."""
+    if not steps:
+        return ["nothing to repair"]
+    heads = ("table", "what", "name", "as", "action", "why")
+    rows = [(step.table, step.kind, step.name, step.owner, step.action, step.reason) for step in steps]
+    return line_up([heads, *rows], align="<<<<<<")
+
+
+def describe_repair(done: PutBack) -> list[str]:
+    """Return what a repair has put back."""
+    if not done.rebuilt:
+        return ["nothing was put back" if done.errors or done.held else "nothing to repair"]
+    lines = [f"put back {len(done.rebuilt)}:"]
+    return lines + line_up(
+        [(each.table, each.kind, each.name, format_duration(each.seconds)) for each in done.rebuilt],
+        align="<<<>",
+        indent="  ",
+    )

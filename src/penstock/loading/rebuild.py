@@ -1,0 +1,332 @@
+"""Puts back what was parked: whatever no load at work wants away, by several sessions, and says what stands in the way.
+
+Indexes and keys of a table come first, foreign keys when the keys of both their tables stand. Each step ends in the
+catalogue and takes its record with it, so that it can be broken off anywhere and gone on with from anywhere.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+from penstock.errors import PenstockError
+from penstock.host import cpu_count, memory_bytes
+from penstock.loading.rebuild_plan import RebuildPlan, order_by_cost, plan_rebuild
+from penstock.model.shape import Rebuilt
+from penstock.server.locking import describe_blocker, with_lock_retries
+from penstock.server.shape.changes import read_changes
+from penstock.server.shape.holds import find_other_holds, release_shape, shape_lock
+from penstock.server.shape.parts import capture_parts, is_foreign_key, read_index_record
+from penstock.server.shape.rebuild import (
+    add_foreign_key,
+    build_index,
+    complete_index,
+    drop_record,
+    lock_for_build,
+    look_at,
+    validate_foreign_key,
+)
+from penstock.server.shape.sessions import cancel, set_build_memory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from penstock.loading.tools import LoadTools
+    from penstock.model.shape import Change
+    from penstock.server.connection import Connection
+    from penstock.server.locking import Blocker
+
+_log = logging.getLogger(__name__)
+
+# How long locks are tried for where nobody has said: others' batches last ten seconds.
+DEFAULT_PATIENCE_S = 300.0
+
+_CANCEL_INTERVAL_S = 1.0
+
+
+@dataclass(slots=True, kw_only=True)
+class PutBack:
+    """What was put back, what other loads still want away, and the first error that was met."""
+
+    rebuilt: list[Rebuilt] = field(default_factory=list)
+    held: list[str] = field(default_factory=list)
+    errors: list[PenstockError] = field(default_factory=list)
+
+    def raise_first(self) -> None:
+        """Raise the first error, which tells how many others there are."""
+        if self.errors:
+            first = self.errors[0]
+            if others := len(self.errors) - 1:
+                more = f"{others} more could not be rebuilt: see penstock repair --plan."
+                first.detail = f"{first.detail}\n{more}" if first.detail else more
+            raise first
+
+
+class Rebuilder:
+    """Puts tables back as they were; `connection` is one session, others are made as they are needed."""
+
+    def __init__(
+        self,
+        tools: LoadTools,
+        connection: Connection,
+        *,
+        is_local: bool,
+        patience_s: float = DEFAULT_PATIENCE_S,
+        report: Callable[[str], None] | None = None,
+    ) -> None:
+        self._tools = tools
+        self._connection = connection
+        self._schema = tools.ledger.schema
+        self._cpu_count = cpu_count() if is_local else None
+        self._memory_bytes = memory_bytes() if is_local else None
+        self._patience_s = max(patience_s, DEFAULT_PATIENCE_S)
+        self._report = report
+        self._saying = threading.Lock()
+        self._told: set[int | None] = set()
+
+    def put_back(self, oids: Iterable[int], *, load_id: str | None = None) -> PutBack:
+        """Put back what was parked for tables, as far as no load at work wants it away.
+
+        `load_id` is a load of ours that wants it no longer. What fails is in the result, and all that was not begun by
+        then stays parked. Raises ServerError where the server goes away.
+        """
+        wanted = sorted(set(oids))
+        done = PutBack()
+        for oid in wanted:
+            self._put_table_back(oid, load_id, done)
+        if not done.errors:
+            self._put_references_back(set(wanted), done)
+        return done
+
+    # ---------------------------------------------------------------- indexes and keys
+
+    def _put_table_back(self, oid: int, load_id: str | None, done: PutBack) -> None:
+        with shape_lock(self._connection, oid, on_wait=self._tell_of_wait, sleep=self._tools.sleep):
+            if load_id is not None:
+                release_shape(self._connection, self._schema, load_id=load_id, target_oid=oid)
+            changes = read_changes(self._connection, self._schema, target_oid=oid)
+            if not changes or self._is_held(oid, changes[0], done):
+                return
+            try:
+                self._rebuild_indexes([change for change in changes if self._is_index_or_key(change)], done)
+            except PenstockError as error:
+                if error.is_transient:
+                    raise
+                done.errors.append(error)
+
+    @staticmethod
+    def _is_index_or_key(change: Change) -> bool:
+        return change.kind in ("index", "constraint") and not is_foreign_key(change)
+
+    def _is_held(self, oid: int, change: Change, done: PutBack) -> bool:
+        holds = find_other_holds(self._connection, self._schema, oid)
+        if holds:
+            done.held.append(
+                f'table "{change.target}" is being loaded by load {holds[0].load_id} (backend {holds[0].pid}), which '
+                "rebuilds what is parked"
+            )
+        return bool(holds)
+
+    def _rebuild_indexes(self, changes: Sequence[Change], done: PutBack) -> None:
+        absent, rest = [], []
+        for change in changes:
+            state = look_at(capture_parts(self._connection, change.relation_oid), change)
+            if state in ("gone", "there"):
+                drop_record(self._connection, self._schema, change)
+            elif state == "absent" and not self._is_whole(change):
+                absent.append(change)
+            else:
+                rest.append((change, state))
+        self._build(order_by_cost(absent), done)
+        # Their constraints need the table for themselves for a moment, and so come one after another.
+        rest += [(change, "begun") for change in absent if not self._is_done_at_once(change)]
+        for change, state in sorted(rest, key=lambda each: each[0].number):
+            self._finish_index(change, done, is_absent=state == "absent")
+
+    @staticmethod
+    def _is_whole(change: Change) -> bool:
+        """Whether a constraint is made together with its index, which locks the table."""
+        _, constraint = read_index_record(change)
+        return constraint is not None and (constraint.kind == "x" or constraint.is_temporal)
+
+    @staticmethod
+    def _is_done_at_once(change: Change) -> bool:
+        index, constraint = read_index_record(change)
+        return constraint is None and not index.is_clustered and not index.is_replica_identity
+
+    def _finish_index(self, change: Change, done: PutBack, *, is_absent: bool) -> None:
+        began_s = self._tools.clock()
+        self._say(f"rebuilding index {change.name}")
+        if is_absent:
+            self._with_locks(partial(build_index, self._connection, self._schema, change), change)
+            index, _ = read_index_record(change)
+            if not index.is_clustered and not index.is_replica_identity:
+                self._note(change, began_s, done)
+                return
+        self._with_locks(partial(complete_index, self._connection, self._schema, change), change)
+        self._note(change, began_s, done)
+
+    def _build(self, changes: Sequence[Change], done: PutBack) -> None:
+        """Make indexes by several sessions; the first error stops those that were not begun. Raises PenstockError."""
+        if not changes:
+            return
+        plan = plan_rebuild(len(changes), cpu_count=self._cpu_count, memory_bytes=self._memory_bytes)
+        _log.info("rebuilding %d indexes by %d sessions, %d workers each", len(changes), plan.sessions, plan.workers)
+        _Builders(self._tools, plan, changes, build=self._build_one, note=partial(self._note_built, done=done)).run()
+
+    def _build_one(self, connection: Connection, change: Change) -> float:
+        began_s = self._tools.clock()
+        self._say(f"rebuilding index {change.name}")
+
+        def act() -> None:
+            lock_for_build(connection, change)
+            build_index(connection, self._schema, change)
+
+        self._with_locks(act, change, connection=connection)
+        return self._tools.clock() - began_s
+
+    # ---------------------------------------------------------------- foreign keys
+
+    def _put_references_back(self, oids: set[int], done: PutBack) -> None:
+        for found in read_changes(self._connection, self._schema):
+            if not is_foreign_key(found):
+                continue
+            tables = {found.target_oid, found.relation_oid, int(found.record["references_oid"])}
+            if tables & oids:
+                try:
+                    self._put_reference_back(found, tables, done)
+                except PenstockError as error:
+                    if error.is_transient:
+                        raise
+                    done.errors.append(error)
+
+    def _put_reference_back(self, found: Change, tables: set[int], done: PutBack) -> None:
+        connection, schema = self._connection, self._schema
+        with shape_lock(connection, found.target_oid, on_wait=self._tell_of_wait, sleep=self._tools.sleep):
+            now = read_changes(connection, schema, target_oid=found.target_oid)
+            change = next((each for each in now if each.number == found.number and each.name == found.name), None)
+            if change is None or any(self._is_held(oid, change, done) for oid in sorted(tables)):
+                return
+            state = look_at(capture_parts(connection, change.relation_oid), change)
+            is_gone = capture_parts(connection, int(change.record["references_oid"])) is None
+            if state in ("gone", "there") or is_gone:
+                drop_record(connection, schema, change)
+                return
+            began_s = self._tools.clock()
+            self._say(f"rebuilding foreign key {change.name}")
+            if state == "absent":
+                self._with_locks(partial(add_foreign_key, connection, schema, change), change)
+            if change.record["is_validated"] and change.record["is_enforced"]:
+                validate_foreign_key(connection, schema, change)
+            self._note(change, began_s, done)
+
+    # ---------------------------------------------------------------- said and waited for
+
+    def _with_locks(self, act: Callable[[], None], change: Change, *, connection: Connection | None = None) -> None:
+        relations = [change.relation_oid]
+        if is_foreign_key(change):
+            relations.append(int(change.record["references_oid"]))
+
+        def tell(blockers: tuple[Blocker, ...]) -> None:
+            if news := [blocker for blocker in blockers if blocker.pid not in self._told]:
+                self._told.update(blocker.pid for blocker in news)
+                words = "; ".join(map(describe_blocker, news))
+                self._tools.notice(f'waiting to rebuild "{change.name}" of "{change.target}": {words}')
+
+        with_lock_retries(
+            self._connection if connection is None else connection,
+            act,
+            relations=relations,
+            deadline_s=self._patience_s,
+            on_blocked=tell,
+            clock=self._tools.clock,
+            sleep=self._tools.sleep,
+        )
+
+    def _tell_of_wait(self) -> None:
+        self._tools.notice("waiting for another process that parks or rebuilds indexes of the table")
+
+    def _say(self, text: str) -> None:
+        if self._report is not None:
+            with self._saying:
+                self._report(text)
+
+    def _note(self, change: Change, began_s: float, done: PutBack) -> None:
+        self._note_built(change, self._tools.clock() - began_s, done=done)
+
+    def _note_built(self, change: Change, seconds: float, *, done: PutBack) -> None:
+        """Add what was put back; the two steps of a key make one."""
+        for place, other in enumerate(done.rebuilt):
+            if (other.name, other.table, other.kind) == (change.name, str(change.target), change.kind):
+                done.rebuilt[place] = Rebuilt(
+                    kind=other.kind, name=other.name, table=other.table, seconds=other.seconds + seconds
+                )
+                return
+        done.rebuilt.append(Rebuilt(kind=change.kind, name=change.name, table=str(change.target), seconds=seconds))
+
+
+class _Builders:
+    """Threads with a session each, which take one index after another."""
+
+    def __init__(
+        self,
+        tools: LoadTools,
+        plan: RebuildPlan,
+        changes: Sequence[Change],
+        *,
+        build: Callable[[Connection, Change], float],
+        note: Callable[[Change, float], None],
+    ) -> None:
+        self._tools = tools
+        self._plan = plan
+        self._waiting = list(changes)
+        self._build = build
+        self._note = note
+        self._lock = threading.Lock()
+        self._connections: list[Connection] = []
+
+    def run(self) -> None:
+        """Build all. Raises the first error when all threads have ended."""
+        with ExitStack() as stack:
+            pool = stack.enter_context(ThreadPoolExecutor(self._plan.sessions, thread_name_prefix="penstock-rebuild"))
+            futures = {pool.submit(self._work, number) for number in range(self._plan.sessions)}
+            pending = set(futures)
+            try:
+                while pending:
+                    _, pending = wait(pending, return_when=FIRST_COMPLETED)
+            except BaseException:
+                self._stop()
+                while pending:
+                    # More than once: a session may have been between two statements.
+                    for connection in list(self._connections):
+                        cancel(connection)
+                    _, pending = wait(pending, timeout=_CANCEL_INTERVAL_S)
+                raise
+        for future in futures:
+            future.result()
+
+    def _stop(self) -> None:
+        with self._lock:
+            self._waiting.clear()
+
+    def _take(self) -> Change | None:
+        with self._lock:
+            return self._waiting.pop(0) if self._waiting else None
+
+    def _work(self, number: int) -> None:
+        try:
+            with self._tools.connect.connect(label=f"rebuild {number + 1}") as connection:
+                self._connections.append(connection)
+                set_build_memory(connection, memory_bytes=self._plan.memory_bytes, workers=self._plan.workers)
+                while (change := self._take()) is not None:
+                    seconds = self._build(connection, change)
+                    with self._lock:
+                        self._note(change, seconds)
+        except BaseException:
+            self._stop()
+            raise

@@ -1,0 +1,81 @@
+"""Puts back what loads have left changed at tables, from the ledger alone: on any host, whoever made the change.
+
+What a load at work wants changed stays. Each thing is put back as the role that changed it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.errors import PenstockError
+from penstock.loading.rebuild import DEFAULT_PATIENCE_S, Rebuilder
+from penstock.model.shape import RepairStep
+from penstock.server.ledger.locks import find_lock_holder
+from penstock.server.ledger.schema import VERSION, find_version
+from penstock.server.shape import read_changes
+from penstock.server.shape.holds import read_holds
+from penstock.server.shape.parts import capture_parts, is_foreign_key
+from penstock.server.shape.rebuild import look_at
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from penstock.loading.rebuild import PutBack
+    from penstock.loading.tools import LoadTools
+    from penstock.model.shape import Change, RepairAction
+    from penstock.server.connection import Connection
+
+
+def plan_repair(tools: LoadTools, connection: Connection) -> list[RepairStep]:
+    """Return what `repair` would do, a step for each record; changes nothing. Raises ServerError, TargetError."""
+    schema = tools.ledger.schema
+    if find_version(connection, schema) < VERSION:
+        return []
+    holders: dict[int, str] = {}
+    for oid, load_id, lock in read_holds(connection, schema):
+        pid = find_lock_holder(connection, lock)
+        if pid is not None:
+            holders[oid] = f"load {load_id} is at work (backend {pid}), and rebuilds it"
+    return [_plan_step(change, holders, connection) for change in read_changes(connection, schema)]
+
+
+def repair(tools: LoadTools, connection: Connection, *, is_local: bool) -> PutBack:
+    """Put back everything that no load at work wants changed; errors are in the result. Raises ServerError."""
+    schema = tools.ledger.schema
+    oids = set()
+    if find_version(connection, schema) == VERSION:
+        oids = {change.target_oid for change in read_changes(connection, schema)}
+    rebuilder = Rebuilder(tools, connection, is_local=is_local, patience_s=DEFAULT_PATIENCE_S, report=tools.notice)
+    return rebuilder.put_back(oids)
+
+
+def _plan_step(change: Change, holders: Mapping[int, str], connection: Connection) -> RepairStep:
+    action, reason = _decide_step(change, holders, connection)
+    return RepairStep(
+        table=str(change.target),
+        kind=change.kind,
+        name=change.name,
+        owner=change.owner,
+        action=action,
+        reason=reason,
+    )
+
+
+def _decide_step(change: Change, holders: Mapping[int, str], connection: Connection) -> tuple[RepairAction, str]:
+    tables = [change.target_oid]
+    if is_foreign_key(change):
+        tables += [change.relation_oid, int(change.record["references_oid"])]
+    for oid in tables:
+        if oid in holders:
+            return "wait", holders[oid]
+    try:
+        state = look_at(capture_parts(connection, change.relation_oid), change)
+    except PenstockError as error:
+        return "refuse", error.message
+    steps: dict[str, tuple[RepairAction, str]] = {
+        "gone": ("forget", "the table is gone"),
+        "there": ("forget", "it stands as it was"),
+        "begun": ("finish", "it was begun"),
+        "absent": ("rebuild", f"load {change.load_id} has parked it"),
+    }
+    return steps[state]

@@ -1,0 +1,239 @@
+"""A load's part in the shape of its tables: what is parked before its first row, and put back after its last.
+
+What is parked is written down, and committed, before anything is taken away; a table is touched only under its lock,
+when it still is what the plan was made for.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from penstock.errors import PenstockError, TargetError
+from penstock.loading.landing import with_locks
+from penstock.loading.parking import Decision, ParkingFacts, decide_parking
+from penstock.loading.rebuild import DEFAULT_PATIENCE_S, Rebuilder
+from penstock.server.ledger.locks import try_lock
+from penstock.server.shape import find_other_holds, hold_shape, read_changes, release_shape, shape_lock, write_changes
+from penstock.server.shape.holds import find_holds_of
+from penstock.server.shape.park import lock_table, make_changes, park
+from penstock.server.shape.parts import capture_parts
+from penstock.server.tables import is_empty
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from penstock.loading.prepare import NothingToDo, PreparedLoad
+    from penstock.loading.rebuild import PutBack
+    from penstock.loading.tools import LoadTools
+    from penstock.model.plan import LoadPlan, TargetPlan
+    from penstock.model.shape import Rebuilt
+    from penstock.server.connection import Connection
+    from penstock.server.shape.parts import TableParts
+
+_log = logging.getLogger(__name__)
+
+# The load's own sessions are ending when it looks whether it may put things back.
+_LOCK_PATIENCE_S = 20.0
+_LOCK_LOOK_S = 0.1
+
+
+def may_be_parked(target: TargetPlan) -> bool:
+    """Whether a table has something to park, as far as the first look at it tells."""
+    return target.facts is not None and (target.facts.has_indexes or bool(target.facts.references))
+
+
+def plan_parking(plan: LoadPlan, connection: Connection) -> LoadPlan:
+    """Return the plan with what is parked of each table that has something to park. Raises TargetError, ServerError."""
+    targets = []
+    for target in plan.targets:
+        if may_be_parked(target) and target.facts is not None:
+            parts = capture_parts(connection, target.facts.oid)
+            decision = None if parts is None else _decide(plan, target, parts, connection)
+            targets.append(replace(target, parking=None if decision is None else decision.plan))
+        else:
+            targets.append(target)
+    return replace(plan, targets=tuple(targets))
+
+
+def _decide(
+    plan: LoadPlan, target: TargetPlan, parts: TableParts, connection: Connection, *, is_parked: bool = False
+) -> Decision:
+    rules, own = plan.job.rules, {each.facts.oid for each in plan.targets if each.facts is not None}
+    facts = ParkingFacts(
+        indexes=rules.indexes,
+        on_error=rules.on_error,
+        job=target.job,
+        is_empty=True,
+        size_bytes=plan.size_bytes,
+        is_parked=is_parked,
+        is_truncated=_is_truncated(target),
+        empty_tables=own,
+    )
+    if rules.indexes != "auto" or not decide_parking(parts, facts).is_parking:
+        return decide_parking(parts, facts)
+    # Only where it matters are tables looked into.
+    is_fresh = facts.is_truncated or is_empty(connection, parts.table.oid)
+    referring = {key.relation_oid for key in parts.foreign_keys} - own
+    empty = {oid for oid in referring if is_empty(connection, oid)}
+    return decide_parking(parts, replace(facts, is_empty=is_fresh, empty_tables=own | empty))
+
+
+def _is_truncated(target: TargetPlan) -> bool:
+    """Whether the table is emptied before its first row: what comes from a staging table is exchanged at the end."""
+    return target.job.mode == "truncate" and target.landing == "table"
+
+
+class LoadShape:
+    """What one load parks and puts back."""
+
+    def __init__(self, plan: LoadPlan, tools: LoadTools) -> None:
+        self._plan = plan
+        self._tools = tools
+        self._schema = tools.ledger.schema
+        self._held: set[int] = set()
+        self._has_failed = False
+
+    # ---------------------------------------------------------------- before the first row
+
+    def prepare(self, prepared: PreparedLoad, connection: Connection) -> None:
+        """Park what is to be parked of the tables that get rows; put back first what another load has left parked.
+
+        Raises TargetError, ServerError.
+        """
+        load_id = prepared.claim.load_id
+        targets = {
+            target.facts.oid: target
+            for target in self._plan.targets
+            if target.facts is not None and target.landing != "replacement"
+        }
+        left = {oid for oid, loads in prepared.changed_by.items() if set(loads) - {load_id}}
+        if left:
+            self._tell(self._rebuilder(connection).put_back(left))
+        for oid, target in targets.items():
+            if (target.parking is not None and target.parking.parked) or oid in prepared.changed_by:
+                self._prepare(oid, target, load_id, connection)
+
+    def _prepare(self, oid: int, target: TargetPlan, load_id: str, connection: Connection) -> None:
+        with shape_lock(connection, oid, on_wait=self._tell_of_wait, sleep=self._tools.sleep):
+            before = read_changes(connection, self._schema, target_oid=oid)
+            others = find_other_holds(connection, self._schema, oid, but_load_id=load_id)
+            is_parked = any(change.load_id == load_id for change in before)
+            parts = capture_parts(connection, oid)
+            if parts is None:
+                raise TargetError(f'table "{target.table}" is gone')
+            decision = _decide(self._plan, target, parts, connection, is_parked=is_parked)
+            if not decision.is_parking and not (before and (others or is_parked)):
+                return
+            changes = make_changes(parts, indexes=decision.indexes, foreign_keys=decision.foreign_keys, load_id=load_id)
+            # Before anything is taken away, in a transaction of its own; a crash from here on leaves a record.
+            with connection.transaction():
+                hold_shape(connection, self._schema, load_id=load_id, target_oid=oid)
+                write_changes(connection, self._schema, changes)
+            self._held.add(oid)
+            if not changes:
+                return
+            names = ", ".join(change.name for change in changes)
+            self._tools.notice(f'parking of "{target.table}", to be rebuilt after the load: {names}')
+
+            def act() -> None:
+                lock_table(connection, oid)
+                if not is_parked and not self._is_as_planned(target, oid, connection):
+                    raise TargetError(
+                        f'table "{target.table}" has got rows since the load was planned',
+                        hint="Run the load again.",
+                    )
+                park(connection, oid, changes)
+
+            with_locks(
+                act,
+                plan=self._plan,
+                tools=self._tools,
+                connection=connection,
+                relations=sorted({oid, *(int(c.record.get("references_oid", oid)) for c in changes)}),
+                what=f'park indexes of "{target.table}"',
+            )
+
+    def _is_as_planned(self, target: TargetPlan, oid: int, connection: Connection) -> bool:
+        is_any_fine = self._plan.job.rules.indexes == "rebuild" or _is_truncated(target)
+        return is_any_fine or is_empty(connection, oid)
+
+    # ---------------------------------------------------------------- after the last
+
+    @property
+    def is_holding(self) -> bool:
+        """Whether something that this load has parked is not put back."""
+        return bool(self._held) and not self._has_failed
+
+    def put_back(
+        self, load_id: str, connection: Connection, *, report: Callable[[str], None] | None = None
+    ) -> tuple[Rebuilt, ...]:
+        """Put back what this load has parked, unless another load at work wants it so.
+
+        Raises DataError where rows do not fit a key: they stay, and what was not rebuilt stays parked. TargetError,
+        ServerError.
+        """
+        if not self._held:
+            return ()
+        done = self._rebuilder(connection, report=report).put_back(self._held, load_id=load_id)
+        self._tell(done)
+        self._has_failed = bool(done.errors)
+        done.raise_first()
+        self._held.clear()
+        return tuple(done.rebuilt)
+
+    def put_back_left(self, prepared: NothingToDo, connection: Connection) -> None:
+        """Put back what loads that are gone have left parked of tables that need no load any more."""
+        if prepared.changed_by:
+            done = self._rebuilder(connection).put_back(prepared.changed_by)
+            self._tell(done)
+            done.raise_first()
+
+    def put_back_after(self, load_id: str, connection: Connection) -> None:
+        """Put everything back after a load that failed; what cannot be is told, and left to penstock repair.
+
+        Where it was the rebuild that failed, it is not tried again.
+        """
+        if not self.is_holding:
+            return
+        try:
+            held = find_holds_of(connection, self._schema, load_id)
+            if not all(self._take_lock(lock, connection) for lock in {lock for _, lock in held}):
+                self._tools.notice("another process goes on with the load: it rebuilds what is parked")
+                return
+            for oid, _ in held:
+                release_shape(connection, self._schema, load_id=load_id, target_oid=oid)
+            done = self._rebuilder(connection).put_back(self._held)
+            self._tell(done)
+            done.raise_first()
+        except (PenstockError, KeyboardInterrupt) as trouble:
+            why = trouble.message if isinstance(trouble, PenstockError) else "interrupted"
+            self._tools.notice(f"indexes stay parked ({why}): run penstock repair")
+
+    def _take_lock(self, lock: str, connection: Connection) -> bool:
+        """Take the load's lock once more: our lost session may have it a moment longer."""
+        until_s = self._tools.clock() + _LOCK_PATIENCE_S
+        while not try_lock(connection, lock):
+            if self._tools.clock() >= until_s:
+                return False
+            self._tools.sleep(_LOCK_LOOK_S)
+        return True
+
+    # ---------------------------------------------------------------- what it is done with
+
+    def _rebuilder(self, connection: Connection, *, report: Callable[[str], None] | None = None) -> Rebuilder:
+        return Rebuilder(
+            self._tools,
+            connection,
+            is_local=self._tools.guard is not None,
+            patience_s=max(self._plan.job.rules.retry_for_s, DEFAULT_PATIENCE_S),
+            report=report,
+        )
+
+    def _tell(self, done: PutBack) -> None:
+        for text in dict.fromkeys(done.held):
+            self._tools.notice(text)
+
+    def _tell_of_wait(self) -> None:
+        self._tools.notice("waiting for another process that parks or rebuilds indexes of the table")

@@ -1,0 +1,50 @@
+"""Whatever is parked comes back as it was, for every kind of index and key there is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from penstock.model.job import LoadRules
+from support.loads import Loads, target
+from support.zoo import can_describe, describe_zoo, make_zoo
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from support.servers import PgServer
+
+REBUILD = LoadRules(retry_for_s=0.0, indexes="rebuild")
+ROWS = 100
+
+
+@pytest.fixture(autouse=True)
+def _has_pg_dump(pg: PgServer) -> None:
+    if not can_describe(pg):
+        pytest.skip("pg_dump is not among this server's programs")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Provide a csv file that fits every table of the zoo."""
+    path = tmp_path / "rows.csv"
+    path.write_text("id,a,b\n" + "".join(f"{n},{n},row {n}\n" for n in range(1, ROWS + 1)))
+    return path
+
+
+@pytest.mark.pg("!= 17")
+def test_the_zoo_is_what_it_was(pg: PgServer, database: str, path: Path) -> None:
+    """All at once: circles of foreign keys are parked and rebuilt together."""
+    tables = make_zoo(pg, database)
+    before = describe_zoo(pg, database)
+    loads = Loads(database)
+    outcome = loads.run(*(target(path, into=table) for table in tables), rules=REBUILD)
+    assert outcome.rows == ROWS * len(tables)
+    assert len(tables) >= 40
+    assert len(outcome.rebuilt) >= 60
+    after = describe_zoo(pg, database)
+    assert after[0] == before[0]
+    assert after[1:] == before[1:]
+    assert loads.execute("SELECT count(*) FROM penstock.changes") == [(0,)]
+    assert loads.execute("SELECT count(*) FROM penstock.holds") == [(0,)]
