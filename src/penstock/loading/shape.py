@@ -117,7 +117,8 @@ class LoadShape:
 
     def _prepare(self, oid: int, target: TargetPlan, load_id: str, connection: Connection) -> None:
         with shape_lock(connection, oid, on_wait=self._tell_of_wait, sleep=self._tools.sleep):
-            before = read_changes(connection, self._schema, target_oid=oid)
+            known = {(change.relation_oid, change.name): change for change in read_changes(connection, self._schema)}
+            before = [change for change in known.values() if change.target_oid == oid]
             others = find_other_holds(connection, self._schema, oid, but_load_id=load_id)
             is_parked = any(change.load_id == load_id for change in before)
             parts = capture_parts(connection, oid)
@@ -126,11 +127,13 @@ class LoadShape:
             decision = _decide(self._plan, target, parts, connection, is_parked=is_parked)
             if not decision.is_parking and not (before and (others or is_parked)):
                 return
-            changes = make_changes(parts, indexes=decision.indexes, foreign_keys=decision.foreign_keys, load_id=load_id)
+            new = make_changes(parts, indexes=decision.indexes, foreign_keys=decision.foreign_keys, load_id=load_id)
+            # One whose rebuild was begun has a record, which knows how it was before.
+            changes = [known.get((change.relation_oid, change.name), change) for change in new]
             # Before anything is taken away, in a transaction of its own; a crash from here on leaves a record.
             with connection.transaction():
                 hold_shape(connection, self._schema, load_id=load_id, target_oid=oid)
-                write_changes(connection, self._schema, changes)
+                write_changes(connection, self._schema, [change for change in changes if not change.number])
             self._held.add(oid)
             if not changes:
                 return

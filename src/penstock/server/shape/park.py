@@ -13,6 +13,7 @@ from penstock.model.table import TableName
 from penstock.server.ddl.session import run_all
 from penstock.server.errors import translate_errors
 from penstock.server.shape.parts import capture_parts, is_foreign_key
+from penstock.server.shape.rebuild import look_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -85,31 +86,26 @@ def park(connection: Connection, target_oid: int, changes: Sequence[Change]) -> 
 
 
 def _check_unchanged(found: TableParts, change: Change) -> None:
-    if is_foreign_key(change):
-        now = next(
-            (
-                key.record()
-                for key in found.foreign_keys
-                if (key.relation_oid, key.name) == (change.relation_oid, change.name)
-            ),
-            None,
-        )
-    else:
-        part = found.index(change.name)
-        now = None if part is None or part.row is None else part.record()
-    if now != change.record:
+    """Raise TargetError where a thing is not what its record tells of; one whose rebuild was begun may have less."""
+    if look_at(found, change) not in ("there", "begun"):
         raise TargetError(
-            f'{change.kind} "{change.name}" of table "{change.target}" was altered just now',
+            f'{change.kind} "{change.name}" of table "{change.target}" was dropped just now',
             hint="Run the load again.",
         )
 
 
 def _compose_drops(found: TableParts, changes: Sequence[Change]) -> Iterator[sql.Composed]:
+    drop = sql.SQL("ALTER TABLE {} DROP CONSTRAINT {}")
     table = sql.Identifier(found.table.schema, found.table.name)
     for change in changes:
-        if change.kind == "index":
+        name = sql.Identifier(change.name)
+        if is_foreign_key(change):
+            # As the server spelled it just now.
+            yield drop.format(sql.SQL(change.record["relation"]), name)
+            continue
+        part = found.index(change.name)
+        assert part is not None
+        if part.constraint is None:
             yield sql.SQL("DROP INDEX {}").format(sql.Identifier(found.table.schema, change.name))
         else:
-            # As the server spelled it just now.
-            relation = sql.SQL(change.record["relation"]) if change.kind == "reference" else table
-            yield sql.SQL("ALTER TABLE {} DROP CONSTRAINT {}").format(relation, sql.Identifier(change.name))
+            yield drop.format(table, name)

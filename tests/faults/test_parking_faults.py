@@ -1,0 +1,255 @@
+"""Loaders that die while indexes are parked: a repair puts everything back, and the load goes on after it."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+
+from penstock.api.repair import Repairer
+from penstock.errors import DataError, PenstockError
+from penstock.model.job import LoadRules
+from penstock.server.connection import ConnectionFactory
+from support.loads import Loads, target
+from support.modes import Killed, killing_at
+from support.zoo import can_describe, describe_zoo, make_zoo
+
+if TYPE_CHECKING:
+    import random
+    from pathlib import Path
+
+    from penstock.loading.rebuild import PutBack
+    from penstock.model.job import TargetJob
+    from support.servers import PgServer
+
+REBUILD = LoadRules(retry_for_s=0.0, indexes="rebuild")
+ROWS = 40
+# Enough to have parking, loading, each kind of rebuild and the end among them.
+POINTS = 10
+MANY = ("many_pkey", "many_a_key", "many_b_idx", "many_b_a_idx", "many_a_b_idx", "many_expr_idx", "many_a_idx")
+TABLES = ("parent", "child", "child_full", "circle_1", "circle_2", "clustered_key", "commented", "excluding", "partial")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Provide a csv file that fits every table of the zoo."""
+    path = tmp_path / "rows.csv"
+    path.write_text("id,a,b\n" + "".join(f"{n},{n},row {n}\n" for n in range(1, ROWS + 1)))
+    return path
+
+
+@pytest.fixture
+def loads(database18: str) -> Loads:
+    """Provide loads into an empty database."""
+    return Loads(database18, piece_bytes=200)
+
+
+def targets(path: Path) -> list[TargetJob]:
+    """Return targets of the tables that refer to each other."""
+    return [target(path, into=f"zoo.{table}") for table in TABLES]
+
+
+def repair(conninfo: str, *, role: str | None = None) -> PutBack:
+    """Repair as from another host."""
+    with Repairer(ConnectionFactory(conninfo, role=role)) as repairer:
+        return repairer.run()
+
+
+def parked(loads: Loads) -> list[str]:
+    """Return the names of what is parked."""
+    return [name for (name,) in loads.execute("SELECT name::text FROM penstock.changes ORDER BY target_oid, number")]
+
+
+@pytest.mark.pg("!= 17")
+def test_whatever_kills_a_loader_a_repair_puts_all_back(
+    pg: PgServer, database: str, path: Path, rng: random.Random
+) -> None:
+    """At statements chosen by the seed; then the load goes on, parks once more and ends as it should."""
+    if not can_describe(pg):
+        pytest.skip("pg_dump is not among this server's programs")
+    make_zoo(pg, database)
+    before = describe_zoo(pg, database)
+    loads = Loads(database)
+    names = ", ".join(f"zoo.{table}" for table in TABLES)
+
+    def begin_anew() -> None:
+        loads.execute(f"TRUNCATE {names} CASCADE; DELETE FROM penstock.loads")
+
+    with killing_at(-1) as sent:
+        loads.run(*targets(path), rules=REBUILD)
+    for number, point in enumerate(sorted(rng.sample(range(20, sent[0]), POINTS))):
+        begin_anew()
+        with killing_at(point), pytest.raises(Killed):
+            loads.run(*targets(path), rules=REBUILD)
+        if number % 2:
+            assert [str(error) for error in repair(database).errors] == [], f"killed at {point}"
+            assert describe_zoo(pg, database) == before, f"killed at {point}"
+        loads.run(*targets(path), rules=REBUILD)
+        assert describe_zoo(pg, database) == before, f"killed at {point}"
+        assert loads.count("zoo.parent") == ROWS
+        assert parked(loads) == []
+
+
+def die_while_loading(loads: Loads, *jobs: TargetJob) -> None:
+    """Have the loader die when its indexes are parked and its rows are under way."""
+
+    def die(_number: int) -> None:
+        raise Killed
+
+    loads.at_piece = die
+    with pytest.raises(Killed):
+        loads.run(*jobs, rules=REBUILD)
+    loads.at_piece = None
+    assert parked(loads)
+
+
+def test_a_killed_process_is_repaired_by_another(pg18: PgServer, database18: str, path: Path) -> None:
+    """By kill -9 while its rows are under way; --plan says what would be done, and nothing is done twice."""
+    make_zoo(pg18, database18)
+    loads = Loads(database18)
+    loads.execute(
+        "CREATE FUNCTION zoo.wait() RETURNS trigger LANGUAGE plpgsql AS"
+        " 'BEGIN PERFORM pg_advisory_xact_lock(42); RETURN NEW; END';"
+        "CREATE TRIGGER wait BEFORE INSERT ON zoo.many FOR EACH ROW EXECUTE FUNCTION zoo.wait()"
+    )
+    before = describe_zoo(pg18, database18)
+    command = [sys.executable, "-m", "penstock"]
+    argv = [*command, "load", str(path), "--into", "zoo.many", "--to", database18, "--indexes", "rebuild"]
+    with psycopg.connect(database18) as blocker:
+        blocker.execute("SELECT pg_advisory_lock(42)")
+        process = subprocess.Popen(argv)
+        while not loads.execute("SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"):
+            assert process.poll() is None
+        assert index_names(loads) == []
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        plan = subprocess.run(
+            [*command, "repair", "--plan", "--json", "--to", database18], capture_output=True, check=True
+        )
+    steps = json.loads(plan.stdout)["steps"]
+    assert {step["action"] for step in steps} <= {"rebuild", "wait"}
+    assert len(steps) == len(MANY)
+    await_end_of_backends(loads)
+    done = subprocess.run([*command, "repair", "--json", "--to", database18], capture_output=True, check=True)
+    assert {each["name"] for each in json.loads(done.stdout)["rebuilt"]} == set(MANY)
+    assert describe_zoo(pg18, database18) == before
+    again = subprocess.run([*command, "repair", "--to", database18], capture_output=True, check=True, text=True)
+    assert again.stdout == "nothing to repair\n"
+
+
+def index_names(loads: Loads, table: str = "zoo.many") -> list[str]:
+    """Return the names of a table's indexes."""
+    return [
+        name
+        for (name,) in loads.execute(
+            f"SELECT indexrelid::regclass::text FROM pg_index WHERE indrelid = '{table}'::regclass"
+        )
+    ]
+
+
+def await_end_of_backends(loads: Loads) -> None:
+    """Wait until the server has noticed that a client is gone."""
+    own = "datname = current_database() AND application_name LIKE 'penstock%'"
+    while loads.execute(f"SELECT pid FROM pg_stat_activity WHERE {own}"):
+        pass
+
+
+def test_the_last_of_two_loads_rebuilds(pg18: PgServer, loads: Loads, path: Path, tmp_path: Path) -> None:
+    """The one that ends first leaves things parked for the other, whichever began."""
+    make_zoo(pg18, loads.conninfo)
+    before = describe_zoo(pg18, loads.conninfo)
+    second_path = tmp_path / "second.csv"
+    second_path.write_text("id,a,b\n" + "".join(f"{n},{n},row {n}\n" for n in range(1001, 1001 + ROWS)))
+    second = Loads(loads.conninfo, piece_bytes=200)
+    may_begin, may_end, seen = threading.Event(), threading.Event(), []
+    loads.at_piece = lambda number: None if number else seen.append(index_names(loads))
+
+    def hold(number: int) -> None:
+        if number == 1:
+            may_begin.set()
+            may_end.wait(60)
+
+    second.at_piece = hold
+    errors: list[BaseException] = []
+
+    def run_second() -> None:
+        try:
+            second.run(target(second_path, into="zoo.many"), rules=REBUILD)
+        except BaseException as error:  # noqa: BLE001 (told below)
+            errors.append(error)
+
+    thread = threading.Thread(target=run_second)
+    thread.start()
+    may_begin.wait(60)
+    first = loads.run(target(path, into="zoo.many"), rules=LoadRules(retry_for_s=0.0))
+    assert first.rebuilt == ()
+    assert seen == [[]]
+    assert sorted(parked(loads)) == sorted(MANY)
+    assert any("is being loaded by load" in text for text in loads.notices)
+    may_end.set()
+    thread.join()
+    assert errors == []
+    assert describe_zoo(pg18, loads.conninfo) == before
+    assert loads.count("zoo.many") == 2 * ROWS
+    assert parked(loads) == []
+
+
+def test_rows_that_break_a_key_stay_and_the_rest_stays_parked(pg18: PgServer, loads: Loads, tmp_path: Path) -> None:
+    """The error names index and key; without the duplicates a repair puts all back, and the load ends."""
+    make_zoo(pg18, loads.conninfo)
+    before = describe_zoo(pg18, loads.conninfo)
+    path = tmp_path / "twice.csv"
+    path.write_text("id,a,b\n1,1,x\n2,2,y\n2,3,z\n")
+    with pytest.raises(DataError, match='rebuild constraint "many_pkey"') as caught:
+        loads.run(target(path, into="zoo.many"), rules=REBUILD)
+    assert "(id)=(2)" in str(caught.value.detail)
+    assert "penstock repair" in str(caught.value.hint)
+    assert loads.count("zoo.many") == 3
+    assert "many_pkey" in parked(loads)
+    assert repair(loads.conninfo).errors[0].sqlstate == "23505"
+    loads.execute("DELETE FROM zoo.many WHERE a = 3")
+    repair(loads.conninfo).raise_first()
+    assert describe_zoo(pg18, loads.conninfo) == before
+    assert loads.run(target(path, into="zoo.many"), rules=REBUILD).rows == 0
+    assert loads.execute("SELECT state FROM penstock.loads") == [("complete",)]
+
+
+def test_a_load_that_fails_puts_everything_back(pg18: PgServer, loads: Loads, tmp_path: Path) -> None:
+    """A bad record ends the load, and what was parked is there again."""
+    make_zoo(pg18, loads.conninfo)
+    before = describe_zoo(pg18, loads.conninfo)
+    path = tmp_path / "bad.csv"
+    path.write_text("id,a,b\n1,1,x\nnone,2,y\n")
+    with pytest.raises(DataError, match="invalid input syntax"):
+        loads.run(target(path, into="zoo.many"), target(path, into="zoo.circle_1"), rules=REBUILD)
+    assert describe_zoo(pg18, loads.conninfo) == before
+    assert parked(loads) == []
+    assert loads.execute("SELECT count(*) FROM penstock.holds") == [(0,)]
+
+
+def test_a_column_that_changed_is_not_built_upon(pg18: PgServer, loads: Loads, path: Path) -> None:
+    """What was parked for a column of another type is left to whoever changed it."""
+    make_zoo(pg18, loads.conninfo)
+    die_while_loading(loads, target(path, into="zoo.many"))
+    loads.execute("ALTER TABLE zoo.many ALTER a TYPE bigint")
+    errors: list[PenstockError] = repair(loads.conninfo).errors
+    assert 'column "a" is another now' in errors[0].message
+    assert "was integer, and is bigint" in str(errors[0].detail)
+
+
+@pytest.mark.parametrize("body", ["USING btree (a); DROP TABLE zoo.plain", "USING btree (a  )"])
+def test_a_record_that_was_tampered_with_does_nothing_else(pg18: PgServer, loads: Loads, path: Path, body: str) -> None:
+    """One statement is sent for a record, and what comes of it is what the record says."""
+    make_zoo(pg18, loads.conninfo)
+    die_while_loading(loads, target(path, into="zoo.plain"))
+    changed = f"UPDATE penstock.changes SET record = jsonb_set(record, '{{index,body}}', to_jsonb('{body}'::text))"
+    loads.execute(changed)
+    assert repair(loads.conninfo).errors
+    assert loads.count("zoo.plain") >= 0
+    assert index_names(loads, "zoo.plain") == []
