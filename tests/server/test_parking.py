@@ -1,0 +1,226 @@
+"""Loads that park: what is said of it, who may do it, and what comes of other ways to land."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import subprocess
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from penstock.api.repair import Repairer
+from penstock.errors import PenstockError, TargetError
+from penstock.loading import parking
+from penstock.model.job import LoadRules
+from penstock.server.connection import ConnectionFactory
+from support.loads import Loads, share_ledger, target
+from support.modes import Killed, mode_target
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+REBUILD = LoadRules(retry_for_s=0.0, indexes="rebuild")
+AUTO = LoadRules(retry_for_s=0.0)
+
+
+@pytest.fixture
+def loads(database18: str) -> Loads:
+    """Provide loads into a database with a table that has a key and an index."""
+    loads = Loads(database18, piece_bytes=20)
+    loads.execute("CREATE TABLE t (a int PRIMARY KEY, b text); CREATE INDEX i ON t (b)")
+    return loads
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Provide a csv file."""
+    path = tmp_path / "file.csv"
+    path.write_text("a,b\n" + "".join(f"{n},x{n}\n" for n in range(20)))
+    return path
+
+
+@pytest.fixture
+def role(loads: Loads) -> Iterator[str]:
+    """Provide an ordinary role that may use the ledger and owns the table."""
+    name = f"user_{secrets.token_hex(4)}"
+    loads.execute(f"CREATE ROLE {name} LOGIN; GRANT CREATE ON SCHEMA public TO {name}; ALTER TABLE t OWNER TO {name}")
+    share_ledger(loads, name)
+    yield name
+    loads.execute(f"DROP OWNED BY {name} CASCADE; DROP ROLE {name}")
+
+
+def indexes(loads: Loads) -> list[str]:
+    """Return the names of the table's indexes."""
+    query = "SELECT indexrelid::regclass::text FROM pg_index WHERE indrelid = 't'::regclass ORDER BY 1"
+    return [name for (name,) in loads.execute(query)]
+
+
+def look_while_loading(loads: Loads) -> list[list[str]]:
+    """Have a look at the table's indexes when its rows are under way."""
+    seen: list[list[str]] = []
+    loads.at_piece = lambda number: None if number else seen.append(indexes(loads))
+    return seen
+
+
+def die_while_loading(loads: Loads, path: Path) -> None:
+    """Have the loader die while its rows are under way."""
+
+    def die(_number: int) -> None:
+        raise Killed
+
+    loads.at_piece = die
+    with pytest.raises(Killed):
+        loads.run(target(path), rules=REBUILD)
+    loads.at_piece = None
+    assert indexes(loads) == []
+
+
+def test_a_large_load_into_an_empty_table_parks(loads: Loads, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And its outcome says what was rebuilt; a second one finds rows, and keeps all."""
+    monkeypatch.setattr(parking, "SMALL_BYTES", 10)
+    seen = look_while_loading(loads)
+    activities = []
+    outcome = loads.run(target(path), rules=AUTO, on_progress=lambda progress: activities.append(progress.activity))
+    assert seen == [[]]
+    assert indexes(loads) == ["i", "t_pkey"]
+    assert {(each.kind, each.name) for each in outcome.rebuilt} == {("index", "i"), ("constraint", "t_pkey")}
+    assert outcome.rebuild_seconds > 0
+    assert {"rebuilding index i", "rebuilding index t_pkey"} <= set(activities)
+    path.write_text("a,b\n90,x\n")
+    seen = look_while_loading(loads)
+    assert loads.run(target(path), rules=replace(AUTO, is_again=True, on_changed="load")).rebuilt == ()
+    assert seen == [["i", "t_pkey"]]
+
+
+def test_a_small_load_leaves_all_in_place(loads: Loads, path: Path) -> None:
+    """It would cost more than it saves."""
+    seen = look_while_loading(loads)
+    assert loads.run(target(path), rules=AUTO).rebuilt == ()
+    assert seen == [["i", "t_pkey"]]
+
+
+@pytest.mark.parametrize(
+    ("mode", "options", "left"),
+    [
+        ("truncate", {}, []),
+        ("upsert", {"key": ("a",)}, ["t_pkey"]),
+        ("insert-new", {"key": ("a",)}, ["t_pkey"]),
+        ("replace", {}, ["i", "t_pkey"]),
+    ],
+)
+def test_modes_park_what_they_do_not_need(
+    loads: Loads, path: Path, mode: str, options: dict[str, tuple[str, ...]], left: list[str]
+) -> None:
+    """And all is there in the end."""
+    loads.execute("INSERT INTO t VALUES (100, 'old')")
+    seen = look_while_loading(loads)
+    loads.run(mode_target(path, mode, **options), rules=REBUILD)
+    assert seen == [left]
+    assert indexes(loads) == ["i", "t_pkey"]
+    assert loads.count() == (20 if mode in ("truncate", "replace") else 21)
+    assert loads.execute("SELECT count(*) FROM penstock.changes") == [(0,)]
+
+
+def test_records_that_break_a_key_are_rejected_all_the_same(loads: Loads, path: Path) -> None:
+    """The key stays for that; the other index is parked."""
+    path.write_text("a,b\n1,x\n1,y\n2,z\n")
+    seen = look_while_loading(loads)
+    outcome = loads.run(target(path), rules=replace(REBUILD, on_error="reject"), sessions=1)
+    assert (outcome.rows, outcome.rejected) == (2, 1)
+    assert seen == [["t_pkey"]]
+
+
+def test_an_ordinary_owner_parks_and_a_superuser_repairs_as_it(loads: Loads, path: Path, role: str) -> None:
+    """What is stored is run with the rights of whoever stored it."""
+    owner = Loads(loads.conninfo, role=role, piece_bytes=20)
+    die_while_loading(owner, path)
+    assert loads.execute("SELECT DISTINCT owner::text FROM penstock.changes") == [(role,)]
+    with Repairer(ConnectionFactory(loads.conninfo)) as repairer:
+        assert {step.owner for step in repairer.plan()} == {role}
+        repairer.run().raise_first()
+    assert indexes(loads) == ["i", "t_pkey"]
+
+
+def test_a_role_that_may_not_become_the_owner_is_told_who_can(loads: Loads, path: Path, role: str) -> None:
+    """And changes nothing."""
+    die_while_loading(loads, path)
+    with Repairer(ConnectionFactory(loads.conninfo, role=role)) as repairer:
+        error: PenstockError = repairer.run().errors[0]
+    assert isinstance(error, TargetError)
+    assert "postgres" in str(error.detail)
+    assert "penstock repair" in str(error.hint)
+    assert indexes(loads) == []
+
+
+def test_who_does_not_own_the_table_keeps_all(loads: Loads, path: Path, role: str) -> None:
+    """The plan says whose it is."""
+    loads.execute(f"ALTER TABLE t OWNER TO postgres; GRANT INSERT ON t TO {role}")
+    other = Loads(loads.conninfo, role=role, piece_bytes=20)
+    assert other.run(target(path), rules=REBUILD).rebuilt == ()
+
+
+def test_a_later_run_of_the_same_command_puts_back_what_is_left(loads: Loads, path: Path) -> None:
+    """Also where there is nothing to load any more."""
+    loads.run(target(path), rules=REBUILD)
+    second = path.with_name("second.csv")
+    second.write_text("a,b\n500,y\n")
+    die_while_loading(loads, second)
+    assert loads.run(target(path), rules=AUTO).load_id is None
+    assert indexes(loads) == ["i", "t_pkey"]
+
+
+def test_a_table_that_is_gone_is_nothing_to_repair(loads: Loads, path: Path) -> None:
+    """Its records go."""
+    die_while_loading(loads, path)
+    loads.execute("DROP TABLE t")
+    with Repairer(ConnectionFactory(loads.conninfo)) as repairer:
+        assert {step.action for step in repairer.plan()} == {"forget"}
+        done = repairer.run()
+        assert (done.rebuilt, done.errors) == ([], [])
+        assert repairer.plan() == []
+
+
+def test_forgetting_a_load_does_not_lose_what_it_parked(loads: Loads, path: Path) -> None:
+    """The records are the table's, not the load's."""
+    die_while_loading(loads, path)
+    loads.execute("DELETE FROM penstock.loads")
+    with Repairer(ConnectionFactory(loads.conninfo)) as repairer:
+        repairer.run().raise_first()
+    assert indexes(loads) == ["i", "t_pkey"]
+
+
+def run_command(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run penstock."""
+    argv = [sys.executable, "-m", "penstock", *arguments]
+    return subprocess.run(argv, capture_output=True, text=True, check=False)
+
+
+def test_the_plan_shows_what_is_parked_and_why(loads: Loads, path: Path) -> None:
+    """As text, and as JSON."""
+    options = ["load", str(path), "--into", "t", "--to", loads.conninfo, "--plan"]
+    shown = run_command(*options, "--indexes", "rebuild", "--on-error", "reject").stdout
+    assert "indexes  parked while loading: --indexes rebuild" in shown
+    assert "  park  index        i" in shown
+    assert "  keep  primary key  t_pkey  records that break it are to be rejected" in shown
+    told = json.loads(run_command(*options, "--json").stdout)["targets"][0]["indexes"]
+    assert "too little" in told["reason"]
+    assert [part["name"] for part in told["kept"]] == ["i", "t_pkey"]
+
+
+def test_an_unknown_word_for_indexes_is_refused(loads: Loads, path: Path) -> None:
+    """With the words there are."""
+    done = run_command("load", str(path), "--into", "t", "--to", loads.conninfo, "--indexes", "drop")
+    assert done.returncode == 2
+    assert "auto, keep or rebuild" in done.stderr
+
+
+def test_the_command_tells_of_each_index(loads: Loads, path: Path) -> None:
+    """When it is parked, when it is rebuilt, and how long that took."""
+    done = run_command("load", str(path), "--into", "t", "--to", loads.conninfo, "--indexes", "rebuild")
+    assert done.returncode == 0
+    assert "progress: rebuilding index i" in done.stderr
+    assert "rebuilt 2 indexes and keys in" in done.stdout
