@@ -17,6 +17,7 @@ from benchmarks.cpu import Run, compare, run_once, summarize_runs
 from benchmarks.data import PENSTOCK, principals
 from benchmarks.record import save
 from benchmarks.server import QUALIFIED, SCHEMA, Target, bench_server
+from benchmarks.ways import AS_COPY
 from penstock.lab.imdb import expected_rows
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ def run(options: Options) -> None:
                 target.renew(way.constraints)
                 bad = _count_bad(way, rows=rows)
                 argv = [PENSTOCK, "load", str(files[name]), "--into", QUALIFIED, "--to", server.conninfo()]
-                argv += ["--quiet", "--again", *way.argv, *(["--on-error", "reject"] if bad else [])]
+                argv += ["--quiet", "--again", *AS_COPY, *way.argv, *(["--on-error", "reject"] if bad else [])]
                 found = run_once(argv, server, target, rows=rows - bad, status=_REJECTED if bad else 0)
                 print(f"{name}: {found.seconds:.2f} s, {found.cpu_s:.2f} s of CPU", flush=True)
                 if number >= 0:

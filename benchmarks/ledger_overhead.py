@@ -12,6 +12,7 @@ from benchmarks.cpu import Run, compare, run_once, summarize_runs, table_of
 from benchmarks.data import PENSTOCK, principals
 from benchmarks.record import save
 from benchmarks.server import QUALIFIED, Target, bench_server
+from benchmarks.ways import AS_COPY
 from penstock.lab.imdb import expected_rows
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def run(options: Options) -> None:
         to = ["--to", server.conninfo()]
         ways = {
             "before the ledger": [str(options.baseline), *load, *to],
-            "with the ledger": [PENSTOCK, *load, *to, "--again"],
+            "with the ledger": [PENSTOCK, *load, *to, "--again", *AS_COPY],
         }
         runs: dict[str, list[Run]] = {name: [] for name in ways}
         pairs = max(_PAIRS, options.runs)

@@ -10,6 +10,7 @@ from benchmarks.processes import run_measured
 from benchmarks.record import save, summarize
 from benchmarks.rounds import WrongRows
 from benchmarks.server import SCHEMA, Target, bench_server, make_open_dir
+from benchmarks.ways import AS_COPY
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,7 +29,17 @@ def run(options: Options) -> None:
     folder = _small_objects(options.data, count)
     costs: dict[str, list[Cost]] = {"load": [], "again: nothing to load": []}
     with bench_server(options.data) as server, Target(server.conninfo()) as target:
-        argv = [PENSTOCK, "load", str(folder), "--into", f"{SCHEMA}.small", "--to", server.conninfo(), "--quiet"]
+        argv = [
+            PENSTOCK,
+            "load",
+            str(folder),
+            "--into",
+            f"{SCHEMA}.small",
+            "--to",
+            server.conninfo(),
+            "--quiet",
+            *AS_COPY,
+        ]
         for number in range(-1, options.runs):
             target.renew_small()
             for name, more in (("load", ["--again"]), ("again: nothing to load", [])):

@@ -62,7 +62,7 @@ def _load(conninfo: str, files: list[Path], target: Target, rows: int) -> LoadOu
     job = LoadJob(
         targets=(TargetJob(sources=sources, table=TableName(schema=SCHEMA, name=TABLE)),),
         sessions=_SESSIONS,
-        rules=LoadRules(is_again=True),
+        rules=LoadRules(is_again=True, vacuums=False),
     )
     with Loader(ConnectionFactory(conninfo)) as loader:
         outcome = loader.run(loader.plan(job))

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 _QUOTE = "\x01"
 _COPY_CSV = "FORMAT csv, DELIMITER E'\\t', NULL '\\N', QUOTE E'\\x01', ESCAPE E'\\x01', HEADER"
 
+# The other ways load and do no more.
+AS_COPY = ("--no-vacuum",)
+
 _PART_COUNTS = (2, 4, 8)
 _WORKER_COUNTS = (2, 3, 4)
 
@@ -45,7 +48,7 @@ class Variant:
 
 def penstock(conninfo: str, path: Path, *, setting: str = "") -> Variant:
     """`penstock load`, the whole process as a user starts it."""
-    argv = [PENSTOCK, "load", str(path), "--into", QUALIFIED, "--to", conninfo, "--quiet", "--again"]
+    argv = [PENSTOCK, "load", str(path), "--into", QUALIFIED, "--to", conninfo, "--quiet", "--again", *AS_COPY]
     return Variant(family="penstock load", setting=setting, run=lambda: run_measured(argv))
 
 

@@ -196,6 +196,7 @@ class Loader:
             guard=self._guard(),
             on_progress=on_progress,
             on_notice=on_notice,
+            server=self.server,
         )
 
 

@@ -70,8 +70,8 @@ def load_with_penstock(setting: LoadSetting) -> None:
             TargetJob(sources=(str(file.path),), table=TableName(schema=setting.schema, name=table_of(file)))
             for file in setting.files
         ),
-        # The same files go into new tables in every round.
-        rules=LoadRules(is_again=True),
+        # The same files go into new tables in every round; psql does not vacuum either.
+        rules=LoadRules(is_again=True, vacuums=False),
     )
     sources = SourceReader()
     try:

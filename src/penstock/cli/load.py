@@ -13,6 +13,7 @@ import typer
 
 from penstock.cli import options as given
 from penstock.cli import options_parking as given_parking
+from penstock.cli import options_upkeep as upkeep
 from penstock.cli.dialect_view import describe_dialect
 from penstock.cli.exit_codes import REJECTS, WOULD_NOT_LOAD
 from penstock.cli.messages import Messages
@@ -78,6 +79,8 @@ def load(
     indexes: given_parking.Indexes = None,
     expect: given.Expect = None,
     ignore_windows: given.IgnoreWindows = False,
+    vacuum: upkeep.Vacuum = None,
+    checkpoint: upkeep.Checkpoint = None,
     ledger_schema: given.LedgerSchema = "penstock",
     publish_ledger: given.PublishLedger = False,
     pg_bin: given.BinDir = None,
@@ -132,6 +135,7 @@ def load(
     request = make_request(source_options, rules, to=to, role=role, sessions=sessions)
     job = replace(request.job, rules=replace(request.job.rules, indexes=given_parking.parse_indexes(indexes)))
     request = replace(request, job=job, iam_auth=iam_auth, tunnel=tunnel)
+    request = upkeep.with_upkeep(request, vacuum=vacuum, checkpoint=checkpoint)
     if request.to is not None and pg_bin is not None:
         raise UsageError(
             "--pg-bin is for the embedded server only",

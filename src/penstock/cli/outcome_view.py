@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from penstock.cli.columns import line_up
 from penstock.cli.parking_view import describe_rebuilt
+from penstock.cli.upkeep_view import describe_upkeep
 from penstock.units import MB, format_count, format_duration
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def describe_outcome(outcome: LoadOutcome) -> list[str]:
             (file.uri, file.table, format_count(file.rows), format_duration(file.seconds)) for file in outcome.files
         ]
         lines += line_up([heads, *rows], align="<<>>", indent="  ")
-    return lines
+    return lines + describe_upkeep(outcome)
 
 
 def _describe_merge(outcome: LoadOutcome) -> str:

@@ -9,6 +9,7 @@ from penstock.cli.columns import line_up
 from penstock.cli.dialect_view import describe_dialect
 from penstock.cli.messages import describe_place
 from penstock.cli.parking_view import describe_parking, parking_object
+from penstock.cli.upkeep_view import describe_after, describe_triggers
 from penstock.loading.space import describe_needs, describe_shortage
 from penstock.units import format_bytes, format_count
 
@@ -75,6 +76,7 @@ def describe_plan(
     if sum(len(target.objects) for target in plan.targets) > 1:
         heads.append(("order", "as in the job" if plan.is_in_job_order else "largest objects first"))
     heads += [("disk", _describe_disk(disk)) for disk in disks]
+    heads += describe_after(plan, server)
     lines = line_up(heads, align="<<")
     is_single = plan.job.rules.is_atomic or not plan.is_repeatable
     for target in plan.targets:
@@ -118,6 +120,7 @@ def plan_object(
         "size_bytes": plan.size_bytes,
         "disks": [asdict(disk) | {"needed_bytes": disk.needed_bytes, "is_short": disk.is_short} for disk in disks],
         "windows": None if windows is None else {"message": windows.message, "detail": windows.detail},
+        "after": [words for _, words in describe_after(plan, server)],
         "targets": [_target_object(target) for target in plan.targets],
         "notices": [asdict(notice) for notice in plan.notices],
     }
@@ -132,6 +135,7 @@ def _target_object(target: TargetPlan) -> dict[str, object]:
         "keep": target.job.keep if target.job.mode == "upsert" else None,
         "transform": None if target.job.transform is None else target.job.transform.name,
         "landing": target.landing,
+        "triggers": [words for _, words in describe_triggers(target)],
         "dialect": asdict(target.dialect),
         "compression": target.sample_compression,
         "fields": [asdict(use) for use in field_uses(target)],
@@ -169,6 +173,7 @@ def _describe_target(target: TargetPlan, *, is_atomic: bool) -> list[str]:
         [
             ("table", f"{target.table} ({state})"),
             ("mode", _describe_way(target, is_atomic=is_atomic)),
+            *describe_triggers(target),
             ("dialect", describe_dialect(target.dialect, target.sample_compression)),
             ("columns", "file field -> table column"),
         ],

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from penstock.errors import TargetError, UsageError
 from penstock.files.probe import ProbeResult, probe_dialect, validate_options
 from penstock.loading.columns import map_columns, name_created_columns
+from penstock.loading.notices import estimate_records, server_notices, table_notices
 from penstock.loading.pace import plan_sessions
 from penstock.loading.ways import check_way, choose_landing, describe_notices, refuse_shared_tables
 from penstock.model.dialect import Notice
@@ -82,7 +83,9 @@ def plan_load(
             size_bytes=stored_size(targets),
         ),
         is_in_job_order=depends,
-        notices=tuple(notice for _, notices in planned for notice in notices) + ((_DEPENDS_NOTICE,) if depends else ()),
+        notices=tuple(notice for _, notices in planned for notice in notices)
+        + ((_DEPENDS_NOTICE,) if depends else ())
+        + tuple(server_notices(server)),
     )
 
 
@@ -156,6 +159,8 @@ def _plan_target(gathered: TargetInput, *, is_atomic: bool) -> tuple[TargetPlan,
         landing=landing,
         text_columns=staged,
     )
+    if table.row_triggers:
+        target = replace(target, estimated_records=estimate_records(target, sample))
     return target, (*probe.notices, *_table_notices(table, gathered), *describe_notices(job, table))
 
 
@@ -189,14 +194,7 @@ def table_after_creation(target: TargetPlan) -> TableFacts:
 
 
 def _table_notices(table: TableFacts, gathered: TargetInput) -> list[Notice]:
-    notices = []
-    if table.is_unlogged:
-        notices.append(
-            Notice(
-                message=f'table "{table.name}" is unlogged',
-                hint="Its rows vanish in a crash and reach no standby.",
-            )
-        )
+    notices = table_notices(table)
     if all(source.size_bytes == 0 for source in gathered.objects):
         notices.append(Notice(message="every source is empty", uri=gathered.objects[0].uri))
     return notices

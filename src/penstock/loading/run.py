@@ -23,7 +23,7 @@ from penstock.server.sequences import advance_sequences
 from penstock.server.tables import drop_created
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from penstock.loading.landing import TargetLanding
     from penstock.loading.prepare import PreparedLoad
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from penstock.model.ledger import Claim
     from penstock.model.outcome import LoadOutcome
     from penstock.model.plan import LoadPlan, TargetPlan
+    from penstock.model.upkeep import Relation
     from penstock.server.connection import Connection
     from penstock.server.tables import CreatedTable
 
@@ -63,6 +64,7 @@ class _LoadRun:
         self._landings: tuple[TargetLanding, ...] = ()
         self._shape: LoadShape | None = None
         self._is_complete = False
+        self._partitions: Mapping[int, Relation] = {}
 
     def run(self) -> LoadOutcome:
         prepared, connection = self._begin()
@@ -87,7 +89,7 @@ class _LoadRun:
             raise self._explain_end(Interrupted("load interrupted")) from exc
         self._count_rejected()
         self._advance_sequences()
-        return self._tally.outcome(self._claim.load_id, finished, now_s=self._tools.clock())
+        return self._keep_up(self._tally.outcome(self._claim.load_id, finished, now_s=self._tools.clock()))
 
     def _begin(self) -> tuple[PreparedLoad | NothingToDo, Connection]:
         """Prepare the load for the first time; a fault that passes is waited out, as any later one is."""
@@ -95,12 +97,15 @@ class _LoadRun:
             try:
                 connection = self._tools.connect.take(label="session 1")
                 try:
-                    return prepare_load(self._plan, self._tools, connection), connection
+                    prepared = prepare_load(self._plan, self._tools, connection)
+                    self._note_partitions(prepared, connection)
                 except BaseException:
                     connection.close()
                     raise
             except PenstockError as error:
                 self._wait_to_retry(error)
+            else:
+                return prepared, connection
 
     def _refuse_shortage(self, prepared: PreparedLoad, connection: Connection) -> None:
         guard = self._tools.guard
@@ -117,6 +122,7 @@ class _LoadRun:
     def _load(self, prepared: PreparedLoad, connection: Connection) -> FinishedLoad:
         """Attempt until the ledger says that nothing is left. Raises PenstockError where patience has run out."""
         while True:
+            finished = None
             try:
                 if (finished := self._attempt(prepared, connection)) is not None:
                     return finished
@@ -124,7 +130,7 @@ class _LoadRun:
             except PenstockError as error:
                 self._wait_to_retry(error)
             finally:
-                connection.close()
+                self._let_go(connection, is_done=finished is not None)
             taken = self._take_up_again()
             if isinstance(taken, FinishedLoad):
                 return taken
@@ -335,6 +341,36 @@ class _LoadRun:
             except (PenstockError, KeyboardInterrupt) as error:
                 # The load is complete; nothing that happens here must look like a failed one.
                 self._tools.notice(f"records that were put aside were not counted: {error or 'interrupted'}")
+
+    # What follows the load, VACUUM above all: see loading/after.py.
+
+    def _note_partitions(self, prepared: PreparedLoad | NothingToDo, connection: Connection) -> None:
+        """Look at partitions before they are loaded, so that it can be told which of them were."""
+        is_new = not isinstance(prepared, NothingToDo) and not prepared.claim.is_resumed
+        has_partitions = any(target.facts is not None and target.facts.kind == "p" for target in self._plan.targets)
+        if is_new and has_partitions and self._plan.job.rules.vacuums is not False:
+            from penstock.loading.after import read_partitions  # noqa: PLC0415 (paid for by loads that need it)
+
+            self._partitions = read_partitions(self._plan, connection)
+
+    def _let_go(self, connection: Connection, *, is_done: bool) -> None:
+        """End the session that held the load's lock; without that lock it can do what follows the load."""
+        try:
+            if is_done and self._plan.job.rules.vacuums is not False:
+                self._tools.connect.keep(connection)
+                return
+        except KeyboardInterrupt:
+            # The load is complete: there is nothing left to interrupt.
+            pass
+        connection.close()
+
+    def _keep_up(self, outcome: LoadOutcome) -> LoadOutcome:
+        rules = self._plan.job.rules
+        if rules.vacuums is False and not (rules.checkpoints or self._tools.is_leased):
+            return outcome
+        from penstock.loading.after import keep_up  # noqa: PLC0415 (read once the load is done)
+
+        return keep_up(self._plan, self._tools, outcome, before=self._partitions)
 
     def _advance_sequences(self) -> None:
         fed = [

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from penstock.files import SourceReader
     from penstock.loading.guard import SpaceGuard
     from penstock.model.outcome import LoadProgress
+    from penstock.model.server import ServerFacts
     from penstock.server.connection import ConnectionFactory
 
 
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
 class LoadTools:
     """Connections, sources, the ledger, the clock, and who wants to hear of progress and of notices.
 
-    `guard` looks after disks, where these are this machine's.
+    `guard` looks after disks, where these are this machine's. `server` is what is known of it; `is_leased`: its
+    settings were changed for this load.
     """
 
     connect: ConnectionFactory
@@ -32,6 +34,8 @@ class LoadTools:
     is_publishing_allowed: bool = False
     guard: SpaceGuard | None = None
     on_notice: Callable[[str], None] | None = None
+    server: ServerFacts | None = None
+    is_leased: bool = False
     clock: Callable[[], float] = time.perf_counter
     sleep: Callable[[float], None] = time.sleep
 

@@ -67,6 +67,8 @@ class LoadRules:
     faults that pass are waited out without progress. `on_error` says what becomes of a record that the table refuses:
     it ends the load, or is put aside, `max_rejects` of them at most (None: any number). `ignores_space`: a load that is
     expected to fill a disk begins all the same. `indexes` says whether indexes and keys are parked meanwhile.
+    `vacuums` and `checkpoints` say what follows the load; None: what is in proportion to it, and no more than the right
+    to.
     """
 
     is_atomic: bool = False
@@ -79,6 +81,8 @@ class LoadRules:
     max_rejects: int | None = None
     ignores_space: bool = False
     indexes: Indexes = "auto"
+    vacuums: bool | None = None
+    checkpoints: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -62,6 +62,9 @@ class LoadOutcome:
     synchronous standby was not waited for to the end. `busy_seconds` is the sessions' time spent sending or waiting for
     the server, summed. `rebuilt` are the indexes and keys that were parked, each with its own time; they took
     `rebuild_seconds` together, which `seconds` has in it.
+
+    `seconds` ends with the load itself. What followed is apart: `vacuum_s` for the tables in `vacuumed` and `analyzed`,
+    `checkpoint_s`.
     """
 
     load_id: str | None
@@ -84,6 +87,10 @@ class LoadOutcome:
     existing: int = 0
     rebuilt: tuple[Rebuilt, ...] = ()
     rebuild_seconds: float = 0.0
+    vacuum_s: float = 0.0
+    vacuumed: tuple[str, ...] = ()
+    analyzed: tuple[str, ...] = ()
+    checkpoint_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

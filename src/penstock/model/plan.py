@@ -43,7 +43,7 @@ class TargetPlan:
     object's header names, or None without a header. `column_map` is the first object's; others may order theirs
     differently. `sample_compression` is the first object's. `text_columns` are those of a staging table for a
     transform, None without one. `parking` is what of the table is parked meanwhile, None where there is nothing to
-    park.
+    park. `estimated_records` is asked for where each record fires triggers; None where unknown.
     """
 
     job: TargetJob
@@ -59,6 +59,7 @@ class TargetPlan:
     landing: Landing = "table"
     text_columns: tuple[str, ...] | None = None
     parking: ParkingPlan | None = None
+    estimated_records: int | None = None
 
 
 def stored_size(targets: Iterable[TargetPlan]) -> int | None:

@@ -10,7 +10,8 @@ class ServerFacts:
     """What loading must know of a server.
 
     `version_num` is server_version_num (180004). `free_connections` is what this role could still open.
-    `is_local` tells whether the server runs on this machine (Unix socket or a loopback address).
+    `is_local` tells whether the server runs on this machine (Unix socket or a loopback address). `may_checkpoint` is
+    what the catalogue says of CHECKPOINT for this role.
     """
 
     version_num: int
@@ -22,6 +23,9 @@ class ServerFacts:
     is_local: bool
     is_in_recovery: bool
     address: str
+    may_checkpoint: bool = False
+    is_aurora: bool = False
+    wal_level: str = "replica"
 
     @property
     def major(self) -> int:

@@ -38,7 +38,9 @@ class TableFacts:
 
     `suppressing_triggers` are the enabled BEFORE and INSTEAD OF INSERT row triggers of the table and of every
     partition: only they may make COPY report fewer rows than it was sent. `references` are the oids of the tables that
-    its foreign keys refer to. `has_indexes`: it has indexes, or had some lately.
+    its foreign keys refer to. `has_indexes`: it has indexes, or had some lately. `row_triggers` and
+    `statement_triggers` are the user's own that an INSERT fires, of partitions too. `unpublished` are the database's
+    publications where none of them has the table's new rows.
     """
 
     oid: int
@@ -49,6 +51,11 @@ class TableFacts:
     row_security_applies: bool = False
     is_unlogged: bool = False
     can_insert: bool = True
+    may_vacuum: bool = True
+    row_triggers: tuple[str, ...] = ()
+    statement_triggers: tuple[str, ...] = ()
+    unlogged_partitions: tuple[str, ...] = ()
+    unpublished: tuple[str, ...] = ()
     references: frozenset[int] = frozenset()
     has_indexes: bool = False
 

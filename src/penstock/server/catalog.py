@@ -48,6 +48,11 @@ class TableRow:
     can_insert: bool
     suppressing_triggers: list[str]
     has_indexes: bool
+    row_triggers: list[str]
+    statement_triggers: list[str]
+    unlogged_partitions: list[str]
+    unpublished: list[str]
+    may_vacuum: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,9 +123,14 @@ def _describe(row: TableRow, columns: list[Column], references: list[ReferenceRo
         kind=row.kind,
         columns=tuple(columns),
         suppressing_triggers=tuple(row.suppressing_triggers),
+        row_triggers=tuple(row.row_triggers),
+        statement_triggers=tuple(row.statement_triggers),
+        unlogged_partitions=tuple(row.unlogged_partitions),
+        unpublished=tuple(row.unpublished),
         row_security_applies=row.row_security_applies,
         is_unlogged=row.is_unlogged,
         can_insert=row.can_insert,
+        may_vacuum=row.may_vacuum,
         references=frozenset(reference.oid for reference in references),
         has_indexes=row.has_indexes,
     )

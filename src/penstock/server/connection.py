@@ -64,6 +64,10 @@ _SETTINGS = {
 _SETTINGS_17 = {"transaction_timeout": "0"}
 
 
+# pg_stat_force_next_flush() came with PostgreSQL 15.
+_CAN_FLUSH_STATISTICS = 150_000
+
+
 class _InputSettings(NamedTuple):
     """The settings that decide how text becomes a value and that are the user's own to choose."""
 
@@ -145,6 +149,25 @@ class ConnectionFactory:
             raise
         with self._lock:
             is_wanted = self._kept is None
+            if is_wanted:
+                self._kept = connection
+        if not is_wanted:
+            connection.close()
+
+    def keep(self, connection: Connection) -> None:
+        """Keep a session for whoever borrows next, without the advisory locks that it has; or end it.
+
+        What it has done enters the statistics before what it does next. PostgreSQL 14 can be made to do so by the end
+        of a session alone.
+        """
+        is_wanted = connection.info.server_version >= _CAN_FLUSH_STATISTICS
+        try:
+            if is_wanted:
+                connection.execute("SELECT pg_catalog.pg_advisory_unlock_all(), pg_catalog.pg_stat_force_next_flush()")
+        except psycopg.Error:
+            is_wanted = False
+        with self._lock:
+            is_wanted = is_wanted and self._kept is None
             if is_wanted:
                 self._kept = connection
         if not is_wanted:

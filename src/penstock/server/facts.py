@@ -30,6 +30,9 @@ class ServerRow:
     free_connections: int
     is_in_recovery: bool
     server_address: str | None
+    may_checkpoint: bool
+    is_aurora: bool
+    wal_level: str
 
 
 def read_server_facts(connection: Connection) -> ServerFacts:
@@ -71,6 +74,9 @@ def _describe(row: ServerRow, *, address: str, client_address: str, named_host: 
         ),
         is_in_recovery=row.is_in_recovery,
         address=address,
+        may_checkpoint=row.may_checkpoint,
+        is_aurora=row.is_aurora,
+        wal_level=row.wal_level,
     )
 
 

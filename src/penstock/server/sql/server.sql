@@ -36,4 +36,13 @@ SELECT pg_catalog.current_setting('server_version_num')::int AS version_num,
        pg_catalog.current_setting('server_encoding') AS server_encoding,
        GREATEST(0, (SELECT pg_catalog.min(room.connections) FROM room))::int AS free_connections,
        pg_catalog.pg_is_in_recovery() AS is_in_recovery,
-       pg_catalog.host(pg_catalog.inet_server_addr()) AS server_address;
+       pg_catalog.host(pg_catalog.inet_server_addr()) AS server_address,
+       -- pg_checkpoint came with PostgreSQL 15; before, CHECKPOINT is for superusers
+       EXISTS (
+           SELECT
+             FROM pg_catalog.pg_roles AS r
+            WHERE (r.rolsuper AND r.rolname = CURRENT_USER)
+               OR (r.rolname = 'pg_checkpoint' AND pg_catalog.pg_has_role(r.oid, 'USAGE'))
+       ) AS may_checkpoint,
+       pg_catalog.to_regproc('pg_catalog.aurora_version') IS NOT NULL AS is_aurora,
+       pg_catalog.current_setting('wal_level') AS wal_level;

@@ -1,0 +1,179 @@
+"""Carries out what follows a load that is complete: VACUUM (ANALYZE) of what it filled, and perhaps a CHECKPOINT.
+
+Nothing that happens here makes the load look like a failed one: faults and interrupts are notices.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from penstock.errors import PenstockError
+from penstock.loading.upkeep import decide_checkpoint, decide_vacuum
+from penstock.model.outcome import LoadProgress
+from penstock.server.locking import describe_blocker, find_blockers
+from penstock.server.vacuum import find_filled, limited_lock_wait, read_relations, run_checkpoint, run_vacuum
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from penstock.loading.tools import LoadTools
+    from penstock.model.outcome import LoadOutcome
+    from penstock.model.plan import LoadPlan
+    from penstock.model.upkeep import Relation, VacuumPlan
+    from penstock.server.connection import Connection
+
+_LOCK_NOT_AVAILABLE = "55P03"
+
+
+def read_partitions(plan: LoadPlan, connection: Connection) -> dict[int, Relation]:
+    """Return the partitions of the tables to be loaded as they are before it, by oid.
+
+    Where one is locked it is as if nothing were known of them. Raises ServerError.
+    """
+    oids = [target.facts.oid for target in plan.targets if target.facts is not None and target.facts.kind == "p"]
+    try:
+        with limited_lock_wait(connection):
+            return {relation.oid: relation for relation in read_relations(connection, oids)}
+    except PenstockError as error:
+        if error.sqlstate != _LOCK_NOT_AVAILABLE:
+            raise
+        return {}
+
+
+def keep_up(plan: LoadPlan, tools: LoadTools, outcome: LoadOutcome, *, before: Mapping[int, Relation]) -> LoadOutcome:
+    """Do what follows a load, and return its outcome with the seconds that took; raises nothing of its own.
+
+    `before` is what read_partitions returned, empty where an earlier run had begun the load.
+    """
+    return _Upkeep(plan, tools, outcome, before).run()
+
+
+class _Upkeep:
+    def __init__(self, plan: LoadPlan, tools: LoadTools, outcome: LoadOutcome, before: Mapping[int, Relation]) -> None:
+        self._plan = plan
+        self._tools = tools
+        self._outcome = outcome
+        self._before = before
+        self._vacuumed: list[str] = []
+        self._analyzed: list[str] = []
+        self._began_s = tools.clock()
+
+    def run(self) -> LoadOutcome:
+        rules = self._plan.job.rules
+        vacuum_s = checkpoint_s = 0.0
+        if rules.vacuums is not False:
+            vacuum_s = self._measure(self._vacuum, "vacuuming")
+        # VACUUM behind a checkpoint would write every page to the log in full; see the decision.
+        if self._is_checkpoint_due():
+            checkpoint_s = self._measure(self._checkpoint, "the checkpoint")
+        return replace(
+            self._outcome,
+            vacuum_s=vacuum_s,
+            vacuumed=tuple(self._vacuumed),
+            analyzed=tuple(self._analyzed),
+            checkpoint_s=checkpoint_s,
+        )
+
+    def _measure(self, act: Callable[[Connection], None], what: str) -> float:
+        """Act on a session and return the seconds it took; say what went wrong."""
+        began_s = self._tools.clock()
+        try:
+            with self._tools.connect.borrow() as connection, limited_lock_wait(connection):
+                act(connection)
+        except PenstockError as error:
+            self._tools.notice(f"the load is complete; {what} ended early: {error.message}")
+        except KeyboardInterrupt:
+            self._tools.notice(f"the load is complete; {what} was interrupted")
+        return self._tools.clock() - began_s
+
+    # ---------------------------------------------------------------- vacuum
+
+    def _vacuum(self, connection: Connection) -> None:
+        plan = self._decide(connection)
+        for text in plan.left_out:
+            self._tools.notice(text)
+        for step in plan.steps:
+            name = str(step.relation)
+            self._show(f"{'vacuuming' if step.vacuums else 'analyzing'} {name}")
+            try:
+                run_vacuum(connection, step)
+            except PenstockError as error:
+                if connection.closed:
+                    raise
+                self._tools.notice(f'not vacuumed: "{name}"; {self._explain(error, step.relation.oid, connection)}')
+                continue
+            self._vacuumed += [name] if step.vacuums else []
+            self._analyzed += [name] if step.analyzes else []
+
+    def _decide(self, connection: Connection) -> VacuumPlan:
+        assert self._outcome.load_id is not None
+        filled = find_filled(connection, self._tools.ledger.schema, self._outcome.load_id)
+        relations = read_relations(connection, [table.oid for table in filled]) if filled else []
+        replaced = {target.table for target in self._plan.targets if target.landing == "replacement"}
+        return decide_vacuum(
+            relations,
+            filled,
+            before=self._before,
+            stored_bytes=self._stored_bytes(),
+            major=self._tools.server_major,
+            is_asked=self._plan.job.rules.vacuums is True,
+            # Those that took others' places were analyzed before they did.
+            analyzed={
+                relation.oid
+                for relation in relations
+                if any((name.schema, name.name) == (relation.schema, relation.name) for name in replaced)
+            },
+        )
+
+    def _stored_bytes(self) -> float:
+        """Return what the load has copied, the part of earlier runs by the number of rows."""
+        outcome = self._outcome
+        if not outcome.rows:
+            return float("inf") if outcome.rows_before else 0.0
+        return outcome.bytes_copied * (outcome.rows + outcome.rows_before) / outcome.rows
+
+    def _explain(self, error: PenstockError, oid: int, connection: Connection) -> str:
+        """Return why a table was not vacuumed; who has it locked, if that is why."""
+        if error.sqlstate != _LOCK_NOT_AVAILABLE:
+            return error.message
+        blockers = "; ".join(describe_blocker(blocker) for blocker in find_blockers(connection, [oid]))
+        return f"another session has it locked: {blockers}" if blockers else "another session had it locked"
+
+    # ---------------------------------------------------------------- checkpoint
+
+    def _is_checkpoint_due(self) -> bool:
+        server = self._tools.server
+        decision = decide_checkpoint(
+            asked=self._plan.job.rules.checkpoints,
+            stored_bytes=self._stored_bytes(),
+            is_leased=self._tools.is_leased,
+            is_aurora=server is not None and server.is_aurora,
+            may_checkpoint=server is not None and server.may_checkpoint,
+        )
+        if decision.is_refused:
+            self._tools.notice(f"no checkpoint: {decision.reason}")
+        return decision.is_due
+
+    def _checkpoint(self, connection: Connection) -> None:
+        self._show("writing a checkpoint")
+        run_checkpoint(connection)
+
+    def _show(self, activity: str) -> None:
+        """Tell who watches the load what is done now."""
+        if self._tools.on_progress is None:
+            return
+        outcome = self._outcome
+        self._tools.on_progress(
+            LoadProgress(
+                rows=outcome.rows,
+                bytes_read=outcome.bytes_read,
+                bytes_copied=outcome.bytes_copied,
+                size_bytes=self._plan.size_bytes,
+                elapsed_s=outcome.seconds + self._tools.clock() - self._began_s,
+                sessions=1,
+                files=(),
+                file_count=0,
+                activity=activity,
+            )
+        )

@@ -1,0 +1,65 @@
+"""What follows a load, as its plan and its outcome tell it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from cli.conftest import Finished
+
+    Run = Callable[..., Finished]
+
+
+@pytest.fixture
+def numbers(tmp_path: Path) -> str:
+    """Provide a file of a hundred records."""
+    path = tmp_path / "numbers.csv"
+    path.write_text("a\n" + "".join(f"{number}\n" for number in range(100)))
+    return str(path)
+
+
+def test_outcome_tells_the_seconds_of_vacuum_apart(penstock: Run, database18: str, numbers: str) -> None:
+    """As text and as an object; --no-vacuum leaves both out."""
+    common = ("load", numbers, "--into", "t", "--create", "--to", database18)
+    assert penstock(*common).out.splitlines()[1].startswith("vacuumed and analyzed public.t in ")
+    found = penstock(*common, "--again", "--json").object
+    assert found["vacuum_s"] > 0
+    assert (found["vacuumed"], found["analyzed"], found["checkpoint_s"]) == (["public.t"], ["public.t"], 0)
+    quiet = penstock(*common, "--again", "--no-vacuum")
+    assert len(quiet.out.splitlines()) == 1
+
+
+def test_checkpoint_is_told(penstock: Run, database18: str, numbers: str) -> None:
+    """Where it was asked for."""
+    shown = penstock("load", numbers, "--into", "t", "--create", "--to", database18, "--no-vacuum", "--checkpoint")
+    assert shown.out.splitlines()[1].startswith("wrote a checkpoint in ")
+
+
+def test_plan_says_what_follows_and_why(penstock: Run, database18: str, numbers: str) -> None:
+    """Before anything is done."""
+    common = ("load", numbers, "--into", "t", "--create", "--to", database18, "--plan")
+    shown = penstock(*common)
+    assert "then      VACUUM (ANALYZE) of what got rows, in proportion to what is loaded\n" in shown.out
+    assert "no CHECKPOINT: the server's settings are its own" in shown.out
+    shown = penstock(*common, "--no-vacuum", "--checkpoint")
+    assert "then      no VACUUM: --no-vacuum\n" in shown.out
+    assert "CHECKPOINT: --checkpoint\n" in shown.out
+    assert penstock(*common, "--vacuum", "--json").object["after"][0] == "VACUUM (ANALYZE) of what got rows"
+
+
+def test_plan_names_triggers_with_their_cost(penstock: Run, database18: str, numbers: str) -> None:
+    """They are kept, and who wonders why a load is slow reads it here."""
+    with psycopg.connect(database18, autocommit=True) as connection:
+        connection.execute("CREATE TABLE t (a int)")
+        connection.execute("CREATE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN new; END'")
+        connection.execute("CREATE TRIGGER stamp BEFORE INSERT ON t FOR EACH ROW EXECUTE FUNCTION f()")
+        connection.execute("CREATE TRIGGER audit AFTER INSERT ON t EXECUTE FUNCTION f()")
+    shown = penstock("load", numbers, "--into", "t", "--to", database18, "--plan")
+    assert "triggers  kept: stamp ON t; fires some 100 times, once for each row\n" in shown.out
+    assert "          kept: audit ON t; fires once for each COPY command\n" in shown.out

@@ -1,0 +1,283 @@
+"""What follows a load: VACUUM (ANALYZE) of what got rows, a CHECKPOINT where it is asked for, and never a failure."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from penstock.loading import after, upkeep
+from penstock.server import vacuum
+from penstock.server.connection import ConnectionFactory
+from support.loads import IMPATIENT, Loads, share_ledger, target
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from penstock.model.upkeep import VacuumStep
+    from penstock.server.connection import Connection
+
+# As many as the collector of a busy machine may need.
+_STATISTICS_LOOKS = 100
+
+ALWAYS = replace(IMPATIENT, vacuums=True)
+NEVER = replace(IMPATIENT, vacuums=False)
+
+
+@pytest.fixture
+def people(tmp_path: Path) -> Path:
+    """Provide a file of 3,000 records with a number and a name."""
+    path = tmp_path / "people.csv"
+    path.write_text("id,name\n" + "".join(f"{number},name {number}\n" for number in range(3000)))
+    return path
+
+
+def vacuums(loads: Loads, table: str = "t", *, expected: int = 0) -> int:
+    """Return how often a table was vacuumed; PostgreSQL 14's statistics collector is given time to hear of it."""
+    for _ in range(_STATISTICS_LOOKS):
+        count = int(loads.execute(f"SELECT pg_stat_get_vacuum_count('{table}'::regclass)")[0][0])
+        if count >= expected:
+            break
+        time.sleep(0.1)
+    return count
+
+
+def has_statistics(loads: Loads, table: str, *, inherited: bool = False) -> bool:
+    """Tell whether ANALYZE has been there."""
+    query = f"SELECT count(*) FROM pg_stats WHERE tablename = '{table}' AND inherited = {inherited}"
+    return loads.execute(query) != [(0,)]
+
+
+def make_table(loads: Loads, name: str = "t", more: str = "") -> None:
+    """Make a table that autovacuum leaves alone."""
+    loads.execute(f"CREATE TABLE {name} (id int, name text{more}) WITH (autovacuum_enabled = off)")
+
+
+def make_role(loads: Loads, name: str) -> str:
+    """Make a role with INSERT on table t and the use of the ledger."""
+    role = sql.Identifier(name).as_string(None)
+    loads.execute(f"DROP ROLE IF EXISTS {role}")
+    loads.execute(f"CREATE ROLE {role}; GRANT INSERT ON t TO {role}")
+    share_ledger(loads, name)
+    return name
+
+
+def test_load_is_followed_by_vacuum_and_analyze(database: str, people: Path) -> None:
+    """Index-only scans and the planner's estimates are right as soon as the load is done."""
+    loads = Loads(database)
+    make_table(loads)
+    outcome = loads.run(target(people))
+    assert vacuums(loads, expected=1) == 1
+    assert has_statistics(loads, "t")
+    assert (outcome.vacuumed, outcome.analyzed) == (("public.t",), ("public.t",))
+    assert outcome.vacuum_s > 0
+    assert loads.notices == []
+
+
+def test_load_can_do_without_vacuum(database18: str, people: Path) -> None:
+    """What was said counts."""
+    loads = Loads(database18)
+    make_table(loads)
+    outcome = loads.run(target(people), rules=NEVER)
+    assert (vacuums(loads), has_statistics(loads, "t")) == (0, False)
+    assert (outcome.vacuumed, outcome.vacuum_s) == ((), 0.0)
+
+
+def test_partitions_that_got_rows_are_vacuumed_one_by_one(database: str, people: Path) -> None:
+    """Others keep what they had to be vacuumed for; the parent is analyzed, which autovacuum never does."""
+    loads = Loads(database)
+    loads.execute("CREATE TABLE t (id int, name text) PARTITION BY RANGE (id)")
+    for name, start, end in (("a", 0, 1000), ("b", 1000, 5000), ("old", 5000, 9000)):
+        loads.execute(
+            f"CREATE TABLE {name} PARTITION OF t FOR VALUES FROM ({start}) TO ({end}) WITH (autovacuum_enabled = off)"
+        )
+    loads.execute("INSERT INTO t SELECT 5000 + i, 'old' FROM generate_series(1, 3000) AS i")
+    outcome = loads.run(target(people))
+    assert outcome.vacuumed == ("public.a", "public.b")
+    assert "public.t" in outcome.analyzed
+    assert vacuums(loads, "a", expected=1) == vacuums(loads, "b", expected=1) == 1
+    assert vacuums(loads, "old") == 0
+    assert has_statistics(loads, "t", inherited=True)
+    assert has_statistics(loads, "a")
+
+
+def test_sub_partitions_are_vacuumed(database18: str, people: Path) -> None:
+    """However deep they are."""
+    loads = Loads(database18)
+    loads.execute("CREATE TABLE t (id int, name text) PARTITION BY RANGE (id)")
+    loads.execute("CREATE TABLE m PARTITION OF t FOR VALUES FROM (0) TO (9000) PARTITION BY LIST ((id % 2))")
+    loads.execute(
+        "CREATE TABLE even PARTITION OF m FOR VALUES IN (0); CREATE TABLE odd PARTITION OF m FOR VALUES IN (1)"
+    )
+    assert loads.run(target(people)).vacuumed == ("public.even", "public.odd")
+
+
+def test_merge_vacuums_the_table_and_not_its_staging_table(database18: str, people: Path) -> None:
+    """An upsert leaves dead rows behind, and its staging table is gone."""
+    loads = Loads(database18)
+    make_table(loads, more=", PRIMARY KEY (id)")
+    loads.execute("INSERT INTO t SELECT i, 'before' FROM generate_series(1, 2000) AS i")
+    job = replace(target(people), mode="upsert", key=("id",))
+    assert loads.run(job).vacuumed == ("public.t",)
+    counts = "n_dead_tup, n_mod_since_analyze, n_ins_since_vacuum"
+    # Statistics of the load that came in later would have autovacuum do the same again.
+    assert loads.execute(f"SELECT {counts} FROM pg_stat_user_tables WHERE relname = 't'") == [(0, 0, 0)]
+
+
+def test_replacement_is_vacuumed(database18: str, people: Path) -> None:
+    """It was analyzed before it took the old one's place."""
+    loads = Loads(database18)
+    make_table(loads)
+    outcome = loads.run(replace(target(people), mode="replace"))
+    assert (outcome.vacuumed, outcome.analyzed) == (("public.t",), ())
+    assert has_statistics(loads, "t")
+
+
+def test_nothing_to_load_vacuums_nothing(database18: str, people: Path) -> None:
+    """A load that finds everything loaded ends at once."""
+    loads = Loads(database18)
+    make_table(loads)
+    loads.run(target(people))
+    assert loads.run(target(people)).vacuumed == ()
+
+
+def test_role_without_the_right_is_told(database: str, people: Path) -> None:
+    """VACUUM itself would skip the table with a warning, and the load would look as if it had been done."""
+    loads = Loads(database)
+    make_table(loads)
+    role = make_role(loads, "upkeep_clerk")
+    clerk = Loads(database, role=role)
+    outcome = clerk.run(target(people))
+    assert (outcome.rows, outcome.vacuumed) == (3000, ())
+    assert [notice.split(";")[0] for notice in clerk.notices] == ['not vacuumed: "public.t"']
+    assert (vacuums(loads), has_statistics(loads, "t")) == (0, False)
+    loads.execute(f'DROP OWNED BY "{role}"; DROP ROLE "{role}"')
+
+
+@pytest.mark.pg(">= 17")
+def test_maintain_is_right_enough(database: str, people: Path) -> None:
+    """From PostgreSQL 17 it can be granted."""
+    loads = Loads(database)
+    make_table(loads)
+    role = make_role(loads, "upkeep_keeper")
+    loads.execute(f'GRANT MAINTAIN ON t TO "{role}"')
+    keeper = Loads(database, role=role)
+    assert keeper.run(target(people)).vacuumed == ("public.t",)
+    assert keeper.notices == []
+    loads.execute(f'DROP OWNED BY "{role}"; DROP ROLE "{role}"')
+
+
+def test_what_is_out_of_proportion_is_left_out_and_told(
+    database18: str, people: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A few rows into a large table that was never vacuumed do not have all of it read, unless that is asked for."""
+    monkeypatch.setattr(upkeep, "_READ_FLOOR_BYTES", 0)
+    loads = Loads(database18)
+    make_table(loads)
+    loads.execute("INSERT INTO t SELECT i, repeat('x', 500) FROM generate_series(1, 5000) AS i")
+    assert loads.run(target(people)).vacuumed == ()
+    assert "would be read for" in loads.notices[0]
+    assert vacuums(loads) == 0
+    assert loads.run(target(people), rules=replace(ALWAYS, is_again=True)).vacuumed == ("public.t",)
+    assert vacuums(loads, expected=1) == 1
+
+
+def test_locked_table_is_told_with_its_holder(database18: str, people: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The load is complete; nobody waits long for a vacuum."""
+    monkeypatch.setattr(vacuum, "LOCK_TIMEOUT_S", 0.05)
+    loads = Loads(database18)
+    make_table(loads)
+    with psycopg.connect(database18) as other:
+        other.execute("LOCK TABLE t IN SHARE UPDATE EXCLUSIVE MODE")
+        outcome = loads.run(target(people))
+        assert (outcome.rows, outcome.vacuumed) == (3000, ())
+        assert f"pid {other.info.backend_pid}" in loads.notices[0]
+
+
+def test_users_own_shorter_lock_timeout_stays(database18: str) -> None:
+    """And the session has it again afterwards."""
+    with ConnectionFactory(database18).connect() as connection:
+        connection.execute("SELECT set_config('lock_timeout', '70ms', false)")
+        with vacuum.limited_lock_wait(connection):
+            assert connection.execute("SHOW lock_timeout").fetchone() == ("70ms",)
+
+
+def fail_by(statement: str) -> Callable[[Connection, VacuumStep], None]:
+    """Return what takes the place of VACUUM: its session meets a fault of the server's."""
+
+    def run(connection: Connection, step: VacuumStep) -> None:
+        with vacuum.translate_errors(f"vacuuming table {step.relation}"):
+            connection.execute(statement)
+
+    return run
+
+
+@pytest.mark.parametrize("function", ["pg_cancel_backend", "pg_terminate_backend"])
+def test_fault_of_vacuum_is_no_failed_load(
+    database18: str, people: Path, monkeypatch: pytest.MonkeyPatch, function: str
+) -> None:
+    """Somebody cancels it, or its session is lost."""
+    monkeypatch.setattr(after, "run_vacuum", fail_by(f"SELECT {function}(pg_backend_pid())"))
+    loads = Loads(database18)
+    make_table(loads)
+    outcome = loads.run(target(people))
+    assert (outcome.state, outcome.rows, outcome.vacuumed) == ("complete", 3000, ())
+    assert len(loads.notices) == 1
+    assert loads.execute("SELECT state FROM penstock.loads") == [("complete",)]
+
+
+def test_interrupted_vacuum_is_no_failed_load(database18: str, people: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C ends the vacuum; the rows are in."""
+
+    def interrupt(connection: Connection, step: VacuumStep) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(after, "run_vacuum", interrupt)
+    loads = Loads(database18)
+    make_table(loads)
+    assert loads.run(target(people)).rows == 3000
+    assert loads.notices == ["the load is complete; vacuuming was interrupted"]
+
+
+def last_checkpoint(loads: Loads) -> object:
+    """Return where the log begins that recovery would need."""
+    return loads.execute("SELECT redo_lsn FROM pg_control_checkpoint()")[0][0]
+
+
+def test_checkpoint_follows_where_it_is_asked_for(database: str, people: Path) -> None:
+    """A superuser may."""
+    loads = Loads(database)
+    make_table(loads)
+    before = last_checkpoint(loads)
+    assert loads.run(target(people), rules=replace(IMPATIENT, checkpoints=True)).checkpoint_s > 0
+    assert last_checkpoint(loads) != before
+
+
+def test_role_that_may_not_checkpoint_is_told(database: str, people: Path) -> None:
+    """The load is complete all the same."""
+    loads = Loads(database)
+    make_table(loads)
+    role = make_role(loads, "upkeep_writer")
+    writer = Loads(database, role=role)
+    outcome = writer.run(target(people), rules=replace(NEVER, checkpoints=True))
+    assert outcome.rows == 3000
+    assert writer.notices[0].startswith("the load is complete; the checkpoint ended early: ")
+    loads.execute(f'DROP OWNED BY "{role}"; DROP ROLE "{role}"')
+
+
+@pytest.mark.pg(">= 15")
+def test_member_of_pg_checkpoint_may(database: str, people: Path) -> None:
+    """From PostgreSQL 15 it is a role."""
+    loads = Loads(database)
+    make_table(loads)
+    role = make_role(loads, "upkeep_pointer")
+    loads.execute(f'GRANT pg_checkpoint TO "{role}"')
+    pointer = Loads(database, role=role)
+    pointer.run(target(people), rules=replace(NEVER, checkpoints=True))
+    assert pointer.notices == []
+    loads.execute(f'DROP OWNED BY "{role}"; DROP ROLE "{role}"')

@@ -1,0 +1,128 @@
+"""What follows a load is decided without a server: what is vacuumed, and whether a checkpoint is written."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from penstock.loading.upkeep import decide_checkpoint, decide_vacuum
+from penstock.model.upkeep import CheckpointDecision, FilledTable, Relation, VacuumPlan
+from penstock.units import GIB, MB
+
+# A mebibyte in pages.
+MIB_PAGES = 128
+
+TABLE = Relation(
+    root_oid=1,
+    oid=1,
+    schema="public",
+    name="t",
+    kind="r",
+    pages=100,
+    known_pages=0,
+    visible_pages=0,
+    inserted=10,
+    changes=10,
+    may_vacuum=True,
+)
+PARENT = replace(TABLE, kind="p", pages=0)
+LEAVES = [replace(TABLE, oid=oid, name=f"p{oid}") for oid in (2, 3, 4)]
+
+
+def decide(*relations: Relation, stored_bytes: float = 100 * MB, major: int = 18, **more: object) -> VacuumPlan:
+    """Decide for a load that filled table 1."""
+    words: dict[str, object] = {"before": {}, "is_asked": False} | more
+    return decide_vacuum(relations, [FilledTable(oid=1, rows=5)], stored_bytes=stored_bytes, major=major, **words)  # type: ignore[arg-type]
+
+
+def commands(plan: VacuumPlan) -> list[str]:
+    """Return the commands in short: V, A, VA, and the table's name."""
+    return [f"{'V' * step.vacuums}{'A' * step.analyzes} {step.relation.name}" for step in plan.steps]
+
+
+def test_partition_that_is_as_it_was_is_left_alone() -> None:
+    """What its size and the count of its rows tell."""
+    before = {leaf.oid: leaf for leaf in (LEAVES[0], replace(LEAVES[1], pages=99), replace(LEAVES[2], inserted=9))}
+    assert commands(decide(PARENT, *LEAVES, before=before)) == ["VA p3", "VA p4", "A t"]
+
+
+def test_partitions_of_a_load_that_was_taken_up_again_are_told_by_what_vacuum_last_saw() -> None:
+    """Which of them an earlier run filled nobody has noted."""
+    quiet = replace(LEAVES[0], known_pages=100, changes=0)
+    grown = replace(LEAVES[1], known_pages=99, changes=0)
+    assert commands(decide(PARENT, quiet, grown)) == ["VA p3", "A t"]
+
+
+def test_parent_is_analyzed_with_its_partitions_before_postgresql_18() -> None:
+    """ANALYZE of it includes them, so that they are not analyzed twice."""
+    assert commands(decide(PARENT, *LEAVES, major=17)) == ["V p2", "V p3", "V p4", "A t"]
+    assert decide(PARENT, *LEAVES, major=18).steps[-1].is_only
+
+
+def test_parent_with_a_partition_of_others_is_not_analyzed_before_postgresql_18() -> None:
+    """The server would skip that one with a warning; the others are analyzed one by one."""
+    plan = decide(PARENT, LEAVES[0], replace(LEAVES[1], may_vacuum=False), major=17)
+    assert commands(plan) == ["VA p2"]
+    assert len(plan.left_out) == 1
+
+
+@pytest.mark.parametrize(("stored_bytes", "expected"), [(19 * MB, []), (22 * MB, ["VA t"])])
+def test_reading_ten_times_what_was_loaded_is_enough(stored_bytes: float, expected: list[str]) -> None:
+    """A table of 200 MiB that was never vacuumed."""
+    table = replace(TABLE, pages=200 * MIB_PAGES)
+    assert commands(decide(table, stored_bytes=stored_bytes)) == expected
+
+
+def test_pages_that_are_visible_to_all_cost_nothing() -> None:
+    """VACUUM skips them; ANALYZE samples them all the same, and is left out."""
+    table = replace(TABLE, pages=10_000 * MIB_PAGES, visible_pages=9_990 * MIB_PAGES)
+    assert commands(decide(table, stored_bytes=1 * MB)) == ["V t"]
+
+
+def test_what_was_asked_for_is_done_whatever_it_costs() -> None:
+    """--vacuum knows no proportion."""
+    table = replace(TABLE, pages=10_000 * MIB_PAGES)
+    assert commands(decide(table, stored_bytes=1, is_asked=True)) == ["VA t"]
+
+
+def test_partitions_share_what_may_be_read() -> None:
+    """A thousand of them that were never vacuumed are as one table of their size."""
+    leaves = [replace(leaf, pages=40 * MIB_PAGES) for leaf in LEAVES]
+    plan = decide(PARENT, *leaves, stored_bytes=1 * MB)
+    assert [name for name in commands(plan) if name.startswith("V")] == ["VA p2"]
+    assert '"public.p3", "public.p4"' in plan.left_out[0]
+
+
+def test_table_without_new_rows_is_left_alone() -> None:
+    """One of several targets got none."""
+    assert commands(decide(replace(TABLE, root_oid=7, oid=7))) == []
+
+
+def checkpoint(**words: object) -> CheckpointDecision:
+    """Decide where nothing stands in the way."""
+    usual = {"asked": None, "stored_bytes": 5 * GIB, "is_leased": True, "is_aurora": False, "may_checkpoint": True}
+    return decide_checkpoint(**(usual | words))  # type: ignore[arg-type]
+
+
+def test_checkpoint_follows_a_large_load_for_which_settings_were_changed() -> None:
+    """And a smaller one, or one under the server's own settings, only where it is asked for."""
+    assert checkpoint().is_due
+    assert not checkpoint(is_leased=False).is_due
+    assert not checkpoint(stored_bytes=GIB - 1).is_due
+    assert checkpoint(stored_bytes=0, is_leased=False, asked=True).is_due
+    assert not checkpoint(asked=False).is_due
+
+
+def test_aurora_gets_no_checkpoint() -> None:
+    """Not even where it is asked for; and whoever wanted one is told."""
+    for asked in (None, True):
+        decision = checkpoint(is_aurora=True, asked=asked)
+        assert (decision.is_due, decision.is_refused) == (False, True)
+    assert not checkpoint(is_aurora=True, asked=None, is_leased=False).is_refused
+
+
+def test_missing_right_is_told_and_tried_where_it_is_asked_for() -> None:
+    """Managed services have rules of their own, which no catalogue tells."""
+    assert checkpoint(may_checkpoint=False).is_refused
+    assert checkpoint(may_checkpoint=False, asked=True).is_due
