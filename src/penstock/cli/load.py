@@ -79,6 +79,8 @@ def load(
     indexes: given_parking.Indexes = None,
     expect: given.Expect = None,
     ignore_windows: given.IgnoreWindows = False,
+    triggers: upkeep.Triggers = None,
+    autovacuum: upkeep.Autovacuum = None,
     vacuum: upkeep.Vacuum = None,
     checkpoint: upkeep.Checkpoint = None,
     ledger_schema: given.LedgerSchema = "penstock",
@@ -135,7 +137,9 @@ def load(
     request = make_request(source_options, rules, to=to, role=role, sessions=sessions)
     job = replace(request.job, rules=replace(request.job.rules, indexes=given_parking.parse_indexes(indexes)))
     request = replace(request, job=job, iam_auth=iam_auth, tunnel=tunnel)
-    request = upkeep.with_upkeep(request, vacuum=vacuum, checkpoint=checkpoint)
+    request = upkeep.with_upkeep(
+        request, vacuum=vacuum, checkpoint=checkpoint, triggers=triggers, autovacuum=autovacuum
+    )
     if request.to is not None and pg_bin is not None:
         raise UsageError(
             "--pg-bin is for the embedded server only",

@@ -1,4 +1,4 @@
-"""The options of `penstock load` for what follows the load."""
+"""The options of `penstock load` for triggers and autovacuum while it loads, and for what follows."""
 
 from __future__ import annotations
 
@@ -7,9 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-if TYPE_CHECKING:
-    from penstock.cli.request import Request
+from penstock.errors import UsageError
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from penstock.cli.request import Request
+    from penstock.model import job
+
+_TABLE = "The table meanwhile"
 _AFTER = "After the load"
 
 Vacuum = Annotated[
@@ -35,7 +41,44 @@ Checkpoint = Annotated[
 ]
 
 
-def with_upkeep(request: Request, *, vacuum: bool | None, checkpoint: bool | None) -> Request:
-    """Return a request with what was said of the time after the load."""
-    rules = replace(request.job.rules, vacuums=vacuum, checkpoints=checkpoint)
+Triggers = Annotated[
+    str | None,
+    typer.Option(
+        "--triggers",
+        metavar="keep|disable",
+        help="disable switches off the table's own triggers that the load would fire, and puts each back as it was; "
+        "meanwhile they do not fire for others either. keep is the default. Needs the table's owner.",
+        rich_help_panel=_TABLE,
+    ),
+]
+Autovacuum = Annotated[
+    str | None,
+    typer.Option(
+        "--autovacuum",
+        metavar="keep|pause",
+        help="pause keeps autovacuum from the table and its TOAST table while they are loaded, and puts their settings "
+        "back as they were. keep is the default. Needs the table's owner.",
+        rich_help_panel=_TABLE,
+    ),
+]
+
+_TRIGGERS: Mapping[str, job.TriggerRule] = {"keep": "keep", "disable": "disable"}
+_AUTOVACUUM: Mapping[str, job.AutovacuumRule] = {"keep": "keep", "pause": "pause"}
+
+
+def with_upkeep(
+    request: Request, *, vacuum: bool | None, checkpoint: bool | None, triggers: str | None, autovacuum: str | None
+) -> Request:
+    """Return a request with what was said of the table's switches, and of what follows. Raises UsageError."""
+    if (triggers or "keep") not in _TRIGGERS:
+        raise UsageError(f'there is no --triggers "{triggers}"', hint="Use --triggers with keep or disable.")
+    if (autovacuum or "keep") not in _AUTOVACUUM:
+        raise UsageError(f'there is no --autovacuum "{autovacuum}"', hint="Use --autovacuum with keep or pause.")
+    rules = replace(
+        request.job.rules,
+        vacuums=vacuum,
+        checkpoints=checkpoint,
+        triggers=_TRIGGERS[triggers or "keep"],
+        autovacuum=_AUTOVACUUM[autovacuum or "keep"],
+    )
     return replace(request, job=replace(request.job, rules=rules))

@@ -9,7 +9,7 @@ from penstock.cli.columns import line_up
 from penstock.cli.dialect_view import describe_dialect
 from penstock.cli.messages import describe_place
 from penstock.cli.parking_view import describe_parking, parking_object
-from penstock.cli.upkeep_view import describe_after, describe_triggers
+from penstock.cli.upkeep_view import describe_after, describe_switches
 from penstock.loading.space import describe_needs, describe_shortage
 from penstock.units import format_bytes, format_count
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from penstock.errors import TargetError
+    from penstock.model.job import LoadRules
     from penstock.model.plan import LoadPlan, SessionPlan, TargetPlan
     from penstock.model.server import ServerFacts
     from penstock.model.source import SourceObject
@@ -80,7 +81,7 @@ def describe_plan(
     lines = line_up(heads, align="<<")
     is_single = plan.job.rules.is_atomic or not plan.is_repeatable
     for target in plan.targets:
-        lines += ["", *_describe_target(target, is_atomic=is_single)]
+        lines += ["", *_describe_target(target, plan.job.rules, is_atomic=is_single)]
     errors = [describe_shortage(disk) for disk in disks if disk.is_short] + ([] if windows is None else [windows])
     if plan.notices or errors:
         lines.append("")
@@ -121,12 +122,12 @@ def plan_object(
         "disks": [asdict(disk) | {"needed_bytes": disk.needed_bytes, "is_short": disk.is_short} for disk in disks],
         "windows": None if windows is None else {"message": windows.message, "detail": windows.detail},
         "after": [words for _, words in describe_after(plan, server)],
-        "targets": [_target_object(target) for target in plan.targets],
+        "targets": [_target_object(target, plan.job.rules) for target in plan.targets],
         "notices": [asdict(notice) for notice in plan.notices],
     }
 
 
-def _target_object(target: TargetPlan) -> dict[str, object]:
+def _target_object(target: TargetPlan, rules: LoadRules) -> dict[str, object]:
     return {
         "table": str(target.table),
         "create_columns": target.create_columns,
@@ -135,7 +136,7 @@ def _target_object(target: TargetPlan) -> dict[str, object]:
         "keep": target.job.keep if target.job.mode == "upsert" else None,
         "transform": None if target.job.transform is None else target.job.transform.name,
         "landing": target.landing,
-        "triggers": [words for _, words in describe_triggers(target)],
+        "switches": [words for _, words in describe_switches(target, rules)],
         "dialect": asdict(target.dialect),
         "compression": target.sample_compression,
         "fields": [asdict(use) for use in field_uses(target)],
@@ -167,13 +168,13 @@ def _describe_way(target: TargetPlan, *, is_atomic: bool) -> str:
     return f"{what}; readers see rows as they are committed"
 
 
-def _describe_target(target: TargetPlan, *, is_atomic: bool) -> list[str]:
+def _describe_target(target: TargetPlan, rules: LoadRules, *, is_atomic: bool) -> list[str]:
     state = "exists" if target.create_columns is None else f"to be created, {len(target.create_columns)} text columns"
     lines = line_up(
         [
             ("table", f"{target.table} ({state})"),
             ("mode", _describe_way(target, is_atomic=is_atomic)),
-            *describe_triggers(target),
+            *describe_switches(target, rules),
             ("dialect", describe_dialect(target.dialect, target.sample_compression)),
             ("columns", "file field -> table column"),
         ],

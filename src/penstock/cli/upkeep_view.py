@@ -9,6 +9,7 @@ from penstock.units import format_count, format_duration
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from penstock.model.job import LoadRules
     from penstock.model.outcome import LoadOutcome
     from penstock.model.plan import LoadPlan, TargetPlan
     from penstock.model.server import ServerFacts
@@ -41,11 +42,22 @@ def describe_after(plan: LoadPlan, server: ServerFacts, *, is_leased: bool = Fal
     return [("then", _plan_vacuum(plan)), ("", _plan_checkpoint(plan, server, is_leased=is_leased))]
 
 
-def describe_triggers(target: TargetPlan) -> list[tuple[str, str]]:
-    """Return what a load does to a table's triggers, and how often they fire, as rows of its plan."""
+def describe_switches(target: TargetPlan, rules: LoadRules) -> list[tuple[str, str]]:
+    """Return what a load does to triggers and autovacuum, and how often triggers fire, as rows of its plan."""
+    is_altered = target.facts is not None and target.landing != "replacement"
+    rows = _describe_triggers(target, rules) if is_altered else []
+    if is_altered and rules.autovacuum == "pause":
+        rows.append(("autovacuum", "paused at the table and its TOAST table, then as it was"))
+    return rows
+
+
+def _describe_triggers(target: TargetPlan, rules: LoadRules) -> list[tuple[str, str]]:
     facts = target.facts
-    if facts is None or target.landing == "replacement" or not (facts.row_triggers or facts.statement_triggers):
+    if facts is None or not (facts.row_triggers or facts.statement_triggers):
         return []
+    if rules.triggers == "disable":
+        names = ", ".join((*facts.row_triggers, *facts.statement_triggers))
+        return [("triggers", f"disabled, for others too, then as they were: {names}")]
     rows = []
     if facts.row_triggers:
         count = target.estimated_records

@@ -1,15 +1,17 @@
 """What of a table or its server is worth a warning before a load: rows that would not be safe, or not reach everybody.
 
-Pure; and how often triggers will fire.
+Pure; and how often triggers will fire, and who may switch them off.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from penstock.errors import TargetError
 from penstock.model.dialect import Notice
 
 if TYPE_CHECKING:
+    from penstock.model.job import LoadRules
     from penstock.model.plan import ObjectSample, TargetPlan
     from penstock.model.server import ServerFacts
     from penstock.model.table import TableFacts
@@ -54,6 +56,19 @@ def server_notices(server: ServerFacts) -> list[Notice]:
             hint="There can be no standby and no point-in-time recovery; take a base backup after the load.",
         )
     ]
+
+
+def check_switches(rules: LoadRules, facts: TableFacts | None) -> None:
+    """Raise TargetError where something is to be switched off at a table that is another role's."""
+    asked = [f"--triggers {rules.triggers}"] if rules.triggers != "keep" else []
+    asked += [f"--autovacuum {rules.autovacuum}"] if rules.autovacuum != "keep" else []
+    if not asked or facts is None or facts.is_owner:
+        return
+    raise TargetError(
+        f'{" and ".join(asked)} needs the owner of table "{facts.name}"',
+        detail="Only an owner may alter a table; the role that loads is none.",
+        hint="Load as the owner (--role), or leave the option out.",
+    )
 
 
 def _names(names: tuple[str, ...]) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from penstock.errors import TargetError, UsageError
 from penstock.files.probe import ProbeResult, probe_dialect, validate_options
 from penstock.loading.columns import map_columns, name_created_columns
-from penstock.loading.notices import estimate_records, server_notices, table_notices
+from penstock.loading.notices import check_switches, estimate_records, server_notices, table_notices
 from penstock.loading.pace import plan_sessions
 from penstock.loading.ways import check_way, choose_landing, describe_notices, refuse_shared_tables
 from penstock.model.dialect import Notice
@@ -22,7 +22,7 @@ from penstock.units import GIB
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.model.job import LoadJob, TargetJob
+    from penstock.model.job import LoadJob, LoadRules, TargetJob
     from penstock.model.server import ServerFacts
     from penstock.model.source import SourceObject
 
@@ -62,7 +62,7 @@ def plan_load(
             detail=f"{server.address} allows role {server.user} no further connection.",
             hint="Close connections, or raise max_connections or the role's connection limit.",
         )
-    planned = [_plan_target(gathered, is_atomic=job.rules.is_atomic) for gathered in inputs]
+    planned = [_plan_target(gathered, job.rules) for gathered in inputs]
     targets = _stage_together([target for target, _ in planned], is_atomic=job.rules.is_atomic)
     _refuse_double_creation(targets)
     refuse_shared_tables(targets)
@@ -119,7 +119,7 @@ def _stage_together(targets: list[TargetPlan], *, is_atomic: bool) -> list[Targe
     ]
 
 
-def _plan_target(gathered: TargetInput, *, is_atomic: bool) -> tuple[TargetPlan, tuple[Notice, ...]]:
+def _plan_target(gathered: TargetInput, rules: LoadRules) -> tuple[TargetPlan, tuple[Notice, ...]]:
     job, sample, facts = gathered.job, gathered.sample, gathered.facts
     uri = sample.source.uri
     validate_options(job.dialect)
@@ -129,6 +129,7 @@ def _plan_target(gathered: TargetInput, *, is_atomic: bool) -> tuple[TargetPlan,
             hint="Create it first, or let --create make it with text columns named by the header.",
         )
     check_way(job, facts)
+    check_switches(rules, facts)
     loadable = None
     if facts is not None and job.transform is None:
         loadable = [column.name for column in facts.columns if not column.is_generated]
@@ -143,7 +144,7 @@ def _plan_target(gathered: TargetInput, *, is_atomic: bool) -> tuple[TargetPlan,
     created = None if facts is not None else _created_columns(probe, job, uri=uri)
     staged = None if job.transform is None else _created_columns(probe, job, uri=uri)
     table = facts if facts is not None else _text_table(job.table, created or ())
-    landing = choose_landing(job, facts, is_atomic=is_atomic)
+    landing = choose_landing(job, facts, is_atomic=rules.is_atomic)
     filled = table if staged is None else _text_table(table.name, staged)
     target = TargetPlan(
         job=job,

@@ -32,6 +32,7 @@ from penstock.server.shape.rebuild import (
     validate_foreign_key,
 )
 from penstock.server.shape.sessions import cancel, set_build_memory
+from penstock.server.shape.switches import SWITCHES, put_switch_back
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -113,6 +114,10 @@ class Rebuilder:
             if not changes or self._is_held(oid, changes[0], done):
                 return
             try:
+                # Whatever becomes of the indexes.
+                for change in changes:
+                    if change.kind in SWITCHES:
+                        self._with_locks(partial(put_switch_back, self._connection, self._schema, change), change)
                 self._rebuild_indexes([change for change in changes if self._is_index_or_key(change)], done)
             except PenstockError as error:
                 if error.is_transient:

@@ -16,6 +16,7 @@ from penstock.server.shape import read_changes
 from penstock.server.shape.holds import read_holds
 from penstock.server.shape.parts import capture_parts, is_foreign_key
 from penstock.server.shape.rebuild import look_at
+from penstock.server.shape.switches import SWITCHES, look_at_switch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -69,7 +70,10 @@ def _decide_step(change: Change, holders: Mapping[int, str], connection: Connect
         if oid in holders:
             return "wait", holders[oid]
     try:
-        state = look_at(capture_parts(connection, change.relation_oid), change)
+        if change.kind in SWITCHES:
+            state = look_at_switch(connection, change)
+        else:
+            state = look_at(capture_parts(connection, change.relation_oid), change)
     except PenstockError as error:
         return "refuse", error.message
     steps: dict[str, tuple[RepairAction, str]] = {

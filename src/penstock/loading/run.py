@@ -140,7 +140,7 @@ class _LoadRun:
         """Load what is left; return None where the ledger then lacks a part of it."""
         self._landings = prepared.landings
         self._truncate(prepared, connection)
-        if prepared.changed_by or any(target.parking and target.parking.parked for target in self._plan.targets):
+        if prepared.changed_by or self._plan.changes_shape:
             self._open_shape().prepare(prepared, connection)
         attempt = LoadAttempt(
             self._plan,

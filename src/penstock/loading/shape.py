@@ -14,11 +14,13 @@ from penstock.errors import PenstockError, TargetError
 from penstock.loading.landing import with_locks
 from penstock.loading.parking import Decision, ParkingFacts, decide_parking
 from penstock.loading.rebuild import DEFAULT_PATIENCE_S, Rebuilder
+from penstock.loading.switches import turn_off
 from penstock.server.ledger.locks import try_lock
 from penstock.server.shape import find_other_holds, hold_shape, read_changes, release_shape, shape_lock, write_changes
 from penstock.server.shape.holds import find_holds_of
 from penstock.server.shape.park import lock_table, make_changes, park
 from penstock.server.shape.parts import capture_parts
+from penstock.server.shape.switches import SWITCHES
 from penstock.server.tables import is_empty
 
 if TYPE_CHECKING:
@@ -114,18 +116,22 @@ class LoadShape:
         for oid, target in targets.items():
             if (target.parking is not None and target.parking.parked) or oid in prepared.changed_by:
                 self._prepare(oid, target, load_id, connection)
+        rules = self._plan.job.rules
+        if rules.triggers != "keep" or rules.autovacuum != "keep":
+            turn_off(self._plan, self._tools, connection, load_id=load_id, held=self._held, on_wait=self._tell_of_wait)
 
     def _prepare(self, oid: int, target: TargetPlan, load_id: str, connection: Connection) -> None:
         with shape_lock(connection, oid, on_wait=self._tell_of_wait, sleep=self._tools.sleep):
             known = {(change.relation_oid, change.name): change for change in read_changes(connection, self._schema)}
             before = [change for change in known.values() if change.target_oid == oid]
             others = find_other_holds(connection, self._schema, oid, but_load_id=load_id)
-            is_parked = any(change.load_id == load_id for change in before)
+            ours = [change for change in before if change.load_id == load_id]
+            is_parked = any(change.kind not in SWITCHES for change in ours)
             parts = capture_parts(connection, oid)
             if parts is None:
                 raise TargetError(f'table "{target.table}" is gone')
             decision = _decide(self._plan, target, parts, connection, is_parked=is_parked)
-            if not decision.is_parking and not (before and (others or is_parked)):
+            if not decision.is_parking and not (before and (others or ours)):
                 return
             new = make_changes(parts, indexes=decision.indexes, foreign_keys=decision.foreign_keys, load_id=load_id)
             # One whose rebuild was begun has a record, which knows how it was before.

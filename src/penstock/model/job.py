@@ -55,6 +55,9 @@ class TargetJob:
 OnChanged = Literal["error", "load", "skip"]
 OnEmptied = Literal["error", "load", "skip"]
 OnError = Literal["stop", "reject"]
+# What becomes of a table's user triggers, and of autovacuum at it, while it is loaded.
+TriggerRule = Literal["keep", "disable"]
+AutovacuumRule = Literal["keep", "pause"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +71,7 @@ class LoadRules:
     it ends the load, or is put aside, `max_rejects` of them at most (None: any number). `ignores_space`: a load that is
     expected to fill a disk begins all the same. `indexes` says whether indexes and keys are parked meanwhile.
     `vacuums` and `checkpoints` say what follows the load; None: what is in proportion to it, and no more than the right
-    to.
+    to. `triggers` and `autovacuum` are the tables' own, for as long as the load lasts.
     """
 
     is_atomic: bool = False
@@ -83,6 +86,8 @@ class LoadRules:
     indexes: Indexes = "auto"
     vacuums: bool | None = None
     checkpoints: bool | None = None
+    triggers: TriggerRule = "keep"
+    autovacuum: AutovacuumRule = "keep"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

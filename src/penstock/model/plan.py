@@ -104,6 +104,13 @@ class LoadPlan:
     is_in_job_order: bool = False
 
     @property
+    def changes_shape(self) -> bool:
+        """Whether something of a table is parked or switched off meanwhile."""
+        rules = self.job.rules
+        is_switching = rules.triggers != "keep" or rules.autovacuum != "keep"
+        return is_switching or any(target.parking and target.parking.parked for target in self.targets)
+
+    @property
     def size_bytes(self) -> int | None:
         """Return the sources' size as stored, or None where one does not tell."""
         return stored_size(self.targets)

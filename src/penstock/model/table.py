@@ -52,6 +52,7 @@ class TableFacts:
     is_unlogged: bool = False
     can_insert: bool = True
     may_vacuum: bool = True
+    is_owner: bool = True
     row_triggers: tuple[str, ...] = ()
     statement_triggers: tuple[str, ...] = ()
     unlogged_partitions: tuple[str, ...] = ()

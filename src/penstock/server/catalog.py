@@ -47,12 +47,13 @@ class TableRow:
     row_security_applies: bool
     can_insert: bool
     suppressing_triggers: list[str]
-    has_indexes: bool
     row_triggers: list[str]
     statement_triggers: list[str]
     unlogged_partitions: list[str]
     unpublished: list[str]
     may_vacuum: bool
+    is_owner: bool
+    has_indexes: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,6 +132,7 @@ def _describe(row: TableRow, columns: list[Column], references: list[ReferenceRo
         is_unlogged=row.is_unlogged,
         can_insert=row.can_insert,
         may_vacuum=row.may_vacuum,
+        is_owner=row.is_owner,
         references=frozenset(reference.oid for reference in references),
         has_indexes=row.has_indexes,
     )

@@ -194,7 +194,7 @@ def validate_foreign_key(connection: Connection, schema: str, change: Change) ->
 
 def drop_record(connection: Connection, schema: str, change: Change) -> None:
     """Remove a record of which nothing is left to do, as its owner. Raises TargetError, ServerError."""
-    with translate_errors("removing the record of a change"), connection.transaction(), _as_owner(connection, change):
+    with translate_errors("removing the record of a change"), connection.transaction(), as_owner(connection, change):
         delete_change(connection, schema, change)
 
 
@@ -207,7 +207,7 @@ def lock_for_build(connection: Connection, change: Change) -> None:
     if parts is None:
         raise TargetError(f'table "{change.target}" is gone')
     table = sql.Identifier(parts.table.schema, parts.table.name)
-    with translate_errors(f"locking {parts.table.quoted_name}"), _as_owner(connection, change):
+    with translate_errors(f"locking {parts.table.quoted_name}"), as_owner(connection, change):
         connection.execute(sql.SQL("LOCK TABLE ONLY {} IN SHARE MODE").format(table))
 
 
@@ -223,14 +223,14 @@ def _putting_back(connection: Connection, change: Change) -> Iterator[TableParts
             parts = capture_parts(connection, change.relation_oid)
             if parts is None:
                 raise TargetError(f'table "{change.target}" is gone')
-            with _as_owner(connection, change):
+            with as_owner(connection, change):
                 yield parts
     except DataError as error:
         raise _does_not_fit(change, error) from error
 
 
 @contextmanager
-def _as_owner(connection: Connection, change: Change) -> Iterator[None]:
+def as_owner(connection: Connection, change: Change) -> Iterator[None]:
     """Run the block, within a transaction, as the role that parked. Raises TargetError where we may not."""
     row = connection.execute(
         "SELECT CURRENT_USER,"

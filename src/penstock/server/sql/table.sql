@@ -115,5 +115,6 @@ SELECT t.oid,
               THEN pg_catalog.has_table_privilege(t.oid, 'MAINTAIN')
               ELSE false
           END AS may_vacuum,
+       pg_catalog.pg_has_role(t.relowner, 'USAGE') AS is_owner,
        t.relhasindex AS has_indexes
   FROM target AS t;

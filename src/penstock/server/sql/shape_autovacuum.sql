@@ -1,0 +1,23 @@
+-- shape_autovacuum.sql: the storage parameters of a table and of its partitions, and of their TOAST tables
+-- returns shape.switches.OptionsRow; needs no privilege; PostgreSQL 14+
+-- psql -v oid=1259 -f shape_autovacuum.sql
+--
+-- A partitioned table has none of its own: autovacuum looks at its partitions.
+WITH tree AS (
+    SELECT :'oid'::oid AS oid
+    UNION
+    SELECT p.relid::oid
+      FROM pg_catalog.pg_partition_tree(:'oid'::oid::regclass) AS p
+)
+SELECT c.oid AS relation_oid,
+       n.nspname::text AS schema,
+       c.relname::text AS relation,
+       COALESCE(c.reloptions, '{}') AS options,
+       o.oid IS NOT NULL AS has_toast,
+       COALESCE(o.reloptions, '{}') AS toast_options
+  FROM tree AS t
+  JOIN pg_catalog.pg_class AS c ON c.oid = t.oid
+  JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+  LEFT JOIN pg_catalog.pg_class AS o ON o.oid = c.reltoastrelid
+ WHERE c.relkind = 'r'
+ ORDER BY c.oid;

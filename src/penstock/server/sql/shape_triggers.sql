@@ -1,0 +1,28 @@
+-- shape_triggers.sql: the user's own triggers of a table and its partitions that some of the given events fire
+-- returns shape.switches.TriggerRow; needs no privilege; PostgreSQL 14+
+-- psql -v oid=1259 -v events=4 -f shape_triggers.sql
+--
+-- events are bits of tgtype (pg_trigger.h): 4 INSERT, 8 DELETE, 16 UPDATE. Partitions' copies of their parent's triggers
+-- are internal in PostgreSQL 14, as those of constraints are. Statement triggers fire at the table that is named alone.
+WITH tree AS (
+    SELECT :'oid'::oid AS oid
+    UNION
+    SELECT p.relid::oid
+      FROM pg_catalog.pg_partition_tree(:'oid'::oid::regclass) AS p
+)
+SELECT c.oid AS relation_oid,
+       n.nspname::text AS schema,
+       c.relname::text AS relation,
+       g.tgname::text AS name,
+       g.tgenabled::text AS state,
+       g.tgtype::int AS type,
+       g.tgfoid::int8 AS function_oid
+  FROM tree AS t
+  JOIN pg_catalog.pg_trigger AS g ON g.tgrelid = t.oid
+  JOIN pg_catalog.pg_class AS c ON c.oid = g.tgrelid
+  JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+ WHERE (g.tgtype & :'events'::int) <> 0
+   AND ((g.tgtype & 1) = 1 OR g.tgrelid = :'oid'::oid)
+   AND (NOT g.tgisinternal OR (g.tgparentid <> 0 AND g.tgconstraint = 0))
+ ORDER BY c.oid,
+          g.tgname;

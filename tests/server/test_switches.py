@@ -1,0 +1,265 @@
+"""Triggers that a load disables and autovacuum that it pauses are as they were afterwards, whatever ended the load."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from penstock.errors import DataError, PenstockError, TargetError
+from penstock.loading.shape import LoadShape
+from penstock.model.job import LoadJob
+from support.loads import IMPATIENT, Loads, chop_commands, share_ledger, target
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+DISABLE = replace(IMPATIENT, triggers="disable", vacuums=False)
+NEVER = replace(IMPATIENT, vacuums=False)
+PAUSE = replace(IMPATIENT, autovacuum="pause", vacuums=False)
+_LOOKS = 300
+
+# One trigger of each state, one that an INSERT does not fire, and one that tells what it saw.
+TABLE = """
+    CREATE TABLE seen (who text, options text[], toast_options text[]);
+    CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+        INSERT INTO public.seen
+        SELECT TG_NAME, c.reloptions, o.reloptions
+          FROM pg_class AS c
+          LEFT JOIN pg_class AS o ON o.oid = c.reltoastrelid
+         WHERE c.oid = TG_RELID;
+        RETURN NULL;
+    END $$;
+    CREATE FUNCTION stop() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'fired'; END $$;
+    CREATE TABLE t (id int, name text);
+    CREATE TRIGGER origin BEFORE INSERT ON t FOR EACH ROW EXECUTE FUNCTION stop();
+    CREATE TRIGGER "al Ways" AFTER INSERT ON t FOR EACH ROW EXECUTE FUNCTION stop();
+    CREATE TRIGGER replica AFTER INSERT ON t EXECUTE FUNCTION stop();
+    CREATE TRIGGER disabled AFTER INSERT ON t EXECUTE FUNCTION stop();
+    CREATE TRIGGER other AFTER DELETE ON t EXECUTE FUNCTION note();
+    ALTER TABLE t ENABLE ALWAYS TRIGGER "al Ways", ENABLE REPLICA TRIGGER replica, DISABLE TRIGGER disabled;
+"""
+STATES = [("al Ways", "A"), ("disabled", "D"), ("origin", "O"), ("other", "O"), ("replica", "R")]
+
+
+@pytest.fixture
+def people(tmp_path: Path) -> Path:
+    """Provide a file of three records."""
+    path = tmp_path / "people.csv"
+    path.write_text("id,name\n1,Ada\n2,Grace\n3,Edsger\n")
+    return path
+
+
+def states(loads: Loads, table: str = "t") -> list[tuple[Any, ...]]:
+    """Return a table's triggers with their states."""
+    return loads.execute(
+        f"SELECT tgname, tgenabled::text FROM pg_trigger WHERE tgrelid = '{table}'::regclass AND tgconstraint = 0"
+        " ORDER BY tgname"
+    )
+
+
+def options(loads: Loads, table: str = "t") -> tuple[Any, ...]:
+    """Return the storage parameters of a table and of its TOAST table."""
+    return loads.execute(
+        "SELECT c.reloptions, o.reloptions FROM pg_class AS c LEFT JOIN pg_class AS o ON o.oid = c.reltoastrelid"
+        f" WHERE c.oid = '{table}'::regclass"
+    )[0]
+
+
+def records(loads: Loads) -> int:
+    """Return how many changes the ledger knows of."""
+    return int(loads.execute("SELECT count(*) FROM penstock.changes")[0][0])
+
+
+def test_triggers_do_not_fire_and_are_as_they_were(database: str, people: Path) -> None:
+    """Each in its own state: origin, replica, always, disabled."""
+    loads = Loads(database)
+    loads.execute(TABLE)
+    assert loads.run(target(people), rules=DISABLE).rows == 3
+    assert states(loads) == STATES
+    assert records(loads) == 0
+    assert 'switching off at "public.t"' in loads.notices[0]
+
+
+def test_triggers_are_kept_by_default(database18: str, people: Path) -> None:
+    """And fire."""
+    loads = Loads(database18)
+    loads.execute(TABLE)
+    with pytest.raises(PenstockError, match="fired"):
+        loads.run(target(people))
+
+
+def test_triggers_of_partitions_are_as_they_were(database: str, people: Path) -> None:
+    """Those of their own, and the copies of their parent's, which may have states of their own."""
+    loads = Loads(database)
+    loads.execute(
+        TABLE.replace("CREATE TABLE t (id int, name text)", "CREATE TABLE t (id int, name text) PARTITION BY LIST (id)")
+    )
+    loads.execute("CREATE TABLE p PARTITION OF t DEFAULT")
+    loads.execute("CREATE TRIGGER own BEFORE INSERT ON p FOR EACH ROW EXECUTE FUNCTION stop()")
+    loads.execute("ALTER TABLE ONLY p ENABLE REPLICA TRIGGER origin")
+    before = states(loads), states(loads, "p")
+    assert ("origin", "R") in before[1]
+    assert loads.run(target(people), rules=DISABLE).rows == 3
+    assert (states(loads), states(loads, "p")) == before
+
+
+def test_upsert_disables_triggers_of_updates_too(database18: str, people: Path) -> None:
+    """The statement at its end would fire them."""
+    loads = Loads(database18)
+    loads.execute(TABLE + "ALTER TABLE t ADD PRIMARY KEY (id); DROP TRIGGER other ON t;")
+    loads.execute("CREATE TRIGGER changed BEFORE UPDATE ON t FOR EACH ROW EXECUTE FUNCTION stop()")
+    loads.run(target(people), rules=DISABLE)
+    loads.execute("ALTER TABLE t DISABLE TRIGGER disabled")
+    job = replace(target(people), mode="upsert", key=("id",))
+    assert loads.run(job, rules=replace(DISABLE, is_again=True)).updated == 3
+    assert ("changed", "O") in states(loads)
+    assert records(loads) == 0
+
+
+@pytest.mark.parametrize(
+    ("with_options", "expected"),
+    [
+        ("", (None, None)),
+        ("WITH (fillfactor = 70)", (["fillfactor=70"], None)),
+        (
+            "WITH (autovacuum_enabled = On, fillfactor = 70, toast.autovacuum_enabled = true)",
+            (["autovacuum_enabled=on", "fillfactor=70"], ["autovacuum_enabled=true"]),
+        ),
+        ("WITH (fillfactor = 70, autovacuum_enabled = off)", (["fillfactor=70", "autovacuum_enabled=off"], None)),
+    ],
+)
+def test_autovacuum_is_paused_and_its_setting_as_it_was(
+    database: str, people: Path, with_options: str, expected: tuple[Any, ...]
+) -> None:
+    """Unset stays unset, a value keeps its spelling and its place; the TOAST table's too."""
+    loads = Loads(database)
+    loads.execute(TABLE.replace("(id int, name text)", f"(id int, name text) {with_options}"))
+    loads.execute('DROP TRIGGER origin ON t; DROP TRIGGER "al Ways" ON t')
+    loads.execute("CREATE TRIGGER note AFTER INSERT ON t EXECUTE FUNCTION note()")
+    assert options(loads) == expected
+    loads.run(target(people), rules=PAUSE)
+    assert options(loads) == expected
+    seen = loads.execute("SELECT options, toast_options FROM seen WHERE who = 'note'")
+    assert all(any(item.startswith("autovacuum_enabled=") for item in each) for row in seen for each in row)
+    assert not any("=on" in item or "=true" in item for row in seen for each in row for item in each)
+    assert records(loads) == 0
+
+
+def test_autovacuum_is_paused_at_each_partition(database18: str, people: Path) -> None:
+    """A partitioned table has no such setting."""
+    loads = Loads(database18)
+    loads.execute("CREATE TABLE t (id int, name text) PARTITION BY LIST (id)")
+    loads.execute("CREATE TABLE p PARTITION OF t DEFAULT WITH (autovacuum_enabled = true)")
+    loads.run(target(people), rules=PAUSE)
+    assert options(loads, "p") == (["autovacuum_enabled=true"], None)
+
+
+def test_what_others_set_meanwhile_stays(database18: str, people: Path) -> None:
+    """A trigger that was enabled, a parameter that was set, while the load ran."""
+    loads = Loads(database18, piece_bytes=16)
+    loads.execute(TABLE + 'DROP TRIGGER origin ON t; DROP TRIGGER "al Ways" ON t;')
+    loads.execute("CREATE TRIGGER mine AFTER INSERT ON t EXECUTE FUNCTION note()")
+
+    def alter(number: int) -> None:
+        if number == 1:
+            loads.execute("ALTER TABLE t SET (fillfactor = 50, autovacuum_enabled = true)")
+
+    loads.at_piece = alter
+    loads.run(target(people), rules=replace(PAUSE, triggers="disable"))
+    assert options(loads) == (["fillfactor=50", "autovacuum_enabled=true"], None)
+    assert ("mine", "O") in states(loads)
+
+
+def test_failed_load_puts_everything_back(database: str, tmp_path: Path) -> None:
+    """As any other way out does."""
+    loads = Loads(database)
+    loads.execute(TABLE)
+    bad = tmp_path / "bad.csv"
+    bad.write_text("id,name\n1,Ada\nx,Grace\n")
+    with pytest.raises(DataError):
+        loads.run(target(bad), rules=replace(DISABLE, autovacuum="pause"))
+    assert (states(loads), options(loads), records(loads)) == (STATES, (None, None), 0)
+
+
+def test_role_that_does_not_own_the_table_is_refused(database18: str, people: Path) -> None:
+    """Before anything is done; the plan says so too."""
+    loads = Loads(database18)
+    loads.execute(TABLE)
+    loads.execute("DROP ROLE IF EXISTS switch_clerk; CREATE ROLE switch_clerk; GRANT INSERT ON t TO switch_clerk")
+    share_ledger(loads, "switch_clerk")
+    clerk = Loads(database18, role="switch_clerk")
+    with clerk._loader() as loader, pytest.raises(TargetError, match="--triggers disable and --autovacuum pause needs"):
+        loader.plan(LoadJob(targets=(target(people),), rules=replace(DISABLE, autovacuum="pause")))
+    loads.execute("DROP OWNED BY switch_clerk; DROP ROLE switch_clerk")
+
+
+def test_load_that_is_gone_on_with_puts_back_what_its_first_run_switched_off(
+    database18: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the second run was not told to switch anything off."""
+    chop_commands(monkeypatch, 64)
+    loads = Loads(database18, piece_bytes=64)
+    loads.execute(TABLE + "ALTER TABLE t ADD CONSTRAINT small CHECK (id < 500)")
+    path = tmp_path / "people.csv"
+    path.write_text("id,name\n" + "".join(f"{number},x\n" for number in range(501)))
+    with monkeypatch.context() as patch:
+        patch.setattr(LoadShape, "put_back_after", lambda *_: None)
+        with pytest.raises(DataError):
+            loads.run(target(path), rules=DISABLE, batch_bytes=64)
+    assert 0 < loads.count() < 500
+    assert ("origin", "D") in states(loads)
+    loads.execute("ALTER TABLE t DROP CONSTRAINT small")
+    loads.run(target(path), rules=NEVER)
+    assert (states(loads), records(loads), loads.count()) == (STATES, 0, 501)
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    """Look again and again, for half a minute at the most."""
+    for _ in range(_LOOKS):
+        if is_so():
+            return
+        time.sleep(0.1)
+    pytest.fail("it never came to be")
+
+
+@pytest.mark.parametrize("way", ["repair", "load"])
+def test_killed_load_is_put_back(database: str, people: Path, way: str) -> None:
+    """By penstock repair, and by the next load of the table; a load at work is let be."""
+    loads = Loads(database)
+    loads.execute(TABLE)
+    repair = [sys.executable, "-m", "penstock", "repair", "--to", database]
+    argv = [sys.executable, "-m", "penstock", "load", "-", "--into", "t", "--to", database, "--triggers", "disable"]
+    argv += ["--autovacuum", "pause", "--header"]
+    loading = subprocess.Popen(argv, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert loading.stdin is not None
+    try:
+        # More than a sample; what follows never comes.
+        loading.stdin.write(b"id,name\n" + b"1,x\n" * 500_000)
+        loading.stdin.flush()
+        wait_until(lambda: ("origin", "D") in states(loads) and options(loads) != (None, None))
+        subprocess.run(repair, check=True, capture_output=True)
+        assert ("origin", "D") in states(loads)
+    finally:
+        loading.kill()
+        loading.communicate()
+    assert ("origin", "D") in states(loads)
+    others = sql.SQL(
+        "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'penstock%' AND datname = current_database()"
+    )
+    with psycopg.connect(database, autocommit=True) as connection:
+        wait_until(lambda: connection.execute(others).fetchone() == (0,))
+    if way == "repair":
+        subprocess.run(repair, check=True, capture_output=True)
+    else:
+        with pytest.raises(PenstockError, match="fired"):
+            loads.run(target(people))
+    assert (states(loads), options(loads), records(loads)) == (STATES, (None, None), 0)
