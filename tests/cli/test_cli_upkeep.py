@@ -63,3 +63,23 @@ def test_plan_names_triggers_with_their_cost(penstock: Run, database18: str, num
     shown = penstock("load", numbers, "--into", "t", "--to", database18, "--plan")
     assert "triggers  kept: stamp ON t; fires some 100 times, once for each row\n" in shown.out
     assert "          kept: audit ON t; fires once for each COPY command\n" in shown.out
+
+
+def test_plan_says_what_is_switched_off(penstock: Run, database18: str, numbers: str) -> None:
+    """And that it comes back."""
+    with psycopg.connect(database18, autocommit=True) as connection:
+        connection.execute("CREATE TABLE t (a int)")
+        connection.execute("CREATE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN new; END'")
+        connection.execute("CREATE TRIGGER stamp BEFORE INSERT ON t FOR EACH ROW EXECUTE FUNCTION f()")
+    options = ("--triggers", "disable", "--autovacuum", "pause")
+    shown = penstock("load", numbers, "--into", "t", "--to", database18, "--plan", *options)
+    assert "triggers    disabled, for others too, then as they were: stamp ON t\n" in shown.out
+    assert "autovacuum  paused at the table and its TOAST table, then as it was\n" in shown.out
+
+
+@pytest.mark.parametrize("option", ["--triggers", "--autovacuum"])
+def test_unknown_word_for_a_switch_is_refused(penstock: Run, numbers: str, option: str) -> None:
+    """Before anything is looked at."""
+    finished = penstock("load", numbers, "--into", "t", option, "maybe")
+    assert finished.code == 2
+    assert finished.err.startswith(f'error: there is no {option} "maybe"')

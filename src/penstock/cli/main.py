@@ -161,7 +161,12 @@ def _run(arguments: list[str]) -> int:
 
 
 def _usage_error(error: typer.TyperException) -> UsageError:
-    """Return typer's complaint in our words."""
+    """Return typer's complaint in our words; for an option that asks for what is never done, why."""
+    if (unknown := getattr(error, "option_name", None)) is not None:
+        from penstock.model.refusals import explain_refusal
+
+        if (refusal := explain_refusal(unknown)) is not None:
+            return refusal
     # pydantic's words before what is wrong with a value
     message = error.format_message().replace("Value error, ", "").strip().rstrip(".") or "missing command"
     context: typer.Context | None = getattr(error, "ctx", None)

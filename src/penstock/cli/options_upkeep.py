@@ -73,7 +73,10 @@ def with_upkeep(
     if (triggers or "keep") not in _TRIGGERS:
         raise UsageError(f'there is no --triggers "{triggers}"', hint="Use --triggers with keep or disable.")
     if (autovacuum or "keep") not in _AUTOVACUUM:
-        raise UsageError(f'there is no --autovacuum "{autovacuum}"', hint="Use --autovacuum with keep or pause.")
+        raise UsageError(
+            f'there is no --autovacuum "{autovacuum}"',
+            hint="Use --autovacuum with keep, or with pause: it is paused at the table alone, while it is loaded.",
+        )
     rules = replace(
         request.job.rules,
         vacuums=vacuum,

@@ -21,6 +21,7 @@ from penstock.loading.transformfile import read_transform
 from penstock.model.dialect import DialectOptions
 from penstock.model.job import LoadJob, TargetJob
 from penstock.model.names import parse_table_name
+from penstock.model.refusals import explain_refusal
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -154,6 +155,10 @@ def _describe(errors: list[Any], path: Path) -> UsageError:
     # A key that is unknown is mostly why another is missing.
     errors = sorted(errors, key=lambda error: error["type"] != "extra_forbidden")
     first = errors[0]
+    refusal = explain_refusal(_key(first["loc"])) if first["type"] == "extra_forbidden" else None
+    if refusal is not None:
+        refusal.detail = f'{refusal.detail} Key "{_key(first["loc"])}" of job file "{path}" asks for it.'
+        return refusal
     complaints = [f"{_place(error['loc'])}: {_complaint(error)}" for error in errors]
     return UsageError(
         f'job file "{path}": {complaints[0]}',
