@@ -258,7 +258,9 @@ def test_killed_load_is_put_back(database: str, people: Path, way: str) -> None:
     with psycopg.connect(database, autocommit=True) as connection:
         wait_until(lambda: connection.execute(others).fetchone() == (0,))
     if way == "repair":
-        subprocess.run(repair, check=True, capture_output=True)
+        shown = subprocess.run([*repair, "--plan"], check=True, capture_output=True, text=True).stdout
+        assert [line.split()[4] for line in shown.splitlines()[1:] if "origin" in line] == ["restore"]
+        assert "public.t  trigger" in subprocess.run(repair, check=True, capture_output=True, text=True).stdout
     else:
         with pytest.raises(PenstockError, match="fired"):
             loads.run(target(people))

@@ -79,6 +79,16 @@ def test_load_is_followed_by_vacuum_and_analyze(database: str, people: Path) -> 
     assert loads.notices == []
 
 
+def test_long_vacuum_is_told_while_it_lasts(database18: str, people: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever watches the load sees why it has not ended."""
+    monkeypatch.setattr(after, "_PAGES_SHOWN", 1)
+    loads = Loads(database18)
+    make_table(loads)
+    told: list[str] = []
+    loads.run(target(people), on_progress=lambda progress: told.append(progress.activity))
+    assert told[-1] == "vacuuming public.t"
+
+
 def test_load_can_do_without_vacuum(database18: str, people: Path) -> None:
     """What was said counts."""
     loads = Loads(database18)

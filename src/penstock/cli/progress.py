@@ -35,7 +35,7 @@ def showing_progress(messages: Messages, *, is_quiet: bool) -> Iterator[Callable
 
 
 class PlainProgress:
-    """A line every ten seconds, the first after ten; then one for each thing that is done after loading."""
+    """A line every ten seconds, the first after ten, and one for each thing that is done after loading."""
 
     def __init__(self, messages: Messages) -> None:
         self._messages = messages
@@ -46,7 +46,7 @@ class PlainProgress:
     def show(self, progress: LoadProgress) -> None:
         """Say how far a load is, if it is time."""
         if progress.activity:
-            if progress.activity != self._activity and progress.elapsed_s >= _LINE_INTERVAL_S:
+            if progress.activity != self._activity:
                 self._activity = progress.activity
                 self._messages.note(f"progress: {progress.activity}")
             return

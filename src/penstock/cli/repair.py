@@ -39,10 +39,11 @@ def repair(
     quiet: given.Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Rebuild the indexes and keys that loads have parked and not rebuilt, after a crash or a failed rebuild.
+    """Put back what loads have changed at tables and left so, after a crash or a failed rebuild.
 
-    What a load at work has parked stays as it is. Each is put back as the role that parked it: run it as that role, or
-    as one that may become it.
+    These are indexes and keys that were parked, triggers that were disabled, autovacuum that was paused. What a load at
+    work has changed stays as it is. Each is put back as the role that changed it: run it as that role, or as one that
+    may become it.
     """
     from penstock.api.repair import Repairer
 

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 _LOCK_NOT_AVAILABLE = "55P03"
 
+# 64 MiB: what is smaller is done before it can be read.
+_PAGES_SHOWN = 8192
+
 
 def read_partitions(plan: LoadPlan, connection: Connection) -> dict[int, Relation]:
     """Return the partitions of the tables to be loaded as they are before it, by oid.
@@ -95,7 +98,8 @@ class _Upkeep:
             self._tools.notice(text)
         for step in plan.steps:
             name = str(step.relation)
-            self._show(f"{'vacuuming' if step.vacuums else 'analyzing'} {name}")
+            if step.relation.pages >= _PAGES_SHOWN:
+                self._show(f"{'vacuuming' if step.vacuums else 'analyzing'} {name}")
             try:
                 run_vacuum(connection, step)
             except PenstockError as error:

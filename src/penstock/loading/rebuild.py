@@ -117,7 +117,9 @@ class Rebuilder:
                 # Whatever becomes of the indexes.
                 for change in changes:
                     if change.kind in SWITCHES:
+                        began_s = self._tools.clock()
                         self._with_locks(partial(put_switch_back, self._connection, self._schema, change), change)
+                        self._note(change, began_s, done)
                 self._rebuild_indexes([change for change in changes if self._is_index_or_key(change)], done)
             except PenstockError as error:
                 if error.is_transient:

@@ -71,9 +71,10 @@ def _decide_step(change: Change, holders: Mapping[int, str], connection: Connect
             return "wait", holders[oid]
     try:
         if change.kind in SWITCHES:
-            state = look_at_switch(connection, change)
-        else:
-            state = look_at(capture_parts(connection, change.relation_oid), change)
+            is_off = look_at_switch(connection, change) == "absent"
+            switched_off = f"load {change.load_id} has switched it off"
+            return ("restore", switched_off) if is_off else ("forget", "it is gone, or on again")
+        state = look_at(capture_parts(connection, change.relation_oid), change)
     except PenstockError as error:
         return "refuse", error.message
     steps: dict[str, tuple[RepairAction, str]] = {

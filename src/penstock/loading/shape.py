@@ -190,7 +190,7 @@ class LoadShape:
         self._has_failed = bool(done.errors)
         done.raise_first()
         self._held.clear()
-        return tuple(done.rebuilt)
+        return tuple(each for each in done.rebuilt if each.kind not in SWITCHES)
 
     def put_back_left(self, prepared: NothingToDo, connection: Connection) -> None:
         """Put back what loads that are gone have left parked of tables that need no load any more."""

@@ -81,14 +81,14 @@ class Rebuilt:
     seconds: float
 
 
-RepairAction = Literal["rebuild", "finish", "forget", "wait", "refuse"]
+RepairAction = Literal["rebuild", "restore", "finish", "forget", "wait", "refuse"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepairStep:
     """What a repair does about one record, and why.
 
-    rebuild: make it again. finish: complete what was begun. forget: it stands already, or its table is gone. wait: a
+    rebuild: make it again. restore: switch it on as it was. finish: complete what was begun. forget: it stands already, or its table is gone. wait: a
     load at work rebuilds it. refuse: it cannot be put back.
     """
 
