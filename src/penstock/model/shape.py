@@ -88,8 +88,8 @@ RepairAction = Literal["rebuild", "restore", "finish", "forget", "wait", "refuse
 class RepairStep:
     """What a repair does about one record, and why.
 
-    rebuild: make it again. restore: switch it on as it was. finish: complete what was begun. forget: it stands already, or its table is gone. wait: a
-    load at work rebuilds it. refuse: it cannot be put back.
+    rebuild: make it again. restore: switch it on as it was. finish: complete what was begun. forget: it stands already,
+    or its table is gone. wait: a load at work rebuilds it. refuse: it cannot be put back.
     """
 
     table: str
