@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from benchmarks import bad_rows, latency_tls, ledger_overhead, memory, single_file, small_objects, unequal_files
+from benchmarks import (
+    bad_rows,
+    indexed_load,
+    latency_tls,
+    ledger_overhead,
+    memory,
+    rebuild_schedules,
+    single_file,
+    small_objects,
+    unequal_files,
+)
 from benchmarks.options import read_options
 
 BENCHMARKS = {
@@ -13,6 +23,8 @@ BENCHMARKS = {
     "ledger_overhead": ledger_overhead,
     "small_objects": small_objects,
     "bad_rows": bad_rows,
+    "indexed_load": indexed_load,
+    "rebuild_schedules": rebuild_schedules,
 }
 
 
