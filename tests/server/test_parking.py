@@ -9,12 +9,14 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import psycopg
 import pytest
 
+from penstock.api import Loader
 from penstock.api.repair import Repairer
 from penstock.errors import PenstockError, TargetError
 from penstock.loading import parking
-from penstock.model.job import LoadRules
+from penstock.model.job import LoadJob, LoadRules
 from penstock.server.connection import ConnectionFactory
 from support.loads import Loads, share_ledger, target
 from support.modes import Killed, mode_target
@@ -224,3 +226,30 @@ def test_the_command_tells_of_each_index(loads: Loads, path: Path) -> None:
     assert done.returncode == 0
     assert "progress: rebuilding index i" in done.stderr
     assert "rebuilt 2 indexes and keys in" in done.stdout
+
+
+def test_parked_foreign_keys_let_all_sessions_work(loads: Loads, path: Path) -> None:
+    """Of two tables of one load; kept in place they leave one session, in the order of the job."""
+    loads.execute("CREATE TABLE child (a int REFERENCES t, b text)")
+    jobs = (target(path, into="child"), target(path))
+    with Loader(ConnectionFactory(loads.conninfo)) as loader:
+        kept = loader.plan(LoadJob(targets=jobs, sessions=2, rules=AUTO))
+        parked = loader.plan(LoadJob(targets=jobs, sessions=2, rules=REBUILD))
+    assert (kept.sessions.maximum, kept.is_in_job_order) == (1, True)
+    assert (parked.sessions.maximum, parked.is_in_job_order, parked.notices) == (2, False, ())
+    outcome = loads.run(*jobs, rules=REBUILD)
+    assert outcome.rows == 40
+    assert "child_a_fkey" in {each.name for each in outcome.rebuilt}
+    orphans = "INSERT INTO child VALUES (999, 'x')"
+    with pytest.raises(psycopg.errors.ForeignKeyViolation):
+        loads.execute(orphans)
+
+
+def test_a_truncated_table_is_empty_for_the_plan(loads: Loads, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its old rows are gone before the first new one."""
+    monkeypatch.setattr(parking, "SMALL_BYTES", 10)
+    loads.execute("INSERT INTO t VALUES (100, 'old')")
+    seen = look_while_loading(loads)
+    loads.run(mode_target(path, "truncate"), rules=AUTO)
+    assert seen == [[]]
+    assert indexes(loads) == ["i", "t_pkey"]

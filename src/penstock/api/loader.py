@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from penstock.loading.guard import SpaceGuard
+    from penstock.loading.plan import TargetInput
     from penstock.model.job import Keep, Mode, Transform
     from penstock.model.outcome import CheckOutcome, LoadOutcome, LoadProgress, Problem
     from penstock.model.plan import LoadPlan, ObjectSample
@@ -84,13 +85,7 @@ class Loader:
             server, inputs = gather_inputs(job, sources=self._sources, connection=connection)
             self._server = server
             self._samples = tuple(gathered.sample for gathered in inputs)
-            plan = plan_load(
-                job,
-                inputs,
-                server=server,
-                cpu_count=cpu_count() if server.is_local else None,
-                load_id=str(uuid.uuid4()),
-            )
+            plan = self._plan(job, inputs, connection)
             if plan.sessions.is_adaptive and not server.is_local:
                 from penstock.api.cpus import plan_by_instance_class  # noqa: PLC0415 (paid for by other machines)
 
@@ -99,15 +94,24 @@ class Loader:
                 from penstock.loading.landing import check_ways  # noqa: PLC0415 (paid for by who needs it)
 
                 check_ways(plan, connection)
-            plan = self._plan_parking(plan, connection)
         return self._note_pooler(plan)
 
-    def _plan_parking(self, plan: LoadPlan, connection: Connection) -> LoadPlan:
+    def _plan(self, job: LoadJob, inputs: Sequence[TargetInput], connection: Connection) -> LoadPlan:
+        """Return the plan, with what is parked; foreign keys that are do not keep sessions from each other."""
+        server, load_id = self.server, str(uuid.uuid4())
+        cpus = cpu_count() if server.is_local else None
+        plan = plan_load(job, inputs, server=server, cpu_count=cpus, load_id=load_id)
         if not any(target.facts and (target.facts.has_indexes or target.facts.references) for target in plan.targets):
             return plan
-        from penstock.loading.shape import plan_parking  # noqa: PLC0415 (paid for by tables that have indexes)
+        from penstock.loading.shape import free_references, plan_parking  # noqa: PLC0415 (paid for by who has indexes)
 
-        return plan_parking(plan, connection)
+        plan, freed = plan_parking(plan, connection)
+        if not plan.is_in_job_order:
+            return plan
+        inputs = free_references(inputs, freed)
+        again = plan_load(job, inputs, server=server, cpu_count=cpus, load_id=load_id)
+        targets = zip(again.targets, plan.targets, strict=True)
+        return replace(again, targets=tuple(replace(new, parking=old.parking) for new, old in targets))
 
     def _note_pooler(self, plan: LoadPlan) -> LoadPlan:
         """Return a plan that says that a pooler is in the way: looking works behind one, loading does not."""

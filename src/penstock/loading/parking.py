@@ -45,11 +45,12 @@ class ParkingFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What is parked, foreign keys first, and how that is shown."""
+    """What is parked, foreign keys first, and how that is shown; `staying` are the table's own that are not."""
 
     plan: ParkingPlan
     indexes: tuple[IndexPart, ...] = ()
     foreign_keys: tuple[ForeignKey, ...] = ()
+    staying: tuple[ForeignKey, ...] = ()
 
     @property
     def is_parking(self) -> bool:
@@ -62,8 +63,9 @@ def decide_parking(parts: TableParts, facts: ParkingFacts) -> Decision:
     is_begun, reason = _decide_table(parts, facts)
     if not is_begun:
         kept = [_index_note(part, parts, "") for part in parts.indexes]
-        kept += [_key_note(key, "") for key in parts.foreign_keys if key.relation_oid == parts.table.oid]
-        return Decision(plan=ParkingPlan(reason=reason, kept=tuple(kept)))
+        own = tuple(key for key in parts.foreign_keys if key.relation_oid == parts.table.oid)
+        kept += [_key_note(key, "") for key in own]
+        return Decision(plan=ParkingPlan(reason=reason, kept=tuple(kept)), staying=own)
     keys = {(key.relation_oid, key.name): _why_foreign_key_stays(key, parts, facts) for key in parts.foreign_keys}
     staying: dict[str, str] = {}
     for part in parts.indexes:
@@ -72,18 +74,19 @@ def decide_parking(parts: TableParts, facts: ParkingFacts) -> Decision:
             staying[part.name] = why
     indexes = tuple(part for part in parts.indexes if part.name not in staying)
     gone = {part.name for part in indexes}
-    foreign_keys, kept = [], []
+    foreign_keys, staying_keys, kept = [], [], []
     for key in parts.foreign_keys:
         why = keys[key.relation_oid, key.name]
         is_own = key.relation_oid == parts.table.oid
         if why is None and (is_own or key.references_index in gone):
             foreign_keys.append(key)
         elif is_own:
+            staying_keys.append(key)
             kept.append(_key_note(key, why or ""))
     parked = [_key_note(key, "") for key in foreign_keys] + [_index_note(part, parts, "") for part in indexes]
     kept += [_index_note(part, parts, staying[part.name]) for part in parts.indexes if part.name in staying]
     plan = ParkingPlan(reason=reason, parked=tuple(parked), kept=tuple(kept))
-    return Decision(plan=plan, indexes=indexes, foreign_keys=tuple(foreign_keys))
+    return Decision(plan=plan, indexes=indexes, foreign_keys=tuple(foreign_keys), staying=tuple(staying_keys))
 
 
 def _decide_table(parts: TableParts, facts: ParkingFacts) -> tuple[bool, str]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, ServerError
 from penstock.host import cpu_count, memory_bytes
 from penstock.loading.rebuild_plan import RebuildPlan, order_by_cost, plan_rebuild
 from penstock.model.shape import Rebuilt
@@ -65,6 +65,8 @@ class PutBack:
             if others := len(self.errors) - 1:
                 more = f"{others} more could not be rebuilt: see penstock repair --plan."
                 first.detail = f"{first.detail}\n{more}" if first.detail else more
+            if isinstance(first, ServerError):
+                first.hint = f"{first.hint or ''} What is parked stays so: run penstock repair.".strip()
             raise first
 
 
@@ -327,7 +329,16 @@ class _Builders:
 
     def _work(self, number: int) -> None:
         try:
-            with self._tools.connect.connect(label=f"rebuild {number + 1}") as connection:
+            connection = self._tools.connect.connect(label=f"rebuild {number + 1}")
+        except ServerError as error:
+            # One session does it too.
+            if number == 0:
+                self._stop()
+                raise
+            _log.warning("rebuilding with fewer sessions: %s", error.message)
+            return
+        try:
+            with connection:
                 self._connections.append(connection)
                 set_build_memory(connection, memory_bytes=self._plan.memory_bytes, workers=self._plan.workers)
                 while (change := self._take()) is not None:

@@ -24,15 +24,16 @@ from penstock.server.shape.switches import SWITCHES
 from penstock.server.tables import is_empty
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
+    from penstock.loading.plan import TargetInput
     from penstock.loading.prepare import NothingToDo, PreparedLoad
     from penstock.loading.rebuild import PutBack
     from penstock.loading.tools import LoadTools
     from penstock.model.plan import LoadPlan, TargetPlan
     from penstock.model.shape import Rebuilt
     from penstock.server.connection import Connection
-    from penstock.server.shape.parts import TableParts
+    from penstock.server.shape.parts import ForeignKey, TableParts
 
 _log = logging.getLogger(__name__)
 
@@ -46,17 +47,43 @@ def may_be_parked(target: TargetPlan) -> bool:
     return target.facts is not None and (target.facts.has_indexes or bool(target.facts.references))
 
 
-def plan_parking(plan: LoadPlan, connection: Connection) -> LoadPlan:
-    """Return the plan with what is parked of each table that has something to park. Raises TargetError, ServerError."""
-    targets = []
+def plan_parking(plan: LoadPlan, connection: Connection) -> tuple[LoadPlan, dict[int, frozenset[int]]]:
+    """Return the plan with what is parked of each table that has something to park.
+
+    With it go the tables to which a table refers no longer while it is loaded, by its oid. Raises TargetError,
+    ServerError.
+    """
+    targets, freed = [], {}
     for target in plan.targets:
+        parking = None
         if may_be_parked(target) and target.facts is not None:
-            parts = capture_parts(connection, target.facts.oid)
-            decision = None if parts is None else _decide(plan, target, parts, connection)
-            targets.append(replace(target, parking=None if decision is None else decision.plan))
-        else:
-            targets.append(target)
-    return replace(plan, targets=tuple(targets))
+            oid = target.facts.oid
+            if (parts := capture_parts(connection, oid)) is not None:
+                decision = _decide(plan, target, parts, connection)
+                parking = decision.plan
+                kept = decision.staying
+                freed[oid] = _references(oid, decision.foreign_keys) - _references(oid, kept)
+        targets.append(replace(target, parking=parking))
+    return replace(plan, targets=tuple(targets)), freed
+
+
+def free_references(inputs: Iterable[TargetInput], freed: Mapping[int, frozenset[int]]) -> tuple[TargetInput, ...]:
+    """Return what a plan is made from without the references that are parked."""
+    return tuple(
+        gathered
+        if gathered.facts is None
+        else replace(
+            gathered,
+            facts=replace(
+                gathered.facts, references=gathered.facts.references - freed.get(gathered.facts.oid, frozenset())
+            ),
+        )
+        for gathered in inputs
+    )
+
+
+def _references(oid: int, keys: Iterable[ForeignKey]) -> frozenset[int]:
+    return frozenset(key.references_oid for key in keys if key.relation_oid == oid)
 
 
 def _decide(
@@ -77,9 +104,9 @@ def _decide(
         return decide_parking(parts, facts)
     # Only where it matters are tables looked into.
     is_fresh = facts.is_truncated or is_empty(connection, parts.table.oid)
-    referring = {key.relation_oid for key in parts.foreign_keys} - own
+    referring = {key.relation_oid for key in parts.foreign_keys}
     empty = {oid for oid in referring if is_empty(connection, oid)}
-    return decide_parking(parts, replace(facts, is_empty=is_fresh, empty_tables=own | empty))
+    return decide_parking(parts, replace(facts, is_empty=is_fresh, empty_tables=empty))
 
 
 def _is_truncated(target: TargetPlan) -> bool:
@@ -131,6 +158,7 @@ class LoadShape:
             if parts is None:
                 raise TargetError(f'table "{target.table}" is gone')
             decision = _decide(self._plan, target, parts, connection, is_parked=is_parked)
+            self._check_relied_on(target, decision, known)
             if not decision.is_parking and not (before and (others or ours)):
                 return
             new = make_changes(parts, indexes=decision.indexes, foreign_keys=decision.foreign_keys, load_id=load_id)
@@ -164,6 +192,20 @@ class LoadShape:
                 what=f'park indexes of "{target.table}"',
             )
 
+    def _check_relied_on(self, target: TargetPlan, decision: Decision, known: Collection[tuple[int, str]]) -> None:
+        """Raise TargetError where a foreign key that the plan has parked stays now: sessions would wait for rows."""
+        loaded = {each.facts.oid for each in self._plan.targets if each.facts is not None}
+        parked = () if target.parking is None else target.parking.parked
+        planned = {part.name for part in parked if part.what == "foreign key"}
+        for key in decision.staying:
+            is_relied_on = key.references_oid in loaded and key.name in planned and self._plan.sessions.maximum > 1
+            if is_relied_on and (key.relation_oid, key.name) not in known:
+                raise TargetError(
+                    f'foreign key "{key.name}" of "{target.table}" cannot be parked as it was planned',
+                    detail="The table has got rows, or was altered.",
+                    hint="Run the load again.",
+                )
+
     def _is_as_planned(self, target: TargetPlan, oid: int, connection: Connection) -> bool:
         is_any_fine = self._plan.job.rules.indexes == "rebuild" or _is_truncated(target)
         return is_any_fine or is_empty(connection, oid)
@@ -185,7 +227,13 @@ class LoadShape:
         """
         if not self._held:
             return ()
-        done = self._rebuilder(connection, report=report).put_back(self._held, load_id=load_id)
+        try:
+            done = self._rebuilder(connection, report=report).put_back(self._held, load_id=load_id)
+        except KeyboardInterrupt:
+            # Whoever interrupts a rebuild does not want it begun again.
+            self._has_failed = True
+            self._tools.notice("indexes stay parked: run penstock repair")
+            raise
         self._tell(done)
         self._has_failed = bool(done.errors)
         done.raise_first()
@@ -213,6 +261,7 @@ class LoadShape:
                 return
             for oid, _ in held:
                 release_shape(connection, self._schema, load_id=load_id, target_oid=oid)
+            self._tools.notice("rebuilding what was parked; interrupt to leave that to penstock repair")
             done = self._rebuilder(connection).put_back(self._held)
             self._tell(done)
             done.raise_first()
