@@ -12,6 +12,7 @@ import os
 import select
 import threading
 from contextlib import contextmanager
+from copy import copy
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import psycopg
@@ -136,6 +137,14 @@ class ConnectionFactory:
         """Raise ServerError where a pooler is in between; `what` completes "cannot ... through a pooler"."""
         if self._pooler is not None:
             raise self._pooler.refuse(what)
+
+    def in_database(self, name: str) -> ConnectionFactory:
+        """Return a factory for another database of the same server, with sessions of its own; the caller closes it."""
+        other = copy(self)
+        other._settings = {**self._settings, "dbname": name}  # noqa: SLF001 (one of our own)
+        other._input_settings = other._pooler = other._kept = None  # noqa: SLF001
+        other._lock = threading.Lock()  # noqa: SLF001
+        return other
 
     @contextmanager
     def borrow(self) -> Iterator[Connection]:

@@ -1,0 +1,334 @@
+"""The tables of leases on a server's settings, in one database of the cluster, and the locks of who holds one.
+
+Settings are cluster-wide, so their leases are in one place whichever database is loaded. Trusted as the ledger is.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+from psycopg import sql
+
+from penstock.errors import PenstockError, ServerError, TargetError
+from penstock.model.settings import Lease, PriorSetting, ServerIdentity
+from penstock.server.errors import in_transaction, translate_errors
+from penstock.server.ledger.locks import find_lock_holder, try_lock
+from penstock.server.ledger.trust import LedgerRelation, PublicationRow, refuse_foreign
+from penstock.server.queries import fetch_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from datetime import datetime
+
+    from penstock.server.connection import Connection
+
+# The database where leases are; every cluster has it unless somebody dropped it.
+LEASE_DATABASE = "postgres"
+
+_SCHEMA = "penstock"
+_TABLES = frozenset(("leases", "lease_values", "lease_priors"))
+_COMMENT = "penstock leases, version 1"
+
+# Whoever changes settings or leases holds it for that long; "penslsee" in ASCII.
+_MUTEX = 0x70656E736C736565
+
+# A change of settings takes milliseconds, one that is seen through at most some seconds.
+_MUTEX_TIMEOUT = "60s"
+
+_STATEMENTS = (
+    """
+    CREATE TABLE {schema}.leases (
+        id uuid PRIMARY KEY,
+        owner name NOT NULL DEFAULT CURRENT_USER,
+        client text NOT NULL,
+        reason text NOT NULL,
+        profile text NOT NULL,
+        began_at timestamptz NOT NULL DEFAULT pg_catalog.now(),
+        until timestamptz,
+        system_identifier bigint NOT NULL,
+        timeline integer NOT NULL,
+        address text,
+        port integer
+    )
+    """,
+    """
+    CREATE TABLE {schema}.lease_values (
+        lease uuid NOT NULL REFERENCES {schema}.leases ON DELETE CASCADE,
+        name text NOT NULL,
+        value double precision NOT NULL,
+        PRIMARY KEY (lease, name)
+    )
+    """,
+    # What a setting was before the first lease on it, and all texts that leases have given it since.
+    """
+    CREATE TABLE {schema}.lease_priors (
+        name text PRIMARY KEY,
+        value text NOT NULL,
+        unit text,
+        source text NOT NULL,
+        source_file text,
+        auto_text text,
+        auto_line integer,
+        ours text[] NOT NULL
+    )
+    """,
+)
+
+
+class LeaseStore:
+    """The leases of a cluster, by a session in LEASE_DATABASE. Methods raise ServerError, TargetError."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+
+    def now(self) -> datetime:
+        """Return the time by the server's clock, as leases have it."""
+        with translate_errors("asking the server for the time"):
+            row = self.connection.execute("SELECT pg_catalog.clock_timestamp()").fetchone()
+        assert row is not None
+        now: datetime = row[0]
+        return now
+
+    def exists(self) -> bool:
+        """Whether there are tables of leases; refuse those that cannot be trusted."""
+        with translate_errors("looking for leases on settings"):
+            relations = fetch_rows(self.connection, "lease_state", LedgerRelation, schema=_SCHEMA)
+        try:
+            refuse_foreign(_SCHEMA, relations)
+        except TargetError as error:
+            error.hint = f"Find out who made it in database {LEASE_DATABASE}, and drop what does not belong there."
+            raise
+        names = {relation.name for relation in relations if relation.name is not None}
+        if not names:
+            return False
+        comment = next((relation.comment for relation in relations if relation.name == "leases"), None)
+        if names != _TABLES or comment != _COMMENT:
+            raise TargetError(
+                f'schema "{_SCHEMA}" of database {LEASE_DATABASE} has leases that this penstock does not know',
+                hint="Use the penstock that made them; where nobody does, and no lease is left, drop them.",
+            )
+        return True
+
+    def ensure(self) -> None:
+        """Make the tables where they are missing. Needs CREATE on the database, or on schema penstock there."""
+        if self.exists():
+            return
+        with translate_errors("looking for publications"):
+            publications = fetch_rows(self.connection, "ledger_publications", PublicationRow)
+        if publications:
+            raise TargetError(
+                "leases on settings would stop the subscribers of a publication for all tables",
+                detail=f'Publication "{publications[0].name}" of database {LEASE_DATABASE} would publish their tables.',
+                hint="Load with --settings none.",
+            )
+        try:
+            with in_transaction(self.connection, f"making tables of leases in database {LEASE_DATABASE}"):
+                self._create()
+        except TargetError as error:
+            if isinstance(error.__cause__, psycopg.errors.InsufficientPrivilege):
+                raise self._no_right(error) from error
+            raise
+
+    def _create(self) -> None:
+        name = sql.Identifier(_SCHEMA)
+        relations = fetch_rows(self.connection, "lease_state", LedgerRelation, schema=_SCHEMA)
+        if not relations:
+            self.connection.execute(sql.SQL("CREATE SCHEMA {}").format(name))
+        for statement in _STATEMENTS:
+            self.connection.execute(sql.SQL(statement).format(schema=name))
+        comment = sql.SQL("COMMENT ON TABLE {}.leases IS {}").format(name, sql.Literal(_COMMENT))
+        self.connection.execute(comment)
+
+    def _no_right(self, error: PenstockError) -> TargetError:
+        row = self.connection.execute("SELECT CURRENT_USER").fetchone()
+        assert row is not None
+        user = sql.Identifier(row[0])
+        statement = sql.SQL("CREATE SCHEMA {} AUTHORIZATION {};").format(sql.Identifier(_SCHEMA), user).as_string(None)
+        return TargetError(
+            f"cannot write a lease on settings down: {error.message}",
+            detail=f"Settings are the whole cluster's, so their leases are in one database, {LEASE_DATABASE}.",
+            hint=f"Have a superuser run in database {LEASE_DATABASE}: {statement}",
+            sqlstate=error.sqlstate,
+        )
+
+    # ---------------------------------------------------------------- locks
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Keep every other penstock from changing settings or leases; ends with the session too."""
+        try:
+            with translate_errors("waiting for others who change settings"), self.connection.transaction():
+                self.connection.execute(sql.SQL("SET LOCAL lock_timeout = {}").format(sql.Literal(_MUTEX_TIMEOUT)))
+                self.connection.execute("SELECT pg_catalog.pg_advisory_lock(%s)", [_MUTEX])
+        except ServerError as error:
+            if error.sqlstate == "55P03":
+                error.hint = "Another penstock is changing settings, and hangs: look for it in pg_stat_activity."
+            raise
+        try:
+            yield
+        finally:
+            if not self.connection.closed:
+                with translate_errors("letting others change settings"):
+                    self.connection.execute("SELECT pg_catalog.pg_advisory_unlock(%s)", [_MUTEX])
+
+    def hold(self, lease_id: str) -> None:
+        """Hold a lease for as long as this session lasts."""
+        is_held = try_lock(self.connection, _identity(lease_id))
+        assert is_held, "a new lease's id is nobody else's"
+
+    # ---------------------------------------------------------------- rows
+
+    def read(self) -> tuple[list[Lease], list[PriorSetting]]:
+        """Return all leases, the oldest first, and what was before them."""
+        query = sql.SQL(
+            """
+            SELECT l.id::text, l.owner::text, l.client, l.reason, l.profile, l.began_at, l.until, l.system_identifier,
+                   l.timeline, l.address, l.port,
+                   (SELECT pg_catalog.jsonb_object_agg(v.name, v.value) FROM {schema}.lease_values AS v
+                     WHERE v.lease = l.id)
+              FROM {schema}.leases AS l
+             ORDER BY l.began_at, l.id
+            """
+        ).format(schema=sql.Identifier(_SCHEMA))
+        priors = sql.SQL(
+            "SELECT name, value, unit, source, source_file, auto_text, auto_line, ours"
+            " FROM {}.lease_priors ORDER BY auto_line, name"
+        ).format(sql.Identifier(_SCHEMA))
+        with _explaining_refusal(), translate_errors("reading leases on settings"):
+            rows = self.connection.execute(query).fetchall()
+            found = self.connection.execute(priors).fetchall()
+        return [self._to_lease(row) for row in rows], [
+            PriorSetting(
+                name=name,
+                value=value,
+                unit=unit,
+                source=source,
+                source_file=source_file,
+                auto_text=auto_text,
+                auto_line=auto_line,
+                ours=tuple(ours),
+            )
+            for name, value, unit, source, source_file, auto_text, auto_line, ours in found
+        ]
+
+    def _to_lease(self, row: tuple[Any, ...]) -> Lease:
+        (
+            lease_id,
+            owner,
+            client,
+            reason,
+            profile,
+            began_at,
+            until,
+            system_identifier,
+            timeline,
+            address,
+            port,
+            wanted,
+        ) = row
+        return Lease(
+            lease_id=lease_id,
+            owner=owner,
+            client=client,
+            reason=reason,
+            profile=profile,
+            began_at=began_at,
+            until=until,
+            server=ServerIdentity(system_identifier=system_identifier, timeline=timeline, address=address, port=port),
+            wanted={} if wanted is None else {name: float(value) for name, value in wanted.items()},
+            holder_pid=find_lock_holder(self.connection, _identity(lease_id)),
+        )
+
+    def write(self, lease: Lease, *, lasts_s: float | None) -> None:
+        """Write a lease down; `lasts_s` is how long it lasts where no session holds it. In the caller's transaction."""
+        query = sql.SQL(
+            """
+            WITH begun AS (
+                INSERT INTO {schema}.leases
+                    (id, client, reason, profile, until, system_identifier, timeline, address, port)
+                VALUES (%(id)s, %(client)s, %(reason)s, %(profile)s,
+                        pg_catalog.now() + pg_catalog.make_interval(secs => %(lasts)s::double precision),
+                        %(system)s, %(timeline)s, %(address)s, %(port)s)
+                RETURNING id
+            )
+            INSERT INTO {schema}.lease_values (lease, name, value)
+            SELECT b.id, w.key, w.value::double precision
+              FROM begun AS b, pg_catalog.jsonb_each_text(%(wanted)s::jsonb) AS w
+            """
+        ).format(schema=sql.Identifier(_SCHEMA))
+        with translate_errors("writing a lease on settings down"):
+            self.connection.execute(
+                query,
+                {
+                    "id": lease.lease_id,
+                    "client": lease.client,
+                    "reason": lease.reason,
+                    "profile": lease.profile,
+                    "lasts": lasts_s,
+                    "system": lease.server.system_identifier,
+                    "timeline": lease.server.timeline,
+                    "address": lease.server.address,
+                    "port": lease.server.port,
+                    "wanted": json.dumps(lease.wanted),
+                },
+            )
+
+    def write_priors(self, priors: Sequence[PriorSetting]) -> None:
+        """Write down what settings were, in place of what was known of them. In the caller's transaction."""
+        query = sql.SQL(
+            """
+            INSERT INTO {}.lease_priors (name, value, unit, source, source_file, auto_text, auto_line, ours)
+            VALUES (%s, %s, %s, %s, %s, %s, %s, %s)
+            ON CONFLICT (name) DO UPDATE
+               SET value = excluded.value, unit = excluded.unit, source = excluded.source,
+                   source_file = excluded.source_file, auto_text = excluded.auto_text,
+                   auto_line = excluded.auto_line, ours = excluded.ours
+            """
+        ).format(sql.Identifier(_SCHEMA))
+        with translate_errors("writing prior settings down"):
+            for prior in priors:
+                values = [prior.name, prior.value, prior.unit, prior.source, prior.source_file]
+                self.connection.execute(query, [*values, prior.auto_text, prior.auto_line, list(prior.ours)])
+
+    def forget(self, lease_ids: Sequence[str]) -> None:
+        """Remove leases, and what was before settings that no lease is on any more."""
+        schema = sql.Identifier(_SCHEMA)
+        with self.writing():
+            self.connection.execute(
+                sql.SQL("DELETE FROM {}.leases WHERE id = ANY (%s::uuid[])").format(schema), [list(lease_ids)]
+            )
+            self.connection.execute(
+                sql.SQL(
+                    "DELETE FROM {schema}.lease_priors AS p"
+                    " WHERE NOT EXISTS (SELECT FROM {schema}.lease_values AS v WHERE v.name = p.name)"
+                ).format(schema=schema)
+            )
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Run the block in a transaction that is durable on this server before its COMMIT returns."""
+        with in_transaction(self.connection, "writing leases on settings down"):
+            # Off would let a crash lose the lease and keep the setting; a standby's answer is not waited for.
+            self.connection.execute("SET LOCAL synchronous_commit = 'local'")
+            yield
+
+
+@contextmanager
+def _explaining_refusal() -> Iterator[None]:
+    """Say what a role needs that may not use tables of leases that others have made."""
+    try:
+        yield
+    except TargetError as error:
+        if error.sqlstate == "42501":
+            error.hint = (
+                f"Have their owner run in database {LEASE_DATABASE}: GRANT USAGE ON SCHEMA {_SCHEMA} and GRANT SELECT, "
+                f"INSERT, UPDATE, DELETE ON {', '.join(f'{_SCHEMA}.{name}' for name in sorted(_TABLES))} to the role."
+            )
+        raise
+
+
+def _identity(lease_id: str) -> str:
+    return lease_id.replace("-", "")

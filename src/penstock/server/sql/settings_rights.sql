@@ -1,0 +1,25 @@
+-- settings_rights.sql: what the current role may do of all that a lease by ALTER SYSTEM needs
+-- returns model.settings.SettingsRights; needs no privilege; PostgreSQL 14+
+-- psql -f settings_rights.sql
+--
+-- In the database where leases are. allow_alter_system came with PostgreSQL 17.
+SELECT r.rolname::text AS "user",
+       r.rolsuper AS is_superuser,
+       pg_catalog.pg_has_role('pg_read_all_settings', 'USAGE') AS reads_settings,
+       pg_catalog.has_table_privilege('pg_catalog.pg_file_settings', 'SELECT')
+       AND pg_catalog.has_function_privilege('pg_catalog.pg_show_all_file_settings()', 'EXECUTE') AS reads_files,
+       pg_catalog.has_function_privilege('pg_catalog.pg_reload_conf()', 'EXECUTE') AS may_reload,
+       CASE
+           WHEN t.oid IS NOT NULL
+               THEN pg_catalog.has_schema_privilege(n.oid, 'USAGE')
+                    AND pg_catalog.has_table_privilege(t.oid, 'INSERT')
+                    AND pg_catalog.has_table_privilege(t.oid, 'DELETE')
+           WHEN n.oid IS NOT NULL
+               THEN pg_catalog.has_schema_privilege(n.oid, 'CREATE')
+           ELSE pg_catalog.has_database_privilege(pg_catalog.current_database(), 'CREATE')
+       END AS may_write_leases,
+       COALESCE(pg_catalog.current_setting('allow_alter_system', true), 'on') = 'on' AS allows_alter_system
+  FROM pg_catalog.pg_roles AS r
+  LEFT JOIN pg_catalog.pg_namespace AS n ON n.nspname = 'penstock'
+  LEFT JOIN pg_catalog.pg_class AS t ON t.relnamespace = n.oid AND t.relname = 'leases'
+ WHERE r.rolname = CURRENT_USER;

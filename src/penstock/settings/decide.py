@@ -1,0 +1,195 @@
+"""Profile and facts → what would be changed, what is left out, and why. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.model.settings import SettingChange, SettingsDecision, SettingSkip
+from penstock.settings.profiles import (
+    LEAST_WAL_MB,
+    MOST_WAL_MB,
+    WAL_FACTOR,
+    WAL_SHARE_OF_FREE,
+    WAL_UNIT_BYTES,
+)
+from penstock.settings.values import show, to_text
+from penstock.units import format_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from penstock.model.settings import Backend, Profile, ProfileValue, SettingsFacts
+
+# Values that no file changes: given when the server was started, or computed by it.
+_FIXED_SOURCES = {
+    "command line": "it is given on the server's command line, which ALTER SYSTEM does not change",
+    "environment variable": "it is given in the server's environment, which ALTER SYSTEM does not change",
+    "override": "the server computes it",
+}
+
+# Of less than this, a load writes no more WAL than a default server's max_wal_size leaves room for.
+_LEAST_LOAD_BYTES = 256 * 1024 * 1024
+
+
+def is_too_small(size_bytes: int | None) -> bool:
+    """Whether a load gains nothing from fewer checkpoints, by the size of its objects as stored; None is unknown."""
+    return size_bytes is not None and size_bytes < _LEAST_LOAD_BYTES
+
+
+def pays(decision: SettingsDecision, facts: SettingsFacts) -> bool:
+    """Whether WAL alone would trigger a checkpoint during a load that nobody changes settings for."""
+    change = next((change for change in decision.leased if change.name == "max_wal_size"), None)
+    if change is None or facts.expected_wal_bytes is None:
+        return False
+    return facts.expected_wal_bytes * WAL_FACTOR > float(change.prior.value) * WAL_UNIT_BYTES
+
+
+def decide(profile: Profile, facts: SettingsFacts, *, wanted: Mapping[str, float] | None = None) -> SettingsDecision:
+    """Return what a profile comes to on a server; `wanted` are values asked for by name, in place of the profile's.
+
+    Nothing is ever lowered.
+    """
+    changes: list[SettingChange] = []
+    skips: list[SettingSkip] = []
+    for value in profile.values:
+        if wanted is not None and value.name not in wanted:
+            continue
+        given = None if wanted is None else wanted[value.name]
+        decided = _decide_value(value, facts, given=given)
+        (changes if isinstance(decided, SettingChange) else skips).append(decided)  # type: ignore[arg-type]
+    backend, obstacle, remedy = find_obstacle(facts, [change.name for change in changes if change.scope == "server"])
+    return SettingsDecision(
+        profile=profile.name,
+        backend=backend,
+        changes=tuple(changes),
+        skips=tuple(skips),
+        notes=tuple(_notes(changes, facts)),
+        obstacle=obstacle,
+        remedy=remedy,
+    )
+
+
+def _decide_value(value: ProfileValue, facts: SettingsFacts, *, given: float | None) -> SettingChange | SettingSkip:
+    """Return how one setting is to be, or why it stays."""
+    current = facts.setting(value.name)
+    if facts.flavour.kind not in value.flavours:
+        return SettingSkip(name=value.name, reason=f"it means nothing on {facts.flavour.name}")
+    if current is None:
+        return SettingSkip(name=value.name, reason="this server has no such setting, or does not tell it")
+    if value.scope == "server" and current.source in _FIXED_SOURCES:
+        return SettingSkip(name=value.name, reason=_FIXED_SOURCES[current.source])
+    if value.scope == "server" and current.context == "postmaster":
+        return SettingSkip(name=value.name, reason="it needs a restart")
+    target, reason = value.least if given is None else given, value.reason
+    if value.name == "max_wal_size" and given is None:
+        target, limit = _max_wal_size(facts)
+        reason = f"{reason}; {limit}"
+    if target <= float(current.value):
+        now = show(current.value, current.unit)
+        return SettingSkip(name=value.name, reason=f"it is {now}, and nothing is lowered")
+    return SettingChange(
+        name=value.name,
+        scope=value.scope,
+        prior=current,
+        value=target,
+        text=to_text(value.name, target) if value.scope == "server" else value.text,
+        reason=reason,
+    )
+
+
+def _max_wal_size(facts: SettingsFacts) -> tuple[float, str]:
+    """Return max_wal_size in MB, and what decided it."""
+    if facts.wal_free_bytes is None:
+        # Without a look at the volume no more than the least that helps.
+        return LEAST_WAL_MB, "4GB, as the room on the WAL's volume is not known"
+    room_mb = int(facts.wal_free_bytes * WAL_SHARE_OF_FREE / WAL_UNIT_BYTES)
+    free = format_bytes(facts.wal_free_bytes)
+    needed_mb = LEAST_WAL_MB
+    why = "4GB at least"
+    if facts.expected_wal_bytes is not None:
+        expected_mb = int(facts.expected_wal_bytes * WAL_FACTOR / WAL_UNIT_BYTES) + 1
+        if expected_mb > LEAST_WAL_MB:
+            needed_mb = expected_mb
+            why = f"{format_bytes(facts.expected_wal_bytes)} of WAL are expected, of which it is {WAL_FACTOR} times"
+    if needed_mb > min(room_mb, MOST_WAL_MB):
+        if room_mb < MOST_WAL_MB:
+            return room_mb, f"a quarter of the {free} that are free for WAL"
+        return MOST_WAL_MB, "64GB at most"
+    return needed_mb, why
+
+
+def _notes(changes: list[SettingChange], facts: SettingsFacts) -> list[str]:
+    """Return what whoever raises max_wal_size should know."""
+    change = next((change for change in changes if change.name == "max_wal_size"), None)
+    if change is None:
+        return []
+    before, after = show(change.prior.value, change.prior.unit), show(str(round(change.value)), "MB")
+    notes = [f"crash recovery takes longer meanwhile: it replays up to {after} of WAL, before that up to {before}"]
+    notes += [
+        f"replication slot {slot.name} has no receiver and keeps {format_bytes(slot.retained_bytes)} of WAL, which "
+        "max_wal_size does not bound"
+        for slot in facts.slots
+        if not slot.is_active and slot.retained_bytes
+    ]
+    archiver = facts.archiver
+    if archiver is not None and archiver.is_failing:
+        notes.append(f"archiving WAL fails since {archiver.last_failed}: WAL is kept until it succeeds")
+    elif archiver is not None and archiver.lag_bytes and archiver.lag_bytes > 10**9:
+        notes.append(f"archiving WAL is {format_bytes(archiver.lag_bytes)} behind: so much more is kept")
+    return notes
+
+
+def find_obstacle(facts: SettingsFacts, names: list[str]) -> tuple[Backend, str | None, str | None]:
+    """Return by what settings are changed, and why they cannot be, with the remedy."""
+    if facts.flavour.kind in ("rds", "rds-cluster", "aurora"):
+        return "parameter-group", None, None
+    if facts.is_in_recovery:
+        return "none", "the server is a standby", "Name the primary."
+    managed = _find_manager(facts)
+    if managed is not None:
+        return "none", *managed
+    if missing := missing_grants(facts, names):
+        return "alter-system", "the role lacks rights for a lease", " ".join(missing)
+    return "alter-system", None, None
+
+
+def _find_manager(facts: SettingsFacts) -> tuple[str, str] | None:
+    """Return who else changes the server's settings, and how they are changed there."""
+    if facts.flavour.kind not in ("postgresql", "citus"):
+        return f"{facts.flavour.name} lets nobody use ALTER SYSTEM", "Change settings by that service's own means."
+    if facts.managers:
+        manager = facts.managers[0]
+        return f"{manager.name} manages the server's settings", f"Change them there: {manager.change}."
+    if not facts.rights.allows_alter_system:
+        return "allow_alter_system is off", "Whoever turned it off manages the settings by other means."
+    return None
+
+
+def missing_grants(facts: SettingsFacts, names: list[str]) -> list[str]:
+    """Return the statements that give the role what it lacks for a lease on settings."""
+    rights = facts.rights
+    user = _quote(rights.user)
+    refused = [name for name in names if (state := facts.setting(name)) is None or not state.may_alter_system]
+    grants = []
+    if refused and facts.version_num < 150_000:
+        # ALTER SYSTEM is the superusers' alone.
+        return [
+            f"Before PostgreSQL 15 only a superuser may use ALTER SYSTEM: run ALTER ROLE {user} SUPERUSER, or as one."
+        ]
+    if refused:
+        grants.append(f"GRANT ALTER SYSTEM ON PARAMETER {', '.join(refused)} TO {user};")
+    if not rights.reads_settings:
+        grants.append(f"GRANT pg_read_all_settings TO {user};")
+    if not rights.reads_files:
+        grants.append(f"GRANT SELECT ON pg_catalog.pg_file_settings TO {user};")
+        grants.append(f"GRANT EXECUTE ON FUNCTION pg_catalog.pg_show_all_file_settings() TO {user};")
+    if not rights.may_reload:
+        grants.append(f"GRANT EXECUTE ON FUNCTION pg_catalog.pg_reload_conf() TO {user};")
+    if not rights.may_write_leases:
+        grants.append(f"In database postgres: CREATE SCHEMA penstock AUTHORIZATION {user};")
+    return grants
+
+
+def _quote(name: str) -> str:
+    """Return an identifier as SQL has it, always quoted."""
+    return '"' + name.replace('"', '""') + '"'

@@ -1,0 +1,100 @@
+"""Profiles: settings that help a kind of work, each with its reason and its source. Data. Pure."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from penstock.errors import UsageError
+from penstock.model.settings import Profile, ProfileValue
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from penstock.model.inspection import FlavourKind
+
+# Aurora's storage applies WAL itself: its instances write no pages at checkpoints.
+_WITH_CHECKPOINTS: frozenset[FlavourKind] = frozenset(
+    ("postgresql", "rds", "rds-cluster", "cloud-sql", "alloydb", "azure", "neon", "supabase", "citus")
+)
+_ALL: frozenset[FlavourKind] = _WITH_CHECKPOINTS | {"aurora"}
+
+# pg_settings has max_wal_size in MB of 2^20 bytes.
+WAL_UNIT_BYTES = 1024 * 1024
+
+# WAL triggers a checkpoint after max_wal_size / (1 + checkpoint_completion_target): CalculateCheckpointSegments in
+# src/backend/access/transam/xlog.c. With a target of 0.9, this much makes room for a load without one.
+WAL_FACTOR = 1.9
+
+LEAST_WAL_MB = 4 * 1024
+MOST_WAL_MB = 64 * 1024
+
+# The rest is for the tables, other loads, and WAL that slots and a failing archiver keep.
+WAL_SHARE_OF_FREE = 0.25
+
+BULK_LOAD = Profile(
+    name="bulk-load",
+    summary="few checkpoints while much is written",
+    cost="After a crash the server first replays the WAL since the last checkpoint: up to max_wal_size of it, or 30 "
+    "minutes' worth, in place of what it was before.",
+    values=(
+        ProfileValue(
+            name="max_wal_size",
+            scope="server",
+            least=LEAST_WAL_MB,
+            text="expected WAL x 1.9, at least 4GB",
+            reason="each checkpoint that WAL triggers writes every page that was changed, and makes the next change of "
+            "each page log all of it anew",
+            source="postgresql.org/docs/current/wal-configuration.html",
+            flavours=_WITH_CHECKPOINTS,
+        ),
+        ProfileValue(
+            name="checkpoint_timeout",
+            scope="server",
+            least=30 * 60,
+            text="30min",
+            reason="checkpoints come by the clock too, whatever max_wal_size leaves room for",
+            source="postgresql.org/docs/current/runtime-config-wal.html#GUC-CHECKPOINT-TIMEOUT",
+            flavours=_WITH_CHECKPOINTS,
+        ),
+        ProfileValue(
+            name="checkpoint_completion_target",
+            scope="server",
+            least=0.9,
+            text="0.9",
+            reason="a checkpoint's writes are spread over its interval in place of a burst; the default since "
+            "PostgreSQL 14",
+            source="postgresql.org/docs/current/runtime-config-wal.html#GUC-CHECKPOINT-COMPLETION-TARGET",
+            flavours=_WITH_CHECKPOINTS,
+        ),
+        ProfileValue(
+            name="maintenance_work_mem",
+            scope="session",
+            least=1024 * 1024,
+            text="1GB",
+            reason="index builds sort in memory; only in sessions of a load that build indexes, and gone with them",
+            source="postgresql.org/docs/current/populate.html#POPULATE-WORK-MEM",
+            flavours=_ALL,
+        ),
+    ),
+)
+
+PROFILES: Mapping[str, Profile] = MappingProxyType({BULK_LOAD.name: BULK_LOAD})
+
+# What `penstock settings apply NAME=VALUE` takes: numbers of which the largest serves all who ask for one, changed by a
+# reload. No text is among them that a server would run, so that a lease can do no more than these.
+LEASABLE: Mapping[str, str] = MappingProxyType(
+    {
+        "max_wal_size": "MB",
+        "min_wal_size": "MB",
+        "checkpoint_timeout": "s",
+        "checkpoint_completion_target": "",
+    }
+)
+
+
+def find_profile(name: str) -> Profile:
+    """Return the profile of a name. Raises UsageError."""
+    if name not in PROFILES:
+        raise UsageError(f'there is no profile "{name}"', hint=f"There is {', '.join(PROFILES)}.")
+    return PROFILES[name]
