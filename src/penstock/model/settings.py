@@ -42,8 +42,8 @@ class SettingState:
 class ProfileValue:
     """One value of a profile, why it is what it is, and who says so.
 
-    `least` is the value; max_wal_size' goes by the expected WAL and is at least that. `flavours` are those of which it
-    says something.
+    `least` is the value; where `goes_by_wal` it goes by the WAL that is expected, and is at least that. `flavours` are
+    those of which it says something.
     """
 
     name: str
@@ -53,6 +53,7 @@ class ProfileValue:
     reason: str
     source: str
     flavours: frozenset[FlavourKind]
+    goes_by_wal: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,8 +16,6 @@ from penstock.settings.values import show, to_text
 from penstock.units import format_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from penstock.model.settings import Backend, Profile, ProfileValue, SettingsFacts
 
 # Values that no file changes: given when the server was started, or computed by it.
@@ -44,19 +42,16 @@ def pays(decision: SettingsDecision, facts: SettingsFacts) -> bool:
     return facts.expected_wal_bytes * WAL_FACTOR > float(change.prior.value) * WAL_UNIT_BYTES
 
 
-def decide(profile: Profile, facts: SettingsFacts, *, wanted: Mapping[str, float] | None = None) -> SettingsDecision:
-    """Return what a profile comes to on a server; `wanted` are values asked for by name, in place of the profile's.
-
-    Nothing is ever lowered.
-    """
+def decide(profile: Profile, facts: SettingsFacts) -> SettingsDecision:
+    """Return what a profile comes to on a server. Nothing is ever lowered."""
     changes: list[SettingChange] = []
     skips: list[SettingSkip] = []
     for value in profile.values:
-        if wanted is not None and value.name not in wanted:
-            continue
-        given = None if wanted is None else wanted[value.name]
-        decided = _decide_value(value, facts, given=given)
-        (changes if isinstance(decided, SettingChange) else skips).append(decided)  # type: ignore[arg-type]
+        decided = _decide_value(value, facts)
+        if isinstance(decided, SettingChange):
+            changes.append(decided)
+        else:
+            skips.append(decided)
     backend, obstacle, remedy = find_obstacle(facts, [change.name for change in changes if change.scope == "server"])
     return SettingsDecision(
         profile=profile.name,
@@ -69,7 +64,7 @@ def decide(profile: Profile, facts: SettingsFacts, *, wanted: Mapping[str, float
     )
 
 
-def _decide_value(value: ProfileValue, facts: SettingsFacts, *, given: float | None) -> SettingChange | SettingSkip:
+def _decide_value(value: ProfileValue, facts: SettingsFacts) -> SettingChange | SettingSkip:
     """Return how one setting is to be, or why it stays."""
     current = facts.setting(value.name)
     if facts.flavour.kind not in value.flavours:
@@ -80,8 +75,8 @@ def _decide_value(value: ProfileValue, facts: SettingsFacts, *, given: float | N
         return SettingSkip(name=value.name, reason=_FIXED_SOURCES[current.source])
     if value.scope == "server" and current.context == "postmaster":
         return SettingSkip(name=value.name, reason="it needs a restart")
-    target, reason = value.least if given is None else given, value.reason
-    if value.name == "max_wal_size" and given is None:
+    target, reason = value.least, value.reason
+    if value.goes_by_wal:
         target, limit = _max_wal_size(facts)
         reason = f"{reason}; {limit}"
     if target <= float(current.value):

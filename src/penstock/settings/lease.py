@@ -46,16 +46,12 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseRequest:
-    """Who asks for a lease and why; `lasts_s` is how long it stands by itself, None: as long as the session.
-
-    `wanted` are values by name, in place of the profile's own.
-    """
+    """Who asks for a lease and why; `lasts_s` is how long it stands by itself, None: as long as the session."""
 
     profile: Profile
     client: str
     reason: str
     lasts_s: float | None = None
-    wanted: Mapping[str, float] | None = None
     expected_wal_bytes: int | None = None
     wal_free_bytes: int | None = None
 
@@ -63,7 +59,7 @@ class LeaseRequest:
 def look(store: LeaseStore, request: LeaseRequest) -> tuple[SettingsDecision, SettingsFacts]:
     """Return what a lease would change, and the facts; changes nothing. Raises ServerError."""
     facts = _read_facts(store, request)
-    return decide(request.profile, facts, wanted=request.wanted), facts
+    return decide(request.profile, facts), facts
 
 
 def take(store: LeaseStore, request: LeaseRequest) -> tuple[LeaseReport, SettingsDecision]:
@@ -79,7 +75,7 @@ def take(store: LeaseStore, request: LeaseRequest) -> tuple[LeaseReport, Setting
         identity = read_identity(store.connection)
         _refuse_foreign(store.read()[0], identity)
         cleared = _clear_away(store, identity)
-        decision = decide(request.profile, _read_facts(store, request), wanted=request.wanted)
+        decision = decide(request.profile, _read_facts(store, request))
         refuse_obstacle(decision)
         if not decision.leased:
             return cleared, decision
@@ -249,7 +245,7 @@ def _settle(store: LeaseStore, *, leaving: Sequence[Lease]) -> LeaseReport:
         alter_system(connection, move.name, move.text)
     if made or leaving:
         reload(connection)
-    unchanged = find_unchanged(connection, _expect(made, priors))
+    unchanged = find_unchanged(connection, _expect(made))
     if unchanged:
         raise ServerError(
             f"{unchanged[0].name} is still {show(unchanged[0].value, unchanged[0].unit)} after a reload",
@@ -264,14 +260,9 @@ def _settle(store: LeaseStore, *, leaving: Sequence[Lease]) -> LeaseReport:
     )
 
 
-def _expect(moves: Sequence[SettingMove], priors: Sequence[PriorSetting]) -> dict[str, float]:
+def _expect(moves: Sequence[SettingMove]) -> dict[str, float]:
     """Return the numbers that settings should have now, by name; a line that was taken out leaves that to the files."""
-    values = {prior.name: float(prior.value) for prior in priors}
-    return {
-        move.name: values[move.name] if move.is_last else parse_value(move.name, move.text)
-        for move in moves
-        if move.text is not None
-    }
+    return {move.name: parse_value(move.name, move.text) for move in moves if move.text is not None}
 
 
 def _note_ours(store: LeaseStore, priors: Sequence[PriorSetting], moves: Sequence[SettingMove]) -> None:

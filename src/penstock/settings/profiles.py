@@ -47,6 +47,7 @@ BULK_LOAD = Profile(
             "each page log all of it anew",
             source="postgresql.org/docs/current/wal-configuration.html",
             flavours=_WITH_CHECKPOINTS,
+            goes_by_wal=True,
         ),
         ProfileValue(
             name="checkpoint_timeout",
@@ -98,3 +99,24 @@ def find_profile(name: str) -> Profile:
     if name not in PROFILES:
         raise UsageError(f'there is no profile "{name}"', hint=f"There is {', '.join(PROFILES)}.")
     return PROFILES[name]
+
+
+def make_profile(wanted: Mapping[str, float]) -> Profile:
+    """Return a profile of values that were asked for by name, in pg_settings' units."""
+    return Profile(
+        name="as asked for",
+        summary="settings given by name",
+        cost=BULK_LOAD.cost,
+        values=tuple(
+            ProfileValue(
+                name=name,
+                scope="server",
+                least=value,
+                text=f"{value:g}{LEASABLE[name]}",
+                reason="asked for",
+                source="the command line",
+                flavours=_WITH_CHECKPOINTS,
+            )
+            for name, value in wanted.items()
+        ),
+    )

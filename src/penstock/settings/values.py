@@ -67,6 +67,8 @@ def parse_value(name: str, text: str) -> float:
             f'"{text}" is no value for {name}', hint=f"Write a number{f' and a unit: {units}' if units else ''}."
         )
     value = float(match[1]) * factors[match[2]]
+    # As the server rounds it.
+    value = float(round(value)) if LEASABLE[name] else value
     low, high = _RANGES[name]
     if not low <= value <= high:
         raise UsageError(f"{name} is from {low} to {high}{LEASABLE[name]}", detail=f'"{text}" was asked for.')

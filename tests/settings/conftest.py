@@ -1,0 +1,33 @@
+"""Fixtures for tests that change a server's settings."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from support.changed_server import MAJORS, make_changed_server
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from support.changed_server import ChangedServer
+    from support.servers import ServerPool
+
+
+@pytest.fixture(params=MAJORS, ids=lambda major: f"pg{major}")
+def changed(request: pytest.FixtureRequest, servers: ServerPool) -> Iterator[ChangedServer]:
+    """Provide a server whose settings may be changed, of several versions in turn."""
+    server = make_changed_server(servers, request.param)
+    server.reset()
+    yield server
+    server.reset()
+
+
+@pytest.fixture
+def changed18(servers: ServerPool) -> Iterator[ChangedServer]:
+    """Provide a server of the newest version whose settings may be changed."""
+    server = make_changed_server(servers, 18)
+    server.reset()
+    yield server
+    server.reset()
