@@ -28,10 +28,12 @@ if TYPE_CHECKING:
 
     from penstock.loading.guard import SpaceGuard
     from penstock.loading.plan import TargetInput
+    from penstock.loading.leasing import LoadLease
     from penstock.model.job import Keep, Mode, Transform
     from penstock.model.outcome import CheckOutcome, LoadOutcome, LoadProgress, Problem
     from penstock.model.plan import LoadPlan, ObjectSample
     from penstock.model.server import ServerFacts
+    from penstock.model.settings import LoadSettings
     from penstock.model.space import DiskForecast
     from penstock.model.table import TableName
     from penstock.server.connection import Connection, ConnectionFactory
@@ -42,6 +44,7 @@ class Loader:
 
     Loads are written down in schema `ledger_schema` of the target database; `is_publishing_allowed` makes it there
     though a publication for all tables publishes it. `spools`: pipes are copied to a temporary file and read from that.
+    `settings` is what becomes of the server's settings meanwhile: "none", "auto", or a profile's name.
     Sources are read once where they cannot be read again (standard input): plan and run with the same Loader.
     """
 
@@ -52,8 +55,10 @@ class Loader:
         ledger_schema: str = "penstock",
         is_publishing_allowed: bool = False,
         spools: bool = False,
+        settings: str = "none",
     ) -> None:
         self._connect = connect
+        self._settings = settings
         self._ledger = Ledger(ledger_schema)
         self._is_publishing_allowed = is_publishing_allowed
         self._sources = SourceReader(credentials=AwsCredentials(), spools=spools)
@@ -155,7 +160,33 @@ class Loader:
 
         Raises PenstockError, which says what stays and how to go on.
         """
-        return run_load(plan, self._tools(on_progress, on_notice))
+        if self._settings == "none":
+            return run_load(plan, self._tools(on_progress, on_notice))
+        tools = self._tools(on_progress, on_notice)
+        with self._lease(plan, tools.notice) as lease:
+            outcome = run_load(plan, tools)
+        return replace(outcome, settings=lease.settings)
+
+    def plan_settings(self, plan: LoadPlan) -> LoadSettings | None:
+        """Return what a load that was planned would change of the server's settings, None where that is not asked for.
+
+        Raises PenstockError.
+        """
+        return None if self._settings == "none" else self._lease(plan, lambda _: None).look()
+
+    def _lease(self, plan: LoadPlan, notice: Callable[[str], None]) -> LoadLease:
+        from penstock.api.settings import open_backend  # noqa: PLC0415 (paid for by loads that change settings)
+        from penstock.loading.leasing import LoadLease  # noqa: PLC0415 (paid for by loads that change settings)
+
+        return LoadLease(
+            plan,
+            self._samples,
+            self._connect,
+            lambda: open_backend(self._connect),
+            choice=self._settings,
+            is_local=self.server.is_local,
+            notice=notice,
+        )
 
     def write_rejects(self, load_id: str, path: Path) -> list[Path]:
         """Write the rejected records of a load to a file, or to several where headers or dialects differ."""
@@ -224,6 +255,7 @@ def load(
     tunnel: str | None = None,
     rules: LoadRules | None = None,
     ledger_schema: str = "penstock",
+    settings: str = "none",
     on_progress: Callable[[LoadProgress], None] | None = None,
 ) -> LoadOutcome:
     """Load files into one table and return what was done; what is loaded already is left out.
@@ -231,8 +263,9 @@ def load(
     `sources` are paths, globs and URLs; `into` is "table" or "schema.table" as SQL spells it; `to` is what libpq takes
     as a connection string, by default PG* variables and else the embedded server; `iam_auth` and `tunnel` are those of
     connect_to. `mode`, `key`, `keep` and `transform`
-    say how rows get into the table (docs/reference/job.md). Raises PenstockError, which says what stays and how to go
-    on. Needs INSERT on the table, CREATE on its schema for `create`, and the use of the ledger.
+    say how rows get into the table (docs/reference/job.md); `settings` is that of Loader. Raises PenstockError, which
+    says what stays and how to go on. Needs INSERT on the table, CREATE on its schema for `create`, and the use of the
+    ledger.
     """
     target = TargetJob(
         sources=(sources,) if isinstance(sources, str) else tuple(sources),
@@ -247,6 +280,7 @@ def load(
         keep=keep,
         transform=transform,
     )
-    with Loader(connect_to(to, role=role, iam_auth=iam_auth, tunnel=tunnel), ledger_schema=ledger_schema) as loader:
+    connect = connect_to(to, role=role, iam_auth=iam_auth, tunnel=tunnel)
+    with Loader(connect, ledger_schema=ledger_schema, settings=settings) as loader:
         plan = loader.plan(LoadJob(targets=(target,), sessions=sessions, rules=rules or LoadRules()))
         return loader.run(plan, on_progress=on_progress)

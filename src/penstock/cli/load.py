@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import signal
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -17,6 +17,7 @@ from penstock.cli import options_upkeep as upkeep
 from penstock.cli.dialect_view import describe_dialect
 from penstock.cli.exit_codes import REJECTS, WOULD_NOT_LOAD
 from penstock.cli.messages import Messages
+from penstock.cli.options_settings import Settings, parse_settings
 from penstock.cli.outcome_view import check_object, describe_check, describe_outcome, describe_problem, outcome_object
 from penstock.cli.output import write_result
 from penstock.cli.plan_view import describe_plan, plan_object
@@ -85,6 +86,7 @@ def load(
     checkpoint: upkeep.Checkpoint = None,
     ledger_schema: given.LedgerSchema = "penstock",
     publish_ledger: given.PublishLedger = False,
+    settings: Settings = "none",
     pg_bin: given.BinDir = None,
     plan: given.PlanOnly = False,
     check: given.CheckOnly = False,
@@ -156,6 +158,7 @@ def load(
         reject_file=None if reject_file is None else Path(reject_file),
         expected_s=None if expect is None else given.parse_duration(expect),
         ignores_windows=ignore_windows,
+        settings=parse_settings(settings),
     )
     with messages.showing_log(), interrupting_signals():
         command.run(
@@ -197,6 +200,7 @@ class Housekeeping:
     reject_file: Path | None = None
     expected_s: float | None = None
     ignores_windows: bool = False
+    settings: str = "none"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,6 +225,7 @@ class LoadCommand:
             ledger_schema=house.ledger_schema,
             is_publishing_allowed=house.is_publishing_allowed,
             spools=house.spools,
+            settings=house.settings,
         ) as loader:
             plan = loader.plan(request.job)
             if action == "plan":
@@ -228,6 +233,12 @@ class LoadCommand:
                 met = None if house.expected_s is None else self._find_windows(connect, house.expected_s)
                 as_text = describe_plan(plan, loader.server, disks, windows=met)
                 as_object = plan_object(plan, loader.server, disks, windows=met)
+                leased = loader.plan_settings(plan)
+                if leased is not None:
+                    from penstock.cli.settings_view import describe_load_settings
+
+                    as_text += describe_load_settings(leased)
+                    as_object["settings"] = asdict(leased)
                 write_result(json.dumps(as_object) if self.as_json else "\n".join(as_text))
                 is_short = any(disk.is_short for disk in disks) and not request.job.rules.ignores_space
                 if is_short or (met is not None and not house.ignores_windows):

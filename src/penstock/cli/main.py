@@ -50,6 +50,7 @@ COMMANDS = MappingProxyType(
         "repair": "penstock.cli.repair",
         "doctor": "penstock.cli.doctor",
         "demo": "penstock.cli.demo",
+        "settings": "penstock.cli.settings",
         "server": "penstock.cli.server",
         "rds": "penstock.cli.rds",
         "lab": "penstock.cli.lab",

@@ -35,6 +35,10 @@ def describe_outcome(outcome: LoadOutcome) -> list[str]:
     if outcome.rejected:
         lines.append(f"rejected {_count(outcome.rejected, 'record')}: see penstock rejects {outcome.load_id}")
     lines += describe_rebuilt(outcome)
+    if outcome.settings:
+        from penstock.cli.settings_view import describe_leased
+
+        lines += describe_leased(outcome.settings)
     if len(outcome.files) > 1:
         heads = ("file", "table", "rows", "time")
         rows = [

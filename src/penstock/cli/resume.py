@@ -11,6 +11,7 @@ from penstock.cli import options as given
 from penstock.cli.load import Housekeeping, LoadCommand, interrupting_signals
 from penstock.cli.loads import LoadId  # noqa: TC001 (typer reads annotations)
 from penstock.cli.messages import Messages
+from penstock.cli.options_settings import Settings, parse_settings
 from penstock.cli.request import Request
 from penstock.cli.target import open_target
 
@@ -30,6 +31,7 @@ def resume(
     on_error: given.OnErrorOption = None,
     max_rejects: given.MaxRejects = None,
     reject_file: given.RejectFile = None,
+    settings: Settings = "none",
     ledger_schema: given.LedgerSchema = "penstock",
     quiet: given.Quiet = False,
     as_json: given.Json = False,
@@ -63,7 +65,11 @@ def resume(
     with messages.showing_log(), interrupting_signals():
         command.run(
             Request(job=job, to=to, role=role, iam_auth=iam_auth, tunnel=tunnel),
-            Housekeeping(ledger_schema=ledger_schema, reject_file=None if reject_file is None else Path(reject_file)),
+            Housekeeping(
+                ledger_schema=ledger_schema,
+                reject_file=None if reject_file is None else Path(reject_file),
+                settings=parse_settings(settings),
+            ),
             pg_bin=None,
             action="load",
         )

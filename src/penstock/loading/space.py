@@ -104,6 +104,15 @@ def estimate_needs(
     return [*needs, SpaceNeed(path=place.wal_path, what="WAL", needed_bytes=growth_bytes)]
 
 
+def estimate_wal(works: Iterable[ObjectWork], inputs: Sequence[SpaceInput]) -> int | None:
+    """Return how much WAL objects are expected to write, None where that cannot be known of one; as estimate_needs."""
+    by_place: dict[int, list[ObjectWork]] = {}
+    for work in works:
+        by_place.setdefault(work.place, []).append(work)
+    parts = [_estimate_target(group, inputs[number])[1] for number, group in by_place.items()]
+    return sum(parts) if all(parts) else None
+
+
 def _estimate_target(works: Sequence[ObjectWork], gathered: SpaceInput) -> tuple[list[SpaceNeed], int]:
     """Return what one target's objects add, and how much WAL they write."""
     target, space = works[0].target, gathered.space

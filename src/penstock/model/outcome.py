@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from penstock.model.shape import Rebuilt
+    from penstock.model.settings import LeasedSetting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +62,8 @@ class LoadOutcome:
     way to another record with their key, `existing` those that were left out because a row had it. `is_local_only`: a
     synchronous standby was not waited for to the end. `busy_seconds` is the sessions' time spent sending or waiting for
     the server, summed. `rebuilt` are the indexes and keys that were parked, each with its own time; they took
-    `rebuild_seconds` together, which `seconds` has in it.
+    `rebuild_seconds` together, which `seconds` has in it. `settings` are those of the server that were others during
+    the load.
 
     `seconds` ends with the load itself. What followed is apart: `vacuum_s` for the tables in `vacuumed` and `analyzed`,
     `checkpoint_s`.
@@ -91,6 +93,7 @@ class LoadOutcome:
     vacuumed: tuple[str, ...] = ()
     analyzed: tuple[str, ...] = ()
     checkpoint_s: float = 0.0
+    settings: tuple[LeasedSetting, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@ Numbers are in pg_settings' own unit of the setting (max_wal_size: MB of 2^20 by
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
@@ -246,10 +246,35 @@ class LeaseReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SettingsOverview:
-    """The settings of profiles on a server and the leases on them, for show; `leases_unread` is why none are known."""
+class LeasedSetting:
+    """What became of one setting that a load had changed, as SHOW has it: `during` the load and `after` it.
 
-    identity: ServerIdentity | None
+    `note` is why it is not as it was before, None where it is.
+    """
+
+    name: str
+    before: str
+    during: str
+    after: str
+    note: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadSettings:
+    """What a load does about the server's settings: `choice` is none, auto or a profile's name.
+
+    `decision` is None where the server was not asked; `reason` is why nothing is changed, None where something is.
+    """
+
+    choice: str
+    decision: SettingsDecision | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettingsOverview:
+    """The settings of profiles as they are, and the leases on them, for show."""
+
+    identity: ServerIdentity
     settings: tuple[SettingState, ...]
-    leases: tuple[Lease, ...] = field(default=())
-    leases_unread: str | None = None
+    leases: tuple[Lease, ...] = ()

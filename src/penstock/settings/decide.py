@@ -34,6 +34,17 @@ def is_too_small(size_bytes: int | None) -> bool:
     return size_bytes is not None and size_bytes < _LEAST_LOAD_BYTES
 
 
+def choose_auto(decision: SettingsDecision, facts: SettingsFacts) -> str | None:
+    """Return why `--settings auto` changes nothing, None where it does."""
+    if not decision.leased:
+        return "there is nothing to change"
+    if decision.obstacle is not None:
+        return decision.obstacle
+    if not pays(decision, facts):
+        return "the WAL that is expected triggers no checkpoint as it is, or how much comes is not known"
+    return None
+
+
 def pays(decision: SettingsDecision, facts: SettingsFacts) -> bool:
     """Whether WAL alone would trigger a checkpoint during a load that nobody changes settings for."""
     change = next((change for change in decision.leased if change.name == "max_wal_size"), None)

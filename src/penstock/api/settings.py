@@ -1,0 +1,90 @@
+"""A server's settings: shown, compared with a profile, changed under a lease, put back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from penstock.host import measure_disk
+from penstock.loading.claims import client_name
+from penstock.server.facts import read_server_facts
+from penstock.server.space import read_table_spaces
+from penstock.settings.backend import SystemSettings
+from penstock.settings.lease import LeaseRequest
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from penstock.model.settings import LeaseReport, Profile, SettingsDecision, SettingsOverview
+    from penstock.server.connection import ConnectionFactory
+    from penstock.settings.backend import SettingsBackend
+
+
+def open_backend(connect: ConnectionFactory) -> SettingsBackend:
+    """Return how settings of a server are changed. Raises ServerError."""
+    return SystemSettings(connect)
+
+
+class ServerSettings:
+    """The settings of one server; close it, or use it as a context manager.
+
+    Methods raise TargetError where the role may not do it, with the statements that would allow it, and ServerError.
+    """
+
+    def __init__(self, connect: ConnectionFactory) -> None:
+        self._connect = connect
+        self._backend = open_backend(connect)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of sessions."""
+        self._backend.close()
+        self._connect.close()
+
+    def show(self) -> SettingsOverview:
+        """Return the settings of profiles as they are, and the leases on them."""
+        return self._backend.overview()
+
+    def compare(self, profile: Profile, *, expected_wal_bytes: int | None = None) -> SettingsDecision:
+        """Return what applying a profile would change; changes nothing."""
+        return self._backend.look(self._request(profile, expected_wal_bytes=expected_wal_bytes))[0]
+
+    def apply(
+        self, profile: Profile, *, lasts_s: float, expected_wal_bytes: int | None = None
+    ) -> tuple[LeaseReport, SettingsDecision]:
+        """Change settings under a lease that stands for a time, or until it is restored."""
+        return self._backend.take(self._request(profile, lasts_s=lasts_s, expected_wal_bytes=expected_wal_bytes))
+
+    def restore(self, *, beginning: str | None = None, forgets: bool = False) -> LeaseReport:
+        """Put back what leases have changed that no running load holds; of one lease where its id's beginning is given.
+
+        `forgets` removes the record of leases that were made on another server, before a failover.
+        """
+        return self._backend.restore(beginning=beginning, forgets=forgets)
+
+    def _request(
+        self, profile: Profile, *, lasts_s: float | None = None, expected_wal_bytes: int | None = None
+    ) -> LeaseRequest:
+        return LeaseRequest(
+            profile=profile,
+            client=client_name(),
+            reason="penstock settings apply",
+            lasts_s=lasts_s,
+            expected_wal_bytes=expected_wal_bytes,
+            wal_free_bytes=self._find_wal_room(),
+        )
+
+    def _find_wal_room(self) -> int | None:
+        """Return what is free where a local server's WAL is, None where that is not this machine or not told."""
+        with self._connect.borrow() as connection:
+            is_local = read_server_facts(connection).is_local
+            path = read_table_spaces(connection, [0])[0].place.wal_path if is_local else None
+        disk = None if path is None else measure_disk(Path(path))
+        return None if disk is None else disk.free_bytes

@@ -1,0 +1,166 @@
+"""`penstock settings`: a server's settings, profiles of them, and the leases under which they are changed."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import typer
+
+from penstock.cli import options as given
+from penstock.cli import options_settings as wanted
+from penstock.cli.loads import Json  # noqa: TC001 (typer reads annotations)
+from penstock.cli.messages import Messages
+from penstock.cli.output import write_result
+from penstock.cli.settings_view import (
+    decision_object,
+    describe_decision,
+    describe_leases,
+    describe_overview,
+    describe_profiles,
+    describe_report,
+    describe_skips,
+    overview_object,
+    profiles_object,
+    report_object,
+)
+from penstock.cli.target import open_target
+from penstock.settings.profiles import BULK_LOAD, PROFILES, find_profile, make_profile
+from penstock.settings.values import parse_assignments, parse_value
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.api.settings import ServerSettings
+    from penstock.model.settings import LeaseReport, Profile
+
+app = typer.Typer(
+    help="Show a server's settings, change them for a while under a lease, and put them back.",
+    no_args_is_help=True,
+    add_completion=False,
+)
+
+
+@app.command()
+def profiles(as_json: Json = False) -> None:
+    """List the profiles: their settings, why each is what it is, and what they cost."""
+    found = list(PROFILES.values())
+    write_result(json.dumps(profiles_object(found)) if as_json else "\n".join(describe_profiles(found)))
+
+
+@app.command()
+def show(
+    to: given.To = None,
+    role: given.Role = None,
+    iam_auth: given.IamAuth = False,
+    tunnel: given.Tunnel = None,
+    as_json: Json = False,
+) -> None:
+    """Show the settings that profiles speak of as they are, where they come from, and the leases on them."""
+    with _open(to, role=role, iam_auth=iam_auth, tunnel=tunnel) as server:
+        overview = server.show()
+    write_result(json.dumps(overview_object(overview)) if as_json else "\n".join(describe_overview(overview)))
+
+
+@app.command()
+def diff(
+    wishes: wanted.Wishes = None,
+    expect_wal: wanted.ExpectWal = None,
+    to: given.To = None,
+    role: given.Role = None,
+    iam_auth: given.IamAuth = False,
+    tunnel: given.Tunnel = None,
+    as_json: Json = False,
+) -> None:
+    """Show what apply would change, what it would leave as it is and why. Changes nothing."""
+    profile, expected = _parse_wishes(wishes), _parse_size(expect_wal)
+    with _open(to, role=role, iam_auth=iam_auth, tunnel=tunnel) as server:
+        decision = server.compare(profile, expected_wal_bytes=expected)
+    write_result(json.dumps(decision_object(decision)) if as_json else "\n".join(describe_decision(decision)))
+
+
+@app.command("apply")
+def apply_settings(
+    wishes: wanted.Wishes = None,
+    lasts: wanted.Lasts = "12h",
+    expect_wal: wanted.ExpectWal = None,
+    to: given.To = None,
+    role: given.Role = None,
+    iam_auth: given.IamAuth = False,
+    tunnel: given.Tunnel = None,
+    as_json: Json = False,
+) -> None:
+    """Change settings under a lease that stands until it is restored, or its time is up.
+
+    A load does this by itself with --settings; this is for work that penstock does not do.
+    """
+    profile, expected = _parse_wishes(wishes), _parse_size(expect_wal)
+    lasts_s = given.parse_duration(lasts)
+    messages = Messages()
+    with _open(to, role=role, iam_auth=iam_auth, tunnel=tunnel) as server:
+        report, decision = server.apply(profile, lasts_s=lasts_s, expected_wal_bytes=expected)
+    _warn(report, messages)
+    for note in [*describe_skips(decision), *decision.notes]:
+        messages.note(note)
+    if report.lease_ids:
+        messages.note(f"penstock settings restore {report.lease_ids[0][:8]} puts them back")
+    as_text = describe_report(report) if report.lease_ids else ["nothing to change"]
+    write_result(json.dumps(report_object(report)) if as_json else "\n".join(as_text))
+
+
+@app.command()
+def restore(
+    lease_id: wanted.LeaseId = None,
+    forget: wanted.Forget = False,
+    to: given.To = None,
+    role: given.Role = None,
+    iam_auth: given.IamAuth = False,
+    tunnel: given.Tunnel = None,
+    as_json: Json = False,
+) -> None:
+    """Put back what leases of apply have changed, and those of loads that were killed; running loads keep theirs."""
+    with _open(to, role=role, iam_auth=iam_auth, tunnel=tunnel) as server:
+        report = server.restore(beginning=lease_id, forgets=forget)
+    _warn(report, Messages())
+    write_result(json.dumps(report_object(report)) if as_json else "\n".join(describe_report(report)))
+
+
+@app.command()
+def leases(
+    to: given.To = None,
+    role: given.Role = None,
+    iam_auth: given.IamAuth = False,
+    tunnel: given.Tunnel = None,
+    as_json: Json = False,
+) -> None:
+    """List the leases on a server's settings: who, why, until when, and whether somebody holds them."""
+    with _open(to, role=role, iam_auth=iam_auth, tunnel=tunnel) as server:
+        overview = server.show()
+    if as_json:
+        write_result(json.dumps({"leases": overview_object(overview)["leases"]}))
+    else:
+        write_result("\n".join(describe_leases(overview)))
+
+
+def _open(to: str | None, *, role: str | None, iam_auth: bool, tunnel: str | None) -> ServerSettings:
+    from penstock.api.settings import ServerSettings
+
+    return ServerSettings(open_target(to, role=role, iam_auth=iam_auth, tunnel=tunnel))
+
+
+def _parse_wishes(wishes: Sequence[str] | None) -> Profile:
+    """Return the profile that is named, bulk-load by default, or one of settings that are given. Raises UsageError."""
+    if not wishes:
+        return BULK_LOAD
+    if len(wishes) == 1 and "=" not in wishes[0]:
+        return find_profile(wishes[0])
+    return make_profile(parse_assignments(wishes))
+
+
+def _parse_size(text: str | None) -> int | None:
+    return None if text is None else round(parse_value("max_wal_size", text) * 1024 * 1024)
+
+
+def _warn(report: LeaseReport, messages: Messages) -> None:
+    for warning in report.warnings:
+        messages.warning(warning)

@@ -1,0 +1,90 @@
+"""How a server's settings are changed: by ALTER SYSTEM here, or by whatever else has these methods."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from penstock.errors import ServerError
+from penstock.model.settings import LeaseReport, SettingsOverview
+from penstock.server.leases import LEASE_DATABASE, LeaseStore
+from penstock.server.settings import read_identity, read_settings
+from penstock.settings.lease import look, release, restore, take
+
+if TYPE_CHECKING:
+    from penstock.model.settings import SettingsDecision, SettingsFacts
+    from penstock.server.connection import Connection, ConnectionFactory
+    from penstock.settings.lease import LeaseRequest
+
+
+class SettingsBackend(Protocol):
+    """Changes a server's settings under leases; methods raise ServerError, TargetError and what else is theirs."""
+
+    def look(self, request: LeaseRequest) -> tuple[SettingsDecision, SettingsFacts]:
+        """Return what a lease would change, and the facts; changes nothing."""
+
+    def take(self, request: LeaseRequest) -> tuple[LeaseReport, SettingsDecision]:
+        """Change settings under a new lease."""
+
+    def release(self, lease_id: str) -> LeaseReport:
+        """End a lease of this process."""
+
+    def restore(self, *, beginning: str | None = None, forgets: bool = False) -> LeaseReport:
+        """End leases that nobody holds."""
+
+    def overview(self) -> SettingsOverview:
+        """Return the settings as they are, and the leases on them."""
+
+    def close(self) -> None:
+        """Let go of sessions; a lease that was held by one is over then."""
+
+
+class SystemSettings:
+    """Changes settings by ALTER SYSTEM; its session in LEASE_DATABASE holds the lease for as long as that lasts."""
+
+    def __init__(self, connect: ConnectionFactory) -> None:
+        self._connect = connect.in_database(LEASE_DATABASE)
+        self._session: Connection | None = None
+
+    def look(self, request: LeaseRequest) -> tuple[SettingsDecision, SettingsFacts]:
+        """Return what a lease would change, and the facts; changes nothing."""
+        return look(self._store(), request)
+
+    def take(self, request: LeaseRequest) -> tuple[LeaseReport, SettingsDecision]:
+        """Change settings under a new lease; see lease.take."""
+        store = self._store()
+        self._connect.refuse_pooler("change settings")
+        return take(store, request)
+
+    def release(self, lease_id: str) -> LeaseReport:
+        """End a lease of this process; a session that was lost meanwhile is replaced once."""
+        try:
+            return release(self._store(), lease_id)
+        except ServerError:
+            self.close()
+            return release(self._store(), lease_id)
+
+    def restore(self, *, beginning: str | None = None, forgets: bool = False) -> LeaseReport:
+        """End leases that nobody holds; see lease.restore."""
+        return restore(self._store(), beginning=beginning, forgets=forgets)
+
+    def overview(self) -> SettingsOverview:
+        """Return the settings as they are, and the leases on them."""
+        store = self._store()
+        leases = store.read()[0] if store.exists() else []
+        return SettingsOverview(
+            identity=read_identity(store.connection),
+            settings=tuple(read_settings(store.connection).values()),
+            leases=tuple(leases),
+        )
+
+    def close(self) -> None:
+        """Let go of the session."""
+        session, self._session = self._session, None
+        if session is not None:
+            session.close()
+        self._connect.close()
+
+    def _store(self) -> LeaseStore:
+        if self._session is None or self._session.closed:
+            self._session = self._connect.connect(label="settings")
+        return LeaseStore(self._session)
