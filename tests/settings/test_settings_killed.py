@@ -1,0 +1,69 @@
+"""A process that changes settings and is killed with -9 between any two statements: restore puts everything back."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from penstock.server.leases import LeaseStore
+from penstock.settings.lease import restore
+
+if TYPE_CHECKING:
+    import random
+
+    from support.changed_server import ChangedServer
+
+# Takes a lease and releases it, and kills itself before its nth statement; prints how many there were at the end.
+_PROGRAM = """
+import os, signal, sys
+import psycopg
+from penstock.server.connection import ConnectionFactory
+from penstock.server.leases import LeaseStore
+from penstock.settings.lease import LeaseRequest, release, take
+from penstock.settings.profiles import BULK_LOAD
+
+count, last = 0, int(sys.argv[2])
+execute = psycopg.Connection.execute
+
+def counted(connection, *args, **options):
+    global count
+    count += 1
+    if count == last:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return execute(connection, *args, **options)
+
+with ConnectionFactory(sys.argv[1]).connect() as connection:
+    psycopg.Connection.execute = counted
+    store = LeaseStore(connection)
+    report, _ = take(store, LeaseRequest(profile=BULK_LOAD, client="victim", reason="test"))
+    release(store, report.lease_ids[0])
+    print(count)
+"""
+
+
+def _run(server: ChangedServer, last: int) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", _PROGRAM, server.conninfo, str(last)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("is_set", [False, True], ids=["unset", "in auto.conf"])
+def test_killed_between_any_two_statements(changed: ChangedServer, is_set: bool, rng: random.Random) -> None:
+    """At seeded moments of a run, from the first statement to the last."""
+    if is_set:
+        changed.execute("ALTER SYSTEM SET checkpoint_timeout = '6min'", "ALTER SYSTEM SET max_wal_size = '2GB'")
+        changed.reload()
+    before = changed.snapshot()
+    whole = _run(changed, 0)
+    assert whole.returncode == 0, whole.stderr
+    for last in sorted(rng.sample(range(1, int(whole.stdout) + 1), 4)):
+        assert _run(changed, last).returncode == -signal.SIGKILL
+        while changed.execute("SELECT FROM pg_locks WHERE locktype = 'advisory'"):
+            pass
+        with changed.store().connection as connection:
+            restore(LeaseStore(connection))
+        assert changed.snapshot() == before, f"killed before statement {last}"
+        assert changed.execute("SELECT FROM penstock.leases UNION ALL SELECT FROM penstock.lease_priors") == []

@@ -1,0 +1,214 @@
+"""Loads that change the server's settings: everything is as it was on every way out."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+from psycopg.conninfo import make_conninfo
+
+from penstock.api import Loader, connect_to
+from penstock.errors import DataError, TargetError
+from penstock.loading import leasing
+from penstock.loading.leasing import undisturbed
+from penstock.model.job import LoadJob, LoadRules
+from support.loads import ChoppedSources, target
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from penstock.model.outcome import LoadOutcome
+    from support.changed_server import ChangedServer
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Provide a csv file with header a,b and 2,000 records."""
+    path = tmp_path / "file.csv"
+    path.write_text("a,b\n" + "".join(f"{n},value {n}\n" for n in range(2000)))
+    return path
+
+
+def run(
+    conninfo: str,
+    path: Path,
+    *,
+    settings: str = "bulk-load",
+    at_piece: Callable[[int], None] | None = None,
+    notices: list[str] | None = None,
+    retry_for_s: float = 0.0,
+) -> LoadOutcome:
+    """Load a file into table t, made where it is missing, once more where it is loaded."""
+    with Loader(connect_to(conninfo), settings=settings) as loader:
+        loader._sources = ChoppedSources(1009, at_piece)
+        job = LoadJob(
+            targets=(target(path, create=True),), rules=LoadRules(is_again=True, retry_for_s=retry_for_s), sessions=2
+        )
+        return loader.run(loader.plan(job), on_notice=None if notices is None else notices.append)
+
+
+def once(act: Callable[[], object]) -> Callable[[int], None]:
+    """Return what acts once, in the middle of a file."""
+
+    def at_piece(number: int) -> None:
+        if number == 10:
+            act()
+
+    return at_piece
+
+
+def test_settings_are_others_during_the_load_only(changed: ChangedServer, path: Path) -> None:
+    """And the outcome tells them line by line."""
+    before = changed.snapshot()
+    seen: list[str] = []
+    outcome = run(changed.conninfo, path, at_piece=once(lambda: seen.append(changed.show("max_wal_size"))))
+    assert seen == ["4GB"]
+    assert changed.snapshot() == before
+    told = {one.name: (one.before, one.during, one.after, one.note) for one in outcome.settings}
+    assert told["max_wal_size"] == ("1GB", "4GB", "1GB", None)
+    assert told["checkpoint_timeout"] == ("5min", "30min", "5min", None)
+
+
+def test_bad_record_restores(changed18: ChangedServer, path: Path) -> None:
+    """An error is a way out."""
+    before = changed18.snapshot()
+    path.write_text(path.read_text() + "1,2,3\n")
+    with pytest.raises(DataError):
+        run(changed18.conninfo, path)
+    assert changed18.snapshot() == before
+
+
+def test_small_load_is_left_alone_without_asking_the_server(
+    changed18: ChangedServer, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the size of its files."""
+
+    def ask(*_: Any) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr(leasing.LoadLease, "_request", ask)
+    assert run(changed18.conninfo, path, settings="auto").settings == ()
+
+
+def test_auto_leases_where_it_pays(changed18: ChangedServer, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So much smaller is what counts as large here."""
+    monkeypatch.setattr(leasing, "is_too_small", lambda _: False)
+    assert run(changed18.conninfo, path, settings="auto").settings == ()
+    monkeypatch.setattr(leasing.LoadLease, "_expect", lambda _: (10**10, 10**12))
+    outcome = run(changed18.conninfo, path, settings="auto")
+    assert {one.name: one.during for one in outcome.settings}["max_wal_size"] == "18120MB"
+
+
+def test_auto_goes_without_rights_and_a_named_profile_does_not(
+    changed18: ChangedServer, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who names it is told the GRANTs, before the first row."""
+    monkeypatch.setattr(leasing, "is_too_small", lambda _: False)
+    changed18.execute("CREATE ROLE plain LOGIN", "GRANT CREATE ON DATABASE postgres TO plain", "CREATE SCHEMA plain")
+    changed18.execute("ALTER SCHEMA plain OWNER TO plain", "ALTER ROLE plain SET search_path = plain")
+    conninfo = make_conninfo(changed18.conninfo, user="plain")
+    try:
+        with pytest.raises(TargetError, match="no lease on settings") as caught:
+            run(conninfo, path)
+        assert caught.value.hint is not None
+        assert "GRANT ALTER SYSTEM" in caught.value.hint
+        assert run(conninfo, path, settings="auto").rows == 2000
+    finally:
+        changed18.execute("DROP OWNED BY plain CASCADE", "DROP ROLE plain")
+
+
+def test_loads_in_two_databases_overlap(changed: ChangedServer, path: Path, tmp_path: Path) -> None:
+    """The one that ends first leaves the settings to the other."""
+    changed.execute("DROP DATABASE IF EXISTS other", "CREATE DATABASE other")
+    other = make_conninfo(changed.conninfo, dbname="other")
+    second = tmp_path / "second.csv"
+    second.write_text(path.read_text())
+    before = changed.snapshot()
+    seen: list[Any] = []
+
+    def load_other() -> None:
+        outcome = run(other, second)
+        seen.extend([outcome.settings, changed.show("max_wal_size")])
+
+    outcome = run(changed.conninfo, path, at_piece=once(load_other))
+    assert seen[1] == "4GB"
+    assert [(one.during, one.after) for one in outcome.settings][-1] == ("4GB", "1GB")
+    assert changed.snapshot() == before
+    assert changed.execute("SELECT FROM penstock.leases") == []
+
+
+def test_crash_of_the_server_does_not_keep_settings(changed18: ChangedServer, path: Path) -> None:
+    """The lease's session is lost with all others; the load goes on, and a new session puts them back."""
+    before = changed18.snapshot()
+    outcome = run(changed18.conninfo, path, at_piece=once(lambda: crash(changed18)), retry_for_s=60)
+    assert outcome.rows == 2000
+    assert changed18.snapshot() == before
+    assert {one.name: one.after for one in outcome.settings}["max_wal_size"] == "1GB"
+
+
+def crash(server: ChangedServer) -> None:
+    """Kill a backend with -9, which ends all others, and wait for the server to be back."""
+    with psycopg.connect(server.conninfo) as victim:
+        os.kill(victim.info.backend_pid, signal.SIGKILL)
+        with pytest.raises(psycopg.OperationalError):
+            victim.execute("SELECT pg_sleep(60)")
+    while True:
+        try:
+            server.execute("SELECT 1")
+        except psycopg.OperationalError:
+            continue
+        break
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_ended_process(changed18: ChangedServer, tmp_path: Path, number: signal.Signals) -> None:
+    """Signals restore at once; after kill -9 penstock settings restore does."""
+    before = changed18.snapshot()
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    command = [sys.executable, "-m", "penstock"]
+    load = [*command, "load", str(pipe), "--into", "piped", "--create", "--to", changed18.conninfo]
+    process = subprocess.Popen([*load, "--settings", "bulk-load", "--quiet"], stderr=subprocess.DEVNULL)
+    with pipe.open("wb", buffering=0) as end:
+        end.write(b"a,b\n" + b"1,x\n" * 100_000)
+        while changed18.show("checkpoint_timeout") != "30min":
+            assert process.poll() is None
+        process.send_signal(number)
+        process.wait()
+    if number == signal.SIGKILL:
+        assert changed18.show("max_wal_size") == "4GB"
+        while changed18.execute("SELECT FROM pg_locks WHERE locktype = 'advisory'"):
+            pass
+        subprocess.run(
+            [*command, "settings", "restore", "--to", changed18.conninfo], check=True, stdout=subprocess.PIPE
+        )
+    else:
+        assert process.returncode == 130
+    assert changed18.snapshot() == before
+
+
+def test_interrupt_waits_for_what_is_put_back() -> None:
+    """Ctrl-C goes to the thread that waits, and is raised when all is done."""
+    done: list[int] = []
+
+    def act() -> None:
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        done.extend(range(100_000))
+
+    with pytest.raises(KeyboardInterrupt):
+        undisturbed(act)
+    assert len(done) == 100_000
+
+
+def test_error_of_what_is_put_back_is_raised() -> None:
+    """As without a thread."""
+    with pytest.raises(ZeroDivisionError):
+        undisturbed(lambda: 1 / 0)
+    assert undisturbed(lambda: 7) == 7
