@@ -57,8 +57,11 @@ def run(
 def once(act: Callable[[], object]) -> Callable[[int], None]:
     """Return what acts once, in the middle of a file."""
 
+    done: list[int] = []
+
     def at_piece(number: int) -> None:
-        if number == 10:
+        if number == 10 and not done:
+            done.append(number)
             act()
 
     return at_piece
