@@ -56,7 +56,6 @@ def run(
 
 def once(act: Callable[[], object]) -> Callable[[int], None]:
     """Return what acts once, in the middle of a file."""
-
     done: list[int] = []
 
     def at_piece(number: int) -> None:
