@@ -44,7 +44,8 @@ class Loader:
 
     Loads are written down in schema `ledger_schema` of the target database; `is_publishing_allowed` makes it there
     though a publication for all tables publishes it. `spools`: pipes are copied to a temporary file and read from that.
-    `settings` is what becomes of the server's settings meanwhile: "none", "auto", or a profile's name.
+    `settings` is what becomes of the server's settings meanwhile: "none", "auto", or a profile's name;
+    `may_share_group`: also where a parameter group of Amazon RDS is other instances' too.
     Sources are read once where they cannot be read again (standard input): plan and run with the same Loader.
     """
 
@@ -56,9 +57,11 @@ class Loader:
         is_publishing_allowed: bool = False,
         spools: bool = False,
         settings: str = "none",
+        may_share_group: bool = False,
     ) -> None:
         self._connect = connect
         self._settings = settings
+        self._may_share_group = may_share_group
         self._ledger = Ledger(ledger_schema)
         self._is_publishing_allowed = is_publishing_allowed
         self._sources = SourceReader(credentials=AwsCredentials(), spools=spools)
@@ -182,7 +185,7 @@ class Loader:
             plan,
             self._samples,
             self._connect,
-            lambda: open_backend(self._connect),
+            lambda: open_backend(self._connect, may_share_group=self._may_share_group),
             choice=self._settings,
             is_local=self.server.is_local,
             notice=notice,

@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from penstock.errors import UsageError
 from penstock.host import measure_disk
 from penstock.loading.claims import client_name
+from penstock.model.endpoints import is_rds_endpoint
 from penstock.server.facts import read_server_facts
 from penstock.server.space import read_table_spaces
 from penstock.settings.backend import SystemSettings
@@ -15,14 +17,47 @@ from penstock.settings.lease import LeaseRequest
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from penstock.model.settings import LeaseReport, Profile, SettingsDecision, SettingsOverview
+    from penstock.model.settings import AttachedGroup, LeaseReport, Profile, SettingsDecision, SettingsOverview
     from penstock.server.connection import ConnectionFactory
     from penstock.settings.backend import SettingsBackend
 
 
-def open_backend(connect: ConnectionFactory) -> SettingsBackend:
-    """Return how settings of a server are changed. Raises ServerError."""
-    return SystemSettings(connect)
+def open_backend(connect: ConnectionFactory, *, may_share_group: bool = False) -> SettingsBackend:
+    """Return how settings of a server are changed: of an endpoint of Amazon RDS, in its parameter group.
+
+    `may_share_group`: though other instances have the same. Raises ServerError.
+    """
+    with connect.borrow() as connection:
+        host = connection.info.host
+    if not is_rds_endpoint(host):
+        return SystemSettings(connect)
+    from penstock.aws.parameter_groups import RdsParameterGroups  # noqa: PLC0415 (botocore is paid for by who asks AWS)
+    from penstock.settings.parameter_group import GroupSettings  # noqa: PLC0415 (paid for by who needs it)
+
+    return GroupSettings(connect, RdsParameterGroups(host), may_share_group=may_share_group)
+
+
+def prepare_group(connect: ConnectionFactory, name: str) -> tuple[AttachedGroup, str]:
+    """Make a parameter group that a server of Amazon RDS could have in place of AWS's own, and attach it to nothing.
+
+    Return the group that is attached now, and the command that attaches the new one. Raises UsageError, AwsError.
+    """
+    with connect.borrow() as connection:
+        host = connection.info.host
+    if not is_rds_endpoint(host):
+        raise UsageError(f"{host or 'the server'} is no endpoint of Amazon RDS", hint="Name its endpoint.")
+    from penstock.aws.parameter_groups import RdsParameterGroups  # noqa: PLC0415 (botocore is paid for by who asks AWS)
+
+    groups = RdsParameterGroups(host)
+    try:
+        attached = groups.describe()
+        groups.create_like(attached, name)
+    finally:
+        groups.close()
+    kind = "db-cluster" if attached.owner == "cluster" else "db-instance"
+    option = "db-cluster-parameter-group-name" if attached.owner == "cluster" else "db-parameter-group-name"
+    command = f"aws rds modify-{kind} --{kind}-identifier {attached.identifier} --{option} {name} --apply-immediately"
+    return attached, command
 
 
 class ServerSettings:
@@ -31,9 +66,9 @@ class ServerSettings:
     Methods raise TargetError where the role may not do it, with the statements that would allow it, and ServerError.
     """
 
-    def __init__(self, connect: ConnectionFactory) -> None:
+    def __init__(self, connect: ConnectionFactory, *, may_share_group: bool = False) -> None:
         self._connect = connect
-        self._backend = open_backend(connect)
+        self._backend = open_backend(connect, may_share_group=may_share_group)
 
     def __enter__(self) -> Self:
         return self

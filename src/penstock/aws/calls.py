@@ -59,6 +59,15 @@ class Calls:
             self.note(name_call(client, service, operation), explain(exc), is_denied=read_code(exc) in _DENIED)
             return None
 
+    def act(self, service: str, operation: str, **parameters: Any) -> Raw:
+        """Do something, and return the answer. Raises AwsError."""
+        client = self._clients(service)
+        try:
+            answer: Raw = getattr(client, operation)(**parameters)
+        except _failures() as exc:
+            raise _refusal(name_call(client, service, operation), exc) from exc
+        return answer
+
     def note(self, call: str, reason: str, *, is_denied: bool = False) -> None:
         """Keep a gap, once."""
         gap = Gap(call=call, reason=reason, is_denied=is_denied)

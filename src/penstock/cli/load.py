@@ -17,7 +17,7 @@ from penstock.cli import options_upkeep as upkeep
 from penstock.cli.dialect_view import describe_dialect
 from penstock.cli.exit_codes import REJECTS, WOULD_NOT_LOAD
 from penstock.cli.messages import Messages
-from penstock.cli.options_settings import Settings, parse_settings
+from penstock.cli.options_settings import Settings, SharedGroup, parse_settings
 from penstock.cli.outcome_view import check_object, describe_check, describe_outcome, describe_problem, outcome_object
 from penstock.cli.output import write_result
 from penstock.cli.plan_view import describe_plan, plan_object
@@ -87,6 +87,7 @@ def load(
     ledger_schema: given.LedgerSchema = "penstock",
     publish_ledger: given.PublishLedger = False,
     settings: Settings = "none",
+    shared_group: SharedGroup = False,
     pg_bin: given.BinDir = None,
     plan: given.PlanOnly = False,
     check: given.CheckOnly = False,
@@ -159,6 +160,7 @@ def load(
         expected_s=None if expect is None else given.parse_duration(expect),
         ignores_windows=ignore_windows,
         settings=parse_settings(settings),
+        may_share_group=shared_group,
     )
     with messages.showing_log(), interrupting_signals():
         command.run(
@@ -201,6 +203,7 @@ class Housekeeping:
     expected_s: float | None = None
     ignores_windows: bool = False
     settings: str = "none"
+    may_share_group: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,6 +229,7 @@ class LoadCommand:
             is_publishing_allowed=house.is_publishing_allowed,
             spools=house.spools,
             settings=house.settings,
+            may_share_group=house.may_share_group,
         ) as loader:
             plan = loader.plan(request.job)
             if action == "plan":

@@ -19,9 +19,16 @@ Settings = Annotated[
         rich_help_panel="Server",
     ),
 ]
-ProfileName = Annotated[
-    str | None,
-    typer.Argument(metavar="PROFILE", show_default=False, help="A profile: see penstock settings profiles."),
+SharedGroup = Annotated[
+    bool,
+    typer.Option(
+        "--shared-group",
+        help="Change a parameter group of Amazon RDS though other instances have it too, and are changed with it.",
+        rich_help_panel="Server",
+    ),
+]
+GroupName = Annotated[
+    str, typer.Argument(metavar="NAME", show_default=False, help="The name of the parameter group to make.")
 ]
 Wishes = Annotated[
     list[str] | None,

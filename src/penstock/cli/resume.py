@@ -11,7 +11,7 @@ from penstock.cli import options as given
 from penstock.cli.load import Housekeeping, LoadCommand, interrupting_signals
 from penstock.cli.loads import LoadId  # noqa: TC001 (typer reads annotations)
 from penstock.cli.messages import Messages
-from penstock.cli.options_settings import Settings, parse_settings
+from penstock.cli.options_settings import Settings, SharedGroup, parse_settings
 from penstock.cli.request import Request
 from penstock.cli.target import open_target
 
@@ -32,6 +32,7 @@ def resume(
     max_rejects: given.MaxRejects = None,
     reject_file: given.RejectFile = None,
     settings: Settings = "none",
+    shared_group: SharedGroup = False,
     ledger_schema: given.LedgerSchema = "penstock",
     quiet: given.Quiet = False,
     as_json: given.Json = False,
@@ -69,6 +70,7 @@ def resume(
                 ledger_schema=ledger_schema,
                 reject_file=None if reject_file is None else Path(reject_file),
                 settings=parse_settings(settings),
+                may_share_group=shared_group,
             ),
             pg_bin=None,
             action="load",

@@ -66,6 +66,7 @@ def show(
 def diff(
     wishes: wanted.Wishes = None,
     expect_wal: wanted.ExpectWal = None,
+    shared_group: wanted.SharedGroup = False,
     to: given.To = None,
     role: given.Role = None,
     iam_auth: given.IamAuth = False,
@@ -74,7 +75,7 @@ def diff(
 ) -> None:
     """Show what apply would change, what it would leave as it is and why. Changes nothing."""
     profile, expected = _parse_wishes(wishes), _parse_size(expect_wal)
-    with _open(to, role=role, iam_auth=iam_auth, tunnel=tunnel) as server:
+    with _open(to, role=role, iam_auth=iam_auth, tunnel=tunnel, may_share_group=shared_group) as server:
         decision = server.compare(profile, expected_wal_bytes=expected)
     write_result(json.dumps(decision_object(decision)) if as_json else "\n".join(describe_decision(decision)))
 
@@ -84,6 +85,7 @@ def apply_settings(
     wishes: wanted.Wishes = None,
     lasts: wanted.Lasts = "12h",
     expect_wal: wanted.ExpectWal = None,
+    shared_group: wanted.SharedGroup = False,
     to: given.To = None,
     role: given.Role = None,
     iam_auth: given.IamAuth = False,
@@ -97,7 +99,7 @@ def apply_settings(
     profile, expected = _parse_wishes(wishes), _parse_size(expect_wal)
     lasts_s = given.parse_duration(lasts)
     messages = Messages()
-    with _open(to, role=role, iam_auth=iam_auth, tunnel=tunnel) as server:
+    with _open(to, role=role, iam_auth=iam_auth, tunnel=tunnel, may_share_group=shared_group) as server:
         report, decision = server.apply(profile, lasts_s=lasts_s, expected_wal_bytes=expected)
     _warn(report, messages)
     for note in [*describe_skips(decision), *decision.notes]:
@@ -142,10 +144,41 @@ def leases(
         write_result("\n".join(describe_leases(overview)))
 
 
-def _open(to: str | None, *, role: str | None, iam_auth: bool, tunnel: str | None) -> ServerSettings:
+@app.command("prepare-rds")
+def prepare_rds(
+    name: wanted.GroupName,
+    to: given.To = None,
+    role: given.Role = None,
+    iam_auth: given.IamAuth = False,
+    tunnel: given.Tunnel = None,
+) -> None:
+    """Make a parameter group for a server of Amazon RDS that has one of AWS's own, which cannot be changed.
+
+    It is of the same family, with nothing set in it, and attached to nothing. Attaching it needs a reboot, so that the
+    command for it is printed and not run.
+    """
+    from penstock.api.settings import prepare_group
+
+    connect = open_target(to, role=role, iam_auth=iam_auth, tunnel=tunnel)
+    try:
+        attached, command = prepare_group(connect, name)
+    finally:
+        connect.close()
+    messages = Messages()
+    messages.note(f"made parameter group {name}; {attached.identifier} still has {attached.name}")
+    if not attached.is_default:
+        messages.warning(f"{attached.name} is a group of your own already: attaching {name} loses what is set in it")
+    messages.note("run this, then reboot without failover: until then none of its values applies")
+    write_result(command)
+
+
+def _open(
+    to: str | None, *, role: str | None, iam_auth: bool, tunnel: str | None, may_share_group: bool = False
+) -> ServerSettings:
     from penstock.api.settings import ServerSettings
 
-    return ServerSettings(open_target(to, role=role, iam_auth=iam_auth, tunnel=tunnel))
+    connect = open_target(to, role=role, iam_auth=iam_auth, tunnel=tunnel)
+    return ServerSettings(connect, may_share_group=may_share_group)
 
 
 def _parse_wishes(wishes: Sequence[str] | None) -> Profile:

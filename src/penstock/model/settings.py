@@ -71,19 +71,24 @@ class ServerIdentity:
     """The row of lease_server.sql: which server this is, so that a failover is noticed.
 
     A copy of a server has its system identifier; once it is promoted it has another timeline. `address` is None on a
-    Unix socket.
+    Unix socket. `resource_id` is Amazon RDS's own, which says all there.
     """
 
     system_identifier: int
     timeline: int
     address: str | None
     port: int | None
+    resource_id: str | None = None
 
     def is_same(self, other: ServerIdentity) -> bool:
         """Whether it is the same server: its address may be another by another route."""
+        if self.resource_id is not None or other.resource_id is not None:
+            return self.resource_id == other.resource_id
         return (self.system_identifier, self.timeline) == (other.system_identifier, other.timeline)
 
     def __str__(self) -> str:
+        if self.resource_id is not None:
+            return f"{self.address} of Amazon RDS ({self.resource_id})"
         place = f"{self.address}:{self.port}" if self.address else "a Unix socket"
         return f"the server at {place} (system {self.system_identifier}, timeline {self.timeline})"
 
@@ -105,11 +110,30 @@ class SettingsRights:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AttachedGroup:
+    """The parameter group that decides the settings of an instance of Amazon RDS, or of a Multi-AZ DB cluster.
+
+    `identifier` and `resource_id` are the instance's or the cluster's. `users` are all that have the group, None where
+    that is not known. `free_bytes` is what is free of the storage, None where that is not known.
+    """
+
+    name: str
+    owner: Literal["instance", "cluster"]
+    identifier: str
+    resource_id: str
+    is_default: bool
+    users: tuple[str, ...] | None
+    apply_state: str | None
+    free_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SettingsFacts:
     """All that is looked at before settings are changed.
 
     `settings` are as they were before any lease. `expected_wal_bytes` and `wal_free_bytes` (on the WAL's volume) are
-    None where they are not known; `slots` and `archiver` are None where there is nothing to tell.
+    None where they are not known; `archiver` is None where there is nothing to tell. `group` is what AWS tells of a
+    server of Amazon RDS; `may_share_group`: others that have it may be changed too.
     """
 
     version_num: int
@@ -122,6 +146,8 @@ class SettingsFacts:
     archiver: Archiver | None = None
     expected_wal_bytes: int | None = None
     wal_free_bytes: int | None = None
+    group: AttachedGroup | None = None
+    may_share_group: bool = False
 
     def setting(self, name: str) -> SettingState | None:
         """Return a setting, None where the server has none of that name."""

@@ -179,6 +179,10 @@ class LeaseStore:
         is_held = try_lock(self.connection, _identity(lease_id))
         assert is_held, "a new lease's id is nobody else's"
 
+    def find_holder(self, lease_id: str) -> int | None:
+        """Return the backend whose session holds a lease, None where it has gone."""
+        return find_lock_holder(self.connection, _identity(lease_id))
+
     # ---------------------------------------------------------------- rows
 
     def read(self) -> tuple[list[Lease], list[PriorSetting]]:
@@ -239,7 +243,7 @@ class LeaseStore:
             until=until,
             server=ServerIdentity(system_identifier=system_identifier, timeline=timeline, address=address, port=port),
             wanted={} if wanted is None else {name: float(value) for name, value in wanted.items()},
-            holder_pid=find_lock_holder(self.connection, _identity(lease_id)),
+            holder_pid=self.find_holder(lease_id),
         )
 
     def write(self, lease: Lease, *, lasts_s: float | None) -> None:

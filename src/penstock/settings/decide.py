@@ -148,7 +148,8 @@ def _notes(changes: list[SettingChange], facts: SettingsFacts) -> list[str]:
 def find_obstacle(facts: SettingsFacts, names: list[str]) -> tuple[Backend, str | None, str | None]:
     """Return by what settings are changed, and why they cannot be, with the remedy."""
     if facts.flavour.kind in ("rds", "rds-cluster", "aurora"):
-        return "parameter-group", None, None
+        obstacle, remedy = _find_group_obstacle(facts)
+        return "parameter-group", obstacle, remedy
     if facts.is_in_recovery:
         return "none", "the server is a standby", "Name the primary."
     managed = _find_manager(facts)
@@ -157,6 +158,33 @@ def find_obstacle(facts: SettingsFacts, names: list[str]) -> tuple[Backend, str 
     if missing := missing_grants(facts, names):
         return "alter-system", "the role lacks rights for a lease", " ".join(missing)
     return "alter-system", None, None
+
+
+def _find_group_obstacle(facts: SettingsFacts) -> tuple[str | None, str | None]:
+    """Return why the parameter group of a server of Amazon RDS is not changed, and what to do about it."""
+    group = facts.group
+    if group is None:
+        return (
+            "its settings are in a parameter group, and AWS can only be asked for an endpoint",
+            "Name the server by its endpoint of Amazon RDS.",
+        )
+    if group.is_default:
+        return (
+            f"parameter group {group.name} is one of AWS's own, which cannot be changed",
+            f"Make one for {group.identifier}: penstock settings prepare-rds NAME. Attaching it needs a reboot.",
+        )
+    if group.apply_state not in ("in-sync", None):
+        return (
+            f"parameter group {group.name} is {group.apply_state}",
+            f"Wait until it is applied; where it is pending-reboot, {group.identifier} has to be rebooted first.",
+        )
+    if not facts.may_share_group and (group.users is None or len(group.users) > 1):
+        who = "others, perhaps" if group.users is None else ", ".join(group.users)
+        return (
+            f"parameter group {group.name} is shared by {who}",
+            "--shared-group changes the settings of all of them; or give this one a group of its own.",
+        )
+    return None, None
 
 
 def _find_manager(facts: SettingsFacts) -> tuple[str, str] | None:

@@ -236,7 +236,7 @@ def _settle(store: LeaseStore, *, leaving: Sequence[Lease]) -> LeaseReport:
     leases, priors = store.read()
     staying = [lease for lease in leases if lease.lease_id not in gone]
     before = read_settings(connection)
-    lines = {name: line.text for name, line in read_lines(connection).items()}
+    lines = {name: line.text for name, line in read_lines(connection).items() if line.text is not None}
     moves = settle(priors, staying, lines)
     _note_ours(store, priors, moves)
     made = [move for move in moves if move.kept is None]

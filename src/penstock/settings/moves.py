@@ -9,26 +9,32 @@ from penstock.settings.profiles import LEASABLE
 from penstock.settings.values import is_sound, to_text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from penstock.model.settings import Lease, PriorSetting
 
 
 def settle(
-    priors: Sequence[PriorSetting], leases: Sequence[Lease], lines: Mapping[str, str | None]
+    priors: Sequence[PriorSetting],
+    leases: Sequence[Lease],
+    lines: Mapping[str, str],
+    *,
+    write: Callable[[str, float], str] = to_text,
 ) -> list[SettingMove]:
     """Return what brings each leased setting to what the leases that remain ask for, or back to what it was before.
 
-    `lines` is what postgresql.auto.conf has of each now, None without a line. The largest wish is in force. A line that
-    no lease wrote is somebody else's, and stays.
+    `lines` is what postgresql.auto.conf, or the parameter group, has of each now. The largest wish is in force, as
+    `write` has it. A line that no lease wrote is somebody else's, and stays.
     """
-    return [_settle_one(prior, leases, lines.get(prior.name)) for prior in priors if prior.name in LEASABLE]
+    return [_settle_one(prior, leases, lines.get(prior.name), write) for prior in priors if prior.name in LEASABLE]
 
 
-def _settle_one(prior: PriorSetting, leases: Sequence[Lease], line: str | None) -> SettingMove:
+def _settle_one(
+    prior: PriorSetting, leases: Sequence[Lease], line: str | None, write: Callable[[str, float], str]
+) -> SettingMove:
     wishes = [lease.wanted[prior.name] for lease in leases if prior.name in lease.wanted]
     is_last = not wishes
-    text = to_text(prior.name, max(wishes)) if wishes else prior.auto_text
+    text = write(prior.name, max(wishes)) if wishes else prior.auto_text
     if line == text:
         return SettingMove(name=prior.name, text=text, kept="it is as it should be", is_last=is_last)
     # Before its first ALTER SYSTEM a lease finds the line as it was.

@@ -1,6 +1,8 @@
 -- lease_server.sql: which server this is: a promoted standby has another timeline at once, its control file later
 -- returns model.settings.ServerIdentity; needs no privilege; PostgreSQL 14+
 -- psql -f lease_server.sql
+--
+-- Amazon RDS's resource id is AWS's to tell.
 SELECT (SELECT c.system_identifier FROM pg_catalog.pg_control_system() AS c) AS system_identifier,
        CASE
            WHEN pg_catalog.pg_is_in_recovery()
@@ -10,4 +12,5 @@ SELECT (SELECT c.system_identifier FROM pg_catalog.pg_control_system() AS c) AS 
            )::bit(32)::int
        END AS timeline,
        pg_catalog.host(pg_catalog.inet_server_addr()) AS address,
-       pg_catalog.inet_server_port() AS port;
+       pg_catalog.inet_server_port() AS port,
+       NULL::text AS resource_id;

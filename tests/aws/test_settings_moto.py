@@ -1,0 +1,57 @@
+"""Parameter groups on moto's server, which keeps parameters and tags and applies nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import psycopg
+
+from penstock.aws.parameter_groups import RdsParameterGroups
+from penstock.cli.main import main
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pytest
+
+    from aws.conftest import MotoRds
+
+
+def test_parameters_and_tags_of_a_group(moto_rds: MotoRds) -> None:
+    """As moto takes them over the wire."""
+    groups = RdsParameterGroups(moto_rds.instance)
+    group = groups.describe()
+    assert (group.name, group.identifier, group.owner) == ("loads16", "orders", "instance")
+    assert set(group.users or ()) == {"orders", "orders-copy"}
+    groups.write(group, {"max_wal_size": "4096"})
+    groups.write_tags(group, {"penstock:lease:1": "by=host_1 for=load_2", "penstock:prior:max_wal_size": "was= ours="})
+    assert groups.read_values(group)["max_wal_size"] == "4096"
+    assert groups.read_tags(group)["penstock:lease:1"] == "by=host_1 for=load_2"
+    groups.remove_tags(group, ["penstock:lease:1", "penstock:prior:max_wal_size"])
+    assert groups.read_tags(group) == {}
+    groups.close()
+
+
+def test_group_that_is_shared_is_told(
+    reach: Callable[..., str], capfd: pytest.CaptureFixture[str], moto_rds: MotoRds
+) -> None:
+    """The endpoint decides that AWS is asked, and SQL that the server is RDS's; orders-copy has the group too."""
+    conninfo = reach()
+    with psycopg.connect(conninfo, autocommit=True) as admin:
+        admin.execute("CREATE ROLE rds_superuser")
+    assert main(["settings", "diff", "max_wal_size=8GB", "--to", conninfo]) == 0
+    assert "no lease: parameter group loads16 is shared by" in capfd.readouterr().out
+    assert main(["settings", "apply", "max_wal_size=8GB", "--to", conninfo]) == 6
+    assert "--shared-group" in capfd.readouterr().err
+
+
+def test_prepared_group_is_made_and_attached_to_nothing(
+    reach: Callable[..., str], capfd: pytest.CaptureFixture[str], moto_rds: MotoRds
+) -> None:
+    """The command that attaches it is printed."""
+    assert main(["settings", "prepare-rds", "loads16-new", "--to", reach()]) == 0
+    out, err = capfd.readouterr()
+    assert out.startswith(
+        "aws rds modify-db-instance --db-instance-identifier orders --db-parameter-group-name loads16-new"
+    )
+    assert "reboot" in err
