@@ -11,7 +11,7 @@ import pytest
 from penstock.errors import TargetError
 from penstock.server.connection import ConnectionFactory
 from penstock.server.leases import LeaseStore
-from penstock.settings.lease import restore, take
+from penstock.settings.lease import release, restore, take
 from support.changed_server import request_for
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def test_promoted_standby_is_another_server(new_server: Callable[..., EmbeddedSe
     """A copy with the lease and the values in it; the old primary lives on, and is restored by itself."""
     primary = new_server(max_wal_size="1GB")
     with ConnectionFactory(primary.ensure_running()).connect() as connection:
-        take(LeaseStore(connection), request_for(lasts_s=3600.0))
+        report, _ = take(LeaseStore(connection), request_for(lasts_s=3600.0))
     primary.stop("fast")
     standby = servers.new_server(primary.spec.installation, settings=dict(primary.spec.settings))
     standby.spec.files.home.mkdir(mode=0o755)
@@ -47,7 +47,9 @@ def test_promoted_standby_is_another_server(new_server: Callable[..., EmbeddedSe
             connection.execute("SELECT pg_promote()")
         with ConnectionFactory(conninfo).connect() as connection:
             store = LeaseStore(connection)
+            (untouched,) = release(store, report.lease_ids[0]).warnings
             (warning,) = restore(store).warnings
+            assert untouched == warning
             assert "timeline 1" in warning
             assert "timeline 2" in warning
             assert "ALTER SYSTEM RESET max_wal_size;" in warning

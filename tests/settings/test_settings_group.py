@@ -196,6 +196,36 @@ def test_values_that_never_arrive_are_an_error_and_go_back(
     assert rds.tags["loads16"] == {}
 
 
+def test_dies_between_any_two_calls(
+    rds: FakeGroups, rds_server: ChangedServer, open_settings: Callable[..., GroupSettings]
+) -> None:
+    """Whatever was the last call that AWS took, restore brings the group back."""
+    prior = {"max_wal_size": "2048"}
+    rds.parameters["loads16"] = dict(prior)
+    rds.apply({"max_wal_size": "2048"})
+
+    def run() -> None:
+        backend = open_settings()
+        try:
+            backend.release(backend.take(request_for())[0].lease_ids[0])
+        finally:
+            backend.close()
+
+    run()
+    changing = {number for number, (name, _) in enumerate(rds.asked, 1) if not name.startswith(("Desc", "List", "Get"))}
+    assert len(changing) == 6
+    for last in sorted(changing)[:-1]:
+        rds.asked, rds.dies_after = [], last
+        with pytest.raises(AwsError):
+            run()
+        rds.dies_after = None
+        while rds_server.execute("SELECT FROM pg_locks WHERE locktype = 'advisory'"):
+            pass
+        open_settings().restore()
+        assert (rds.parameters["loads16"], rds.tags["loads16"]) == (prior, {}), last
+        assert rds_server.show("max_wal_size") == "2GB"
+
+
 def test_denied_call_is_named(rds: FakeGroups, open_settings: Callable[..., GroupSettings]) -> None:
     """As IAM spells it."""
     rds.denied = {"AddTagsToResource": "not allowed"}

@@ -18,6 +18,9 @@ from penstock.errors import DataError, TargetError
 from penstock.loading import leasing
 from penstock.loading.leasing import undisturbed
 from penstock.model.job import LoadJob, LoadRules
+from penstock.server.leases import LeaseStore
+from penstock.settings.lease import take
+from support.changed_server import request_for
 from support.loads import ChoppedSources, target
 
 if TYPE_CHECKING:
@@ -106,6 +109,18 @@ def test_auto_leases_where_it_pays(changed18: ChangedServer, path: Path, monkeyp
     monkeypatch.setattr(leasing.LoadLease, "_expect", lambda _: (10**10, 10**12))
     outcome = run(changed18.conninfo, path, settings="auto")
     assert {one.name: one.during for one in outcome.settings}["max_wal_size"] == "18120MB"
+
+
+def test_auto_restores_what_others_left(changed18: ChangedServer, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though it changes nothing itself."""
+    monkeypatch.setattr(leasing, "is_too_small", lambda _: False)
+    with changed18.store().connection as connection:
+        take(LeaseStore(connection), request_for("killed", lasts_s=0.0))
+    assert changed18.show("max_wal_size") == "4GB"
+    notices: list[str] = []
+    assert run(changed18.conninfo, path, settings="auto", notices=notices).settings == ()
+    assert changed18.show("max_wal_size") == "1GB"
+    assert "(killed), which nobody holds" in notices[0]
 
 
 def test_auto_goes_without_rights_and_a_named_profile_does_not(

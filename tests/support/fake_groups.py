@@ -30,7 +30,14 @@ class FakeGroups(FakeAws):
     tags: dict[str, dict[str, str]] = field(default_factory=dict)
     apply: Callable[[dict[str, str | None]], None] = lambda _: None
     lags: int = 0
+    dies_after: int | None = None
     _looks_left: int = 0
+
+    def answer(self, operation: str, parameters: Raw) -> Raw:
+        """Return an operation's answer; none any more after `dies_after` operations."""
+        if self.dies_after is not None and len(self.asked) >= self.dies_after:
+            raise Refused(503, "ServiceUnavailable", "gone")
+        return super().answer(operation, parameters)
 
     def _describe_db_instances(self, parameters: Raw) -> Raw:
         answer = super()._describe_db_instances(parameters)

@@ -12,7 +12,7 @@ from penstock.host import measure_disk
 from penstock.loading.claims import client_name
 from penstock.loading.space import SpaceInput, estimate_wal
 from penstock.loading.work import all_objects
-from penstock.model.settings import LeasedSetting, LoadSettings
+from penstock.model.settings import LeasedSetting, LeaseReport, LoadSettings
 from penstock.server.space import read_table_spaces
 from penstock.settings.decide import choose_auto, is_too_small
 from penstock.settings.lease import LeaseRequest, refuse_obstacle
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from penstock.model.plan import LoadPlan, ObjectSample
-    from penstock.model.settings import LeaseReport, SettingResult
+    from penstock.model.settings import SettingResult
     from penstock.server.connection import ConnectionFactory
     from penstock.settings.backend import SettingsBackend
 
@@ -102,9 +102,10 @@ class LoadLease:
         decision, facts = self._backend.look(request)
         if self._choice == "auto" and (reason := choose_auto(decision, facts)) is not None:
             _log.info("settings stay as they are: %s", reason)
-            return
-        refuse_obstacle(decision)
-        report, _ = self._backend.take(request)
+            report = LeaseReport() if decision.obstacle is not None else self._backend.clear()
+        else:
+            refuse_obstacle(decision)
+            report, _ = self._backend.take(request)
         for warning in report.warnings:
             self._notice(warning)
         if report.lease_ids:

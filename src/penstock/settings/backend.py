@@ -8,7 +8,7 @@ from penstock.errors import ServerError
 from penstock.model.settings import LeaseReport, SettingsOverview
 from penstock.server.leases import LEASE_DATABASE, LeaseStore
 from penstock.server.settings import read_identity, read_settings
-from penstock.settings.lease import look, release, restore, take
+from penstock.settings.lease import clear, look, release, restore, take
 
 if TYPE_CHECKING:
     from penstock.model.settings import SettingsDecision, SettingsFacts
@@ -24,6 +24,9 @@ class SettingsBackend(Protocol):
 
     def take(self, request: LeaseRequest) -> tuple[LeaseReport, SettingsDecision]:
         """Change settings under a new lease."""
+
+    def clear(self) -> LeaseReport:
+        """Restore leases whose holder has gone, or whose time is up."""
 
     def release(self, lease_id: str) -> LeaseReport:
         """End a lease of this process."""
@@ -54,6 +57,10 @@ class SystemSettings:
         store = self._store()
         self._connect.refuse_pooler("change settings")
         return take(store, request)
+
+    def clear(self) -> LeaseReport:
+        """Restore leases whose holder has gone, or whose time is up."""
+        return clear(self._store())
 
     def release(self, lease_id: str) -> LeaseReport:
         """End a lease of this process; a session that was lost meanwhile is replaced once."""

@@ -91,12 +91,26 @@ def take(store: LeaseStore, request: LeaseRequest) -> tuple[LeaseReport, Setting
     return replace(cleared, results=cleared.results + results, lease_ids=(lease.lease_id,)), decision
 
 
+def clear(store: LeaseStore) -> LeaseReport:
+    """Restore leases whose holder has gone, or whose time is up. Raises TargetError, ServerError."""
+    if not store.exists():
+        return LeaseReport()
+    with store.alone():
+        return _clear_away(store, read_identity(store.connection))
+
+
 def release(store: LeaseStore, lease_id: str) -> LeaseReport:
-    """End a lease of this process: settings go back, or to what other leases ask for. Raises ServerError."""
+    """End a lease of this process: settings go back, or to what other leases ask for.
+
+    Where the server failed over meanwhile, nothing is changed and both are named. Raises ServerError.
+    """
     with store.alone():
         mine = [lease for lease in store.read()[0] if lease.lease_id == lease_id]
         if not mine:
             return LeaseReport(warnings=("the lease on settings had been restored by another penstock",))
+        identity = read_identity(store.connection)
+        if not mine[0].server.is_same(identity):
+            return LeaseReport(warnings=(_describe_foreign(store, mine[0], identity),))
         return _settle(store, leaving=mine)
 
 
@@ -233,8 +247,11 @@ def _settle(store: LeaseStore, *, leaving: Sequence[Lease]) -> LeaseReport:
     """Bring each leased setting to what the leases that stay ask for, or back; then remove those that leave."""
     connection = store.connection
     gone = {lease.lease_id for lease in leaving}
-    leases, priors = store.read()
-    staying = [lease for lease in leases if lease.lease_id not in gone]
+    identity = read_identity(connection)
+    leases, known = store.read()
+    own = [lease for lease in leases if lease.server.is_same(identity)]
+    staying = [lease for lease in own if lease.lease_id not in gone]
+    priors = [prior for prior in known if any(prior.name in lease.wanted for lease in own)]
     before = read_settings(connection)
     lines = {name: line.text for name, line in read_lines(connection).items() if line.text is not None}
     moves = settle(priors, staying, lines)

@@ -107,6 +107,12 @@ class GroupSettings:
         results = tuple(result for result in report.results if result.name in named)
         return replace(cleared, results=results, lease_ids=(lease.lease_id,)), decision
 
+    def clear(self) -> LeaseReport:
+        """Restore leases whose holder has gone, or whose time is up."""
+        store = self._store()
+        with store.alone():
+            return self._clear_away(store, self._groups.describe())
+
     def release(self, lease_id: str) -> LeaseReport:
         """End a lease of this process; a session that was lost meanwhile is replaced once."""
         try:
