@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,10 +12,10 @@ from penstock.cli.main import main
 from penstock.cli.settings_view import describe_report
 from penstock.model.settings import LeaseReport
 from penstock.settings.profiles import BULK_LOAD
+from penstock.settings.refusals import REFUSALS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from support.changed_server import ChangedServer
 
@@ -40,6 +41,16 @@ def test_profiles_tell_reason_source_and_cost(penstock: Callable[..., tuple[int,
     assert "replays the WAL" in out
     found = json.loads(penstock("settings", "profiles", "--json")[1])["profiles"][0]["values"]
     assert "aurora" not in found[0]["flavours"]
+
+
+def test_documents_name_all_that_is_never_done(penstock: Callable[..., tuple[int, str, str]]) -> None:
+    """On the page and on the screen."""
+    page = (Path(__file__).parents[2] / "docs" / "settings.md").read_text()
+    shown = penstock("settings", "profiles")[1]
+    for refusal in REFUSALS:
+        assert f"`{refusal.name}`" in page
+        assert f"{refusal.name} {refusal.value}" in shown
+        assert refusal.reason[:60] in shown
 
 
 def test_apply_and_restore(changed18: ChangedServer, penstock: Callable[..., tuple[int, str, str]]) -> None:

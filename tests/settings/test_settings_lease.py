@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -100,6 +101,22 @@ def test_largest_wish_wins_and_the_last_one_restores(changed: ChangedServer) -> 
         assert ended.results[0].note == "another lease asks for it"
         release(LeaseStore(second), again.lease_ids[0])
     assert changed.snapshot() == before
+
+
+def test_many_at_once(changed18: ChangedServer) -> None:
+    """One changes settings at a time, and the tables are made once."""
+    before = changed18.snapshot()
+
+    def come_and_go(number: int) -> None:
+        with changed18.store().connection as connection:
+            store = LeaseStore(connection)
+            report, _ = take(store, request_for(profile=make_profile({"max_wal_size": 5000.0 + number})))
+            release(store, report.lease_ids[0])
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(come_and_go, range(12)))
+    assert changed18.snapshot() == before
+    assert changed18.execute("SELECT FROM penstock.lease_priors") == []
 
 
 @pytest.mark.parametrize(

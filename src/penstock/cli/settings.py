@@ -18,6 +18,7 @@ from penstock.cli.settings_view import (
     describe_leases,
     describe_overview,
     describe_profiles,
+    describe_refusals,
     describe_report,
     describe_skips,
     overview_object,
@@ -26,6 +27,7 @@ from penstock.cli.settings_view import (
 )
 from penstock.cli.target import open_target
 from penstock.settings.profiles import BULK_LOAD, PROFILES, find_profile, make_profile
+from penstock.settings.refusals import NEVER, REFUSALS
 from penstock.settings.values import parse_assignments, parse_value
 
 if TYPE_CHECKING:
@@ -43,9 +45,10 @@ app = typer.Typer(
 
 @app.command()
 def profiles(as_json: Json = False) -> None:
-    """List the profiles: their settings, why each is what it is, and what they cost."""
-    found = list(PROFILES.values())
-    write_result(json.dumps(profiles_object(found)) if as_json else "\n".join(describe_profiles(found)))
+    """List the profiles: their settings, why each is what it is, and what they cost; and what is never done."""
+    found, never = list(PROFILES.values()), [*REFUSALS, *NEVER]
+    as_text = [*describe_profiles(found), *describe_refusals(never)]
+    write_result(json.dumps(profiles_object(found, never)) if as_json else "\n".join(as_text))
 
 
 @app.command()

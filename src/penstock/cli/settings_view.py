@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         SettingsDecision,
         SettingsOverview,
     )
+    from penstock.settings.refusals import Refusal
 
 _WIDTH = 110
 
@@ -42,9 +43,18 @@ def describe_profiles(profiles: Sequence[Profile]) -> list[str]:
     return lines
 
 
-def profiles_object(profiles: Sequence[Profile]) -> dict[str, object]:
-    """Return what --json prints of profiles."""
+def describe_refusals(refusals: Sequence[Refusal]) -> list[str]:
+    """Return what is never done, and why."""
+    lines = ["never:"]
+    for refusal in refusals:
+        lines += [f"  {refusal.name} {refusal.value}", *_wrapped(f"{refusal.reason}.", indent="    ")]
+    return lines
+
+
+def profiles_object(profiles: Sequence[Profile], refusals: Sequence[Refusal]) -> dict[str, object]:
+    """Return what --json prints of profiles, and of what is never done."""
     return {
+        "never": [asdict(refusal) for refusal in refusals],
         "profiles": [
             {
                 "name": profile.name,
@@ -53,7 +63,7 @@ def profiles_object(profiles: Sequence[Profile]) -> dict[str, object]:
                 "values": [asdict(value) | {"flavours": sorted(value.flavours)} for value in profile.values],
             }
             for profile in profiles
-        ]
+        ],
     }
 
 

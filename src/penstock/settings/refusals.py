@@ -60,10 +60,10 @@ REFUSALS: tuple[Refusal, ...] = (
     ),
 )
 
-# Not settings, and refused all the same: what README lists beside them.
-NEVER: tuple[tuple[str, str], ...] = (
-    ("unlogged tables", "a crash empties them, and standbys never have their rows"),
-    ("disabled replication or Multi-AZ", "a failure of one machine or zone would then lose data"),
+# No settings, and never done either.
+NEVER: tuple[Refusal, ...] = (
+    Refusal(name="a table", value="unlogged", reason="a crash empties it, and standbys never have its rows"),
+    Refusal(name="replication or Multi-AZ", value="off", reason="the loss of one machine or zone would lose data"),
 )
 
 _SPELLINGS = {"off": ("off", "false", "f", "no", "n", "0"), "empty": ("",), "0": ("0", "00"), "minimal": ("minimal",)}

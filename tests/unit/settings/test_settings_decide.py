@@ -223,7 +223,7 @@ def test_what_is_no_lease_is_a_usage_error(text: str) -> None:
         parse_assignments([text])
 
 
-@pytest.mark.parametrize("name", ["values", "refusals"])
+@pytest.mark.parametrize("name", ["values", "refusals", "group_tags"])
 def test_examples_hold(name: str) -> None:
     """What docstrings show is what happens."""
     assert doctest.testmod(importlib.import_module(f"penstock.settings.{name}")).failed == 0
