@@ -3,7 +3,7 @@ r"""Whatever bad records a file has, and however it is parted on its way: good o
 Each record is drawn with the fate that the model gives it. Of records with the same key one goes in, and which one is
 left open; nothing else is. What is put aside has the bytes, the offset and the line of the file, and a load that stops
 at a limit on the way and goes on ends the same. So does one whose bad records the server sorts out, at once or after
-some failures.
+some failures, or holds back where they break a constraint.
 """
 
 from __future__ import annotations
@@ -115,6 +115,7 @@ class File:
     trigger: str
     sorts_after: int
     sorts_at_most: int
+    holds_after: int
 
     @property
     def header(self) -> bytes:
@@ -173,6 +174,7 @@ def _files(draw: DrawFn) -> File:
         trigger=draw(st.sampled_from(tuple(TRIGGERS))),
         sorts_after=draw(st.sampled_from((1, 4))),
         sorts_at_most=draw(st.sampled_from((20, 100_000))),
+        holds_after=draw(st.sampled_from((0, 2, 1000))),
     )
 
 
@@ -225,6 +227,7 @@ def test_good_records_are_in_and_bad_ones_put_aside(
     monkeypatch.setattr(salvage, "_FAILURES_BEFORE_SORTING", file.sorts_after)
     monkeypatch.setattr(salvage, "_FEWEST_SORTED", 1)
     monkeypatch.setattr(salvage, "_MOST_SORTED", file.sorts_at_most)
+    monkeypatch.setattr(salvage, "_FEWEST_BROKEN", file.holds_after)
     path = tmp_path / "file"
     path.write_bytes(file.data)
     _load(loads, file, path)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from penstock.loading.feed import OpenObject
     from penstock.loading.rejects import RejectLimit
     from penstock.loading.salvage import Salvaged
-    from penstock.model.block import Block
+    from penstock.model.block import Block, CopySpec
     from penstock.model.reject import Reject
     from penstock.server.copy import CopySession
     from penstock.server.ledger.rejects import RejectStore
@@ -40,6 +40,14 @@ class RejectKeeper:
         self._forms: dict[int, str] = {}
         self._pieces: list[Piece] = []
         self._looks_left = 0
+
+    def start(self, spec: CopySpec) -> None:
+        """Begin the COPY command that `settle` ends."""
+        self._salvage.start(spec)
+
+    def is_full(self, records: int) -> bool:
+        """Whether the command should end that carries so many records."""
+        return self._salvage.is_full(records)
 
     def keep(self, opened: OpenObject, block: Block) -> tuple[list[bytes | memoryview], list[Reject]]:
         """Return the payload of a block's records that can be sent, and those that cannot; the former are kept."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from penstock.model.block import Block, CopySpec, LineEnd
     from penstock.model.reject import RecordForm
 
-_LINE_ENDS: dict[LineEnd, bytes] = {"lf": b"\n", "crlf": b"\r\n", "cr": b"\r"}
+LINE_ENDS: dict[LineEnd, bytes] = {"lf": b"\n", "crlf": b"\r\n", "cr": b"\r"}
 
 # Where the search for the end of a record, or for a line, begins; it doubles until it is found.
 _WINDOW_BYTES = 4096
@@ -252,7 +252,7 @@ def find_spots(pieces: Sequence[Piece], spec: CopySpec, lines: Sequence[int]) ->
 
 def _index_lines(data: bytes, block: Block) -> _Index | None:
     """Return the index of records that are lines, as they mostly are; None where they are not."""
-    mark = _LINE_ENDS[block.line_end]
+    mark = LINE_ENDS[block.line_end]
     if not _is_lines(data, records=block.records, line_end=block.line_end):
         return None
     return _Index(
@@ -262,7 +262,7 @@ def _index_lines(data: bytes, block: Block) -> _Index | None:
 
 def _is_lines(data: bytes, *, records: int, line_end: LineEnd) -> bool:
     """Whether every line end ends a record: there are as many, and none of another kind."""
-    mark = _LINE_ENDS[line_end]
+    mark = LINE_ENDS[line_end]
     count = data.count(mark)
     if count + (not data.endswith(mark)) != records:
         return False

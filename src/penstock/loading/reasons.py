@@ -33,7 +33,7 @@ RECORD_CODES = (*DATA_CLASSES, *_OWN_CODES)
 _STOP_CODES = ("57", "XX")
 
 # Errors that COPY finds in a line before it looks at values: fields, bytes that the encodings do not have.
-_OF_A_LINE = {"22P04", "22021", "22P05"}
+OF_A_LINE = frozenset(("22P04", "22021", "22P05"))
 
 # What COPY's own parser says of a record of which nothing else is known.
 UNKNOWN = Reason(message="a value does not have the form that its type needs", sqlstate="22P02")
@@ -74,7 +74,7 @@ def describe_failure(failure: CopyFailed) -> Reason:
 
 def _is_of_a_value(sqlstate: str) -> bool:
     """Whether an error speaks of one value; of another PostgreSQL 18 may name the column that it read last."""
-    return sqlstate.startswith("22") and sqlstate not in _OF_A_LINE
+    return sqlstate.startswith("22") and sqlstate not in OF_A_LINE
 
 
 class Value(NamedTuple):

@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.errors import DataError
-from penstock.loading.pieces import Spot, count_records, find_spots, part, remove, runs, take_records
+from penstock.loading.pieces import LINE_ENDS, Spot, count_records, find_spots, part, remove, runs, take_records
 from penstock.loading.reasons import KEY_TAKEN, UNKNOWN, Value, describe_failure, is_records_fault, suspect_values
 from penstock.loading.screen import SCREENED
-from penstock.model.reject import FOREIGN_KEY_VIOLATION, Reason, Reject
+from penstock.model.reject import CHECK_VIOLATION, FOREIGN_KEY_VIOLATION, Reason, Reject
 from penstock.server.copy import CopyFailed
 from penstock.server.input_errors import find_input_errors
 
@@ -43,6 +43,9 @@ _FAILURES_BEFORE_SORTING = 4
 
 # Fewer records are not worth it.
 _FEWEST_SORTED = 100
+
+# After so many records that break a constraint, COPY holds such records back.
+_FEWEST_BROKEN = 2
 
 # More at once would have the server and penstock hold too many reasons, should all of them be bad.
 _MOST_SORTED = 100_000
@@ -92,15 +95,39 @@ class Salvage:
         self._parked_together = _FEWEST_PARKED if parks else 1
         self._sorting: Sorting | None = None
         self._patience = _FAILURES_BEFORE_SORTING
+        # How many records broke a constraint, and those that were held back since they do.
+        self._broken = 0
+        self._held: list[tuple[Piece, int]] = []
+        self._is_holding = False
+        self._is_sorting = False
+
+    def start(self, spec: CopySpec) -> None:
+        """Begin a COPY command for records that `settle` is given; where they are to be sorted, it takes them there."""
+        self._is_sorting = (
+            self._patience == 1 and self._find_sorting().is_possible(spec) and self._find_sorting().start(spec)
+        )
+        if not self._is_sorting:
+            self._start(spec)
+
+    def is_full(self, records: int) -> bool:
+        """Whether the command that was begun should carry no more than so many records."""
+        return self._is_sorting and records >= _MOST_SORTED
 
     def settle(self, pieces: Sequence[Piece]) -> Salvaged:
         """End the COPY command in which pieces were sent, and do what it takes for those that it did not store."""
         self._result, self._is_screened = Salvaged(), False
-        ended = self._finish()
-        if ended.failure is None:
-            self._patience = _FAILURES_BEFORE_SORTING
-        if pieces:
-            self._work_off(list(pieces), ended)
+        if self._is_sorting:
+            self._is_sorting = False
+            left = self._end_sorting(pieces)
+            if left:
+                self._work_off(left, self._copy(left), is_sorted=True)
+        else:
+            ended = self._finish()
+            if ended.failure is None:
+                self._patience = _FAILURES_BEFORE_SORTING
+            if pieces:
+                self._work_off(list(pieces), ended)
+        self._sort_held()
         return self._result
 
     def send(self, pieces: Sequence[Piece]) -> Salvaged:
@@ -108,20 +135,23 @@ class Salvage:
         self._result, self._is_screened = Salvaged(), True
         for run in runs(pieces):
             self._work_off(run, self._copy(run))
+            self._sort_held()
         return self._result
 
     # ---------------------------------------------------------------- commands
 
-    def _work_off(self, pieces: list[Piece], ended: _Ended) -> None:
+    def _work_off(self, pieces: list[Piece], ended: _Ended, *, is_sorted: bool = False) -> None:
         """See to what a command carried, and send what is left of it until nothing is.
 
-        Each further command stores its records, or puts one aside, or is followed by one of half as many.
+        Each further command stores its records, or puts one aside, or is followed by one of half as many. Those that
+        sorting has left (`is_sorted`) are not sorted again.
         """
         taken, limit = pieces, count_records(pieces)
         pending: deque[Piece] = deque()
         # Those that stood before a failure: they have passed all but the checks among themselves.
         passed: list[Piece] = []
-        failures = 0
+        # Not once more for the same records.
+        failures = -count_records(pieces) if is_sorted else 0
         while True:
             if ended.failure is None:
                 pending.extendleft(reversed(self._take(taken, ended)))
@@ -146,10 +176,16 @@ class Salvage:
             ended = self._copy(taken)
 
     def _copy(self, pieces: Sequence[Piece]) -> _Ended:
-        self._session.start_copy(pieces[0].origin.encoder.spec)
+        self._start(pieces[0].origin.encoder.spec)
         # One part, since pieces may be as small as a record.
         self._session.send([b"".join(data for piece in pieces for data in piece.payload())])
         return self._finish()
+
+    def _start(self, spec: CopySpec) -> None:
+        """Begin a COPY command into the table itself."""
+        self._is_holding = self._broken >= _FEWEST_BROKEN and self._find_sorting().start_holding(spec)
+        if not self._is_holding:
+            self._session.start_copy(spec)
 
     def _finish(self) -> _Ended:
         try:
@@ -185,8 +221,9 @@ class Salvage:
 
     def _distrust(self, pieces: Sequence[Piece]) -> list[Piece]:
         """Undo a command whose notices make no sense, and have rows left out no more."""
-        assert self._session.ignores_types
+        assert self._session.ignores_types or self._is_holding
         self._session.ignores_types = False
+        self._find_sorting().hold_no_more(pieces[0].origin.encoder.spec)
         self._session.undo_copy()
         return list(pieces)
 
@@ -210,6 +247,8 @@ class Salvage:
             if not spots and self._put_aside_together(left, failure):
                 return _Parted([], [], self._parked_together)
             return _Parted([], left, max(1, count_records(pieces) // 2))
+        if failure.report.sqlstate == CHECK_VIOLATION and not self._is_holding:
+            self._broken += 1
         before, behind = part(pieces, bad)
         before = remove(before, spots)
         if before and failure.report.sqlstate in KEY_TAKEN:
@@ -269,49 +308,94 @@ class Salvage:
 
     # ---------------------------------------------------------------- many of them
 
-    def _is_worth_sorting(self, pieces: Sequence[Piece]) -> bool:
-        if count_records(pieces) < _FEWEST_SORTED:
-            return False
+    def _find_sorting(self) -> Sorting:
         if self._sorting is None:
             from penstock.loading.sorting import Sorting  # noqa: PLC0415 (paid for by loads that need it)
 
             self._sorting = Sorting(self._session, parks=self._parks)
-        return self._sorting.is_possible(pieces)
+        return self._sorting
+
+    def _is_worth_sorting(self, pieces: Sequence[Piece]) -> bool:
+        if count_records(pieces) < _FEWEST_SORTED:
+            return False
+        return self._find_sorting().is_possible(pieces[0].origin.encoder.spec)
 
     def _sort(self, pieces: Sequence[Piece]) -> list[Piece]:
         """Have the server sort records out; return those that must be seen to otherwise."""
-        assert self._sorting is not None
+        sorting = self._find_sorting()
         waiting, refused = deque(pieces), 0
         while waiting:
             together = take_records(waiting, _MOST_SORTED)
-            if (found := self._sorting.sort(together)) is not None:
-                self._take_sorted(together, found)
-                refused += len(found.refused)
+            if (found := sorting.sort(together)) is not None:
+                refused += self._take_sorted(together, found)
                 continue
             left = [*together, *waiting]
-            if self._is_screened or not self._sorting.is_possible(left):
+            if self._is_screened or not sorting.is_possible(left[0].origin.encoder.spec):
                 return left
             # What COPY cannot even read is perhaps found without the server.
             waiting = deque(self._screen_all(left))
-        self._patience = 1 if refused >= _FAILURES_BEFORE_SORTING else _FAILURES_BEFORE_SORTING
+        self._note_refused(refused)
         return []
 
-    def _take_sorted(self, pieces: Sequence[Piece], found: SortedOut) -> None:
-        """Account for records that were sorted out."""
+    def _end_sorting(self, pieces: Sequence[Piece]) -> list[Piece]:
+        """End a command that took records to where they are sorted; return those that must be seen to otherwise."""
+        if not pieces:
+            self._session.finish_copy()
+            self._session.undo_copy()
+            return []
+        found = self._find_sorting().end(pieces)
+        if found is None:
+            self._patience = _FAILURES_BEFORE_SORTING
+            return list(pieces)
+        self._note_refused(self._take_sorted(pieces, found))
+        return []
+
+    def _note_refused(self, count: int) -> None:
+        """Have the next records sorted at once, or behind their first failure, where these had many bad ones."""
+        self._patience = 1 if count >= _FAILURES_BEFORE_SORTING else _FAILURES_BEFORE_SORTING
+
+    def _sort_held(self) -> None:
+        """Have the table judge what was held back from it."""
+        while self._held:
+            held, self._held = self._held[:_MOST_SORTED], self._held[_MOST_SORTED:]
+            spec = held[0][0].origin.encoder.spec
+            found = self._find_sorting().sort_held(spec, [_payload(piece, record) for piece, record in held])
+            if found is None:
+                self._find_sorting().hold_no_more(spec)
+                pieces = [piece.cut(record, record + 1) for piece, record in held]
+                self._work_off(pieces, self._copy(pieces), is_sorted=True)
+                continue
+            self._result.rejects += [make_reject(*held[index], reason) for index, reason in found.refused]
+            self._result.rows += found.stored
+            self._note_suppressed(held[0][0], len(held) - len(found.refused) - found.stored)
+
+    def _take_sorted(self, pieces: Sequence[Piece], found: SortedOut) -> int:
+        """Account for records that were sorted out; return of how many such have not been held back."""
         self._put_aside_skipped(pieces, found.spots, found.skipped)
         self._put_aside(found.left, found.refused)
         self._result.rows += found.stored
-        suppressed = count_records(found.left) - len(found.refused) - found.stored
-        assert suppressed >= 0
-        if suppressed:
-            self._result.suppressed[pieces[0].origin.number] += suppressed
+        self._note_suppressed(pieces[0], count_records(found.left) - len(found.refused) - found.stored)
+        if self._broken >= _FEWEST_BROKEN or not self._find_sorting().may_hold(pieces[0].origin.encoder.spec):
+            return len(found.refused)
+        broken = sum(reason.sqlstate == CHECK_VIOLATION for _, reason in found.refused)
+        self._broken += broken
+        return len(found.refused) - broken
+
+    def _note_suppressed(self, piece: Piece, count: int) -> None:
+        assert count >= 0
+        if count:
+            self._result.suppressed[piece.origin.number] += count
 
     # ---------------------------------------------------------------- putting aside
 
     def _put_aside_skipped(self, pieces: Sequence[Piece], spots: Sequence[Spot], skipped: Sequence[SkippedRow]) -> None:
-        if spots:
-            reasons = self._explain(pieces, spots, skipped)
-            self._put_aside(pieces, list(zip(spots, reasons, strict=True)))
+        self._held += [
+            (pieces[spot.piece], spot.record) for spot, row in zip(spots, skipped, strict=True) if row.is_held
+        ]
+        left = [(spot, row) for spot, row in zip(spots, skipped, strict=True) if not row.is_held]
+        if left:
+            reasons = self._explain(pieces, [spot for spot, _ in left], [row for _, row in left])
+            self._put_aside(pieces, [(spot, reason) for (spot, _), reason in zip(left, reasons, strict=True)])
 
     def _put_aside(self, pieces: Sequence[Piece], found: Sequence[tuple[Spot, Reason]]) -> None:
         self._result.rejects += [make_reject(pieces[spot.piece], spot.record, reason) for spot, reason in found]
@@ -349,5 +433,7 @@ def make_reject(piece: Piece, record: int, reason: Reason) -> Reject:
 
 
 def _payload(piece: Piece, record: int) -> bytes:
-    """Return what COPY was sent of a record."""
-    return piece.raw(record) if piece.is_untouched else b"".join(piece.cut(record, record + 1).payload())
+    """Return what COPY was sent of a record, with a line end."""
+    payload = piece.raw(record) if piece.is_untouched else b"".join(piece.cut(record, record + 1).payload())
+    mark = LINE_ENDS[piece.payload_line_end]
+    return payload if payload.endswith(mark) else payload + mark

@@ -215,7 +215,8 @@ class LoadSession:
     def _is_long_enough(self) -> bool:
         assert self._chunk is not None
         if self._keeper is not None:
-            return self._chunk.bytes_sent >= min(_CHUNK_BYTES, _KEPT_CHUNK_BYTES)
+            is_full = self._keeper.is_full(self._chunk.records)
+            return is_full or self._chunk.bytes_sent >= min(_CHUNK_BYTES, _KEPT_CHUNK_BYTES)
         lasted_s = self._clock() - self._began_s
         is_long = lasted_s >= _ROUND_TRIPS_PER_CHUNK * self.session.round_trip_s
         return is_long and self._chunk.bytes_sent >= _CHUNK_BYTES
@@ -223,7 +224,8 @@ class LoadSession:
     def _begin_chunk(self, spec: CopySpec, line_end: LineEnd) -> None:
         self._spec, self._line_end, self._began_s = spec, line_end, self._clock()
         self._chunk = Chunk(spec)
-        self._guarded(lambda: self.session.start_copy(spec))
+        start = self.session.start_copy if self._keeper is None else self._keeper.start
+        self._guarded(lambda: start(spec))
 
     def _end_chunk(self) -> None:
         chunk = self._chunk

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from penstock.loading.explain import shorten_message
 from penstock.loading.pieces import Spot, count_records, find_spots, remove
-from penstock.loading.reasons import INVALID_PARAMETER, RECORD_CODES, is_nobodys_fault, is_records_fault
+from penstock.loading.reasons import INVALID_PARAMETER, OF_A_LINE, RECORD_CODES, is_nobodys_fault, is_records_fault
 from penstock.model.reject import Reason
 from penstock.server.copy import CopyFailed
 from penstock.server.errors import NOT_DATA
@@ -45,6 +45,14 @@ class SortedOut:
     refused: list[tuple[Spot, Reason]]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldOut:
+    """What came of records that were held back: rows stored, and which were refused, by their index, and why."""
+
+    stored: int
+    refused: list[tuple[int, Reason]]
+
+
 class Sorting:
     """Sorts out records that one session has kept. Raises CopyFailed for what is no record's fault."""
 
@@ -57,50 +65,126 @@ class Sorting:
         )
         self._sorter = Sorter(session, rules)
         self._impossible: set[CopySpec] = set()
+        self._unheld: set[CopySpec] = set()
 
-    def is_possible(self, pieces: Sequence[Piece]) -> bool:
-        """Whether the table that pieces are meant for has not turned out to be one of those that cannot be sorted."""
-        return pieces[0].origin.encoder.spec not in self._impossible
+    def is_possible(self, spec: CopySpec) -> bool:
+        """Whether records may be sorted: the table has not turned out to be one of those where they cannot."""
+        return spec not in self._impossible
 
     def sort(self, pieces: Sequence[Piece]) -> SortedOut | None:
         """Store what can be; None where nothing was done, and the records must be seen to otherwise."""
-        spec = pieces[0].origin.encoder.spec
+        if not self.start(pieces[0].origin.encoder.spec):
+            return None
+        self._send(_payload(pieces))
+        return self.end(pieces)
+
+    def start(self, spec: CopySpec) -> bool:
+        """Begin the COPY command that takes records to where they are sorted; return whether there is such a place."""
         try:
             staged = self._sorter.prepare(spec)
             if staged is not None:
-                return self._sort(pieces, staged)
+                self._session.start_copy(staged)
+                return True
         except CopyFailed as failure:
-            if is_nobodys_fault(failure):
-                raise
-            _log.info("records are not sorted out by the server: %s", failure.report.message)
-            self._session.undo_copy()
+            self._undo(failure)
         self._impossible.add(spec)
-        return None
+        return False
 
-    def _sort(self, pieces: Sequence[Piece], staged: CopySpec) -> SortedOut | None:
-        reported = self._stage(pieces, staged)
+    def end(self, pieces: Sequence[Piece]) -> SortedOut | None:
+        """End that command, which carried these pieces, and have them sorted; None as `sort` does."""
+        spec = pieces[0].origin.encoder.spec
+        try:
+            reported = self._session.finish_copy()
+        except CopyFailed as failure:
+            if not is_records_fault(failure):
+                raise
+            self._session.undo_copy()
+            if self._session.ignores_types or self._sorter.reads_values or failure.report.sqlstate in OF_A_LINE:
+                return None
+            # One that a type refuses: it must be read where that can be told.
+            self._sorter.reads_values = True
+            return self.sort(pieces)
         skipped = tuple(self._session.skipped)
-        spots = find_spots(pieces, staged, [row.line for row in skipped]) if skipped else []
-        if reported is None or spots is None or reported + len(skipped) != count_records(pieces):
+        spots = find_spots(pieces, spec, [row.line for row in skipped]) if skipped else []
+        if spots is None or reported + len(skipped) != count_records(pieces):
             self._session.undo_copy()
             return None
         left = remove(pieces, spots)
-        found = self._sorter.sort() if left else Sorted(stored=0, refused=())
+        found = self._ask(spec) if left else Sorted(stored=0, refused=())
+        if found is None:
+            return None
         return SortedOut(
             stored=found.stored, spots=spots, skipped=skipped, left=left, refused=_find_refused(left, found.refused)
         )
 
-    def _stage(self, pieces: Sequence[Piece], staged: CopySpec) -> int | None:
-        """Copy records to where they are sorted, and return how many; None where one cannot even be read."""
+    def _ask(self, spec: CopySpec) -> Sorted | None:
         try:
-            self._session.start_copy(staged)
-            # One part, since pieces may be as small as a record.
-            self._session.send([b"".join(data for piece in pieces for data in piece.payload())])
-            return self._session.finish_copy()
+            found = self._sorter.sort()
         except CopyFailed as failure:
-            if not is_records_fault(failure):
-                raise
+            self._undo(failure)
+            self._impossible.add(spec)
             return None
+        # Where types refuse nothing any more, COPY can read the values, and they can be looked at before.
+        self._sorter.reads_values &= any(row.sqlstate.startswith("22") for row in found.refused)
+        return found
+
+    def _undo(self, failure: CopyFailed) -> None:
+        if is_nobodys_fault(failure):
+            raise failure
+        _log.info("records are not sorted out by the server: %s", failure.report.message)
+        self._session.undo_copy()
+
+    def _send(self, payload: bytes) -> None:
+        # One part, since pieces may be as small as a record.
+        self._session.send([payload])
+
+    # ---------------------------------------------------------------- held back
+
+    def start_holding(self, spec: CopySpec) -> bool:
+        """Begin a COPY command into the table that holds back records which break its constraints, if that can be."""
+        if spec in self._unheld or spec in self._impossible:
+            return False
+        try:
+            if self._sorter.prepare(spec) is not None and (condition := self._sorter.compose_condition()) is not None:
+                self._session.start_copy(spec, condition)
+                return True
+        except CopyFailed as failure:
+            self._undo(failure)
+        self._unheld.add(spec)
+        return False
+
+    def may_hold(self, spec: CopySpec) -> bool:
+        """Whether it has not turned out that nothing can be held back."""
+        return spec not in self._unheld
+
+    def hold_no_more(self, spec: CopySpec) -> None:
+        """Have nothing held back from now on."""
+        self._unheld.add(spec)
+
+    def sort_held(self, spec: CopySpec, payloads: Sequence[bytes]) -> HeldOut | None:
+        """Store what can be of records that were held back; None where nothing was done.
+
+        `payloads` are what COPY is sent of each record.
+        """
+        if not self.start(spec):
+            return None
+        self._send(b"".join(payloads))
+        try:
+            reported = self._session.finish_copy()
+        except CopyFailed as failure:
+            self._undo(failure)
+            return None
+        if reported != len(payloads):
+            self._session.undo_copy()
+            return None
+        found = self._ask(spec)
+        if found is None:
+            return None
+        return HeldOut(stored=found.stored, refused=[(row.place - 1, _describe(row)) for row in found.refused])
+
+
+def _payload(pieces: Sequence[Piece]) -> bytes:
+    return b"".join(data for piece in pieces for data in piece.payload())
 
 
 def _find_refused(pieces: Sequence[Piece], rows: Sequence[RefusedRow]) -> list[tuple[Spot, Reason]]:

@@ -60,11 +60,19 @@ _SAVEPOINTS: Final[dict[str, LiteralString]] = {
 _PROTECTION: Final = "SET CONSTRAINTS ALL IMMEDIATE; SET LOCAL client_min_messages = notice"
 
 
+# The SQLSTATE of the notice by which a row is told that a command's condition holds back.
+HELD_CODE: Final = "PN001"
+
+
 class SkippedRow(NamedTuple):
-    """A row that COPY left out: its line within the command, and the server's words, which name a column."""
+    """A row that COPY left out: its line within the command, and the server's words, which name a column.
+
+    One that is held has values that its types take, and is left out by the command's condition.
+    """
 
     line: int
     words: str
+    is_held: bool = False
 
 
 class CopyFailed(Exception):
@@ -84,10 +92,13 @@ class Superseded(Exception):
     """The load's claim is not the newest any more: this session may write nothing."""
 
 
-def copy_statement(spec: CopySpec, *, ignores_types: bool = False) -> sql.Composed:
+def copy_statement(
+    spec: CopySpec, *, ignores_types: bool = False, condition: sql.Composable | None = None
+) -> sql.Composed:
     """Return `COPY table (columns) FROM STDIN WITH (...)` for a spec, every name and value composed.
 
-    With `ignores_types` rows are left out whose values their types refuse, each with a notice; PostgreSQL 17+.
+    With `ignores_types` rows are left out whose values their types refuse, each with a notice; PostgreSQL 17+. With a
+    `condition` those are that do not fulfil it.
     """
     table = sql.Identifier(spec.schema, spec.table) if spec.schema else sql.Identifier(spec.table)
     options: list[sql.Composable] = [
@@ -102,7 +113,8 @@ def copy_statement(spec: CopySpec, *, ignores_types: bool = False) -> sql.Compos
     if ignores_types:
         options.append(sql.SQL("ON_ERROR ignore, LOG_VERBOSITY verbose"))
     columns = sql.SQL(", ").join(map(sql.Identifier, spec.columns))
-    return sql.SQL("COPY {} ({}) FROM STDIN WITH ({})").format(table, columns, sql.SQL(", ").join(options))
+    statement = sql.SQL("COPY {} ({}) FROM STDIN WITH ({})").format(table, columns, sql.SQL(", ").join(options))
+    return statement if condition is None else sql.SQL("{} WHERE {}").format(statement, condition)
 
 
 class CopySession:
@@ -132,11 +144,12 @@ class CopySession:
         self._savepoint = "none"
         self.ignores_types = is_protected and connection.info.server_version >= _IGNORES_SINCE
         self.skipped: list[SkippedRow] = []
-        if self.ignores_types:
+        if is_protected:
             connection.add_notice_handler(self._hear)
         self._is_open = False
         self.transaction = 0
-        self._composed: tuple[tuple[CopySpec, bool], bytes] | None = None
+        self._composed: tuple[tuple[CopySpec, bool, sql.Composable | None], bytes] | None = None
+        self._tells_rows = False
         self._spec: CopySpec | None = None
         self._is_copying = False
         self._has_heard = False
@@ -160,15 +173,19 @@ class CopySession:
             self._is_open = True
             self.transaction += 1
 
-    def start_copy(self, spec: CopySpec) -> None:
-        """Begin a COPY command, in one round trip with its transaction; how long that took becomes `round_trip_s`."""
+    def start_copy(self, spec: CopySpec, condition: sql.Composable | None = None) -> None:
+        """Begin a COPY command, in one round trip with its transaction; how long that took becomes `round_trip_s`.
+
+        Rows that do not fulfil the condition are left out; where it tells them by notices, they are `skipped`.
+        """
         self._spec = spec
         began = time.perf_counter()
         parts = [] if self._is_open else [self._opening().as_bytes(self._connection)]
         savepoints = _SAVEPOINTS[self._savepoint] if self._is_protected else ""
         parts += [savepoints.encode()] if savepoints else []
-        parts.append(self._compose_copy(spec))
+        parts.append(self._compose_copy(spec, condition))
         self.skipped = []
+        self._tells_rows = self.ignores_types or condition is not None
         with self._failures():
             self._pgconn.send_query(b"; ".join(parts))
             self._flush()
@@ -184,11 +201,11 @@ class CopySession:
             self._savepoint = "broken"
         self.round_trip_s = time.perf_counter() - began
 
-    def _compose_copy(self, spec: CopySpec) -> bytes:
+    def _compose_copy(self, spec: CopySpec, condition: sql.Composable | None) -> bytes:
         """Return the COPY command; made once for many, since composing takes as long as a small command."""
-        key = spec, self.ignores_types
+        key = spec, self.ignores_types, condition
         if self._composed is None or self._composed[0] != key:
-            statement = copy_statement(spec, ignores_types=self.ignores_types)
+            statement = copy_statement(spec, ignores_types=self.ignores_types, condition=condition)
             self._composed = key, statement.as_bytes(self._connection)
         return self._composed[1]
 
@@ -227,7 +244,7 @@ class CopySession:
         COPY has no other way to learn of an error early: the server reads on to the end of the command and drops it
         (protocol documentation, "COPY Operations").
         """
-        if self.ignores_types:
+        if self._tells_rows:
             # Notices of rows left out are no reason to end a command, and what else there is cannot be told from them.
             return False
         return self._has_heard or bool(self._poll(select.POLLIN, 0))
@@ -309,7 +326,12 @@ class CopySession:
     # ---------------------------------------------------------------- libpq, never blocking inside it
 
     def _hear(self, notice: Diagnostic) -> None:
-        """Take note of a row that COPY left out: the first number of the notice is its line."""
+        """Take note of a row that COPY left out: the first number of the notice is its line, or its context tells."""
+        if notice.sqlstate == HELD_CODE:
+            table = None if self._spec is None else self._spec.table
+            if (line := parse_copy_context(notice.context, table=table).line) is not None:
+                self.skipped.append(SkippedRow(line, "", is_held=True))
+            return
         words = notice.message_primary or ""
         if notice.source_file == _COPY_PARSER and (number := _NUMBER.search(words)) is not None:
             self.skipped.append(SkippedRow(int(number[0]), words[number.end() :]))

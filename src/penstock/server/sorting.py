@@ -18,8 +18,28 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 import psycopg
 from psycopg import sql
 
+from penstock.server.copy import HELD_CODE
 from penstock.server.queries import fetch_rows
-from penstock.server.sorting_statements import DISCARD, FIND_FIELD, MAKE, SELECT, SELECT_RECORD, SORT, TAKE_OUTCOME
+from penstock.server.sorting_statements import (
+    DISCARD,
+    FIND_FIELD,
+    GROUP,
+    HOLD,
+    MAKE,
+    NOTICE,
+    ONE,
+    SELECT,
+    SELECT_RECORD,
+    SORT,
+    TAKE_OUTCOME,
+)
+from penstock.server.sorting_suspects import (
+    Suspicion,
+    compose_condition,
+    compose_taken,
+    compose_unchecked,
+    read_suspicion,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,6 +53,7 @@ _STAGE: Final = "penstock_stage"
 # Its row type reads values as COPY does, where the stage itself has text.
 _TYPED: Final = "penstock_typed"
 _COUNTER: Final = "penstock_counter"
+_HOLD: Final = "penstock_hold"
 
 # So many of the counter's numbers are drawn at once: each by itself takes as long as a small INSERT.
 _COUNTER_CACHE = 1000
@@ -57,6 +78,8 @@ class SortingTarget:
 
     oid: int
     is_plain: bool
+    is_partitioned: bool
+    has_row_triggers: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +130,13 @@ class _Made(NamedTuple):
     as_text: bool
 
 
+class _Table(NamedTuple):
+    """A table's columns, and what its rows can be suspected of."""
+
+    types: dict[str, SortingColumn]
+    suspicion: Suspicion
+
+
 class Sorter:
     """The sorting of one session's records. Methods raise CopyFailed.
 
@@ -116,8 +146,10 @@ class Sorter:
     def __init__(self, session: CopySession, rules: SortingRules) -> None:
         self._session = session
         self._rules = rules
-        self._types: dict[tuple[str | None, str], dict[str, SortingColumn]] = {}
+        self._tables: dict[tuple[str | None, str], _Table] = {}
         self._made: _Made | None = None
+        # Whether values must be read by the server's statement, since COPY would fail for those that are wrong.
+        self.reads_values = False
 
     def prepare(self, spec: CopySpec) -> CopySpec | None:
         """Return where to copy records that are meant for a table; None where they cannot be sorted.
@@ -125,15 +157,22 @@ class Sorter:
         What is copied there goes to the table by `sort`, and is gone where a savepoint before it is gone back to.
         """
         self._session.begin()
-        made = _Made(self._session.transaction, spec, not self._session.ignores_types)
+        made = _Made(self._session.transaction, spec, self.reads_values)
         if made != self._made:
             with self._session.between_copies() as connection:
-                types = self._read_types(connection, spec)
+                types = self._read_table(connection, spec).types
                 if not set(spec.columns) <= types.keys():
                     return None
                 self._make(connection, made, [types[name].type_name for name in spec.columns])
             self._made = made
         return replace(spec, schema=_SCHEMA, table=_STAGE)
+
+    def compose_condition(self) -> sql.Composable | None:
+        """Return COPY's condition that holds back rows which break a constraint of the table that was prepared for."""
+        assert self._made is not None
+        spec = self._made.spec
+        table = self._tables[spec.schema, spec.table]
+        return compose_condition(table.suspicion, spec.columns, stage=_temporary(_STAGE), name=_temporary(_HOLD))
 
     def sort(self) -> Sorted:
         """Take on to their table what has been copied."""
@@ -157,20 +196,16 @@ class Sorter:
 
     # ---------------------------------------------------------------- the tables
 
-    def _read_types(self, connection: Connection, spec: CopySpec) -> dict[str, SortingColumn]:
-        """Return the types of a table's columns; none where it cannot take rows by INSERT as it does by COPY."""
+    def _read_table(self, connection: Connection, spec: CopySpec) -> _Table:
+        """Return what is known of a table; no types where it cannot take rows by INSERT as it does by COPY."""
         key = spec.schema, spec.table
-        if key not in self._types:
+        if key not in self._tables:
+            self._tables[key] = _Table(types={}, suspicion=Suspicion())
             name = _name(spec).as_string(connection)
-            targets = fetch_rows(connection, "sorting_target", SortingTarget, table=name)
-            is_plain = all(target.is_plain for target in targets)
-            self._types[key] = {
-                column.name: column
-                for target in targets
-                if is_plain
-                for column in fetch_rows(connection, "sorting_columns", SortingColumn, oid=target.oid)
-            }
-        return self._types[key]
+            for target in fetch_rows(connection, "sorting_target", SortingTarget, table=name):
+                if target.is_plain:
+                    self._tables[key] = _read_plain(connection, target)
+        return self._tables[key]
 
     def _make(self, connection: Connection, made: _Made, types: Sequence[str]) -> None:
         spec = made.spec
@@ -189,6 +224,8 @@ class Sorter:
             counter=_temporary(_COUNTER),
             cache=sql.Literal(_COUNTER_CACHE),
             first=sql.Identifier(spec.columns[0]),
+            hold=sql.SQL(HOLD).format(name=_temporary(_HOLD), stage=_temporary(_STAGE)),
+            notice=sql.Literal(NOTICE.format(HELD_CODE)),
         )
         try:
             connection.execute(statement)
@@ -203,27 +240,29 @@ class Sorter:
         if before is None or before.transaction != made.transaction:
             return sql.SQL("")
         tables = [_temporary(_STAGE), *([_temporary(_TYPED)] if before.as_text else [])]
-        return sql.SQL("DROP TABLE {};").format(sql.SQL(", ").join(tables))
+        return sql.SQL("DROP TABLE {} CASCADE;").format(sql.SQL(", ").join(tables))
 
     # ---------------------------------------------------------------- the statement
 
     def _compose(self, connection: Connection, made: _Made) -> sql.Composed:
         rules, spec = self._rules, made.spec
         stage = _temporary(_STAGE)
+        # Texts are no values that could be looked at.
+        suspicion = Suspicion() if made.as_text else self._tables[spec.schema, spec.table].suspicion
         find_field: sql.Composable = sql.SQL("")
         if made.as_text:
-            select = self._compose_reading(spec)
             find_field = sql.SQL(FIND_FIELD).format(
                 values=_values(spec), stage=stage, names=sql.Literal(list(spec.columns)), typed=_temporary(_TYPED)
             )
-        else:
-            select = sql.SQL(SELECT).format(values=_values(spec), stage=stage)
         body = sql.SQL(SORT).format(
             stage=stage,
             counter=sql.Literal(_temporary(_COUNTER).as_string(connection)),
             target=_name(spec),
             names=sql.SQL(", ").join(map(sql.Identifier, spec.columns)),
-            select=select,
+            find_unchecked=compose_unchecked(suspicion, spec.columns, stage=stage),
+            find_taken=compose_taken(suspicion, spec.columns, stage=stage, target=_name(spec)),
+            select_group=self._compose_select(made, sql.SQL(GROUP)),
+            select_one=self._compose_select(made, sql.SQL(ONE)),
             find_field=find_field,
             own_codes=sql.Literal(f"^({'|'.join(rules.own_codes)})"),
             other_codes=sql.Literal(list(rules.other_codes)),
@@ -236,9 +275,14 @@ class Sorter:
         do = sql.SQL("DO LANGUAGE plpgsql {}").format(sql.Literal(body.as_string(connection)))
         return sql.SQL("{}; {}").format(do, sql.SQL(TAKE_OUTCOME).format(stage=stage))
 
-    def _compose_reading(self, spec: CopySpec) -> sql.Composed:
+    def _compose_select(self, made: _Made, rows: sql.Composable) -> sql.Composed:
+        if made.as_text:
+            return self._compose_reading(made.spec, rows)
+        return sql.SQL(SELECT).format(values=_values(made.spec), stage=_temporary(_STAGE), rows=rows)
+
+    def _compose_reading(self, spec: CopySpec, rows: sql.Composable) -> sql.Composed:
         """Return the query that reads the stage's texts as their columns' types do."""
-        types = self._types[spec.schema, spec.table]
+        types = self._tables[spec.schema, spec.table].types
         values: list[sql.Composable] = []
         fields: list[sql.Composable] = []
         for name in spec.columns:
@@ -256,7 +300,19 @@ class Sorter:
             fields=sql.SQL(", ").join(fields),
             typed=_temporary(_TYPED),
             stage=_temporary(_STAGE),
+            rows=rows,
         )
+
+
+def _read_plain(connection: Connection, target: SortingTarget) -> _Table:
+    columns = fetch_rows(connection, "sorting_columns", SortingColumn, oid=target.oid)
+    # What such triggers make of rows is not known before.
+    suspicion = (
+        Suspicion()
+        if target.has_row_triggers
+        else read_suspicion(connection, target.oid, is_partitioned=target.is_partitioned)
+    )
+    return _Table(types={column.name: column for column in columns}, suspicion=suspicion)
 
 
 def _values(spec: CopySpec) -> sql.Composed:

@@ -10,8 +10,17 @@ MAKE: Final = """
     CREATE TABLE {stage} ({columns}) ON COMMIT DROP;
     {typed}
     CREATE SEQUENCE {counter} CACHE {cache} OWNED BY {stage}.{first};
+    CREATE FUNCTION {hold} LANGUAGE plpgsql STABLE AS {notice};
     RELEASE SAVEPOINT penstock_sorting
 """
+
+# Goes with the stage, whose row it takes. COPY stores rows one by one where a condition is volatile; this one tells of
+# the row by the context of the notice.
+HOLD: Final = "{name}({stage}) RETURNS pg_catalog.bool"
+NOTICE: Final = "BEGIN RAISE NOTICE USING MESSAGE = 'held back', ERRCODE = '{}'; RETURN false; END"
+
+# Whether COPY stores a row, or holds it back.
+CONDITION: Final = "CASE WHEN {is_unchecked} THEN {name}(CAST(NULL AS {stage})) ELSE true END"
 
 DISCARD: Final = "ROLLBACK TO SAVEPOINT penstock_sorting; RELEASE SAVEPOINT penstock_sorting"
 
@@ -31,6 +40,13 @@ DECLARE
     parked int4 := 1;
     barriers int4[] := '{{}}';
     depth int4 := 0;
+    suspects tid[] := '{{}}';
+    passed int4 := 0;
+    ahead int4;
+    left_out tid[];
+    looks int4 := 0;
+    taken int4 := 0;
+    counted_from int4 := 1;
     counted int8;
     begun int8;
     is_stored boolean;
@@ -46,6 +62,7 @@ DECLARE
     outcome json[] := '{{}}';
 BEGIN
     counted := pg_catalog.nextval(counter);
+    {find_unchecked}
     WHILE first <= total LOOP
         last := LEAST(first + size - 1, total);
         IF depth > 0 THEN
@@ -53,9 +70,17 @@ BEGIN
         END IF;
         lower := places[first];
         upper := places[last];
+        WHILE suspects[passed + 1] < lower LOOP
+            passed := passed + 1;
+        END LOOP;
+        ahead := passed;
+        WHILE suspects[ahead + 1] <= upper LOOP
+            ahead := ahead + 1;
+        END LOOP;
+        left_out := suspects[passed + 1 : ahead];
         BEGIN
             INSERT INTO {target} ({names}) OVERRIDING SYSTEM VALUE
-            {select};
+            {select_group};
             GET DIAGNOSTICS affected = ROW_COUNT;
             is_stored := true;
         EXCEPTION WHEN OTHERS OR ASSERT_FAILURE THEN
@@ -71,6 +96,9 @@ BEGIN
         END;
         begun := pg_catalog.currval(counter) - counted;
         counted := counted + begun;
+        IF NOT is_stored AND code = '23505' THEN
+            taken := taken + 1;
+        END IF;
         IF is_stored THEN
             stored := stored + affected;
             first := last + 1;
@@ -85,6 +113,7 @@ BEGIN
             first := last + 1;
             parked := LEAST(2 * parked, {most_parked});
             size := parked;
+        {find_taken}
         ELSIF begun > 1 AND first + begun - 1 < last AND code IN ('23505', '23P01') THEN
             -- Perhaps by a row of this very group that does not stay: the rows before it come first.
             size := begun - 1;
@@ -108,6 +137,39 @@ BEGIN
             depth := depth - 1;
         END IF;
     END LOOP;
+    bad := 0;
+    FOR suspect IN 1 .. pg_catalog.cardinality(suspects) LOOP
+        lower := suspects[suspect];
+        BEGIN
+            INSERT INTO {target} ({names}) OVERRIDING SYSTEM VALUE
+            {select_one};
+            GET DIAGNOSTICS affected = ROW_COUNT;
+            stored := stored + affected;
+        EXCEPTION WHEN OTHERS OR ASSERT_FAILURE THEN
+            GET STACKED DIAGNOSTICS
+                code = RETURNED_SQLSTATE,
+                words = MESSAGE_TEXT,
+                more = PG_EXCEPTION_DETAIL,
+                field = COLUMN_NAME;
+            IF code !~ {own_codes} OR code = ANY ({other_codes}) THEN
+                RAISE;
+            END IF;
+            -- Its place, which is behind that of the last one.
+            first := bad + 1;
+            last := total;
+            WHILE first < last LOOP
+                bad := (first + last) / 2;
+                IF places[bad] < lower THEN
+                    first := bad + 1;
+                ELSE
+                    last := bad;
+                END IF;
+            END LOOP;
+            bad := first;
+            {find_field}
+            outcome := outcome || pg_catalog.json_build_array(bad, code, words, more, field);
+        END;
+    END LOOP;
     PERFORM pg_catalog.set_config(
         'penstock.outcome',
         pg_catalog.json_build_object('stored', stored, 'refused', pg_catalog.to_json(outcome))::text,
@@ -116,12 +178,85 @@ BEGIN
 END sorting
 """
 
+# Rows that are as good as certain to be refused would have their group stored again: they are left for last. What
+# cannot be looked for (an expression that fails, no right to read the table) is found as it is refused.
+FIND_UNCHECKED: Final = """
+    BEGIN
+        suspects := ARRAY(
+            SELECT s.ctid
+              FROM {stage} AS s
+             WHERE {is_unchecked}
+        );
+    EXCEPTION WHEN OTHERS THEN
+        suspects := '{{}}';
+    END;
+"""
+
+# Worth it where it is known to find many: first those that have their key from one before them, then the table's.
+FIND_TAKEN: Final = """
+        ELSIF code = '23505' AND depth = 0 AND (
+            looks = 0 AND first - counted_from <= taken * {twins_worth}
+            OR looks = 1 AND first - counted_from <= taken * {stored_worth}
+        ) THEN
+            BEGIN
+                IF looks = 0 THEN
+                    suspects := ARRAY(SELECT pg_catalog.unnest(suspects) {twins} ORDER BY 1);
+                ELSE
+                    suspects := ARRAY(SELECT pg_catalog.unnest(suspects) {stored} ORDER BY 1);
+                END IF;
+                passed := 0;
+            EXCEPTION WHEN OTHERS THEN
+                looks := 1;
+            END;
+            looks := looks + 1;
+            taken := 0;
+            counted_from := first;
+"""
+
+TWINS: Final = """
+                        UNION
+                        SELECT s.ctid
+                          FROM (
+                                   SELECT {names},
+                                          pg_catalog.min(s.ctid) AS penstock_first
+                                     FROM {stage} AS s
+                                    WHERE s.ctid >= sorting.lower
+                                    GROUP BY {names}
+                                   HAVING pg_catalog.count(*) > 1
+                               ) AS t
+                          JOIN {stage} AS s ON {is_same}
+                         WHERE s.ctid > t.penstock_first
+"""
+
+# A query for each row: a join might read all of the table.
+STORED: Final = """
+                        UNION
+                        SELECT s.ctid
+                          FROM {stage} AS s
+                         WHERE s.ctid >= sorting.lower
+                           AND (
+                                   SELECT true
+                                     FROM {only} {target} AS t
+                                    WHERE {is_same}
+                                    LIMIT 1
+                               )
+"""
+
+# The counter counts those too that are left out.
+GROUP: Final = """
+s.ctid >= sorting.lower
+               AND s.ctid <= sorting.upper
+               AND CASE WHEN pg_catalog.nextval(sorting.counter) > 0
+                        THEN (s.ctid IN (SELECT pg_catalog.unnest(sorting.left_out))) IS NOT TRUE
+                   END
+"""
+
+ONE: Final = "s.ctid = sorting.lower"
+
 SELECT: Final = """
             SELECT {values}
               FROM {stage} AS s
-             WHERE s.ctid >= sorting.lower
-               AND s.ctid <= sorting.upper
-               AND pg_catalog.nextval(sorting.counter) > 0
+             WHERE {rows}
 """
 
 # What a composite type reads in its text form it reads by each column's input function, as COPY does.
@@ -131,9 +266,7 @@ SELECT_RECORD: Final = """
                        SELECT s.*,
                               CAST(CAST(ROW({fields}) AS text) AS {typed}) AS penstock_record
                          FROM {stage} AS s
-                        WHERE s.ctid >= sorting.lower
-                          AND s.ctid <= sorting.upper
-                          AND pg_catalog.nextval(sorting.counter) > 0
+                        WHERE {rows}
                        OFFSET 0
                    ) AS s
 """
