@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from penstock.model.block import Block, CopySpec, LineEnd
     from penstock.model.reject import RecordForm
 
-LINE_ENDS: dict[LineEnd, bytes] = {"lf": b"\n", "crlf": b"\r\n", "cr": b"\r"}
+_LINE_ENDS: dict[LineEnd, bytes] = {"lf": b"\n", "crlf": b"\r\n", "cr": b"\r"}
 
 # Where the search for the end of a record, or for a line, begins; it doubles until it is found.
 _WINDOW_BYTES = 4096
@@ -52,19 +52,11 @@ class Bounds(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Index:
-    """Where every record of a block begins, and the end of the last; the lines before each, None where it is one.
-
-    `lengths` are the records' added up, each without the line end of `mark_bytes`.
-    """
+    """Where every record of a block begins, and the end of the last; the lines before each, None where it is one."""
 
     data: bytes
-    lengths: list[int]
-    mark_bytes: int
+    starts: list[int]
     lines: list[int] | None
-
-    def begin(self, at: int) -> int:
-        """Return where a record begins, or behind the last one the end."""
-        return min(self.lengths[at] + at * self.mark_bytes, len(self.data))
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -98,21 +90,40 @@ class Piece:
     def bounds(self, record: int) -> Bounds:
         """Return where the record of that index is."""
         index, at = self._indexed(), self._first + record
-        offset = self.block.start - index.begin(self._first)
+        starts = index.starts
+        offset = self.block.start - starts[self._first]
         line = self.block.first_line + self._lines_to(at)
-        return Bounds(index.begin(at) + offset, index.begin(at + 1) + offset, line)
+        return Bounds(starts[at] + offset, starts[at + 1] + offset, line)
 
     def raw(self, record: int) -> bytes:
         """Return the bytes of the record of that index."""
         index, at = self._indexed(), self._first + record
-        return index.data[index.begin(at) : index.begin(at + 1)]
+        return index.data[index.starts[at] : index.starts[at + 1]]
+
+    def payload_of(self, records: Sequence[int]) -> bytes:
+        """Return what COPY is sent of the records of those indices, with line ends."""
+        if self.origin.encoder.positions is not None:
+            # They carry where their block begins.
+            return b"".join(b"".join(self.cut(record, record + 1).payload()) for record in records)
+        data = b"".join([self.raw(record) for record in records])
+        is_unended = self.block.is_unended and records[-1] == self.records - 1
+        picked = replace(
+            self.block,
+            segments=((data, 0, len(data)),),
+            records=len(records),
+            stray_backslashes=self._count_strays(data, is_unended=is_unended),
+            is_unended=is_unended,
+        )
+        payload = b"".join(self.origin.encoder.encode(picked))
+        mark = _LINE_ENDS[self.payload_line_end]
+        return payload + mark if is_unended and not payload.endswith(mark) else payload
 
     def cut(self, first: int, behind: int) -> Piece:
         """Return the records from `first` on to the one before `behind`."""
         index, block = self._indexed(), self.block
-        start, end = index.begin(self._first + first), index.begin(self._first + behind)
+        start, end = index.starts[self._first + first], index.starts[self._first + behind]
         is_tail = behind == block.records
-        offset = block.start - index.begin(self._first)
+        offset = block.start - index.starts[self._first]
         lines_before = self._lines_to(self._first + first)
         lines = block.lines if is_tail else self._lines_to(self._first + behind)
         is_unended = block.is_unended and is_tail
@@ -252,23 +263,22 @@ def find_spots(pieces: Sequence[Piece], spec: CopySpec, lines: Sequence[int]) ->
 
 def _index_lines(data: bytes, block: Block) -> _Index | None:
     """Return the index of records that are lines, as they mostly are; None where they are not."""
-    mark = LINE_ENDS[block.line_end]
     if not _is_lines(data, records=block.records, line_end=block.line_end):
         return None
-    return _Index(
-        data=data, lengths=list(accumulate(map(len, data.split(mark)), initial=0)), mark_bytes=len(mark), lines=None
-    )
+    return _Index(data=data, starts=list(accumulate(map(len, data.splitlines(keepends=True)), initial=0)), lines=None)
 
 
 def _is_lines(data: bytes, *, records: int, line_end: LineEnd) -> bool:
     """Whether every line end ends a record: there are as many, and none of another kind."""
-    mark = LINE_ENDS[line_end]
+    mark = _LINE_ENDS[line_end]
     count = data.count(mark)
     if count + (not data.endswith(mark)) != records:
         return False
-    return data.count(b"\n") == (0 if line_end == "cr" else count) and (
-        data.count(b"\r") == (0 if line_end == "lf" else count)
-    )
+    if line_end == "lf":
+        return b"\r" not in data
+    if line_end == "cr":
+        return b"\n" not in data
+    return data.count(b"\n") == data.count(b"\r") == count
 
 
 def _index_records(data: bytes, block: Block, origin: Origin) -> _Index:
@@ -282,7 +292,7 @@ def _index_records(data: bytes, block: Block, origin: Origin) -> _Index:
             assert at + length < 2 * len(data) + 2 * _WINDOW_BYTES
         ends.append(at + cut.end)
         lines.append(lines[-1] + cut.lines)
-    return _Index(data=data, lengths=[*ends, len(data)], mark_bytes=0, lines=[*lines, block.lines])
+    return _Index(data=data, starts=[*ends, len(data)], lines=[*lines, block.lines])
 
 
 class _LineFinder:

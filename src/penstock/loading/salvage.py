@@ -13,10 +13,12 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from dataclasses import dataclass, field
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.errors import DataError
-from penstock.loading.pieces import LINE_ENDS, Spot, count_records, find_spots, part, remove, runs, take_records
+from penstock.loading.pieces import Spot, count_records, find_spots, part, remove, runs, take_records
 from penstock.loading.reasons import KEY_TAKEN, UNKNOWN, Value, describe_failure, is_records_fault, suspect_values
 from penstock.loading.screen import SCREENED
 from penstock.model.reject import CHECK_VIOLATION, FOREIGN_KEY_VIOLATION, Reason, Reject
@@ -359,7 +361,9 @@ class Salvage:
         while self._held:
             held, self._held = self._held[:_MOST_SORTED], self._held[_MOST_SORTED:]
             spec = held[0][0].origin.encoder.spec
-            found = self._find_sorting().sort_held(spec, [_payload(piece, record) for piece, record in held])
+            by_piece = groupby(held, itemgetter(0))
+            payloads = [piece.payload_of([record for _, record in records]) for piece, records in by_piece]
+            found = self._find_sorting().sort_held(spec, b"".join(payloads), len(held))
             if found is None:
                 self._find_sorting().hold_no_more(spec)
                 pieces = [piece.cut(record, record + 1) for piece, record in held]
@@ -433,7 +437,5 @@ def make_reject(piece: Piece, record: int, reason: Reason) -> Reject:
 
 
 def _payload(piece: Piece, record: int) -> bytes:
-    """Return what COPY was sent of a record, with a line end."""
-    payload = piece.raw(record) if piece.is_untouched else b"".join(piece.cut(record, record + 1).payload())
-    mark = LINE_ENDS[piece.payload_line_end]
-    return payload if payload.endswith(mark) else payload + mark
+    """Return what COPY was sent of a record."""
+    return piece.raw(record) if piece.is_untouched else piece.payload_of([record])

@@ -161,20 +161,17 @@ class Sorting:
         """Have nothing held back from now on."""
         self._unheld.add(spec)
 
-    def sort_held(self, spec: CopySpec, payloads: Sequence[bytes]) -> HeldOut | None:
-        """Store what can be of records that were held back; None where nothing was done.
-
-        `payloads` are what COPY is sent of each record.
-        """
+    def sort_held(self, spec: CopySpec, payload: bytes, records: int) -> HeldOut | None:
+        """Store what can be of records that were held back; None where nothing was done."""
         if not self.start(spec):
             return None
-        self._send(b"".join(payloads))
+        self._send(payload)
         try:
             reported = self._session.finish_copy()
         except CopyFailed as failure:
             self._undo(failure)
             return None
-        if reported != len(payloads):
+        if reported != records:
             self._session.undo_copy()
             return None
         found = self._ask(spec)

@@ -16,7 +16,7 @@ import psycopg
 from psycopg import sql
 from psycopg.pq import ConnStatus, ExecStatus
 
-from penstock.server.copy_context import CopyContext, parse_copy_context
+from penstock.server.copy_context import CopyContext, find_copy_line, parse_copy_context
 from penstock.server.errors import ServerReport, read_report
 
 if TYPE_CHECKING:
@@ -328,8 +328,8 @@ class CopySession:
     def _hear(self, notice: Diagnostic) -> None:
         """Take note of a row that COPY left out: the first number of the notice is its line, or its context tells."""
         if notice.sqlstate == HELD_CODE:
-            table = None if self._spec is None else self._spec.table
-            if (line := parse_copy_context(notice.context, table=table).line) is not None:
+            assert self._spec is not None
+            if (line := find_copy_line(notice.context, table=self._spec.table)) is not None:
                 self.skipped.append(SkippedRow(line, "", is_held=True))
             return
         words = notice.message_primary or ""
