@@ -79,7 +79,7 @@ def _server_cpu_s(postmaster: int) -> float:
 def _cpu_s(pid: int, *, with_ended: bool) -> float:
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         # It has ended since: the postmaster's own account has it, or will have.
         return 0.0
     ticks = fields[11:15] if with_ended else fields[11:13]
