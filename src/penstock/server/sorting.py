@@ -23,11 +23,14 @@ from penstock.server.queries import fetch_rows
 from penstock.server.sorting_statements import (
     DISCARD,
     FIND_FIELD,
+    FIND_UNREAD,
     GROUP,
     HOLD,
     MAKE,
+    NOTE_ERROR,
     NOTICE,
     ONE,
+    REST,
     SELECT,
     SELECT_RECORD,
     SORT,
@@ -42,7 +45,7 @@ from penstock.server.sorting_suspects import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from penstock.model.block import CopySpec
     from penstock.server.connection import Connection
@@ -250,22 +253,31 @@ class Sorter:
         # Texts are no values that could be looked at.
         suspicion = Suspicion() if made.as_text else self._tables[spec.schema, spec.table].suspicion
         find_field: sql.Composable = sql.SQL("")
+        find_suspects = compose_unchecked(suspicion, spec.columns, stage=stage)
+        note_error = sql.SQL(NOTE_ERROR).format(
+            own_codes=sql.Literal(f"^({'|'.join(rules.own_codes)})"), other_codes=sql.Literal(list(rules.other_codes))
+        )
         if made.as_text:
+            types = self._tables[spec.schema, spec.table].types
             find_field = sql.SQL(FIND_FIELD).format(
-                values=_values(spec), stage=stage, names=sql.Literal(list(spec.columns)), typed=_temporary(_TYPED)
+                values=_values(spec),
+                stage=stage,
+                names=sql.Literal(list(spec.columns)),
+                reads=sql.Literal([types[name].reading != "text" for name in spec.columns]),
+                typed=_temporary(_TYPED),
             )
+            find_suspects = self._compose_find_unread(spec, note_error=note_error, find_field=find_field)
         body = sql.SQL(SORT).format(
             stage=stage,
             counter=sql.Literal(_temporary(_COUNTER).as_string(connection)),
             target=_name(spec),
             names=sql.SQL(", ").join(map(sql.Identifier, spec.columns)),
-            find_unchecked=compose_unchecked(suspicion, spec.columns, stage=stage),
+            find_suspects=find_suspects,
             find_taken=compose_taken(suspicion, spec.columns, stage=stage, target=_name(spec)),
             select_group=self._compose_select(made, sql.SQL(GROUP)),
             select_one=self._compose_select(made, sql.SQL(ONE)),
             find_field=find_field,
-            own_codes=sql.Literal(f"^({'|'.join(rules.own_codes)})"),
-            other_codes=sql.Literal(list(rules.other_codes)),
+            note_error=note_error,
             most_parked=sql.Literal(_MOST_PARKED),
             whole_weight=sql.Literal(_WHOLE_WEIGHT),
             parks=sql.Literal(rules.parks),
@@ -275,19 +287,36 @@ class Sorter:
         do = sql.SQL("DO LANGUAGE plpgsql {}").format(sql.Literal(body.as_string(connection)))
         return sql.SQL("{}; {}").format(do, sql.SQL(TAKE_OUTCOME).format(stage=stage))
 
+    def _compose_find_unread(
+        self, spec: CopySpec, *, note_error: sql.Composable, find_field: sql.Composable
+    ) -> sql.Composable:
+        types = self._tables[spec.schema, spec.table].types
+        read = tuple(name for name in spec.columns if types[name].reading != "text")
+        if not read:
+            return sql.SQL("")
+        return sql.SQL(FIND_UNREAD).format(
+            select_rest=self._compose_reading(spec, sql.SQL(REST), only=read),
+            note_error=note_error,
+            find_field=find_field,
+        )
+
     def _compose_select(self, made: _Made, rows: sql.Composable) -> sql.Composed:
         if made.as_text:
             return self._compose_reading(made.spec, rows)
         return sql.SQL(SELECT).format(values=_values(made.spec), stage=_temporary(_STAGE), rows=rows)
 
-    def _compose_reading(self, spec: CopySpec, rows: sql.Composable) -> sql.Composed:
-        """Return the query that reads the stage's texts as their columns' types do."""
+    def _compose_reading(
+        self, spec: CopySpec, rows: sql.Composable, *, only: Collection[str] | None = None
+    ) -> sql.Composed:
+        """Return the query that reads the stage's texts as their columns' types do; all columns', or some."""
         types = self._tables[spec.schema, spec.table].types
         values: list[sql.Composable] = []
         fields: list[sql.Composable] = []
         for name in spec.columns:
             column, text = types[name], sql.Identifier("s", name)
             fields.append(text if column.reading == "record" else sql.NULL)
+            if only is not None and name not in only:
+                continue
             if column.reading == "text":
                 values.append(text)
             elif column.reading == "cast":

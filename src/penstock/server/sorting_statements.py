@@ -24,6 +24,18 @@ CONDITION: Final = "CASE WHEN {is_unchecked} THEN {name}(CAST(NULL AS {stage})) 
 
 DISCARD: Final = "ROLLBACK TO SAVEPOINT penstock_sorting; RELEASE SAVEPOINT penstock_sorting"
 
+# What a record is put aside with; what is no record's fault ends it all.
+NOTE_ERROR: Final = """
+            GET STACKED DIAGNOSTICS
+                code = RETURNED_SQLSTATE,
+                words = MESSAGE_TEXT,
+                more = PG_EXCEPTION_DETAIL,
+                field = COLUMN_NAME;
+            IF code !~ {own_codes} OR code = ANY ({other_codes}) THEN
+                RAISE;
+            END IF;
+"""
+
 # Names of a column win over those of a variable, and the block's name tells the latter apart.
 SORT: Final = """
 #variable_conflict use_column
@@ -41,6 +53,7 @@ DECLARE
     barriers int4[] := '{{}}';
     depth int4 := 0;
     suspects tid[] := '{{}}';
+    judged int4 := 0;
     passed int4 := 0;
     ahead int4;
     left_out tid[];
@@ -62,7 +75,7 @@ DECLARE
     outcome json[] := '{{}}';
 BEGIN
     counted := pg_catalog.nextval(counter);
-    {find_unchecked}
+    {find_suspects}
     WHILE first <= total LOOP
         last := LEAST(first + size - 1, total);
         IF depth > 0 THEN
@@ -84,14 +97,7 @@ BEGIN
             GET DIAGNOSTICS affected = ROW_COUNT;
             is_stored := true;
         EXCEPTION WHEN OTHERS OR ASSERT_FAILURE THEN
-            GET STACKED DIAGNOSTICS
-                code = RETURNED_SQLSTATE,
-                words = MESSAGE_TEXT,
-                more = PG_EXCEPTION_DETAIL,
-                field = COLUMN_NAME;
-            IF code !~ {own_codes} OR code = ANY ({other_codes}) THEN
-                RAISE;
-            END IF;
+            {note_error}
             is_stored := false;
         END;
         begun := pg_catalog.currval(counter) - counted;
@@ -138,7 +144,7 @@ BEGIN
         END IF;
     END LOOP;
     bad := 0;
-    FOR suspect IN 1 .. pg_catalog.cardinality(suspects) LOOP
+    FOR suspect IN judged + 1 .. pg_catalog.cardinality(suspects) LOOP
         lower := suspects[suspect];
         BEGIN
             INSERT INTO {target} ({names}) OVERRIDING SYSTEM VALUE
@@ -146,14 +152,7 @@ BEGIN
             GET DIAGNOSTICS affected = ROW_COUNT;
             stored := stored + affected;
         EXCEPTION WHEN OTHERS OR ASSERT_FAILURE THEN
-            GET STACKED DIAGNOSTICS
-                code = RETURNED_SQLSTATE,
-                words = MESSAGE_TEXT,
-                more = PG_EXCEPTION_DETAIL,
-                field = COLUMN_NAME;
-            IF code !~ {own_codes} OR code = ANY ({other_codes}) THEN
-                RAISE;
-            END IF;
+            {note_error}
             -- Its place, which is behind that of the last one.
             first := bad + 1;
             last := total;
@@ -190,6 +189,29 @@ FIND_UNCHECKED: Final = """
     EXCEPTION WHEN OTHERS THEN
         suspects := '{{}}';
     END;
+"""
+
+# Rows with values that their types refuse are found by reading on behind each: nothing has to be done again for them.
+FIND_UNREAD: Final = """
+    WHILE first <= total LOOP
+        lower := places[first];
+        BEGIN
+            PERFORM pg_catalog.count(penstock_row) FROM ({select_rest}) AS penstock_row;
+            first := total + 1;
+        EXCEPTION WHEN OTHERS THEN
+            {note_error}
+            EXIT WHEN pg_catalog.currval(counter) = counted;
+            first := first + (pg_catalog.currval(counter) - counted);
+            bad := first - 1;
+            {find_field}
+            outcome := outcome || pg_catalog.json_build_array(bad, code, words, more, field);
+            suspects := suspects || places[bad];
+        END;
+        counted := pg_catalog.currval(counter);
+    END LOOP;
+    judged := pg_catalog.cardinality(suspects);
+    counted := pg_catalog.currval(counter);
+    first := 1;
 """
 
 # Worth it where it is known to find many: first those that have their key from one before them, then the table's.
@@ -251,6 +273,8 @@ s.ctid >= sorting.lower
                    END
 """
 
+REST: Final = "s.ctid >= sorting.lower AND pg_catalog.nextval(sorting.counter) > 0"
+
 ONE: Final = "s.ctid = sorting.lower"
 
 SELECT: Final = """
@@ -281,10 +305,11 @@ FIND_FIELD: Final = """
                          WHERE s.ctid = sorting.places[sorting.bad]
                     );
                     names CONSTANT text[] := {names};
+                    reads CONSTANT boolean[] := {reads};
                     quoted text;
                 BEGIN
                     FOR number IN 1 .. pg_catalog.cardinality(names) LOOP
-                        CONTINUE WHEN fields[number] IS NULL;
+                        CONTINUE WHEN fields[number] IS NULL OR NOT reads[number];
                         quoted := pg_catalog.replace(pg_catalog.replace(fields[number], '\\', '\\\\'), '"', '\\"');
                         BEGIN
                             PERFORM CAST(
