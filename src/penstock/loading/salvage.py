@@ -4,9 +4,12 @@ A command is sent under a savepoint and its records are kept until it has ended 
 error names is put aside; where the error names none, halves are tried until one record is left. What stood before a
 named record is sent once more at the end, all together; what stands behind it goes on at once, in commands as long as
 the records between two failures lately were. Of what needs no server to be found (screen.py) all is put aside at the
-first failure. Where failures are many, the server sorts out what is left of the command (sorting.py).
+first failure. Where failures are many, the server sorts out what is left of the command (sorting.py), and the next
+command takes its records straight to where that is done.
 
-PostgreSQL 17 leaves out records with values that their types refuse, and says so of each: they cost nothing more.
+Two kinds of bad records need not fail a command. PostgreSQL 17 leaves out those with values that their types refuse,
+and says so of each. Those that break a CHECK constraint, once some did, are held back by a condition of the command,
+and the table is asked for them by themselves at its end.
 """
 
 from __future__ import annotations
@@ -19,11 +22,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.errors import DataError
 from penstock.loading.pieces import Spot, count_records, find_spots, part, remove, runs, take_records
-from penstock.loading.reasons import KEY_TAKEN, UNKNOWN, Value, describe_failure, is_records_fault, suspect_values
+from penstock.loading.reasons import KEY_TAKEN, describe_failure, is_records_fault
 from penstock.loading.screen import SCREENED
+from penstock.loading.skipped import explain_skipped
 from penstock.model.reject import CHECK_VIOLATION, FOREIGN_KEY_VIOLATION, Reason, Reject
 from penstock.server.copy import CopyFailed
-from penstock.server.input_errors import find_input_errors
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -347,8 +350,9 @@ class Salvage:
             return []
         found = self._find_sorting().end(pieces)
         if found is None:
+            # What COPY cannot even read is perhaps found without the server.
             self._patience = _FAILURES_BEFORE_SORTING
-            return list(pieces)
+            return self._sort(self._screen_all(pieces))
         self._note_refused(self._take_sorted(pieces, found))
         return []
 
@@ -398,44 +402,14 @@ class Salvage:
         ]
         left = [(spot, row) for spot, row in zip(spots, skipped, strict=True) if not row.is_held]
         if left:
-            reasons = self._explain(pieces, [spot for spot, _ in left], [row for _, row in left])
+            reasons = explain_skipped(self._session, pieces, [spot for spot, _ in left], [row for _, row in left])
             self._put_aside(pieces, [(spot, reason) for (spot, _), reason in zip(left, reasons, strict=True)])
 
     def _put_aside(self, pieces: Sequence[Piece], found: Sequence[tuple[Spot, Reason]]) -> None:
         self._result.rejects += [make_reject(pieces[spot.piece], spot.record, reason) for spot, reason in found]
-
-    def _explain(self, pieces: Sequence[Piece], spots: Sequence[Spot], skipped: Sequence[SkippedRow]) -> list[Reason]:
-        """Return why rows were left out, by a question to the server about the values that its notices name."""
-        spec = pieces[0].origin.encoder.spec
-        payloads = [_payload(pieces[spot.piece], spot.record) for spot in spots]
-        known = self._ask(
-            spec,
-            [
-                value
-                for number, (payload, row) in enumerate(zip(payloads, skipped, strict=True))
-                for value in suspect_values(number, payload, spec, row=row)
-            ],
-        )
-        if left := [number for number in range(len(spots)) if number not in known]:
-            # The notice was misread: all of these records' values.
-            known |= self._ask(
-                spec, [value for number in left for value in suspect_values(number, payloads[number], spec)]
-            )
-        return [known.get(number, UNKNOWN) for number in range(len(spots))]
-
-    def _ask(self, spec: CopySpec, values: Sequence[Value]) -> dict[int, Reason]:
-        return {
-            row.record: Reason(message=row.message, sqlstate=row.sqlstate, detail=row.detail, column=row.column)
-            for row in find_input_errors(self._session, spec, values)
-        }
 
 
 def make_reject(piece: Piece, record: int, reason: Reason) -> Reject:
     """Return a record of a piece as it is put aside."""
     start, _, line = piece.bounds(record)
     return Reject(object_number=piece.origin.number, start=start, line=line, raw=piece.raw(record), reason=reason)
-
-
-def _payload(piece: Piece, record: int) -> bytes:
-    """Return what COPY was sent of a record."""
-    return piece.raw(record) if piece.is_untouched else piece.payload_of([record])
