@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from penstock.loading.guard import SpaceGuard
-    from penstock.loading.plan import TargetInput
     from penstock.loading.leasing import LoadLease
+    from penstock.loading.plan import TargetInput
     from penstock.model.job import Keep, Mode, Transform
     from penstock.model.outcome import CheckOutcome, LoadOutcome, LoadProgress, Problem
     from penstock.model.plan import LoadPlan, ObjectSample

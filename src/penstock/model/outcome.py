@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from penstock.model.shape import Rebuilt
     from penstock.model.settings import LeasedSetting
+    from penstock.model.shape import Rebuilt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
