@@ -100,17 +100,18 @@ class Salvage:
         self._parked_together = _FEWEST_PARKED if parks else 1
         self._sorting: Sorting | None = None
         self._patience = _FAILURES_BEFORE_SORTING
+        # What the last command was for that was sorted.
+        self._sorted: CopySpec | None = None
         # How many records broke a constraint, and those that were held back since they do.
-        self._broken = 0
+        self._broken: Counter[CopySpec] = Counter()
         self._held: list[tuple[Piece, int]] = []
         self._is_holding = False
         self._is_sorting = False
 
     def start(self, spec: CopySpec) -> None:
         """Begin a COPY command for records that `settle` is given; where they are to be sorted, it takes them there."""
-        self._is_sorting = (
-            self._patience == 1 and self._find_sorting().is_possible(spec) and self._find_sorting().start(spec)
-        )
+        sorts_at_once = self._patience == 1 and self._sorted == spec and self._find_sorting().is_possible(spec)
+        self._is_sorting = sorts_at_once and self._find_sorting().start(spec)
         if not self._is_sorting:
             self._start(spec)
 
@@ -188,7 +189,7 @@ class Salvage:
 
     def _start(self, spec: CopySpec) -> None:
         """Begin a COPY command into the table itself."""
-        self._is_holding = self._broken >= _FEWEST_BROKEN and self._find_sorting().start_holding(spec)
+        self._is_holding = self._broken[spec] >= _FEWEST_BROKEN and self._find_sorting().start_holding(spec)
         if not self._is_holding:
             self._session.start_copy(spec)
 
@@ -253,7 +254,7 @@ class Salvage:
                 return _Parted([], [], self._parked_together)
             return _Parted([], left, max(1, count_records(pieces) // 2))
         if failure.report.sqlstate == CHECK_VIOLATION and not self._is_holding:
-            self._broken += 1
+            self._broken[pieces[0].origin.encoder.spec] += 1
         before, behind = part(pieces, bad)
         before = remove(before, spots)
         if before and failure.report.sqlstate in KEY_TAKEN:
@@ -383,10 +384,11 @@ class Salvage:
         self._put_aside(found.left, found.refused)
         self._result.rows += found.stored
         self._note_suppressed(pieces[0], count_records(found.left) - len(found.refused) - found.stored)
-        if self._broken >= _FEWEST_BROKEN or not self._find_sorting().may_hold(pieces[0].origin.encoder.spec):
+        self._sorted = spec = pieces[0].origin.encoder.spec
+        if self._broken[spec] >= _FEWEST_BROKEN or not self._find_sorting().may_hold(spec):
             return len(found.refused)
         broken = sum(reason.sqlstate == CHECK_VIOLATION for _, reason in found.refused)
-        self._broken += broken
+        self._broken[spec] += broken
         return len(found.refused) - broken
 
     def _note_suppressed(self, piece: Piece, count: int) -> None:
