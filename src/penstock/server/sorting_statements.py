@@ -233,6 +233,8 @@ FIND_TAKEN: Final = """
             looks := looks + 1;
             taken := 0;
             counted_from := first;
+            -- What is left should fail less often.
+            weight := 1;
 """
 
 TWINS: Final = """
