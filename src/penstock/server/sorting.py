@@ -26,14 +26,18 @@ from penstock.server.sorting_statements import (
     FIND_UNREAD,
     GROUP,
     HOLD,
+    JUDGE_SUSPECTS,
     MAKE,
+    NOTE,
     NOTE_ERROR,
     NOTICE,
     ONE,
+    OUTCOME,
     REST,
     SELECT,
     SELECT_RECORD,
     SORT,
+    STORE,
     TAKE_OUTCOME,
 )
 from penstock.server.sorting_suspects import (
@@ -69,6 +73,9 @@ _GROUP_FACTOR = 60.0
 _WHOLE_WEIGHT = 50
 
 _MOST_IN_GROUP = 2000
+_FIRST_SIZE = 16
+
+_NOTHING: Final = sql.SQL("")
 
 # How many records are put aside together when one of them breaks a foreign key: once some were, more are at once, since
 # where records refer to others that come later, many do.
@@ -254,9 +261,7 @@ class Sorter:
         suspicion = Suspicion() if made.as_text else self._tables[spec.schema, spec.table].suspicion
         find_field: sql.Composable = sql.SQL("")
         find_suspects = compose_unchecked(suspicion, spec.columns, stage=stage)
-        note_error = sql.SQL(NOTE_ERROR).format(
-            own_codes=sql.Literal(f"^({'|'.join(rules.own_codes)})"), other_codes=sql.Literal(list(rules.other_codes))
-        )
+        note_error = _compose_note_error(rules)
         if made.as_text:
             types = self._tables[spec.schema, spec.table].types
             find_field = sql.SQL(FIND_FIELD).format(
@@ -267,24 +272,26 @@ class Sorter:
                 typed=_temporary(_TYPED),
             )
             find_suspects = self._compose_find_unread(spec, note_error=note_error, find_field=find_field)
-        body = sql.SQL(SORT).format(
+        note = sql.SQL(NOTE)
+        do = compose_sorting(
+            connection,
+            rules,
             stage=stage,
-            counter=sql.Literal(_temporary(_COUNTER).as_string(connection)),
-            target=_name(spec),
-            names=sql.SQL(", ").join(map(sql.Identifier, spec.columns)),
+            counter=_temporary(_COUNTER),
+            store=self._compose_store(made, sql.SQL(GROUP)),
+            note=note,
+            outcome=sql.SQL(OUTCOME),
+            most_in_group=_MOST_IN_GROUP,
+            find_field=find_field,
             find_suspects=find_suspects,
             find_taken=compose_taken(suspicion, spec.columns, stage=stage, target=_name(spec)),
-            select_group=self._compose_select(made, sql.SQL(GROUP)),
-            select_one=self._compose_select(made, sql.SQL(ONE)),
-            find_field=find_field,
-            note_error=note_error,
-            most_parked=sql.Literal(_MOST_PARKED),
-            whole_weight=sql.Literal(_WHOLE_WEIGHT),
-            parks=sql.Literal(rules.parks),
-            most=sql.Literal(_MOST_IN_GROUP),
-            factor=sql.Literal(_GROUP_FACTOR),
+            judge_suspects=sql.SQL(JUDGE_SUSPECTS).format(
+                store_one=self._compose_store(made, sql.SQL(ONE)),
+                note_error=note_error,
+                find_field=find_field,
+                note=note,
+            ),
         )
-        do = sql.SQL("DO LANGUAGE plpgsql {}").format(sql.Literal(body.as_string(connection)))
         return sql.SQL("{}; {}").format(do, sql.SQL(TAKE_OUTCOME).format(stage=stage))
 
     def _compose_find_unread(
@@ -300,10 +307,14 @@ class Sorter:
             find_field=find_field,
         )
 
-    def _compose_select(self, made: _Made, rows: sql.Composable) -> sql.Composed:
+    def _compose_store(self, made: _Made, rows: sql.Composable) -> sql.Composed:
+        spec = made.spec
         if made.as_text:
-            return self._compose_reading(made.spec, rows)
-        return sql.SQL(SELECT).format(values=_values(made.spec), stage=_temporary(_STAGE), rows=rows)
+            select = self._compose_reading(spec, rows)
+        else:
+            select = sql.SQL(SELECT).format(values=_values(spec), stage=_temporary(_STAGE), rows=rows)
+        names = sql.SQL(", ").join(map(sql.Identifier, spec.columns))
+        return sql.SQL(STORE).format(target=_name(spec), names=names, select=select)
 
     def _compose_reading(
         self, spec: CopySpec, rows: sql.Composable, *, only: Collection[str] | None = None
@@ -331,6 +342,65 @@ class Sorter:
             stage=_temporary(_STAGE),
             rows=rows,
         )
+
+
+def compose_sorting(
+    connection: Connection,
+    rules: SortingRules,
+    *,
+    stage: sql.Identifier,
+    counter: sql.Identifier,
+    store: sql.Composable,
+    note: sql.Composable,
+    outcome: sql.Composable,
+    most_in_group: int,
+    find_field: sql.Composable = _NOTHING,
+    find_suspects: sql.Composable = _NOTHING,
+    find_taken: sql.Composable = _NOTHING,
+    judge_suspects: sql.Composable = _NOTHING,
+    count: sql.Composable = _NOTHING,
+    declarations: sql.Composable = _NOTHING,
+    portion: sql.Composable = _NOTHING,
+    first_size: int = _FIRST_SIZE,
+    seen: int = 0,
+    weight: int = 1,
+) -> sql.Composed:
+    """Return the statement that takes the rows of `stage`, or a `portion` of them, on group by group.
+
+    `store` stores a group, `count` is run once it is stored, `note` notes the row `bad`, and `outcome` is the JSON that
+    is left in setting penstock.outcome. `seen` rows with a `weight` of bad ones came before. Rows that `find_suspects`
+    or `find_taken` finds are left out of their groups, and `judge_suspects` deals with them at the end.
+    """
+    body = sql.SQL(SORT).format(
+        stage=stage,
+        portion=portion,
+        counter=sql.Literal(counter.as_string(connection)),
+        declarations=declarations,
+        store=store,
+        count=count,
+        note=note,
+        note_error=_compose_note_error(rules),
+        outcome=outcome,
+        find_field=find_field,
+        find_suspects=find_suspects,
+        find_taken=find_taken,
+        judge_suspects=judge_suspects,
+        most_parked=sql.Literal(_MOST_PARKED),
+        whole_weight=sql.Literal(_WHOLE_WEIGHT),
+        parks=sql.Literal(rules.parks),
+        most=sql.Literal(most_in_group),
+        factor=sql.Literal(_GROUP_FACTOR),
+        size=sql.Literal(first_size),
+        seen=sql.Literal(seen),
+        weight=sql.Literal(weight),
+    )
+    return sql.SQL("DO LANGUAGE plpgsql {}").format(sql.Literal(body.as_string(connection)))
+
+
+def _compose_note_error(rules: SortingRules) -> sql.Composed:
+    return sql.SQL(NOTE_ERROR).format(
+        own_codes=sql.Literal(f"^({'|'.join(rules.own_codes)})"), other_codes=sql.Literal(list(rules.other_codes))
+    )
 
 
 def _read_plain(connection: Connection, target: SortingTarget) -> _Table:

@@ -41,14 +41,15 @@ SORT: Final = """
 #variable_conflict use_column
 <<sorting>>
 DECLARE
-    places CONSTANT tid[] := ARRAY(SELECT s.ctid FROM {stage} AS s);
+    places CONSTANT tid[] := ARRAY(SELECT s.ctid FROM {stage} AS s {portion});
     total CONSTANT int4 := pg_catalog.cardinality(places);
     counter CONSTANT regclass := {counter};
     first int4 := 1;
     last int4;
     lower tid;
     upper tid;
-    size int4 := 16;
+    size int4 := {size};
+    seen CONSTANT int8 := {seen};
     parked int4 := 1;
     barriers int4[] := '{{}}';
     depth int4 := 0;
@@ -67,12 +68,13 @@ DECLARE
     best int4;
     affected int8;
     bad int4;
-    weight int4 := 1;
+    weight int4 := {weight};
     code text;
     words text;
     more text;
     field text;
     outcome json[] := '{{}}';
+    {declarations}
 BEGIN
     counted := pg_catalog.nextval(counter);
     {find_suspects}
@@ -92,9 +94,7 @@ BEGIN
         END LOOP;
         left_out := suspects[passed + 1 : ahead];
         BEGIN
-            INSERT INTO {target} ({names}) OVERRIDING SYSTEM VALUE
-            {select_group};
-            GET DIAGNOSTICS affected = ROW_COUNT;
+            {store}
             is_stored := true;
         EXCEPTION WHEN OTHERS OR ASSERT_FAILURE THEN
             {note_error}
@@ -107,14 +107,16 @@ BEGIN
         END IF;
         IF is_stored THEN
             stored := stored + affected;
+            {count}
             first := last + 1;
-            best := pg_catalog.sqrt({factor}::float8 * first / weight);
+            best := LEAST({most}, pg_catalog.sqrt({factor}::float8 * (seen + first) / weight));
             size := LEAST(2 * size, {most}, GREATEST(1, best));
             parked := 1;
         ELSIF {parks} AND code = '23503' AND begun = last - first + 1 AND begun <= parked THEN
             weight := weight + {whole_weight};
             FOR parked_one IN first .. last LOOP
-                outcome := outcome || pg_catalog.json_build_array(parked_one, code, words, more, field);
+                bad := parked_one;
+                {note}
             END LOOP;
             first := last + 1;
             parked := LEAST(2 * parked, {most_parked});
@@ -128,7 +130,7 @@ BEGIN
             bad := first + GREATEST(begun, 1) - 1;
             weight := weight + CASE WHEN first = last THEN {whole_weight} ELSE 1 END;
             {find_field}
-            outcome := outcome || pg_catalog.json_build_array(bad, code, words, more, field);
+            {note}
             IF bad = first THEN
                 first := first + 1;
             ELSE
@@ -143,13 +145,27 @@ BEGIN
             depth := depth - 1;
         END IF;
     END LOOP;
+    {judge_suspects}
+    PERFORM pg_catalog.set_config('penstock.outcome', {outcome}::text, true);
+END sorting
+"""
+
+# What stores rows by INSERT alone, and how its refused rows are noted and told.
+STORE: Final = """
+            INSERT INTO {target} ({names}) OVERRIDING SYSTEM VALUE
+            {select};
+            GET DIAGNOSTICS affected = ROW_COUNT;
+"""
+NOTE: Final = "outcome := outcome || pg_catalog.json_build_array(bad, code, words, more, field);"
+OUTCOME: Final = "pg_catalog.json_build_object('stored', stored, 'refused', pg_catalog.to_json(outcome))"
+
+# Those that were left out of their groups, one by one.
+JUDGE_SUSPECTS: Final = """
     bad := 0;
     FOR suspect IN judged + 1 .. pg_catalog.cardinality(suspects) LOOP
         lower := suspects[suspect];
         BEGIN
-            INSERT INTO {target} ({names}) OVERRIDING SYSTEM VALUE
-            {select_one};
-            GET DIAGNOSTICS affected = ROW_COUNT;
+            {store_one}
             stored := stored + affected;
         EXCEPTION WHEN OTHERS OR ASSERT_FAILURE THEN
             {note_error}
@@ -166,15 +182,9 @@ BEGIN
             END LOOP;
             bad := first;
             {find_field}
-            outcome := outcome || pg_catalog.json_build_array(bad, code, words, more, field);
+            {note}
         END;
     END LOOP;
-    PERFORM pg_catalog.set_config(
-        'penstock.outcome',
-        pg_catalog.json_build_object('stored', stored, 'refused', pg_catalog.to_json(outcome))::text,
-        true
-    );
-END sorting
 """
 
 # Rows that are as good as certain to be refused would have their group stored again: they are left for last. What
