@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from penstock.loading.tools import LoadTools
     from penstock.model.ledger import FinishedLoad
     from penstock.model.plan import LoadPlan
-    from penstock.model.table import TableName
     from penstock.server.connection import Connection
 
 # Transactions whose snapshot is older than the new table's rows are waited for so long: that of a query is gone soon,
@@ -117,7 +116,7 @@ class _Finish:
                     connection=self._connection,
                     claim=self._prepared.claim,
                 )
-        counts = [self._merge(landing) for landing in self._staged]
+        counts = self._merge_all()
         if self._replaced:
             counts += self._swap()
         return counts
@@ -135,10 +134,19 @@ class _Finish:
                 hint="Run the load again: it then begins anew.",
             )
 
-    def _merge(self, landing: TargetLanding) -> LandedCounts:
+    def _merge_all(self) -> list[LandedCounts]:
+        if self._plan.job.rules.on_error == "reject" and self._staged:
+            from penstock.loading.merge_rejects import RejectingMerges  # noqa: PLC0415 (paid for by who needs it)
+
+            merges = RejectingMerges(self._plan, self._prepared, self._tools, self._connection)
+            counts = merges.run(self._staged, self._run_statement)
+        else:
+            counts = [self._run_statement(landing) for landing in self._staged]
+        return [self._drop_merged(landing, merged) for landing, merged in zip(self._staged, counts, strict=True)]
+
+    def _drop_merged(self, landing: TargetLanding, merged: MergeCounts) -> LandedCounts:
         table, oid = landing.table, landing.record.oid
         assert table is not None and table.schema is not None and oid is not None
-        merged = self._run_statement(landing, table)
         drop_landing_table(self._connection, schema=table.schema, name=table.name, oid=oid)
         return LandedCounts(
             number=landing.record.number,
@@ -151,7 +159,9 @@ class _Finish:
             suppressed=merged.suppressed,
         )
 
-    def _run_statement(self, landing: TargetLanding, staging: TableName) -> MergeCounts:
+    def _run_statement(self, landing: TargetLanding) -> MergeCounts:
+        staging = landing.table
+        assert staging is not None
         job, facts, columns = landing.target.job, landing.facts, landing.target.column_map.columns
         connection, name = self._connection, self._name_object
         if job.transform is not None:
@@ -174,7 +184,8 @@ class _Finish:
         return insert_all(connection, staging=staging, target=facts, columns=columns, name_object=name)
 
     def _name_object(self, number: int) -> str:
-        return self._prepared.names.get(number, f"object {number}")
+        work = self._prepared.objects.get(number)
+        return f"object {number}" if work is None else work.source.uri
 
     def _swap(self) -> list[LandedCounts]:
         """Put all replacements in their places at once; where a lock is missing, none of them."""

@@ -17,7 +17,7 @@ from penstock.loading.plan import table_after_creation
 from penstock.model.reject import RecordForm
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from penstock.files import ObjectStream
     from penstock.loading.tools import LoadTools
@@ -28,18 +28,21 @@ if TYPE_CHECKING:
     from penstock.model.table import ColumnMap
 
 
-def open_blocks(work: ObjectWork, tools: LoadTools) -> tuple[ObjectStream, Iterable[Block], Encoder, RecordForm]:
+def open_blocks(
+    work: ObjectWork, tools: LoadTools, *, sums: RangeSums | None = None
+) -> tuple[ObjectStream, Iterable[Block], Encoder, RecordForm]:
     """Return an object's open stream, its blocks but those that are committed, their encoder, and how they are read.
 
-    The caller closes the stream. Raises SourceError, DataError, TargetError where the object's own header does not fit
-    the table.
+    `sums` sees the bytes as they come by. The caller closes the stream. Raises SourceError, DataError, TargetError
+    where the object's own header does not fit the table.
     """
     target, source = work.target, work.source
     stream = tools.sources.open(source, encoding=target.job.dialect.encoding)
     edges = Edges(work.coverage.ranges)
     try:
         cutter = make_cutter(target.dialect, server_major=tools.server_major)
-        blocks = BlockReader(edges.split(stream) if work.coverage.ranges else stream, cutter, uri=source.uri)
+        pieces = stream if sums is None else sums.watch(stream)
+        blocks = BlockReader(edges.split(pieces) if work.coverage.ranges else pieces, cutter, uri=source.uri)
         encoder, form = _make_encoder(work, blocks)
     except BaseException:
         stream.close()
@@ -49,29 +52,54 @@ def open_blocks(work: ObjectWork, tools: LoadTools) -> tuple[ObjectStream, Itera
     return stream, blocks, encoder, form
 
 
-def read_checksums(work: ObjectWork, committed: Sequence[CommittedRange], tools: LoadTools) -> list[int]:
-    """Return the CRC-32 of what an object now has in each committed row's ranges. Raises SourceError."""
-    sums = [0] * len(committed)
-    last = max((end for row in committed for _, end in row.ranges), default=0)
-    parts = sorted((start, end, index) for index, row in enumerate(committed) for start, end in row.ranges)
-    offset = 0
-    with tools.sources.open(work.source, encoding=work.target.job.dialect.encoding) as stream:
-        for piece in stream:
-            reach = offset + len(piece)
-            while parts and parts[0][0] < reach:
-                start, end, index = parts.pop(0)
-                view = memoryview(piece)[max(0, start - offset) : min(end, reach) - offset]
-                sums[index] = isal_zlib.crc32(view, sums[index])
-                if end > reach:
-                    parts.insert(0, (reach, end, index))
-                    break
-            offset = reach
-            if offset >= last:
-                break
-    if offset < last:
+class RangeSums:
+    """The CRC-32 of what an object now has in each committed row's ranges, added up as its pieces come by."""
+
+    def __init__(self, committed: Sequence[CommittedRange]) -> None:
+        self._wanted = [row.checksum for row in committed]
+        self._found = [0] * len(committed)
+        self._last = max((end for row in committed for _, end in row.ranges), default=0)
+        self._parts = sorted((start, end, index) for index, row in enumerate(committed) for start, end in row.ranges)
+        self._offset = 0
+
+    def watch(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
+        """Yield pieces, from the object's first on, after a look at each."""
+        for piece in pieces:
+            self._add(piece)
+            yield piece
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the last range has come by."""
+        return self._offset >= self._last
+
+    @property
+    def are_equal(self) -> bool:
+        """Whether all ranges have come by and are what they were when they were committed."""
         # Too short for what was committed: no checksum of nothing may match.
-        return [-1] * len(committed)
-    return sums
+        return self.is_done and self._found == self._wanted
+
+    def _add(self, piece: bytes) -> None:
+        reach = self._offset + len(piece)
+        parts = self._parts
+        while parts and parts[0][0] < reach:
+            start, end, index = parts.pop(0)
+            view = memoryview(piece)[max(0, start - self._offset) : min(end, reach) - self._offset]
+            self._found[index] = isal_zlib.crc32(view, self._found[index])
+            if end > reach:
+                parts.insert(0, (reach, end, index))
+                break
+        self._offset = reach
+
+
+def is_unchanged(work: ObjectWork, committed: Sequence[CommittedRange], tools: LoadTools) -> bool:
+    """Whether an object still has what was committed of it. Raises SourceError."""
+    sums = RangeSums(committed)
+    with tools.sources.open(work.source, encoding=work.target.job.dialect.encoding) as stream:
+        for _ in sums.watch(stream):
+            if sums.is_done:
+                break
+    return sums.are_equal
 
 
 def _make_encoder(work: ObjectWork, blocks: BlockReader) -> tuple[Encoder, RecordForm]:

@@ -15,7 +15,7 @@ from penstock.files.listing import lasting_name
 from penstock.loading.claims import client_name, open_ledger, take_over
 from penstock.loading.decide import Decision, decide_objects
 from penstock.loading.identity import describe_meaning, digest, job_to_json
-from penstock.loading.objects import read_checksums
+from penstock.loading.objects import is_unchanged
 from penstock.loading.plan import table_after_creation
 from penstock.loading.ways import is_fresh, needs_more_than_copy
 from penstock.loading.work import ObjectWork, all_objects
@@ -42,8 +42,8 @@ class PreparedLoad:
     """A load that is ours: what is to be done, what was made for it, and what had been done before.
 
     `work` leaves out objects that are complete; `skipped` counts those that earlier loads have loaded, `rows_before`
-    the rows that this load had committed to its tables, `rows_committed` those in landing tables too. `names` has each
-    object's URI by its number.
+    the rows that this load had committed to its tables, `rows_committed` those in landing tables too. `objects` has
+    each object by its number, complete ones too.
     """
 
     claim: Claim
@@ -53,8 +53,8 @@ class PreparedLoad:
     rows_before: int
     rows_committed: int = 0
     landings: tuple[TargetLanding, ...] = ()
-    names: Mapping[int, str] = field(default_factory=dict)
     changed_by: Mapping[int, Collection[str]] = field(default_factory=dict)
+    objects: Mapping[int, ObjectWork] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,8 +156,8 @@ class _Preparation:
             rows_before=sum(found.rows for number, found in coverage.items() if number not in landed),
             rows_committed=sum(work.coverage.rows for work in prepared),
             landings=landings,
-            names={decision.number: decision.item.uri for decision in decisions if decision.action != "skip"},
             changed_by=changed_by,
+            objects={work.number: work for work in prepared},
         )
 
     def _check_ways(self) -> None:
@@ -270,8 +270,7 @@ class _Preparation:
         One that is not goes on where its records can be told apart and taken out again: in a staging table.
         """
         committed = read_ranges(self._connection, self._ledger.schema, claim.load_id, work.number)
-        sums = read_checksums(work, committed, self._tools)
-        is_same = sums == [row.checksum for row in committed]
+        is_same = is_unchanged(work, committed, self._tools)
         if not is_same and not work.has_positions:
             raise DataError(
                 f'"{work.source.uri}" has changed in a part that is loaded',

@@ -56,11 +56,15 @@ class RecordForm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Correction:
-    """What became of rejected records of one object that were tried again: how many were stored or suppressed."""
+    """What became of rejected records of one object that were tried again: how many were stored or suppressed.
+
+    Negative: so many staged ones were rejected. `form` tells how these are read, as JSON.
+    """
 
     object_number: int
     rows: int
     suppressed: int
+    form: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

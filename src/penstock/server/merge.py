@@ -79,6 +79,99 @@ class PlanCounts:
     stored: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergeParts:
+    """What a merge is made of: all records are inserted where `key`, and `mode` with it, is None."""
+
+    staging: TableName
+    target: TableFacts
+    columns: tuple[str, ...]
+    mode: MergeMode | None = None
+    key: Key | None = None
+    keeps_last: bool = False
+
+    def compose_order(self) -> tuple[sql.Composable, sql.Composed]:
+        """Return what stands behind SELECT, and behind ORDER BY, where records are chosen for the table.
+
+        They come in the order of the key, so that two merges at once lock their rows in one order; else in the files'.
+        """
+        if self.key is None:
+            return sql.SQL(""), position_list()
+        unequal = tell_unequal(self.key)
+        direction = sql.SQL(" DESC" if self.keeps_last else "")
+        positions = (sql.Identifier(name) + direction for name in POSITION_COLUMNS)
+        distinct = sql.SQL("DISTINCT ON ({})").format(_COMMA.join([*key_terms(self.key), *unequal]))
+        return distinct, _COMMA.join([*key_order(self.key), *unequal, *positions])
+
+    def compose_group(self, chosen: sql.Identifier) -> tuple[sql.Composed, sql.Composable]:
+        """Return the statement that takes chosen records s on, as it is before and behind its WHERE.
+
+        With a key it returns the plan in which the server has counted.
+        """
+        insert = _compose_insert(self.target, self.columns)
+        select = sql.SQL(" SELECT {} FROM {} AS s").format(_join(self.columns), chosen)
+        if self.key is None:
+            return insert + select, sql.SQL("")
+        return _COUNTING + insert + select, self._compose_conflict()
+
+    def compose(self) -> sql.Composed:
+        """Return the statement that takes all records on."""
+        distinct, order = self.compose_order()
+        select = sql.SQL(" SELECT {} {} FROM {} ORDER BY {}").format(
+            distinct, _join(self.columns), staging_identifier(self.staging), order
+        )
+        statement = _compose_insert(self.target, self.columns) + select
+        return statement if self.key is None else statement + self._compose_conflict()
+
+    def count(self, counted: PlanCounts) -> MergeCounts:
+        """Return what the statement did, given what was counted in it."""
+        if self.key is None:
+            suppressed = counted.staged - counted.stored
+            return MergeCounts(staged=counted.staged, inserted=counted.stored, suppressed=suppressed)
+        if self._updated:
+            return count_upserted(counted, has_insert_triggers=bool(self.target.suppressing_triggers))
+        return count_new(counted)
+
+    @property
+    def _updated(self) -> list[str]:
+        """Return what an update sets: what the file has besides the key."""
+        assert self.key is not None
+        return [name for name in self.columns if name not in self.key.names] if self.mode == "upsert" else []
+
+    def _compose_conflict(self) -> sql.Composed:
+        assert self.key is not None
+        action: sql.Composable = sql.SQL("NOTHING")
+        if self._updated:
+            action = sql.SQL("UPDATE SET {}").format(
+                _COMMA.join(
+                    sql.SQL("{} = EXCLUDED.{}").format(sql.Identifier(name), sql.Identifier(name))
+                    for name in self._updated
+                )
+            )
+        return sql.SQL(" ON CONFLICT ({}) DO {} RETURNING 1").format(conflict_target(self.key), action)
+
+
+def find_parts(
+    connection: Connection,
+    *,
+    staging: TableName,
+    target: TableFacts,
+    columns: Sequence[str],
+    mode: MergeMode | None,
+    key: Sequence[str] = (),
+    keep: Keep = "error",
+) -> MergeParts:
+    """Return what a merge is made of. Raises TargetError where there is no index for the key, ServerError."""
+    return MergeParts(
+        staging=staging,
+        target=target,
+        columns=tuple(columns),
+        mode=mode,
+        key=None if mode is None else find_key(connection, target, key),
+        keeps_last=mode == "upsert" and keep == "last",
+    )
+
+
 def check_merge(
     connection: Connection,
     *,
@@ -93,14 +186,9 @@ def check_merge(
     It then refuses what it would refuse at the load's end: a missing privilege, a rule. Raises TargetError,
     ServerError.
     """
-    if mode is None:
-        statement = _compose_all(staging, target, columns)
-    else:
-        found = find_key(connection, target, key)
-        action = _compose_action(columns, found, mode=mode)
-        statement = _compose_merge(staging, target, columns, found, keeps_last=False, action=action)
+    parts = find_parts(connection, staging=staging, target=target, columns=columns, mode=mode, key=key)
     with translate_errors(f"planning the merge into {target.name}"):
-        connection.execute(sql.SQL("EXPLAIN ") + statement)
+        connection.execute(sql.SQL("EXPLAIN ") + parts.compose())
 
 
 def merge_upsert(
@@ -119,16 +207,11 @@ def merge_upsert(
     null is no other's, unless the index says NULLS NOT DISTINCT. `name_object` puts a name to an object's number in
     errors. Raises DataError, TargetError, ServerError. Needs what check_key looks for.
     """
-    found = find_key(connection, target, key)
+    parts = find_parts(connection, staging=staging, target=target, columns=columns, mode="upsert", key=key, keep=keep)
+    assert parts.key is not None
     if keep == "error":
-        refuse_duplicates(connection, staging, found, name_object=name_object)
-    action = _compose_action(columns, found, mode="upsert")
-    statement = _compose_merge(staging, target, columns, found, keeps_last=keep == "last", action=action)
-    with explain_merge(connection, staging, columns, what=f"merging into {target.name}", name_object=name_object):
-        counted = _run(connection, statement)
-    if not _updated_columns(columns, found):
-        return count_new(counted)
-    return count_upserted(counted, has_insert_triggers=bool(target.suppressing_triggers))
+        refuse_duplicates(connection, staging, parts.key, name_object=name_object)
+    return _run(connection, parts, name_object=name_object)
 
 
 def merge_insert_new(
@@ -144,11 +227,8 @@ def merge_insert_new(
 
     Raises DataError, TargetError, ServerError. Needs what check_key looks for.
     """
-    found = find_key(connection, target, key)
-    action = _compose_action(columns, found, mode="insert-new")
-    statement = _compose_merge(staging, target, columns, found, keeps_last=False, action=action)
-    with explain_merge(connection, staging, columns, what=f"merging into {target.name}", name_object=name_object):
-        return count_new(_run(connection, statement))
+    parts = find_parts(connection, staging=staging, target=target, columns=columns, mode="insert-new", key=key)
+    return _run(connection, parts, name_object=name_object)
 
 
 def insert_all(
@@ -163,7 +243,7 @@ def insert_all(
 
     Raises DataError, TargetError, ServerError. Needs INSERT on the columns and nothing else.
     """
-    statement = _compose_all(staging, target, columns)
+    statement = MergeParts(staging=staging, target=target, columns=tuple(columns)).compose()
     with explain_merge(
         connection, staging, columns, what=f"inserting into {target.name}", name_object=name_object, has_key=False
     ):
@@ -235,32 +315,14 @@ def _find_input(plan: Mapping[str, Any]) -> Mapping[str, Any] | None:
     return next((below for below in plan.get("Plans", ()) if below["Parent Relationship"] in _INPUTS), None)
 
 
-def _run(connection: Connection, statement: sql.Composed) -> PlanCounts:
-    row = connection.execute(_COUNTING + statement).fetchone()
+def _run(connection: Connection, parts: MergeParts, *, name_object: Callable[[int], str]) -> MergeCounts:
+    what = f"merging into {parts.target.name}"
+    with explain_merge(connection, parts.staging, parts.columns, what=what, name_object=name_object):
+        row = connection.execute(_COUNTING + parts.compose()).fetchone()
     assert row is not None
     plan = row[0][0]["Plan"]
     _log.debug("merged by plan %s", plan)
-    return read_plan(plan)
-
-
-def _compose_merge(
-    staging: TableName,
-    target: TableFacts,
-    columns: Sequence[str],
-    key: Key,
-    *,
-    keeps_last: bool,
-    action: sql.Composable,
-) -> sql.Composed:
-    """Return the statement; rows come in the order of the key, so that two merges at once lock them in one order."""
-    same = [*key_terms(key), *tell_unequal(key)]
-    direction = sql.SQL(" DESC" if keeps_last else "")
-    order = [*key_order(key), *tell_unequal(key), *(sql.Identifier(name) + direction for name in POSITION_COLUMNS)]
-    return _compose_insert(target, columns) + sql.SQL(
-        " SELECT DISTINCT ON ({}) {} FROM {} ORDER BY {} ON CONFLICT ({}) DO {} RETURNING 1"
-    ).format(
-        _COMMA.join(same), _join(columns), staging_identifier(staging), _COMMA.join(order), conflict_target(key), action
-    )
+    return parts.count(read_plan(plan))
 
 
 def _compose_insert(target: TableFacts, columns: Sequence[str]) -> sql.Composed:
@@ -269,26 +331,6 @@ def _compose_insert(target: TableFacts, columns: Sequence[str]) -> sql.Composed:
     return sql.SQL("INSERT INTO {} ({}){}").format(
         table_identifier(target), _join(columns), sql.SQL(" OVERRIDING SYSTEM VALUE" if is_overriding else "")
     )
-
-
-def _compose_all(staging: TableName, target: TableFacts, columns: Sequence[str]) -> sql.Composed:
-    return _compose_insert(target, columns) + sql.SQL(" SELECT {} FROM {} ORDER BY {}").format(
-        _join(columns), staging_identifier(staging), position_list()
-    )
-
-
-def _compose_action(columns: Sequence[str], key: Key, *, mode: MergeMode) -> sql.Composable:
-    """Return what ON CONFLICT is to DO; nothing where the file has the key alone."""
-    updated = _updated_columns(columns, key) if mode == "upsert" else []
-    if not updated:
-        return sql.SQL("NOTHING")
-    return sql.SQL("UPDATE SET {}").format(
-        _COMMA.join(sql.SQL("{} = EXCLUDED.{}").format(sql.Identifier(name), sql.Identifier(name)) for name in updated)
-    )
-
-
-def _updated_columns(columns: Sequence[str], key: Key) -> list[str]:
-    return [name for name in columns if name not in key.names]
 
 
 def _join(names: Sequence[str]) -> sql.Composed:

@@ -82,18 +82,22 @@ class RejectStore:
         connection.execute(query, {"load": self._load_id, "rejects": _to_json(rejects)})
 
     def correct(self, connection: psycopg.Connection[Any], corrections: Sequence[Correction]) -> None:
-        """Write down that rejected records are in after all: rows that correct what the ranges say, and the load's."""
+        """Write down that rejected records are in after all: rows that correct what the ranges say, and the load's.
+
+        Or the other way round, with negative numbers: that staged ones have been rejected.
+        """
         query = sql.SQL(
             """
             INSERT INTO {schema}.ranges
-                (load, object, start, ranges, has_start, has_end, records, rows, suppressed, rejected, checksum)
+                (load, object, start, ranges, has_start, has_end, records, rows, suppressed, rejected, checksum, form)
             SELECT %(load)s, w.object,
                    least(0, (SELECT min(r.start) FROM {schema}.ranges AS r
                               WHERE r.load = %(load)s AND r.object = w.object)) - 1,
-                   '{{}}', false, false, 0, w.rows, w.suppressed, -(w.rows + w.suppressed), 0
+                   '{{}}', false, false, 0, w.rows, w.suppressed, -(w.rows + w.suppressed), 0, w.form::jsonb
               FROM ROWS FROM (
-                       unnest(%(objects)s::integer[]), unnest(%(rows)s::bigint[]), unnest(%(suppressed)s::bigint[])
-                   ) AS w (object, rows, suppressed)
+                       unnest(%(objects)s::integer[]), unnest(%(rows)s::bigint[]), unnest(%(suppressed)s::bigint[]),
+                       unnest(%(forms)s::text[])
+                   ) AS w (object, rows, suppressed, form)
             """
         ).format(schema=self._schema)
         values = {
@@ -101,6 +105,7 @@ class RejectStore:
             "objects": [item.object_number for item in corrections],
             "rows": [item.rows for item in corrections],
             "suppressed": [item.suppressed for item in corrections],
+            "forms": [item.form for item in corrections],
         }
         connection.execute(query, values)
         total = sql.SQL(
@@ -119,6 +124,13 @@ class RejectStore:
         """Return how many records the load has rejected, whoever may read them."""
         query = sql.SQL("SELECT coalesce(sum(rejected), 0) FROM {}.ranges WHERE load = %s")
         return self._fetch_count(connection, query, [self._load_id])
+
+    def read_starts(self, connection: Connection, object_number: int) -> list[int]:
+        """Return where the records of an object begin that were put aside, in ascending order."""
+        query = sql.SQL("SELECT start FROM {}.rejects WHERE load = %s AND object = %s ORDER BY start")
+        with translate_errors("reading where rejected records are"):
+            rows = connection.execute(query.format(self._schema), [self._load_id, object_number]).fetchall()
+        return [start for (start,) in rows]
 
     def _fetch_count(self, connection: Connection, query: sql.SQL, values: Sequence[Any]) -> int:
         with translate_errors("counting rejected records"):

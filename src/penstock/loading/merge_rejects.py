@@ -1,0 +1,199 @@
+"""Merges that put aside the records which their tables refuse, in the transaction that takes on all others.
+
+A merge is tried as a whole first; where a record spoils it, the server sorts the records out (server/merge_sorting.py),
+and the refused ones are found again in their objects (locate.py).
+"""
+
+from __future__ import annotations
+
+from itertools import groupby, islice
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+from penstock.errors import PenstockError
+from penstock.loading.locate import RecordFinder
+from penstock.loading.reasons import RECORD_CODES
+from penstock.loading.rejects import too_many_rejects
+from penstock.loading.ways import merge_mode
+from penstock.model.reject import Correction
+from penstock.server.errors import NOT_DATA
+from penstock.server.ledger.committed import read_ranges
+from penstock.server.ledger.rejects import RejectStore
+from penstock.server.merge import find_parts
+from penstock.server.merge_sorting import MergeSorter, can_sort_merges, check_constraints_at_once, settle
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from penstock.loading.landing import TargetLanding
+    from penstock.loading.prepare import PreparedLoad
+    from penstock.loading.tools import LoadTools
+    from penstock.model.plan import LoadPlan
+    from penstock.model.reject import Reject
+    from penstock.model.table import TableFacts, TableName
+    from penstock.server.connection import Connection
+    from penstock.server.merge import MergeCounts
+
+# A policy's refusal; without policies it speaks of the role's rights, which no record can help.
+_POLICY = "42501"
+
+_NOT_OWN = tuple(sorted(NOT_DATA))
+
+# How many rejected records are written down at once, and of how many bytes.
+_WRITTEN_RECORDS = 1000
+_WRITTEN_BYTES = 4 * 1024 * 1024
+
+# How many records an error quotes.
+_SHOWN = 3
+
+
+class RejectingMerges:
+    """The merges of one load that may put records aside. Methods raise PenstockError."""
+
+    def __init__(self, plan: LoadPlan, prepared: PreparedLoad, tools: LoadTools, connection: Connection) -> None:
+        self._plan = plan
+        self._prepared = prepared
+        self._tools = tools
+        self._connection = connection
+        self._store = RejectStore(tools.ledger.schema, prepared.claim.load_id)
+        self._sorters: list[MergeSorter] = []
+
+    def run(
+        self, landings: Sequence[TargetLanding], run_statement: Callable[[TargetLanding], MergeCounts]
+    ) -> list[MergeCounts]:
+        """Return what became of the records of each landing but those that are put aside.
+
+        `run_statement` is tried first: it takes on all records of one landing.
+        """
+        check_constraints_at_once(self._connection)
+        results = [self._merge(landing, run_statement) for landing in landings]
+        settle(self._sorters)
+        if self._sorters:
+            self._refuse_too_many()
+        for sorter in self._sorters:
+            self._put_aside(sorter)
+        return [result.counts() if isinstance(result, MergeSorter) else result for result in results]
+
+    def _merge(
+        self, landing: TargetLanding, run_statement: Callable[[TargetLanding], MergeCounts]
+    ) -> MergeCounts | MergeSorter:
+        try:
+            return run_statement(landing)
+        except PenstockError as error:
+            own_codes = find_own_codes(landing.facts)
+            if landing.target.job.transform is not None or not _is_records_fault(error, own_codes):
+                raise
+            self._refuse_unfit(error)
+        self._tools.notice(f'sorting out which records table "{landing.facts.name}" refuses')
+        assert landing.table is not None
+        sorter = begin_sorting(
+            self._connection, landing, staging=landing.table, number=len(self._sorters), own_codes=own_codes
+        )
+        self._sorters.append(sorter)
+        sorter.merge(limit=self._find_limit())
+        if (limit := self._find_limit()) is not None and sorter.noted > limit:
+            raise self._too_many(sorter)
+        return sorter
+
+    def _refuse_unfit(self, error: PenstockError) -> None:
+        """Raise the error where records cannot be sorted out, or not be found again."""
+        if not self._plan.is_repeatable:
+            error.hint = (
+                "Say --spool: a record is put aside as its bytes are, and a pipe cannot be read again for them."
+            )
+            raise error
+        if not can_sort_merges(self._connection):
+            error.hint = (
+                "Records that a merge refuses are sorted out in a temporary table: grant the role TEMPORARY on the"
+                " database and USAGE on language plpgsql."
+            )
+            raise error
+
+    # ---------------------------------------------------------------- how many
+
+    def _find_limit(self) -> int | None:
+        """Return how many records merges may refuse."""
+        most = self._plan.job.rules.max_rejects
+        return None if most is None else max(0, most - self._store.count(self._connection))
+
+    def _refuse_too_many(self) -> None:
+        limit = self._find_limit()
+        if limit is not None and sum(sorter.count_refused() for sorter in self._sorters) > limit:
+            raise self._too_many(next(sorter for sorter in self._sorters if sorter.count_refused()))
+
+    def _too_many(self, sorter: MergeSorter) -> PenstockError:
+        most = self._plan.job.rules.max_rejects
+        assert most is not None
+        number, records = next(groupby(sorter.read_refused(), attrgetter("object_number")))
+        finder = self._make_finder(number, sorter.read_blocks()[number])
+        shown = list(islice(finder.find(records), _SHOWN))
+        return too_many_rejects(most, shown, uris={number: self._prepared.objects[number].source.uri})
+
+    # ---------------------------------------------------------------- put aside
+
+    def _put_aside(self, sorter: MergeSorter) -> None:
+        """Write refused records down, and that they are rejected where the ranges say they are stored."""
+        blocks = sorter.read_blocks()
+        for number, records in groupby(sorter.read_refused(), attrgetter("object_number")):
+            finder = self._make_finder(number, blocks[number])
+            count = self._write(finder.find(records))
+            correction = Correction(object_number=number, rows=-count, suppressed=0, form=finder.form)
+            self._store.correct(self._connection, [correction])
+
+    def _make_finder(self, number: int, blocks: Sequence[int]) -> RecordFinder:
+        schema, load_id = self._tools.ledger.schema, self._prepared.claim.load_id
+        return RecordFinder(
+            self._prepared.objects[number],
+            self._tools,
+            blocks=blocks,
+            put_aside=self._store.read_starts(self._connection, number),
+            committed=read_ranges(self._connection, schema, load_id, number),
+        )
+
+    def _write(self, rejects: Iterator[Reject]) -> int:
+        """Write records down a few at a time; return how many there were."""
+        count = 0
+        for group in _groups(rejects):
+            self._store.insert(self._connection, group)
+            count += len(group)
+        return count
+
+
+def begin_sorting(
+    connection: Connection, landing: TargetLanding, *, staging: TableName, number: int, own_codes: Sequence[str]
+) -> MergeSorter:
+    """Return what sorts out the records that are staged for a target."""
+    job = landing.target.job
+    parts = find_parts(
+        connection,
+        staging=staging,
+        target=landing.facts,
+        columns=landing.target.column_map.columns,
+        mode=merge_mode(job),
+        key=job.key,
+        keep=job.keep,
+    )
+    return MergeSorter(connection, parts, number=number, own_codes=own_codes, other=_NOT_OWN)
+
+
+def find_own_codes(facts: TableFacts) -> tuple[str, ...]:
+    """Return how the SQLSTATEs of errors begin that are a record's own."""
+    return (*RECORD_CODES, _POLICY) if facts.row_security_applies else RECORD_CODES
+
+
+def _is_records_fault(error: PenstockError, own_codes: Sequence[str]) -> bool:
+    sqlstate = error.sqlstate
+    return sqlstate is not None and sqlstate.startswith(tuple(own_codes)) and sqlstate not in _NOT_OWN
+
+
+def _groups(rejects: Iterator[Reject]) -> Iterator[list[Reject]]:
+    group: list[Reject] = []
+    length_bytes = 0
+    for reject in rejects:
+        group.append(reject)
+        length_bytes += len(reject.raw)
+        if len(group) >= _WRITTEN_RECORDS or length_bytes >= _WRITTEN_BYTES:
+            yield group
+            group, length_bytes = [], 0
+    if group:
+        yield group
