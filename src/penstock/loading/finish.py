@@ -139,7 +139,7 @@ class _Finish:
             from penstock.loading.merge_rejects import RejectingMerges  # noqa: PLC0415 (paid for by who needs it)
 
             merges = RejectingMerges(self._plan, self._prepared, self._tools, self._connection)
-            counts = merges.run(self._staged, self._run_statement)
+            counts = merges.run(self._staged, self._run_statement, name_object=self._name_object)
         else:
             counts = [self._run_statement(landing) for landing in self._staged]
         return [self._drop_merged(landing, merged) for landing, merged in zip(self._staged, counts, strict=True)]

@@ -1,11 +1,12 @@
 """Merges that put aside the records which their tables refuse, in the transaction that takes on all others.
 
-A merge is tried as a whole first; where a record spoils it, the server sorts the records out (server/merge_sorting.py),
-and the refused ones are found again in their objects (locate.py).
+The server takes the records on in groups and sorts out what spoils one (server/merge_sorting.py), which costs a merge
+without such records nothing (docs/decisions/0012). The refused ones are found again in their objects (locate.py).
 """
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from itertools import groupby, islice
 from operator import attrgetter
 from typing import TYPE_CHECKING
@@ -20,6 +21,7 @@ from penstock.server.errors import NOT_DATA
 from penstock.server.ledger.committed import read_ranges
 from penstock.server.ledger.rejects import RejectStore
 from penstock.server.merge import find_parts
+from penstock.server.merge_errors import refuse_duplicates
 from penstock.server.merge_sorting import MergeSorter, can_sort_merges, check_constraints_at_once, settle
 
 if TYPE_CHECKING:
@@ -59,55 +61,53 @@ class RejectingMerges:
         self._sorters: list[MergeSorter] = []
 
     def run(
-        self, landings: Sequence[TargetLanding], run_statement: Callable[[TargetLanding], MergeCounts]
+        self,
+        landings: Sequence[TargetLanding],
+        run_statement: Callable[[TargetLanding], MergeCounts],
+        *,
+        name_object: Callable[[int], str],
     ) -> list[MergeCounts]:
         """Return what became of the records of each landing but those that are put aside.
 
-        `run_statement` is tried first: it takes on all records of one landing.
+        `run_statement` takes on all records of a landing where none can be put aside; `name_object` is for errors.
         """
         check_constraints_at_once(self._connection)
-        results = [self._merge(landing, run_statement) for landing in landings]
+        refusal = self._find_refusal()
+        results: list[MergeCounts | MergeSorter] = []
+        for landing in landings:
+            if refusal is not None or landing.target.job.transform is not None:
+                with _explaining(refusal, find_own_codes(landing.facts)):
+                    results.append(run_statement(landing))
+            else:
+                results.append(self._sort(landing, name_object))
         settle(self._sorters)
-        if self._sorters:
-            self._refuse_too_many()
+        self._refuse_too_many()
         for sorter in self._sorters:
             self._put_aside(sorter)
         return [result.counts() if isinstance(result, MergeSorter) else result for result in results]
 
-    def _merge(
-        self, landing: TargetLanding, run_statement: Callable[[TargetLanding], MergeCounts]
-    ) -> MergeCounts | MergeSorter:
-        try:
-            return run_statement(landing)
-        except PenstockError as error:
-            own_codes = find_own_codes(landing.facts)
-            if landing.target.job.transform is not None or not _is_records_fault(error, own_codes):
-                raise
-            self._refuse_unfit(error)
-        self._tools.notice(f'sorting out which records table "{landing.facts.name}" refuses')
-        assert landing.table is not None
-        sorter = begin_sorting(
-            self._connection, landing, staging=landing.table, number=len(self._sorters), own_codes=own_codes
-        )
-        self._sorters.append(sorter)
-        sorter.merge(limit=self._find_limit())
-        if (limit := self._find_limit()) is not None and sorter.noted > limit:
-            raise self._too_many(sorter)
-        return sorter
-
-    def _refuse_unfit(self, error: PenstockError) -> None:
-        """Raise the error where records cannot be sorted out, or not be found again."""
+    def _find_refusal(self) -> str | None:
+        """Return why records cannot be sorted out, or not be found again, as a hint."""
         if not self._plan.is_repeatable:
-            error.hint = (
-                "Say --spool: a record is put aside as its bytes are, and a pipe cannot be read again for them."
-            )
-            raise error
+            return "Say --spool: a record is put aside byte for byte, and a pipe cannot be read again for that."
         if not can_sort_merges(self._connection):
-            error.hint = (
+            return (
                 "Records that a merge refuses are sorted out in a temporary table: grant the role TEMPORARY on the"
                 " database and USAGE on language plpgsql."
             )
-            raise error
+        return None
+
+    def _sort(self, landing: TargetLanding, name_object: Callable[[int], str]) -> MergeSorter:
+        assert landing.table is not None
+        sorter = begin_sorting(
+            self._connection, landing, staging=landing.table, number=len(self._sorters), name_object=name_object
+        )
+        self._sorters.append(sorter)
+        limit = self._find_limit()
+        sorter.merge(limit=limit)
+        if limit is not None and sorter.noted > limit:
+            raise self._too_many(sorter)
+        return sorter
 
     # ---------------------------------------------------------------- how many
 
@@ -160,9 +160,17 @@ class RejectingMerges:
 
 
 def begin_sorting(
-    connection: Connection, landing: TargetLanding, *, staging: TableName, number: int, own_codes: Sequence[str]
+    connection: Connection,
+    landing: TargetLanding,
+    *,
+    staging: TableName,
+    number: int,
+    name_object: Callable[[int], str],
 ) -> MergeSorter:
-    """Return what sorts out the records that are staged for a target."""
+    """Return what sorts out the records that are staged for a target.
+
+    Raises DataError where two have the same key and neither may give way.
+    """
     job = landing.target.job
     parts = find_parts(
         connection,
@@ -173,7 +181,21 @@ def begin_sorting(
         key=job.key,
         keep=job.keep,
     )
-    return MergeSorter(connection, parts, number=number, own_codes=own_codes, other=_NOT_OWN)
+    if job.mode == "upsert" and job.keep == "error":
+        assert parts.key is not None
+        refuse_duplicates(connection, staging, parts.key, name_object=name_object)
+    return MergeSorter(connection, parts, number=number, own_codes=find_own_codes(landing.facts), other=_NOT_OWN)
+
+
+@contextmanager
+def _explaining(hint: str | None, own_codes: Sequence[str]) -> Iterator[None]:
+    """Say of a record's error why the record was not put aside."""
+    try:
+        yield
+    except PenstockError as error:
+        if hint is not None and _is_records_fault(error, own_codes):
+            error.hint = hint
+        raise
 
 
 def find_own_codes(facts: TableFacts) -> tuple[str, ...]:

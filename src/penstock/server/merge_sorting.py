@@ -333,7 +333,7 @@ class MergeSorter:
             ),
             outcome=sql.SQL(_OUTCOME),
             most_in_group=_MOST_IN_GROUP,
-            first_size=min(first_size, _MOST_IN_GROUP),
+            first_size=first_size,
             seen=sums.seen,
             weight=sums.weight,
         )
