@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import psycopg
 import pytest
 
-from penstock.errors import DataError
-from penstock.model.job import LoadRules, Transform
-from support.loads import Loads, Row, target
+from penstock.model.job import LoadRules
+from support.loads import Loads, Row
 from support.modes import landing_tables, mode_target
 
 if TYPE_CHECKING:

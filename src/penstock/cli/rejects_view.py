@@ -58,6 +58,10 @@ def describe_retry(outcome: RetryOutcome) -> str:
     'loaded 2 rejected records, 1 is left: see penstock rejects 1'
     """
     done = f"loaded {_records(outcome.rows, 'rejected ')}"
+    if outcome.duplicates:
+        done += f", {format_count(outcome.duplicates)} gave way to others with the same key"
+    if outcome.existing:
+        done += f", {format_count(outcome.existing)} had a row with their key"
     if outcome.suppressed:
         done += f", row triggers kept out {format_count(outcome.suppressed)}"
     if not outcome.left:

@@ -16,19 +16,20 @@ from penstock.loading.pieces import Origin, Piece
 from penstock.loading.rejects import too_many_rejects
 from penstock.loading.salvage import Salvage, Salvaged
 from penstock.model.block import Block
-from penstock.model.ledger import Claim
+from penstock.model.ledger import Claim, LandedCounts
 from penstock.model.reject import FOREIGN_KEY_VIOLATION, Correction, RetryOutcome
 from penstock.server.copy import CopyFailed, CopySession, Superseded
 from penstock.server.ledger.ledger import taken_over
 from penstock.server.ledger.locks import try_lock
 from penstock.server.ledger.rejects import RejectStore
+from penstock.server.ledger.targets import read_landed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from penstock.loading.tools import LoadTools
     from penstock.model.block import LineEnd
-    from penstock.model.reject import Reject, RejectingLoad
+    from penstock.model.reject import Reject
     from penstock.server.connection import Connection
 
 
@@ -58,35 +59,62 @@ def retry_rejects(
     load = store.read_load(connection)
     if load is None:
         raise TargetError(f"there is no load {load_id}", hint="penstock loads lists them.")
-    _refuse_unfit(load_id, load)
+    if load.state != "complete":
+        raise TargetError(f"load {load_id} has not ended", hint=f"Finish it first: penstock resume {load_id}.")
     if not try_lock(connection, load.lock_key):
         raise TargetError("another process works on this load", hint="Try again when it has ended.")
-    again = _Again(Claim(load_id=load_id, epoch=load.epoch, is_resumed=True), tools, connection)
-    total = again.send_edited(edited) if edited is not None else again.send_all()
+    raws = None if edited is None else _pair(edited, store, connection, load_id=load_id)
+    landed = read_landed(connection, tools.ledger.schema, load_id)
+    claim = Claim(load_id=load_id, epoch=load.epoch, is_resumed=True)
+    again = _Again(claim, tools, connection, but=frozenset(number for target in landed for number in target.objects))
+    total = again.send_all(raws)
     _add(total, again.send_references())
+    merged = LandedCounts(number=0, target_oid=0)
+    if landed:
+        from penstock.loading.again_landed import retry_landed  # noqa: PLC0415 (paid for by loads that need it)
+
+        merged = retry_landed(claim, landed, tools, connection, job=load.job, raws=raws)
     return RetryOutcome(
         load_id=load_id,
-        rows=total.rows,
-        suppressed=total.suppressed.total(),
+        rows=total.rows + merged.inserted + merged.updated,
+        suppressed=total.suppressed.total() + merged.suppressed,
         left=store.count(connection),
+        duplicates=merged.duplicates,
+        existing=merged.existing,
     )
 
 
-def _refuse_unfit(load_id: str, load: RejectingLoad) -> None:
-    if load.state != "complete":
-        raise TargetError(f"load {load_id} has not ended", hint=f"Finish it first: penstock resume {load_id}.")
-    if load.is_landed:
+def _pair(
+    records: Sequence[bytes], store: RejectStore, connection: Connection, *, load_id: str
+) -> dict[tuple[int, int], bytes]:
+    """Return edited records by object and offset of those whose place they take, in their order. Raises TargetError."""
+    count = store.count(connection)
+    if count != len(records):
         raise TargetError(
-            "records of this load were not loaded into its table directly",
-            detail="They went to a table of the load's own first, which is gone.",
-            hint="Write them to a file with penstock rejects --reject-file, and load that with the same --mode.",
+            f"the file has {len(records)} records, and the load has {count} rejected ones",
+            detail="Each record of the file takes the place of the rejected one in the same place.",
+            hint=f"Write them anew with penstock rejects {load_id} --reject-file, and edit that.",
         )
+    left = iter(records)
+    return {
+        (reject.object_number, reject.start): next(left) for rejects in store.read_all(connection) for reject in rejects
+    }
+
+
+def replace_raw(rejects: Iterable[Reject], raws: Mapping[tuple[int, int], bytes] | None) -> list[Reject]:
+    """Return rejected records with the bytes that they were given since."""
+    if raws is None:
+        return list(rejects)
+    return [replace(reject, raw=raws[reject.object_number, reject.start]) for reject in rejects]
 
 
 class _Again:
-    """The rejected records of one load, on one session."""
+    """The rejected records of one load, on one session, without those of the objects `but`."""
 
-    def __init__(self, claim: Claim, tools: LoadTools, connection: Connection) -> None:
+    def __init__(
+        self, claim: Claim, tools: LoadTools, connection: Connection, *, but: frozenset[int] = frozenset()
+    ) -> None:
+        self._but = but
         self.store = RejectStore(tools.ledger.schema, claim.load_id)
         self._claim = claim
         self._ledger = tools.ledger
@@ -99,11 +127,11 @@ class _Again:
             for number, item in stored.items()
         }
 
-    def send_all(self) -> Salvaged:
-        """Send all records once."""
+    def send_all(self, raws: Mapping[tuple[int, int], bytes] | None) -> Salvaged:
+        """Send all records once, with the bytes that they were given since."""
         total = Salvaged()
         for rejects in self.store.read_all(self._connection):
-            _add(total, self._send(rejects))
+            _add(total, self._send(replace_raw(self._without(rejects), raws)))
         return total
 
     def send_references(self) -> Salvaged:
@@ -116,30 +144,19 @@ class _Again:
         while True:
             sent = Salvaged()
             for rejects in self.store.read_all(self._connection, code=FOREIGN_KEY_VIOLATION, is_backwards=is_backwards):
-                _add(sent, self._send(rejects))
+                _add(sent, self._send(self._without(rejects)))
             if not sent.rows:
                 return total
             _add(total, sent)
             is_backwards = not is_backwards
 
-    def send_edited(self, records: Sequence[bytes]) -> Salvaged:
-        """Send records in the place of those that were rejected, in their order. Raises TargetError."""
-        count = self.store.count(self._connection)
-        if count != len(records):
-            raise TargetError(
-                f"the file has {len(records)} records, and the load has {count} rejected ones",
-                detail="Each record of the file takes the place of the rejected one in the same place.",
-                hint=f"Write them anew with penstock rejects {self._claim.load_id} --reject-file, and edit that.",
-            )
-        total = Salvaged()
-        left = iter(records)
-        for rejects in self.store.read_all(self._connection):
-            edited = [replace(reject, raw=raw) for reject, raw in zip(rejects, left, strict=False)]
-            _add(total, self._send(edited))
-        return total
+    def _without(self, rejects: Sequence[Reject]) -> list[Reject]:
+        return [reject for reject in rejects if reject.object_number not in self._but]
 
     def _send(self, rejects: Sequence[Reject]) -> Salvaged:
         """Send some records in a transaction of their own."""
+        if not rejects:
+            return Salvaged()
         try:
             self._session.begin()
             salvaged = Salvage(self._session, parks=False).send(make_pieces(rejects, self._origins))

@@ -36,9 +36,17 @@ def form_from_json(text: str) -> RecordForm:
     )
 
 
-def make_origin(form: RecordForm, *, number: int, uri: str, server_major: int) -> Origin:
-    """Return what records of an object need to be sent without it."""
-    encoder = make_encoder(form.dialect, form.column_map, table=form.table, encoding=form.encoding)
+def make_origin(
+    form: RecordForm, *, number: int, uri: str, server_major: int, landing: TableName | None = None
+) -> Origin:
+    """Return what records of an object need to be sent without it; to a staging table where `landing` names one."""
+    encoder = make_encoder(
+        form.dialect,
+        form.column_map,
+        table=form.table if landing is None else landing,
+        encoding=form.encoding,
+        positions=None if landing is None else number,
+    )
     return Origin(number=number, uri=uri, form=form, encoder=encoder, server_major=server_major)
 
 

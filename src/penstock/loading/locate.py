@@ -83,7 +83,7 @@ class RecordFinder:
                 missing = self._find_missing(piece)
                 staged = block.records - len(missing)
                 while wanted is not None and wanted.block_start == at and wanted.record <= passed + staged:
-                    yield make_reject(piece, _skip(wanted.record - passed - 1, missing), _describe(wanted))
+                    yield make_reject(piece, _skip(wanted.record - passed - 1, missing), describe_refused(wanted))
                     wanted = next(records, None)
                 passed += staged
         if wanted is not None or not self._sums.are_equal:
@@ -115,7 +115,8 @@ def _skip(index: int, missing: Sequence[int]) -> int:
     return index
 
 
-def _describe(record: RefusedRecord) -> Reason:
+def describe_refused(record: RefusedRecord) -> Reason:
+    """Return why a merge refused a record."""
     return Reason(
         message=shorten_message(record.message),
         sqlstate=record.sqlstate,

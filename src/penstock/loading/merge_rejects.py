@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from penstock.loading.landing import TargetLanding
     from penstock.loading.prepare import PreparedLoad
     from penstock.loading.tools import LoadTools
+    from penstock.model.job import TargetJob
     from penstock.model.plan import LoadPlan
     from penstock.model.reject import Reject
     from penstock.model.table import TableFacts, TableName
@@ -100,7 +101,13 @@ class RejectingMerges:
     def _sort(self, landing: TargetLanding, name_object: Callable[[int], str]) -> MergeSorter:
         assert landing.table is not None
         sorter = begin_sorting(
-            self._connection, landing, staging=landing.table, number=len(self._sorters), name_object=name_object
+            self._connection,
+            landing.target.job,
+            landing.facts,
+            columns=landing.target.column_map.columns,
+            staging=landing.table,
+            number=len(self._sorters),
+            name_object=name_object,
         )
         self._sorters.append(sorter)
         limit = self._find_limit()
@@ -161,8 +168,10 @@ class RejectingMerges:
 
 def begin_sorting(
     connection: Connection,
-    landing: TargetLanding,
+    job: TargetJob,
+    facts: TableFacts,
     *,
+    columns: Sequence[str],
     staging: TableName,
     number: int,
     name_object: Callable[[int], str],
@@ -171,12 +180,11 @@ def begin_sorting(
 
     Raises DataError where two have the same key and neither may give way.
     """
-    job = landing.target.job
     parts = find_parts(
         connection,
         staging=staging,
-        target=landing.facts,
-        columns=landing.target.column_map.columns,
+        target=facts,
+        columns=columns,
         mode=merge_mode(job),
         key=job.key,
         keep=job.keep,
@@ -184,7 +192,7 @@ def begin_sorting(
     if job.mode == "upsert" and job.keep == "error":
         assert parts.key is not None
         refuse_duplicates(connection, staging, parts.key, name_object=name_object)
-    return MergeSorter(connection, parts, number=number, own_codes=find_own_codes(landing.facts), other=_NOT_OWN)
+    return MergeSorter(connection, parts, number=number, own_codes=find_own_codes(facts), other=_NOT_OWN)
 
 
 @contextmanager

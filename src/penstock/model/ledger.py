@@ -135,6 +135,17 @@ class LandingRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LandedTarget:
+    """A target of a load whose records landed elsewhere first: its place in the job, its table, its objects."""
+
+    number: int
+    target_oid: int
+    schema: str
+    table: str
+    objects: list[int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LandedCounts:
     """What became of the `staged` records of one target at the load's end.
 

@@ -95,19 +95,24 @@ class StoredForm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RejectingLoad:
-    """A load that has put records aside. `is_landed`: its records went to another table first and were merged."""
+    """A load that has put records aside. `job` is the job as JSON, None where its sources cannot be read again."""
 
     epoch: int
     state: str
     lock_key: str
-    is_landed: bool
+    job: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryOutcome:
-    """What came of trying rejected records again: rows stored, records suppressed by triggers, and those left."""
+    """What came of trying rejected records again: rows stored, records suppressed by triggers, and those left.
+
+    `duplicates` gave way to others with their key, and `existing` to rows.
+    """
 
     load_id: str
     rows: int
     suppressed: int
     left: int
+    duplicates: int = 0
+    existing: int = 0

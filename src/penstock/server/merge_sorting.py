@@ -262,6 +262,18 @@ class MergeSorter:
         assert row is not None
         return int(row[0])
 
+    def discard_refused(self) -> None:
+        """Remove the refused records from the staging table."""
+        same_place = sql.SQL(" AND ").join(
+            sql.SQL("r.{} = s.{}").format(sql.Identifier(name), sql.Identifier(name)) for name in POSITION_COLUMNS
+        )
+        with translate_errors("removing refused records"):
+            self._connection.execute(
+                sql.SQL("DELETE FROM {} AS s USING {} AS r WHERE {}").format(
+                    staging_identifier(self._parts.staging), self._refused, same_place
+                )
+            )
+
     def read_blocks(self) -> dict[int, list[int]]:
         """Return the offsets of the blocks of which records are refused, in ascending order, by their objects."""
         query = sql.SQL(

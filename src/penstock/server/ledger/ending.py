@@ -114,6 +114,11 @@ def _run_with(
     return row
 
 
+def commit_durably() -> sql.Composed:
+    """Return the statements by which a loading transaction is safe once it is committed."""
+    return sql.SQL("SET LOCAL synchronous_commit TO DEFAULT; {}").format(sql.SQL(_BE_DURABLE))
+
+
 def confirm(ledger: Ledger, connection: Connection, claim: Claim) -> FinishedLoad | None:
     """Return what `finish` did if it had been done though its answer was lost, made durable once more.
 

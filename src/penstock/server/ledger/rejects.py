@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from psycopg import sql
 from psycopg.rows import class_row
 
+from penstock.model.landing import BLOCK_COLUMN, OBJECT_COLUMN
 from penstock.model.reject import Reason, Reject, RejectCause, RejectingLoad, StoredForm
 from penstock.server.errors import translate_errors
 from penstock.units import MIB
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     import psycopg
 
     from penstock.model.reject import Correction
+    from penstock.model.table import TableName
     from penstock.server.connection import Connection
 
 # More than any object's number.
@@ -81,10 +83,52 @@ class RejectStore:
         ).format(self._schema)
         connection.execute(query, {"load": self._load_id, "rejects": _to_json(rejects)})
 
-    def correct(self, connection: psycopg.Connection[Any], corrections: Sequence[Correction]) -> None:
+    def note_reasons(self, connection: psycopg.Connection[Any], rejects: Sequence[tuple[int, int, Reason]]) -> None:
+        """Write down why records, by object and offset, were refused this time."""
+        query = sql.SQL(
+            """
+            UPDATE {}.rejects AS r
+               SET "column" = w."column", sqlstate = w.sqlstate, message = w.message, detail = w.detail
+              FROM pg_catalog.json_to_recordset(%(rejects)s::json)
+                   AS w (object integer, start bigint, "column" text, sqlstate text, message text, detail text)
+             WHERE r.load = %(load)s
+               AND r.object = w.object
+               AND r.start = w.start
+            """
+        ).format(self._schema)
+        reasons = [{"object": number, "start": start} | _describe(reason) for number, start, reason in rejects]
+        connection.execute(query, {"load": self._load_id, "rejects": json.dumps(reasons)})
+
+    def remove_landed(self, connection: psycopg.Connection[Any], staging: TableName) -> dict[int, int]:
+        """Take out the records that a staging table has; return how many of each object there were."""
+        assert staging.schema is not None
+        query = sql.SQL(
+            """
+            WITH gone AS (
+                DELETE FROM {schema}.rejects AS r
+                 USING {staging} AS s
+                 WHERE r.load = %(load)s
+                   AND r.object = s.{object}
+                   AND r.start = s.{block}
+                RETURNING r.object
+            )
+            SELECT object, count(*) FROM gone GROUP BY object ORDER BY object
+            """
+        ).format(
+            schema=self._schema,
+            staging=sql.Identifier(staging.schema, staging.name),
+            object=sql.Identifier(OBJECT_COLUMN),
+            block=sql.Identifier(BLOCK_COLUMN),
+        )
+        return dict(connection.execute(query, {"load": self._load_id}).fetchall())
+
+    def correct(
+        self, connection: psycopg.Connection[Any], corrections: Sequence[Correction], *, stored: int | None = None
+    ) -> None:
         """Write down that rejected records are in after all: rows that correct what the ranges say, and the load's.
 
-        Or the other way round, with negative numbers: that staged ones have been rejected.
+        Or the other way round, with negative numbers: that staged ones have been rejected. `stored` are the rows that
+        came of them, where these are not what the corrections say.
         """
         query = sql.SQL(
             """
@@ -111,7 +155,8 @@ class RejectStore:
         total = sql.SQL(
             "UPDATE {}.loads SET rows = rows + %s, changed_at = pg_catalog.now() WHERE id = %s AND state = 'complete'"
         )
-        connection.execute(total.format(self._schema), [sum(item.rows for item in corrections), self._load_id])
+        rows = sum(item.rows for item in corrections) if stored is None else stored
+        connection.execute(total.format(self._schema), [rows, self._load_id])
 
     # ---------------------------------------------------------------- what there is
 
@@ -236,10 +281,9 @@ class RejectStore:
 
     def read_load(self, connection: Connection) -> RejectingLoad | None:
         """Return the load that the records are of, None where there is none."""
-        query = sql.SQL(
-            "SELECT epoch, state, lock_key, meaning->'targets' @? '$[*] ? (@.landing != \"table\")' AS is_landed"
-            " FROM {}.loads WHERE id = %s"
-        ).format(self._schema)
+        query = sql.SQL("SELECT epoch, state, lock_key, job::text AS job FROM {}.loads WHERE id = %s").format(
+            self._schema
+        )
         with translate_errors("reading the load"), connection.cursor(row_factory=class_row(RejectingLoad)) as cursor:
             return cursor.execute(query, [self._load_id]).fetchone()
 
@@ -268,12 +312,18 @@ def _to_json(rejects: Sequence[Reject]) -> str:
                 "object": reject.object_number,
                 "start": reject.start,
                 "line": reject.line,
-                "column": reject.reason.column,
-                "sqlstate": reject.reason.sqlstate,
-                "message": reject.reason.message,
-                "detail": reject.reason.detail,
                 "raw": reject.raw.hex(),
             }
+            | _describe(reject.reason)
             for reject in rejects
         ]
     )
+
+
+def _describe(reason: Reason) -> dict[str, Any]:
+    return {
+        "column": reason.column,
+        "sqlstate": reason.sqlstate,
+        "message": reason.message,
+        "detail": reason.detail,
+    }

@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from psycopg import sql
+from psycopg.rows import class_row
 
-from penstock.model.ledger import LandingRecord
+from penstock.model.ledger import LandedTarget, LandingRecord
 from penstock.model.table import TableName
 from penstock.server.errors import translate_errors
 
@@ -136,6 +137,47 @@ def write_counts(connection: Connection, schema: str, claim: Claim, counts: Iter
                 "suppressed": each.suppressed,
             }
             connection.execute(query, values)
+
+
+def read_landed(connection: Connection, schema: str, load_id: str) -> list[LandedTarget]:
+    """Return the targets of a load whose records landed elsewhere first. Raises ServerError."""
+    query = sql.SQL(
+        """
+        SELECT t.number, t.target_oid, min(o.target_schema) AS schema, min(o.target_table) AS "table",
+               array_agg(o.number ORDER BY o.number) AS objects
+          FROM {targets} AS t
+          JOIN {objects} AS o ON o.load = t.load AND o.target_oid = t.target_oid
+         WHERE t.load = %s
+           AND t.kind IS NOT NULL
+         GROUP BY t.number, t.target_oid
+         ORDER BY t.number
+        """
+    ).format(targets=_targets(schema), objects=sql.Identifier(schema, "objects"))
+    with (
+        translate_errors("reading where records have landed"),
+        connection.cursor(row_factory=class_row(LandedTarget)) as cursor,
+    ):
+        return cursor.execute(query, [load_id]).fetchall()
+
+
+def add_counts(connection: Connection, schema: str, load_id: str, counts: LandedCounts) -> None:
+    """Add what became of further records of a target to its counts. Raises ServerError."""
+    query = sql.SQL(
+        """
+        UPDATE {}
+           SET staged = staged + %s,
+               inserted = inserted + %s,
+               updated = updated + %s,
+               duplicates = duplicates + %s,
+               existing = existing + %s,
+               suppressed = suppressed + %s
+         WHERE load = %s
+           AND number = %s
+        """
+    ).format(_targets(schema))
+    added = [counts.staged, counts.inserted, counts.updated, counts.duplicates, counts.existing, counts.suppressed]
+    with translate_errors("writing down what became of the records"):
+        connection.execute(query, [*added, load_id, counts.number])
 
 
 def find_unended(connection: Connection, schema: str, claim: Claim, *, oid: int) -> list[str]:

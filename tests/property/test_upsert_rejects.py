@@ -1,0 +1,267 @@
+r"""Whichever records a merge refuses, all others land as if those were not in the files; also after deaths.
+
+The model walks along the records of each key in the order of the mode: a refused one is rejected and the next takes its
+place, the first good one is stored, and those behind it give way. Records may refer to others of the same table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from penstock.model.job import LoadRules
+from penstock.server import merge_sorting
+from support.loads import Loads
+from support.modes import Killed, killing_at, landing_tables, mode_target
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+    from hypothesis.strategies import DrawFn
+
+    from penstock.model.job import TargetJob
+
+EXAMPLES = settings(
+    phases=[Phase.explicit, Phase.generate],
+    max_examples=max(12, settings().max_examples // 6),
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+
+SETUP = """
+    DROP SCHEMA IF EXISTS penstock CASCADE;
+    DROP TABLE IF EXISTS t, parent;
+    CREATE TABLE parent (id int PRIMARY KEY);
+    INSERT INTO parent VALUES (1);
+    CREATE TABLE t (
+        k int PRIMARY KEY, s text NOT NULL CHECK (s <> 'bad'), p int REFERENCES parent, r int REFERENCES t, w int
+    );
+    CREATE OR REPLACE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+        IF NEW.s = 'raise' THEN RAISE EXCEPTION 'not this one' USING ERRCODE = 'P0042'; END IF;
+        RETURN NEW;
+    END $$;
+    CREATE TRIGGER refuse BEFORE INSERT ON t FOR EACH ROW EXECUTE FUNCTION refuse();
+"""
+
+# What a record has in s, and the code it is refused with.
+OWN = {"bad": "23514", "": "23502", "raise": "P0042"}
+# What it is refused with by COPY already.
+EARLY = {"type": "22P02", "few": "22P04"}
+REFERENCE, TAKEN = "23503", "23505"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """A record: its object, its place there, its bytes, its values, and what COPY makes of it."""
+
+    number: int
+    start: int
+    line: int
+    raw: bytes
+    key: int
+    s: str
+    parent: int | None
+    refers: int | None
+    w: int
+    early: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """Files, what the table had, how to load, and the statements at which loaders die, one after another."""
+
+    mode: str
+    keep: str
+    files: list[bytes]
+    records: list[Record]
+    existing: list[int]
+    sessions: int
+    piece_bytes: int
+    batch_bytes: int
+    portion_bytes: int
+    deaths: list[int]
+
+
+@st.composite
+def _cases(draw: DrawFn) -> Case:
+    mode = draw(st.sampled_from(["upsert", "upsert", "insert-new", "truncate"]))
+    is_keyed = mode != "truncate"
+    keys = draw(st.sampled_from([4, 12, 40]))
+    share = draw(st.sampled_from([1, 3, 10]))
+    files, records = [], []
+    for number in range(draw(st.integers(1, 3))):
+        data, line = b"k,s,p,r,w\n", 2
+        for _ in range(draw(st.integers(0, 25))):
+            is_bad = draw(st.integers(0, share)) == 0
+            kind = draw(st.sampled_from([*OWN, *EARLY])) if is_bad else None
+            s = kind if kind in OWN else draw(st.sampled_from(["x", 'a "b", c', "two\nlines"]))
+            parent = draw(st.sampled_from([None, 1, 1, 1, 99])) if is_keyed else None
+            key = draw(st.integers(0, keys))
+            # Never a later one, so that the order of what refers to what is certain to end.
+            refers = draw(st.none() | st.integers(0, key - 1)) if key and is_keyed and share < 10 else None
+            w = len(records)
+            fields = [str(key), s, *("" if value is None else str(value) for value in (parent, refers)), str(w)]
+            fields[1] = '"' + s.replace('"', '""') + '"' if s else ""
+            fields = {"type": ["seven", *fields[1:]], "few": fields[:3]}.get(kind or "", fields)
+            raw = ",".join(fields).encode() + b"\n"
+            early = EARLY.get(kind or "")
+            records.append(
+                Record(
+                    number=number,
+                    start=len(data),
+                    line=line,
+                    raw=raw,
+                    key=key,
+                    s=s,
+                    parent=parent,
+                    refers=refers,
+                    w=w,
+                    early=early,
+                )
+            )
+            data, line = data + raw, line + raw.count(b"\n")
+        files.append(data)
+    return Case(
+        mode=mode,
+        keep=draw(st.sampled_from(["first", "last"])) if mode == "upsert" else "error",
+        files=files,
+        records=records,
+        existing=draw(st.lists(st.integers(0, keys), max_size=6, unique=True)),
+        sessions=draw(st.integers(1, 3)),
+        piece_bytes=draw(st.sampled_from([7, 40, 1000])),
+        batch_bytes=draw(st.sampled_from([1, 30, 10_000])),
+        portion_bytes=draw(st.sampled_from([1, 10_000_000])),
+        deaths=draw(st.lists(st.integers(0, 90), max_size=2)),
+    )
+
+
+@dataclass(slots=True)
+class Model:
+    """What becomes of records: each key's row (None for one that was there), the codes of rejected ones, and counts."""
+
+    rows: dict[int, int | None]
+    rejected: dict[int, str]
+    duplicates: int = 0
+    existing: int = 0
+
+
+def _expect(case: Case) -> Model:
+    rejected = {record.w: record.early for record in case.records if record.early is not None}
+    staged = [record for record in case.records if record.early is None]
+    if case.mode == "truncate":
+        return _expect_all(staged, Model(rows={}, rejected=rejected))
+    model = Model(rows=dict.fromkeys(case.existing), rejected=rejected)
+    waiting: dict[int, list[Record]] = {}
+    for record in reversed(staged) if case.keep == "last" else staged:
+        waiting.setdefault(record.key, []).append(record)
+    while waiting:
+        while any(_try_first(key, waiting, model, case) for key in list(waiting)):
+            pass
+        # Those that refer to nothing, now that all others are in: the next of their key, where there is one.
+        followed = [key for key, records in waiting.items() if len(records) > 1]
+        for key in followed:
+            model.rejected[waiting[key].pop(0).w] = REFERENCE
+        if not followed:
+            model.rejected |= {records[0].w: REFERENCE for records in waiting.values()}
+            break
+    return model
+
+
+def _expect_all(staged: list[Record], model: Model) -> Model:
+    for record in staged:
+        code = OWN.get(record.s) or (TAKEN if record.key in model.rows else None)
+        if code is None:
+            model.rows[record.key] = record.w
+        else:
+            model.rejected[record.w] = code
+    return model
+
+
+def _try_first(key: int, waiting: dict[int, list[Record]], model: Model, case: Case) -> bool:
+    """Try the record of a key that is first in turn; return whether anything came of it."""
+    record, *others = waiting[key]
+    is_left = case.mode == "insert-new" and key in model.rows
+    if (code := OWN.get(record.s)) is not None:
+        model.rejected[record.w] = code
+        waiting[key] = others
+        if not others:
+            del waiting[key]
+        return True
+    is_fit = record.parent != 99 and (record.refers is None or record.refers in model.rows)
+    if not is_fit and not is_left:
+        return False
+    if is_left:
+        model.existing += 1
+    else:
+        model.rows[key] = record.w
+    model.duplicates += len(others)
+    del waiting[key]
+    return True
+
+
+@EXAMPLES
+@given(case=_cases())
+def test_all_but_refused_records_land(
+    database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: Case
+) -> None:
+    """On each version; each record is counted once, and rejected ones are there byte for byte."""
+    loads = Loads(database, piece_bytes=case.piece_bytes)
+    loads.execute(SETUP)
+    for key in case.existing:
+        loads.execute(f"INSERT INTO t VALUES ({key}, 'old')")
+    monkeypatch.setattr(merge_sorting, "_PORTION_BYTES", case.portion_bytes)
+    job = _write(tmp_path, case)
+    rules = LoadRules(retry_for_s=0.0, on_error="reject", is_atomic=True)
+    model = _expect(case)
+    for death in case.deaths:
+        try:
+            with killing_at(death):
+                loads.run(job, sessions=case.sessions, batch_bytes=case.batch_bytes, rules=rules)
+            break
+        except Killed:
+            rows = dict(loads.execute("SELECT k, w FROM t"))
+            assert rows in (dict.fromkeys(case.existing), model.rows)
+    else:
+        loads.run(job, sessions=case.sessions, batch_bytes=case.batch_bytes, rules=rules)
+    assert dict(loads.execute("SELECT k, w FROM t")) == model.rows
+    # A loader that died behind its last commit has truncated for a load that is complete.
+    loads.execute("DELETE FROM penstock.loads WHERE began_at < (SELECT max(began_at) FROM penstock.loads)")
+    found = loads.execute("SELECT object, start, line, raw, sqlstate FROM penstock.rejects ORDER BY object, start")
+    assert found == [
+        (record.number, record.start, record.line, record.raw, model.rejected[record.w])
+        for record in case.records
+        if record.w in model.rejected
+    ]
+    assert landing_tables(loads) == []
+    _assert_counts(loads, case, model)
+
+
+def _assert_counts(loads: Loads, case: Case, model: Model) -> None:
+    counted = loads.execute(
+        "SELECT object, sum(records)::int, sum(rows)::int, sum(rejected)::int FROM penstock.ranges"
+        " GROUP BY 1 ORDER BY 1"
+    )
+    expected = []
+    for number in range(len(case.files)):
+        ours = [record for record in case.records if record.number == number]
+        rejected = sum(record.w in model.rejected for record in ours)
+        expected.append((number, len(ours), len(ours) - rejected, rejected))
+    assert counted == expected
+    sums = loads.execute("SELECT staged, inserted + updated, duplicates, existing, suppressed FROM penstock.targets")
+    stored = sum(w is not None for w in model.rows.values())
+    left = len(case.records) - len(model.rejected)
+    assert sums == [(left, stored, model.duplicates, model.existing, 0)]
+    assert left == stored + model.duplicates + model.existing
+
+
+def _write(folder: Path, case: Case) -> TargetJob:
+    paths = []
+    for number, data in enumerate(case.files):
+        path = folder / f"{number}.csv"
+        path.write_bytes(data)
+        paths.append(path)
+    key = () if case.mode == "truncate" else ("k",)
+    return mode_target(paths, case.mode, key=key, keep=case.keep, format="csv", has_header=True)
