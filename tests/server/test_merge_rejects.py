@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import os
+import threading
+from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 import pytest
 
+from penstock.errors import DataError, SourceError
+from penstock.loading import merge_rejects
 from penstock.model.job import LoadRules
-from support.loads import Loads, Row
+from support.loads import Loads, Row, target
 from support.modes import landing_tables, mode_target
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from penstock.model.outcome import LoadOutcome
 
 REJECT = LoadRules(retry_for_s=0.0, on_error="reject")
 
@@ -113,3 +120,159 @@ def test_what_a_merge_refuses_is_put_aside_byte_for_byte(
     assert find_sums(loads) == [(0, 100, 100, 0, 0), (1, 120, 120 - len(BAD), 0, len(BAD))]
     assert find_counts(loads) == (220 - len(BAD), 220 - len(BAD), 0, 0, 0, 0)
     assert landing_tables(loads) == []
+
+
+def run_upsert(loads: Loads, *paths: Path, rules: LoadRules = REJECT, **options: Any) -> LoadOutcome:
+    """Upsert into t by k."""
+    return loads.run(mode_target(paths, "upsert", key=("k",), format="csv", has_header=True, **options), rules=rules)
+
+
+@pytest.mark.parametrize("keep", ["first", "last"])
+def test_refused_record_makes_room_for_the_next_of_its_key(loads: Loads, tmp_path: Path, keep: str) -> None:
+    """As if it were not in the files, however many of them are refused one after another."""
+    records = ["1,,no,,,", "1,,,,,", "1,,good,,,", "1,,other,,,", "1,,good,,,", "1,,raise,,,", "1,,no,,,"]
+    outcome = run_upsert(loads, write_records(tmp_path / "file", records), keep=keep)
+    assert loads.execute("SELECT s FROM t") == [("good",)]
+    assert (outcome.rows, outcome.rejected, outcome.duplicates) == (1, 2, 4)
+    assert [line for _, line, *_ in find_rejects(loads)] == ([2, 3] if keep == "first" else [7, 8])
+
+
+def test_children_wait_for_parents_of_other_targets(loads: Loads, tmp_path: Path) -> None:
+    """In whatever order the tables are merged; an orphan whose parent is refused is refused too."""
+    loads.execute("ALTER TABLE parent ADD CHECK (id <> 13)")
+    children = write_records(tmp_path / "children", [f"{n},,ok,{n},," for n in range(10, 20)])
+    parents = write_records(tmp_path / "parents", [str(n) for n in range(10, 20)], header="id")
+    outcome = loads.run(
+        mode_target(children, "upsert", key=("k",), format="csv", has_header=True),
+        mode_target(parents, "insert-new", into="parent", key=("id",), format="csv", has_header=True),
+        rules=REJECT,
+    )
+    assert (outcome.rows, outcome.rejected) == (18, 2)
+    assert [(number, code, raw) for number, _, _, code, _, raw in find_rejects(loads)] == [
+        (0, "23503", b"13,,ok,13,,\n"),
+        (1, "23514", b"13\n"),
+    ]
+
+
+def test_rows_that_refer_to_each_other_go_in(loads: Loads, tmp_path: Path) -> None:
+    """Though neither can before the other, and a constraint that is checked at the commit is checked in time."""
+    loads.execute("ALTER TABLE t ADD FOREIGN KEY (u) REFERENCES t, ADD UNIQUE (e) DEFERRABLE INITIALLY DEFERRED")
+    records = [f"{n},,ok,,{n ^ 1},{n}" for n in range(40)] + ["100,,ok,,100,7"]
+    outcome = run_upsert(loads, write_records(tmp_path / "file", records))
+    assert (outcome.rows, outcome.rejected) == (40, 1)
+    assert [(code, raw) for _, _, _, code, _, raw in find_rejects(loads)] == [("23505", b"100,,ok,,100,7")]
+
+
+def test_rows_that_a_policy_refuses_are_put_aside(loads: Loads, tmp_path: Path) -> None:
+    """Row-level security, by which a load goes through a staging table."""
+    role = "merge_reader"
+    loads.execute(
+        f"DROP ROLE IF EXISTS {role}; CREATE ROLE {role} LOGIN; GRANT INSERT, SELECT ON t TO {role};"
+        f" GRANT SELECT ON parent TO {role}; ALTER TABLE t ENABLE ROW LEVEL SECURITY;"
+        f" CREATE POLICY p ON t TO {role} USING (true) WITH CHECK (k < 50)"
+    )
+    database = loads.execute("SELECT current_database()")[0][0]
+    loads.execute(f'GRANT CREATE ON DATABASE "{database}" TO {role}')
+    path = write_records(tmp_path / "file", ["1,,ok,,,", "51,,ok,,,", "2,,drop,,,", "3,,no,,,"])
+    limited = Loads(loads.conninfo, role=role)
+    outcome = limited.run(target(path, format="csv", has_header=True), rules=REJECT)
+    assert (outcome.rows, outcome.rejected, outcome.suppressed) == (1, 2, 1)
+    assert [(code, raw) for _, _, _, code, _, raw in find_rejects(loads)] == [
+        ("42501", b"51,,ok,,,\n"),
+        ("23514", b"3,,no,,,"),
+    ]
+    assert find_sums(loads) == [(0, 4, 2, 0, 2)]
+    assert find_counts(loads) == (2, 1, 0, 0, 0, 1)
+    loads.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
+
+
+def test_limit_ends_the_load_and_a_higher_one_goes_on(loads: Loads, tmp_path: Path) -> None:
+    """Nothing has landed then, and the error quotes the first ones; COPY's rejects count too."""
+    records = ["x,,ok,,,", *(f"{n},,no,,," for n in range(10)), *(f"{n},,ok,99,," for n in range(10, 13)), "20,,ok,,,"]
+    path = write_records(tmp_path / "file", records)
+    with pytest.raises(DataError, match="more than 13 records were rejected") as caught:
+        run_upsert(loads, path, rules=LoadRules(retry_for_s=0.0, on_error="reject", max_rejects=13))
+    assert f"{path} line 3: new row" in (caught.value.detail or "")
+    assert loads.count() == 0
+    with pytest.raises(DataError, match="more than 5 records were rejected"):
+        run_upsert(loads, path, rules=LoadRules(retry_for_s=0.0, on_error="reject", max_rejects=5))
+    outcome = run_upsert(loads, path, rules=LoadRules(retry_for_s=0.0, on_error="reject", max_rejects=14))
+    assert (outcome.rows, outcome.rejected) == (1, 14)
+    assert find_sums(loads) == [(0, 15, 1, 0, 14)]
+
+
+def test_object_that_was_changed_since_is_staged_anew(loads: Loads, tmp_path: Path) -> None:
+    """Bytes that are not what was staged are no rejects; the load says so, and goes on with what is there."""
+    path = write_records(tmp_path / "file", ["1,,ok,,,", "2,,no,,,", "3,,ok,,,"])
+
+    def change(connection: Any, **values: Any) -> Any:
+        path.write_text(path.read_text().replace("2,,no", "2,,XX"))
+        return fetch(connection, **values)
+
+    fetch = merge_rejects.check_constraints_at_once
+    with patch.object(merge_rejects, "check_constraints_at_once", change), pytest.raises(SourceError):
+        run_upsert(loads, path)
+    assert loads.count() == 0
+    outcome = run_upsert(loads, path)
+    assert (outcome.rows, outcome.rejected) == (3, 0)
+
+
+def test_checksums_tell_a_changed_object(loads: Loads, tmp_path: Path) -> None:
+    """Where its version does not."""
+    path = write_records(tmp_path / "file", ["1,,ok,,,", "2,,no,,,", "3,,ok,,,"])
+
+    def change(connection: Any, **values: Any) -> Any:
+        before = path.stat()
+        path.write_text(path.read_text().replace("3,,ok", "3,,XX"))
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+        return fetch(connection, **values)
+
+    fetch = merge_rejects.check_constraints_at_once
+    with (
+        patch.object(merge_rejects, "check_constraints_at_once", change),
+        pytest.raises(DataError, match="has changed since its records were staged"),
+    ):
+        run_upsert(loads, path)
+    assert loads.count() == 0
+
+
+def test_role_without_temporary_tables_is_told_of_them(loads: Loads, tmp_path: Path) -> None:
+    """Then the first bad record ends the load, as it does without --on-error reject; good ones land."""
+    role = "merge_plain"
+    database = loads.execute("SELECT current_database()")[0][0]
+    loads.execute(
+        f"DROP ROLE IF EXISTS {role}; CREATE ROLE {role} LOGIN; GRANT INSERT, SELECT, UPDATE ON t TO {role};"
+        f' GRANT CREATE ON DATABASE "{database}" TO {role}; REVOKE TEMPORARY ON DATABASE "{database}" FROM PUBLIC'
+    )
+    limited = Loads(loads.conninfo, role=role)
+    with pytest.raises(DataError, match="violates check constraint") as caught:
+        run_upsert(limited, write_records(tmp_path / "bad", ["1,,no,,,"]))
+    assert "TEMPORARY" in (caught.value.hint or "")
+    assert run_upsert(limited, write_records(tmp_path / "good", ["1,,ok,,,"])).rows == 1
+    loads.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
+
+
+def test_pipe_is_to_be_spooled(loads: Loads, tmp_path: Path) -> None:
+    """Its bytes are gone when the merge refuses a record."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=lambda: pipe.write_text("k,d,s,p,u,e\n1,,no,,,\n2,,ok,,,\n"))
+    writer.start()
+    with pytest.raises(DataError, match="violates check constraint") as caught:
+        run_upsert(loads, pipe)
+    writer.join()
+    assert "--spool" in (caught.value.hint or "")
+    assert loads.count() == 0
+
+
+def test_names_like_our_own_are_no_hindrance(loads: Loads, tmp_path: Path) -> None:
+    """Columns called as what a refused record is noted with, or as the statement's variables."""
+    loads.execute(
+        "CREATE TABLE odd (code int PRIMARY KEY, first int, bad int CHECK (bad > 0), penstock_state int,"
+        ' penstock_sqlstate text, words text, "percent %s" int)'
+    )
+    header = "code,first,bad,penstock_state,penstock_sqlstate,words,percent %s"
+    path = write_records(tmp_path / "file", ["1,1,1,1,1,1,1", "2,1,0,1,1,1,1", "2,2,2,2,2,2,2"], header=header)
+    job = mode_target(path, "upsert", into="odd", key=("code",), keep="first", format="csv", has_header=True)
+    assert loads.run(job, rules=REJECT).rejected == 1
+    assert loads.rows("odd") == [(1, 1, 1, 1, "1", "1", 1), (2, 2, 2, 2, "2", "2", 2)]
