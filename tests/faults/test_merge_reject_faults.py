@@ -1,0 +1,102 @@
+"""Loaders that are killed while their merge sorts records out: nothing of it stays, and the next one does it all."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+
+from penstock.model.job import LoadRules
+from support.loads import Loads
+from support.modes import landing_tables, mode_target
+
+if TYPE_CHECKING:
+    from penstock.model.job import TargetJob
+
+_GATE = 4242
+
+# The trigger stops at the gate with a part of the records stored and others refused.
+_SETUP = f"""
+    CREATE TABLE t (k int PRIMARY KEY, v text NOT NULL CHECK (v <> 'no'));
+    INSERT INTO t VALUES (0, 'old'), (1, 'old');
+    CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+        IF NEW.v = 'gate' THEN PERFORM pg_advisory_xact_lock_shared({_GATE}); END IF;
+        RETURN NEW;
+    END $$;
+    CREATE TRIGGER wait BEFORE INSERT ON t FOR EACH ROW EXECUTE FUNCTION wait();
+"""
+_RULES = LoadRules(retry_for_s=0.0, on_error="reject")
+
+# A look every so often until the loader has come to the gate.
+_LOOK_S = 0.05
+_LOOKS = 1200
+
+
+@pytest.fixture
+def loads(database18: str) -> Loads:
+    """Provide loads into a database with table t."""
+    loads = Loads(database18, piece_bytes=32)
+    loads.execute(_SETUP)
+    return loads
+
+
+def _target(path: Path) -> TargetJob:
+    return mode_target(path, "upsert", key=("k",), keep="last", format="csv", has_header=True)
+
+
+def _await_gate(connection: psycopg.Connection) -> None:
+    for _ in range(_LOOKS):
+        waiting = connection.execute(
+            "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = %s AND NOT granted", [_GATE]
+        ).fetchone()
+        if waiting != (0,):
+            return
+        time.sleep(_LOOK_S)
+    raise AssertionError("the loader did not come to the gate")
+
+
+@pytest.mark.parametrize("gate", [1, 60, 99])
+def test_loader_that_is_killed_while_records_are_sorted_out(loads: Loads, tmp_path: Path, gate: int) -> None:
+    """Its backend is in the middle of the statement, and goes on with it: that commits nothing."""
+    values = {n: "no" if n % 7 == 3 else "gate" if n == gate else f"new {n}" for n in range(100)}
+    # COPY refuses the first of these; the others have keys of records before them.
+    records = [*(f"{n},{value}" for n, value in values.items()), "x,y", "17,again", "18,no"]
+    path = tmp_path / "file.csv"
+    path.write_text("k,v\n" + "".join(f"{record}\n" for record in records))
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([*sys.path, str(Path(__file__).parents[1])])}
+    with psycopg.connect(loads.conninfo, autocommit=True) as watcher:
+        watcher.execute("SELECT pg_advisory_lock(%s)", [_GATE])
+        with subprocess.Popen([sys.executable, __file__, loads.conninfo, str(path)], env=environment) as process:
+            try:
+                _await_gate(watcher)
+            finally:
+                process.kill()
+        assert process.returncode == -signal.SIGKILL
+    assert loads.rows() == [(0, "old"), (1, "old")]
+    found = loads.execute("SELECT state, (SELECT count(*) FROM penstock.rejects) FROM penstock.loads")
+    assert found == [("running", 1)]
+    outcome = loads.run(_target(path), rules=_RULES)
+    # A record that gives way is not tried; the refused one of key 18 makes room for the one before it.
+    expected = {n: value for n, value in (values | {17: "again"}).items() if value != "no"}
+    assert dict(loads.rows()) == expected
+    rejected = [f"{n},no" for n, value in values.items() if value == "no" and n != 17] + ["x,y", "18,no"]
+    assert [row[0].decode() for row in loads.execute("SELECT raw FROM penstock.rejects ORDER BY start")] == [
+        f"{record}\n" for record in rejected
+    ]
+    assert (outcome.rows, outcome.rejected, outcome.duplicates) == (len(expected), len(rejected), 1)
+    sums = loads.execute("SELECT sum(records)::int, sum(rows)::int, sum(rejected)::int FROM penstock.ranges")
+    assert sums == [(len(records), len(records) - len(rejected), len(rejected))]
+    assert landing_tables(loads) == []
+    assert loads.lingering() == 0
+
+
+if __name__ == "__main__":
+    conninfo, source = sys.argv[1:]
+    Loads(conninfo, piece_bytes=32).run(_target(Path(source)), rules=_RULES)
