@@ -31,7 +31,7 @@ from penstock.server.ledger.rejects import RejectStore
 from penstock.server.ledger.targets import add_counts
 from penstock.server.merge import MergeCounts, count_staged
 from penstock.server.merge_key import check_key
-from penstock.server.merge_sorting import MergeSorter, can_sort_merges, settle
+from penstock.server.merge_sorting import MergeSorter, can_sort_into, can_sort_merges, settle
 from penstock.server.merge_transform import run_transform
 
 if TYPE_CHECKING:
@@ -164,6 +164,12 @@ class _LandedAgain:
                 f'table "{name}" is gone or not the one that the load was for',
                 hint="Write the records to a file with penstock rejects --reject-file, and load that.",
             )
+        if not can_sort_into(self._connection, facts):
+            raise TargetError(
+                f'table "{name}" is a view, has foreign partitions, or rules on INSERT',
+                detail="It is not certain what becomes of each of several records there.",
+                hint="Write the records to a file with penstock rejects --reject-file, and load that.",
+            )
         target = _Target(
             landed=landed,
             job=job,
@@ -240,7 +246,7 @@ class _LandedAgain:
         if isinstance(merge, MergeSorter):
             counted = merge.counts()
             self._note_refused(connection, merge)
-            merge.discard_refused()
+            merge.refused.discard()
         else:
             assert merge is not None
             counted = merge
@@ -266,7 +272,7 @@ class _LandedAgain:
 
     def _note_refused(self, connection: Connection, sorter: MergeSorter) -> None:
         notes = []
-        for record in sorter.read_refused():
+        for record in sorter.refused.read():
             # Each was a block by itself, so its block's offset is its own.
             notes.append((record.object_number, record.block_start, describe_refused(record)))
             if len(notes) == _WRITTEN_RECORDS:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from penstock.loading.work import ObjectWork
     from penstock.model.ledger import CommittedRange
     from penstock.model.reject import Reject
-    from penstock.server.merge_sorting import RefusedRecord
+    from penstock.server.merge_refused import RefusedRecord
 
 
 class RecordFinder:

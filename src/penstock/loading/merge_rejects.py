@@ -22,7 +22,7 @@ from penstock.server.ledger.committed import read_ranges
 from penstock.server.ledger.rejects import RejectStore
 from penstock.server.merge import find_parts
 from penstock.server.merge_errors import refuse_duplicates
-from penstock.server.merge_sorting import MergeSorter, can_sort_merges, check_constraints_at_once, settle
+from penstock.server.merge_sorting import MergeSorter, can_sort_into, can_sort_merges, check_constraints_at_once, settle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -73,9 +73,9 @@ class RejectingMerges:
         `run_statement` takes on all records of a landing where none can be put aside; `name_object` is for errors.
         """
         check_constraints_at_once(self._connection)
-        refusal = self._find_refusal()
         results: list[MergeCounts | MergeSorter] = []
         for landing in landings:
+            refusal = self._find_refusal(landing.facts)
             if refusal is not None or landing.target.job.transform is not None:
                 with _explaining(refusal, find_own_codes(landing.facts)):
                     results.append(run_statement(landing))
@@ -87,8 +87,8 @@ class RejectingMerges:
             self._put_aside(sorter)
         return [result.counts() if isinstance(result, MergeSorter) else result for result in results]
 
-    def _find_refusal(self) -> str | None:
-        """Return why records cannot be sorted out, or not be found again, as a hint."""
+    def _find_refusal(self, facts: TableFacts) -> str | None:
+        """Return why a table's records cannot be sorted out, or not be found again, as a hint."""
         if not self._plan.is_repeatable:
             return "Say --spool: a record is put aside byte for byte, and a pipe cannot be read again for that."
         if not can_sort_merges(self._connection):
@@ -96,6 +96,8 @@ class RejectingMerges:
                 "Records that a merge refuses are sorted out in a temporary table: grant the role TEMPORARY on the"
                 " database and USAGE on language plpgsql."
             )
+        if not can_sort_into(self._connection, facts):
+            return "Correct it: records for views, foreign tables and tables with rules on INSERT cannot be put aside."
         return None
 
     def _sort(self, landing: TargetLanding, name_object: Callable[[int], str]) -> MergeSorter:
@@ -125,14 +127,14 @@ class RejectingMerges:
 
     def _refuse_too_many(self) -> None:
         limit = self._find_limit()
-        if limit is not None and sum(sorter.count_refused() for sorter in self._sorters) > limit:
-            raise self._too_many(next(sorter for sorter in self._sorters if sorter.count_refused()))
+        if limit is not None and sum(sorter.refused.count() for sorter in self._sorters) > limit:
+            raise self._too_many(next(sorter for sorter in self._sorters if sorter.refused.count()))
 
     def _too_many(self, sorter: MergeSorter) -> PenstockError:
         most = self._plan.job.rules.max_rejects
         assert most is not None
-        number, records = next(groupby(sorter.read_refused(), attrgetter("object_number")))
-        finder = self._make_finder(number, sorter.read_blocks()[number])
+        number, records = next(groupby(sorter.refused.read(), attrgetter("object_number")))
+        finder = self._make_finder(number, sorter.refused.read_blocks()[number])
         shown = list(islice(finder.find(records), _SHOWN))
         return too_many_rejects(most, shown, uris={number: self._prepared.objects[number].source.uri})
 
@@ -140,8 +142,8 @@ class RejectingMerges:
 
     def _put_aside(self, sorter: MergeSorter) -> None:
         """Write refused records down, and that they are rejected where the ranges say they are stored."""
-        blocks = sorter.read_blocks()
-        for number, records in groupby(sorter.read_refused(), attrgetter("object_number")):
+        blocks = sorter.refused.read_blocks()
+        for number, records in groupby(sorter.refused.read(), attrgetter("object_number")):
             finder = self._make_finder(number, blocks[number])
             count = self._write(finder.find(records))
             correction = Correction(object_number=number, rows=-count, suppressed=0, form=finder.form)

@@ -163,7 +163,8 @@ class _LoadRun:
         finished = self._finish(prepared, connection, report=attempt.report)
         if finished is None and attempt.is_stopped:
             raise Interrupted("load interrupted")
-        if finished is not None and self._tally.attempts > 1:
+        may_have_rejected = bool(prepared.landings) and self._plan.job.rules.on_error == "reject"
+        if finished is not None and (self._tally.attempts > 1 or may_have_rejected):
             coverage = read_coverage(connection, self._tools.ledger.schema, prepared.claim.load_id)
             self._tally.set_file_rows({number: found.rows for number, found in coverage.items()})
         return finished

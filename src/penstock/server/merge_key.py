@@ -160,6 +160,25 @@ def equals_previous(key: Key) -> sql.Composed:
     )
 
 
+def same_key(key: Key, one: str, other: str) -> sql.Composed:
+    """Return the condition that two records have the same key, as its index compares them."""
+    terms = []
+    for column in key.columns:
+        left, right = sql.Identifier(one, column.name), sql.Identifier(other, column.name)
+        collate: sql.Composable = sql.SQL("")
+        if column.collation is not None and column.collation_schema is not None:
+            collate = sql.SQL(" COLLATE {}").format(sql.Identifier(column.collation_schema, column.collation))
+        is_equal = sql.SQL("{}{} OPERATOR({}.{}) {}").format(
+            left, collate, sql.Identifier(column.equal_schema), sql.SQL(column.equal), right
+        )
+        if key.has_equal_nulls and not column.is_not_null:
+            is_equal = sql.SQL("({} OR ({} IS NOT DISTINCT FROM NULL AND {} IS NOT DISTINCT FROM NULL))").format(
+                is_equal, left, right
+            )
+        terms.append(is_equal)
+    return sql.SQL(" AND ").join(terms)
+
+
 def _equals_previous(key: Key, column: KeyColumn, term: sql.Composed) -> sql.Composed:
     name = sql.Identifier(column.name)
     is_equal = sql.SQL("{} OPERATOR({}.{}) pg_catalog.lag({}) OVER w").format(

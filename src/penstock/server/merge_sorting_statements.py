@@ -1,0 +1,82 @@
+"""The statements by which a merge is sorted out, with the names of tables and columns left open (merge_sorting.py)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+HAS_RIGHTS: Final = """
+    SELECT pg_catalog.has_database_privilege(pg_catalog.current_database(), 'TEMPORARY')
+           AND EXISTS (
+                   SELECT
+                     FROM pg_catalog.pg_language AS l
+                    WHERE l.lanname = 'plpgsql'
+                      AND pg_catalog.has_language_privilege(l.oid, 'USAGE')
+               )
+"""
+
+STORE_COUNTED: Final = """
+            EXECUTE {head} || pg_catalog.quote_literal(sorting.lower) || {middle}
+                || pg_catalog.quote_literal(sorting.upper) || {tail} INTO plan;
+            affected := pg_catalog.json_extract_path_text(plan, '0', 'Plan', 'Actual Rows')::numeric;
+            met := pg_catalog.json_extract_path_text(plan, '0', 'Plan', 'Conflicting Tuples')::numeric;
+"""
+STORE_ALL: Final = """
+            EXECUTE {head} || pg_catalog.quote_literal(sorting.lower) || {middle}
+                || pg_catalog.quote_literal(sorting.upper) || {tail};
+            GET DIAGNOSTICS affected = ROW_COUNT;
+"""
+DECLARATIONS: Final = """
+    plan json;
+    met int8 := 0;
+    conflicts int8 := 0;
+    proposed int8 := 0;
+    noted int8 := 0;
+"""
+COUNT: Final = """
+            conflicts := conflicts + met;
+            proposed := proposed + (last - first + 1);
+"""
+NOTE: Final = """
+                INSERT INTO {refused} ({columns}, {reasons})
+                SELECT {columns}, sorting.code, sorting.words, NULLIF(sorting.more, ''), NULLIF(sorting.field, ''),
+                       {fresh}
+                  FROM {stage} AS s
+                 WHERE s.ctid = sorting.places[sorting.bad];
+                noted := noted + CASE WHEN sorting.code = {reference} THEN 0 ELSE 1 END;
+"""
+OUTCOME: Final = """
+        pg_catalog.json_build_object('stored', stored, 'proposed', proposed, 'conflicts', conflicts, 'noted', noted,
+                                     'weight', weight)
+"""
+
+READ_REFUSED: Final = """
+    SELECT r.{object}, r.{block}, n.penstock_record, r.{sequence}, r.{sqlstate}, r.{message}, r.{detail}, r.{column}
+      FROM {refused} AS r
+      JOIN (
+               SELECT s.{object}, s.{block}, s.{sequence},
+                      pg_catalog.row_number() OVER (PARTITION BY s.{object}, s.{block} ORDER BY s.{sequence})
+                          AS penstock_record
+                 FROM {staging} AS s
+                 JOIN (SELECT DISTINCT b.{object}, b.{block} FROM {refused} AS b) AS b
+                   ON b.{object} = s.{object} AND b.{block} = s.{block}
+           ) AS n
+        ON n.{object} = r.{object} AND n.{block} = r.{block} AND n.{sequence} = r.{sequence}
+     ORDER BY r.{object}, r.{block}, r.{sequence}
+"""
+
+
+NOTE_FOLLOWED: Final = """
+    UPDATE {refused} AS r SET {state} = {followed} FROM {chosen} AS s WHERE r.{state} = {looked_at} AND {same_key};
+    UPDATE {refused} SET {state} = {alone} WHERE {state} = {looked_at}
+"""
+
+LOOK_AT: Final = """
+    UPDATE {refused} SET {state} = {looked_at} WHERE {state} = {fresh} AND ({sqlstate} = {reference}) = {references}
+"""
+TAKE_REFERENCES: Final = """
+    WITH moved AS (
+        DELETE FROM {refused} WHERE {sqlstate} = {reference} AND {state} <> {followed} RETURNING {columns}
+    )
+    INSERT INTO {chosen} ({columns}) SELECT {columns} FROM moved ORDER BY {order}
+"""
+SAME_PLACE: Final = "r.{object} = s.{object} AND r.{block} = s.{block} AND r.{sequence} = s.{sequence}"
