@@ -73,6 +73,23 @@ def test_rejected_records_are_told_shown_corrected_and_loaded(
     assert penstock("retry", load_id, str(file), *to).code == 6
 
 
+def test_rejected_records_of_an_upsert_are_corrected_and_merged(
+    penstock: Run, database18: str, numbers: str, tmp_path: Path
+) -> None:
+    """Both those that COPY refused and those that the merge did; the one whose key has a row leaves it as it is."""
+    with psycopg.connect(database18, autocommit=True) as connection:
+        connection.execute("ALTER TABLE t ADD PRIMARY KEY (a); INSERT INTO t VALUES (2, 'old')")
+    file = tmp_path / "rejects.csv"
+    options = ("--mode", "insert-new", "--key", "a", "--on-error", "reject", "--reject-file", str(file), "--json")
+    finished = penstock("load", numbers, "--into", "t", *options, "--to", database18)
+    assert (finished.code, finished.object["rows"], finished.object["rejected"]) == (3, 2, 2)
+    assert file.read_text() == "a,b\ntwo,y\n3,\n"
+    file.write_text("a,b\n2,y\n3,z\n")
+    last = penstock("retry", finished.object["load_id"], str(file), "--to", database18)
+    assert (last.code, last.out) == (0, "loaded 1 rejected record, 1 had a row with their key, none is left\n")
+    assert rows(database18) == [1, 2, 3, 4]
+
+
 def test_load_says_how_to_see_its_rejects(penstock: Run, database18: str, numbers: str) -> None:
     """In its result, as text."""
     finished = penstock("load", numbers, "--into", "t", "--on-error", "reject", "--to", database18)

@@ -172,6 +172,20 @@ def test_reject_file_is_read_as_the_objects_were(loads: Loads, ledger: LedgerVie
     assert loads.rows("odd") == [(1, "café ; x", "odd.txt"), (2, "b", "odd.txt")]
 
 
+def test_record_that_cannot_be_written_stays(loads: Loads, ledger: LedgerView, tmp_path: Path) -> None:
+    """Where values are added to each record, one with too few fields never comes to the server."""
+    loads.execute("CREATE TABLE odd (id int, name text, source text)")
+    path = write(tmp_path / "odd", "id,name", ["1", "x,b", "3,c"])
+    job = target(path, into="odd", format="csv", has_header=True, constants={"source": "x"})
+    load_id = run_id(loads.run(job, rules=REJECT))
+    file = tmp_path / "rejects"
+    ledger.write_rejects(load_id, file)
+    file.write_text(file.read_text().replace("x,b", "2,b"))
+    done = ledger.retry(load_id, file)
+    assert (done.rows, done.left, loads.count("odd")) == (1, 1, 2)
+    assert loads.execute("SELECT line, sqlstate, raw FROM penstock.rejects") == [(2, "22P04", b"1\n")]
+
+
 def test_rejects_of_unlike_files_are_written_to_files_of_their_own(
     loads: Loads, ledger: LedgerView, tmp_path: Path
 ) -> None:

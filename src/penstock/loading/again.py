@@ -9,15 +9,17 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from penstock import _native
 from penstock.errors import PenstockError, TargetError
 from penstock.loading.explain import explain_failure
 from penstock.loading.form import form_from_json, make_origin
 from penstock.loading.pieces import Origin, Piece
 from penstock.loading.rejects import too_many_rejects
 from penstock.loading.salvage import Salvage, Salvaged
+from penstock.loading.screen import BAD_FORMAT
 from penstock.model.block import Block
 from penstock.model.ledger import Claim, LandedCounts
-from penstock.model.reject import FOREIGN_KEY_VIOLATION, Correction, RetryOutcome
+from penstock.model.reject import FOREIGN_KEY_VIOLATION, Correction, Reason, RetryOutcome
 from penstock.server.copy import CopyFailed, CopySession, Superseded
 from penstock.server.ledger.ledger import taken_over
 from penstock.server.ledger.locks import try_lock
@@ -159,7 +161,9 @@ class _Again:
             return Salvaged()
         try:
             self._session.begin()
-            salvaged = Salvage(self._session, parks=False).send(make_pieces(rejects, self._origins))
+            pieces, unwritable = make_pieces(rejects, self._origins)
+            salvaged = Salvage(self._session, parks=False).send(pieces)
+            salvaged.rejects += unwritable
             self._write(rejects, salvaged)
             self._session.commit()
         except CopyFailed as failure:
@@ -191,9 +195,19 @@ class _Again:
             self.store.correct(connection, corrections)
 
 
-def make_pieces(rejects: Iterable[Reject], origins: Mapping[int, Origin]) -> list[Piece]:
-    """Return records as pieces that can be sent."""
-    return [_make_piece(reject, origins[reject.object_number]) for reject in rejects]
+def make_pieces(rejects: Iterable[Reject], origins: Mapping[int, Origin]) -> tuple[list[Piece], list[Reject]]:
+    """Return records as pieces that can be sent, and those that cannot even be written for COPY, with the reason."""
+    pieces: list[Piece] = []
+    unwritable: list[Reject] = []
+    for reject in rejects:
+        piece = _make_piece(reject, origins[reject.object_number])
+        try:
+            piece.payload()
+        except _native.RecordError as exc:
+            unwritable.append(replace(reject, reason=Reason(message=exc.args[0], sqlstate=BAD_FORMAT)))
+        else:
+            pieces.append(piece)
+    return pieces, unwritable
 
 
 def _make_piece(reject: Reject, origin: Origin) -> Piece:

@@ -216,11 +216,12 @@ class _LandedAgain:
                 return
             beyond = found[-1].object_number, found[-1].start
             rejects = replace_raw([reject for reject in found if reject.object_number in origins], self._raws)
-            salvaged = salvage.send(make_pieces(rejects, origins))
+            pieces, unwritable = make_pieces(rejects, origins)
+            salvaged = salvage.send(pieces)
             with self._session.between_copies() as connection:
                 if self._raws is not None:
                     self._store.renew(connection, rejects)
-                self._store.renew(connection, salvaged.rejects)
+                self._store.renew(connection, [*unwritable, *salvaged.rejects])
 
     def _merge(self, target: _Target, *, number: int) -> MergeSorter | MergeCounts:
         connection = self._connection
