@@ -116,8 +116,9 @@ class _LandedAgain:
             for target in targets:
                 self._stage(target)
             with self._session.between_copies() as connection:
+                merged = [target.facts.oid for target in targets]
                 for number, target in enumerate(targets):
-                    target.merge = self._merge(target, number=number)
+                    target.merge = self._merge(target, number=number, merged=merged)
                 settle([target.merge for target in targets if isinstance(target.merge, MergeSorter)])
                 return [self._write(connection, target) for target in targets]
 
@@ -223,7 +224,7 @@ class _LandedAgain:
                     self._store.renew(connection, rejects)
                 self._store.renew(connection, [*unwritable, *salvaged.rejects])
 
-    def _merge(self, target: _Target, *, number: int) -> MergeSorter | MergeCounts:
+    def _merge(self, target: _Target, *, number: int, merged: Sequence[int]) -> MergeSorter | MergeCounts:
         connection = self._connection
         if target.job.transform is not None:
             staged = count_staged(connection, target.staging)
@@ -236,6 +237,7 @@ class _LandedAgain:
             columns=target.columns,
             staging=target.staging,
             number=number,
+            merged=merged,
             name_object=lambda number: self._forms[number].uri,
         )
         sorter.merge()

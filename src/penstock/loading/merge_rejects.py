@@ -17,6 +17,7 @@ from penstock.loading.reasons import RECORD_CODES
 from penstock.loading.rejects import too_many_rejects
 from penstock.loading.ways import merge_mode
 from penstock.model.reject import Correction
+from penstock.server.conflicts import refers_to_any
 from penstock.server.errors import NOT_DATA
 from penstock.server.ledger.committed import read_ranges
 from penstock.server.ledger.rejects import RejectStore
@@ -73,6 +74,7 @@ class RejectingMerges:
         `run_statement` takes on all records of a landing where none can be put aside; `name_object` is for errors.
         """
         check_constraints_at_once(self._connection)
+        merged = [landing.facts.oid for landing in landings]
         results: list[MergeCounts | MergeSorter] = []
         for landing in landings:
             refusal = self._find_refusal(landing.facts)
@@ -80,11 +82,12 @@ class RejectingMerges:
                 with _explaining(refusal, find_own_codes(landing.facts)):
                     results.append(run_statement(landing))
             else:
-                results.append(self._sort(landing, name_object))
+                results.append(self._sort(landing, merged, name_object))
         settle(self._sorters)
         self._refuse_too_many()
         for sorter in self._sorters:
-            self._put_aside(sorter)
+            if sorter.refused.count():
+                self._put_aside(sorter)
         return [result.counts() if isinstance(result, MergeSorter) else result for result in results]
 
     def _find_refusal(self, facts: TableFacts) -> str | None:
@@ -100,7 +103,7 @@ class RejectingMerges:
             return "Correct it: records for views, foreign tables and tables with rules on INSERT cannot be put aside."
         return None
 
-    def _sort(self, landing: TargetLanding, name_object: Callable[[int], str]) -> MergeSorter:
+    def _sort(self, landing: TargetLanding, merged: Sequence[int], name_object: Callable[[int], str]) -> MergeSorter:
         assert landing.table is not None
         sorter = begin_sorting(
             self._connection,
@@ -109,6 +112,7 @@ class RejectingMerges:
             columns=landing.target.column_map.columns,
             staging=landing.table,
             number=len(self._sorters),
+            merged=merged,
             name_object=name_object,
         )
         self._sorters.append(sorter)
@@ -176,9 +180,10 @@ def begin_sorting(
     columns: Sequence[str],
     staging: TableName,
     number: int,
+    merged: Sequence[int],
     name_object: Callable[[int], str],
 ) -> MergeSorter:
-    """Return what sorts out the records that are staged for a target.
+    """Return what sorts out the records that are staged for a target; `merged` are all tables that are merged with it.
 
     Raises DataError where two have the same key and neither may give way.
     """
@@ -194,7 +199,14 @@ def begin_sorting(
     if job.mode == "upsert" and job.keep == "error":
         assert parts.key is not None
         refuse_duplicates(connection, staging, parts.key, name_object=name_object)
-    return MergeSorter(connection, parts, number=number, own_codes=find_own_codes(facts), other=_NOT_OWN)
+    return MergeSorter(
+        connection,
+        parts,
+        number=number,
+        own_codes=find_own_codes(facts),
+        other=_NOT_OWN,
+        can_wait=refers_to_any(connection, facts.oid, merged),
+    )
 
 
 @contextmanager

@@ -81,12 +81,19 @@ def can_sort_merges(connection: Connection) -> bool:
 class MergeSorter:
     """The merge of one staging table, record by record where it must be. Methods raise PenstockError.
 
-    `number` tells several of one transaction apart, `refused` are the records that did not go in. Call `merge`; then,
-    with those of other tables, `settle`.
+    `number` tells several of one transaction apart, `refused` are the records that did not go in. With `can_wait` what
+    a record refers to may come later. Call `merge`; then, with those of other tables, `settle`.
     """
 
     def __init__(
-        self, connection: Connection, parts: MergeParts, *, number: int, own_codes: Sequence[str], other: Sequence[str]
+        self,
+        connection: Connection,
+        parts: MergeParts,
+        *,
+        number: int,
+        own_codes: Sequence[str],
+        other: Sequence[str],
+        can_wait: bool,
     ) -> None:
         self._connection = connection
         self._parts = parts
@@ -102,6 +109,8 @@ class MergeSorter:
         self._staged = 0
         self._has_others = False
         self._is_backwards = True
+        # Whether what it refers to may come with this load.
+        self._can_wait = can_wait
 
     @property
     def noted(self) -> int:
@@ -120,10 +129,12 @@ class MergeSorter:
             )
         self._staged = count_staged(self._connection, self._parts.staging)
         self._has_others = self._staged > made
-        self._process(parks=True, limit=limit)
+        self._process(parks=self._can_wait, limit=limit)
 
     def retry_references(self) -> int:
         """Try records that refer to others once more; return how many of them went in."""
+        if not self._can_wait:
+            return 0
         with translate_errors(self._what):
             moved = self.refused.take_references(self._chosen, is_backwards=self._is_backwards)
         if not moved:
@@ -150,7 +161,7 @@ class MergeSorter:
             ).rowcount
             self.refused.note_followers(self._chosen)
         if found:
-            self._process(parks=True)
+            self._process(parks=self._can_wait)
         return bool(found)
 
     def counts(self) -> MergeCounts:
