@@ -137,6 +137,26 @@ def test_refused_record_makes_room_for_the_next_of_its_key(loads: Loads, tmp_pat
     assert [line for _, line, *_ in find_rejects(loads)] == ([2, 3] if keep == "first" else [7, 8])
 
 
+def test_records_without_a_key_are_refused_one_by_one(loads: Loads, tmp_path: Path) -> None:
+    """Where the key is NOT NULL: none of them gives way unseen to another."""
+    outcome = run_upsert(
+        loads, write_records(tmp_path / "file", [",,ok,,,", ",,ok,,,", "1,,ok,,,", ",,no,,,"]), keep="last"
+    )
+    assert (outcome.rows, outcome.rejected, outcome.duplicates) == (1, 3, 0)
+    assert [(code, column) for _, _, _, code, column, _ in find_rejects(loads)] == [("23502", "k")] * 3
+
+
+@pytest.mark.parametrize("nulls", ["", pytest.param("NULLS NOT DISTINCT", marks=pytest.mark.pg(">= 15"))])
+def test_refused_record_without_a_value_in_its_key(loads: Loads, tmp_path: Path, nulls: str) -> None:
+    """It makes room where two nulls are one key; otherwise each record has a key of its own."""
+    loads.execute(f"CREATE TABLE n (a int NOT NULL, b int, v text CHECK (v <> 'no'), UNIQUE {nulls} (a, b))")
+    path = write_records(tmp_path / "file", ["1,,no", "1,,x", "1,,y", "2,2,no", "2,2,z"], header="a,b,v")
+    job = mode_target(path, "upsert", into="n", key=("a", "b"), keep="first", format="csv", has_header=True)
+    outcome = loads.run(job, rules=REJECT)
+    assert (outcome.rejected, outcome.duplicates) == (2, 1 if nulls else 0)
+    assert loads.rows("n") == [(1, None, "x"), *([] if nulls else [(1, None, "y")]), (2, 2, "z")]
+
+
 def test_children_wait_for_parents_of_other_targets(loads: Loads, tmp_path: Path) -> None:
     """In whatever order the tables are merged; an orphan whose parent is refused is refused too."""
     loads.execute("ALTER TABLE parent ADD CHECK (id <> 13)")

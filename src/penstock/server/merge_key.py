@@ -161,22 +161,41 @@ def equals_previous(key: Key) -> sql.Composed:
 
 
 def same_key(key: Key, one: str, other: str) -> sql.Composed:
-    """Return the condition that two records have the same key, as its index compares them."""
-    terms = []
-    for column in key.columns:
-        left, right = sql.Identifier(one, column.name), sql.Identifier(other, column.name)
-        collate: sql.Composable = sql.SQL("")
-        if column.collation is not None and column.collation_schema is not None:
-            collate = sql.SQL(" COLLATE {}").format(sql.Identifier(column.collation_schema, column.collation))
-        is_equal = sql.SQL("{}{} OPERATOR({}.{}) {}").format(
-            left, collate, sql.Identifier(column.equal_schema), sql.SQL(column.equal), right
+    """Return the condition that two records have the same key, as its index compares them, and each part a value."""
+    return sql.SQL(" AND ").join(_equals(column, one, other) for column in key.columns)
+
+
+def same_lack(key: Key, one: str, other: str) -> sql.Composed | None:
+    """Return the condition that two records have the same key, in which parts are null; None where no two can.
+
+    Where a column is NOT NULL nulls are the same too: the table takes none of them. By itself, since an OR in
+    `same_key` would keep the server from joining by it.
+    """
+    if key.can_lack_values:
+        return None
+    lacks = sql.SQL(" OR ").join(
+        sql.SQL("{} IS NOT DISTINCT FROM NULL").format(sql.Identifier(one, name)) for name in key.names
+    )
+    terms = [
+        sql.SQL("({} OR ({} IS NOT DISTINCT FROM NULL AND {} IS NOT DISTINCT FROM NULL))").format(
+            _equals(column, one, other), sql.Identifier(one, column.name), sql.Identifier(other, column.name)
         )
-        if key.has_equal_nulls and not column.is_not_null:
-            is_equal = sql.SQL("({} OR ({} IS NOT DISTINCT FROM NULL AND {} IS NOT DISTINCT FROM NULL))").format(
-                is_equal, left, right
-            )
-        terms.append(is_equal)
-    return sql.SQL(" AND ").join(terms)
+        for column in key.columns
+    ]
+    return sql.SQL("({}) AND {}").format(lacks, sql.SQL(" AND ").join(terms))
+
+
+def _equals(column: KeyColumn, one: str, other: str) -> sql.Composed:
+    collate: sql.Composable = sql.SQL("")
+    if column.collation is not None and column.collation_schema is not None:
+        collate = sql.SQL(" COLLATE {}").format(sql.Identifier(column.collation_schema, column.collation))
+    return sql.SQL("{}{} OPERATOR({}.{}) {}").format(
+        sql.Identifier(one, column.name),
+        collate,
+        sql.Identifier(column.equal_schema),
+        sql.SQL(column.equal),
+        sql.Identifier(other, column.name),
+    )
 
 
 def _equals_previous(key: Key, column: KeyColumn, term: sql.Composed) -> sql.Composed:

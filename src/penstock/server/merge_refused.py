@@ -12,11 +12,12 @@ from psycopg import sql
 from penstock.model.landing import BLOCK_COLUMN, OBJECT_COLUMN, POSITION_COLUMNS, SEQUENCE_COLUMN
 from penstock.model.reject import FOREIGN_KEY_VIOLATION
 from penstock.server.errors import translate_errors
-from penstock.server.merge_key import same_key
+from penstock.server.merge_key import same_key, same_lack
 from penstock.server.merge_locate import staging_identifier
 from penstock.server.merge_sorting_statements import (
     LOOK_AT,
     NOTE,
+    NOTE_ALONE,
     NOTE_FOLLOWED,
     READ_REFUSED,
     SAME_PLACE,
@@ -127,20 +128,31 @@ class RefusedRecords:
 
     def compose_behind(self) -> sql.Composed:
         """Return what is true of a record s that is not refused and has the key of one just looked at."""
-        assert self._parts.key is not None
+        arms = [
+            self._compose(
+                "SELECT s.ctid FROM {staging} AS s"
+                " WHERE EXISTS (SELECT FROM {refused} AS r WHERE r.{state} = {looked_at} AND {same})",
+                same=same,
+            )
+            for same in self._ways_to_be_same()
+        ]
         return self._compose(
-            "EXISTS (SELECT FROM {refused} AS r WHERE r.{state} = {looked_at} AND {same_key})"
-            " AND NOT EXISTS (SELECT FROM {refused} AS r WHERE {same_place})",
-            same_key=same_key(self._parts.key, "s", "r"),
+            "s.ctid IN ({arms}) AND NOT EXISTS (SELECT FROM {refused} AS r WHERE {same_place})",
+            arms=sql.SQL(" UNION ALL ").join(arms),
         )
 
     def note_followers(self, chosen: sql.Identifier) -> None:
         """Note of the records just looked at which have a chosen one of their key behind them."""
-        assert self._parts.key is not None
         self._analyze(chosen)
-        self._connection.execute(
-            self._compose(NOTE_FOLLOWED, chosen=chosen, same_key=same_key(self._parts.key, "s", "r"))
-        )
+        for same in self._ways_to_be_same():
+            self._connection.execute(self._compose(NOTE_FOLLOWED, chosen=chosen, same=same))
+        self._connection.execute(self._compose(NOTE_ALONE))
+
+    def _ways_to_be_same(self) -> list[sql.Composed]:
+        """Return the conditions of which one is true of records s and r with the same key."""
+        assert self._parts.key is not None
+        lack = same_lack(self._parts.key, "s", "r")
+        return [same_key(self._parts.key, "s", "r"), *([] if lack is None else [lack])]
 
     # ---------------------------------------------------------------- those that do not
 

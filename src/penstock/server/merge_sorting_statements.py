@@ -66,9 +66,9 @@ READ_REFUSED: Final = """
 
 
 NOTE_FOLLOWED: Final = """
-    UPDATE {refused} AS r SET {state} = {followed} FROM {chosen} AS s WHERE r.{state} = {looked_at} AND {same_key};
-    UPDATE {refused} SET {state} = {alone} WHERE {state} = {looked_at}
+    UPDATE {refused} AS r SET {state} = {followed} FROM {chosen} AS s WHERE r.{state} = {looked_at} AND {same}
 """
+NOTE_ALONE: Final = "UPDATE {refused} SET {state} = {alone} WHERE {state} = {looked_at}"
 
 LOOK_AT: Final = """
     UPDATE {refused} SET {state} = {looked_at} WHERE {state} = {fresh} AND ({sqlstate} = {reference}) = {references}
