@@ -67,7 +67,7 @@ def parse_copy_context(context: str | None, *, table: str | None = None, columns
 def find_copy_line(context: str | None, *, table: str) -> int | None:
     r"""Return the line alone, which takes a tenth of the time.
 
-    >>> find_copy_line('PL/pgSQL function f() line 1 at RAISE\\nCOPY t, line 5: "a,b"', table="t")
+    >>> find_copy_line('PL/pgSQL function f() line 1 at RAISE\nCOPY t, line 5: "a,b"', table="t")
     5
     """
     head = _head_pattern(table).search(context or "")
