@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import threading
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -9,7 +12,6 @@ import pytest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from cli.conftest import Finished
 
@@ -132,3 +134,22 @@ def test_options_that_make_no_sense_are_refused(
     finished = penstock("load", numbers, "--into", "t", "--to", database18, *options)
     assert finished.code == 2
     assert message in finished.err
+
+
+def test_pipe_that_is_spooled_can_have_its_rejects_found_again(
+    penstock: Run, database18: str, numbers: str, tmp_path: Path
+) -> None:
+    """The merge refuses one record, whose bytes are read from the spool."""
+    with psycopg.connect(database18, autocommit=True) as connection:
+        connection.execute("ALTER TABLE t ADD PRIMARY KEY (a)")
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    text = Path(numbers).read_text()
+    writer = threading.Thread(target=lambda: pipe.write_text(text))
+    writer.start()
+    options = ("--mode", "upsert", "--key", "a", "--on-error", "reject", "--spool", "--json", "--header")
+    finished = penstock("load", str(pipe), "--into", "t", *options, "--format", "csv", "--to", database18)
+    writer.join()
+    assert (finished.code, finished.object["rows"], finished.object["rejected"]) == (3, 2, 2)
+    causes = penstock("rejects", finished.object["load_id"], "--json", "--to", database18).object["causes"]
+    assert sorted(cause["raw"] for cause in causes) == ["3,", "two,y"]
