@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -22,10 +23,13 @@ from support.zoo import can_describe, describe_zoo, make_zoo
 
 if TYPE_CHECKING:
     import random
+    from collections.abc import Callable
     from pathlib import Path
 
+    from penstock.lab import EmbeddedServer
     from penstock.loading.rebuild import PutBack
     from penstock.model.job import TargetJob
+    from penstock.model.outcome import LoadProgress
     from support.servers import PgServer
 
 REBUILD = LoadRules(retry_for_s=0.0, indexes="rebuild")
@@ -126,6 +130,7 @@ def test_a_killed_process_is_repaired_by_another(pg18: PgServer, database18: str
         process = subprocess.Popen(argv)
         while not loads.execute("SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"):
             assert process.poll() is None
+            time.sleep(0.02)
         assert index_names(loads) == []
         process.send_signal(signal.SIGKILL)
         process.wait()
@@ -157,7 +162,7 @@ def await_end_of_backends(loads: Loads) -> None:
     """Wait until the server has noticed that a client is gone."""
     own = "datname = current_database() AND application_name LIKE 'penstock%'"
     while loads.execute(f"SELECT pid FROM pg_stat_activity WHERE {own}"):
-        pass
+        time.sleep(0.02)
 
 
 def test_the_last_of_two_loads_rebuilds(pg18: PgServer, loads: Loads, path: Path, tmp_path: Path) -> None:
@@ -253,3 +258,27 @@ def test_a_record_that_was_tampered_with_does_nothing_else(pg18: PgServer, loads
     assert repair(loads.conninfo).errors
     assert loads.count("zoo.plain") >= 0
     assert index_names(loads, "zoo.plain") == []
+
+
+def test_a_server_that_crashes_while_indexes_are_rebuilt_is_waited_for(
+    new_server: Callable[..., EmbeddedServer], path: Path
+) -> None:
+    """What had been rebuilt stays, the rest follows, and then the load is complete."""
+    server = new_server()
+    loads = Loads(server.ensure_running())
+    loads.execute("CREATE TABLE t (id int PRIMARY KEY, a int UNIQUE, b text); CREATE INDEX i ON t (b)")
+    crashed: list[str] = []
+
+    def crash(progress: LoadProgress) -> None:
+        if progress.activity and not crashed:
+            crashed.append(progress.activity)
+            server.stop("immediate")
+            server.ensure_running()
+
+    rules = LoadRules(retry_for_s=60.0, indexes="rebuild")
+    outcome = loads.run(target(path), rules=rules, on_progress=crash)
+    assert crashed
+    assert outcome.rows == ROWS
+    assert len(index_names(loads, "t")) == 3
+    assert parked(loads) == []
+    assert loads.execute("SELECT state FROM penstock.loads") == [("complete",)]

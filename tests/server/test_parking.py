@@ -14,7 +14,7 @@ import pytest
 
 from penstock.api import Loader
 from penstock.api.repair import Repairer
-from penstock.errors import PenstockError, TargetError
+from penstock.errors import DataError, PenstockError, ServerError, TargetError
 from penstock.loading import parking
 from penstock.model.job import LoadJob, LoadRules
 from penstock.server.connection import ConnectionFactory
@@ -24,6 +24,8 @@ from support.modes import Killed, mode_target
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from penstock.model.outcome import LoadProgress
 
 REBUILD = LoadRules(retry_for_s=0.0, indexes="rebuild")
 AUTO = LoadRules(retry_for_s=0.0)
@@ -253,3 +255,45 @@ def test_a_truncated_table_is_empty_for_the_plan(loads: Loads, path: Path, monke
     loads.run(mode_target(path, "truncate"), rules=AUTO)
     assert seen == [[]]
     assert indexes(loads) == ["i", "t_pkey"]
+
+
+def test_a_failed_rebuild_is_gone_on_with_by_the_next_run(loads: Loads, path: Path) -> None:
+    """What was rebuilt is not parked again for it, and the load is complete only then."""
+    path.write_text("a,b\n1,x\n1,y\n")
+    for _ in range(2):
+        loads.notices.clear()
+        with pytest.raises(DataError, match="t_pkey"):
+            loads.run(target(path), rules=REBUILD)
+        assert loads.execute("SELECT state FROM penstock.loads") == [("running",)]
+    assert not any(text.startswith("parking of") for text in loads.notices)
+    loads.execute("DELETE FROM t WHERE b = 'y'")
+    loads.run(target(path), rules=REBUILD)
+    assert indexes(loads) == ["i", "t_pkey"]
+    assert loads.execute("SELECT state FROM penstock.loads") == [("complete",)]
+
+
+def test_who_keeps_a_table_from_being_parked_is_named(loads: Loads, path: Path) -> None:
+    """And nothing has changed, but for the rows that nobody loaded."""
+    with psycopg.connect(loads.conninfo, application_name="someone else") as reader:
+        reader.execute("SELECT count(*) FROM t")
+        with pytest.raises(ServerError, match="could not get a lock") as caught:
+            loads.run(target(path), rules=REBUILD)
+    assert "someone else" in str(caught.value.detail)
+    assert indexes(loads) == ["i", "t_pkey"]
+    assert loads.execute("SELECT count(*) FROM penstock.changes") == [(0,)]
+
+
+def test_a_rebuild_that_is_interrupted_stays_parked_and_says_so(loads: Loads, path: Path) -> None:
+    """It is not begun again against the user's will."""
+
+    def interrupt(progress: LoadProgress) -> None:
+        if progress.activity:
+            raise KeyboardInterrupt
+
+    with pytest.raises(PenstockError, match="interrupted"):
+        loads.run(target(path), rules=REBUILD, on_progress=interrupt)
+    assert any("penstock repair" in text for text in loads.notices)
+    with Repairer(ConnectionFactory(loads.conninfo)) as repairer:
+        repairer.run().raise_first()
+    assert indexes(loads) == ["i", "t_pkey"]
+    assert loads.run(target(path), rules=REBUILD).rows_before == 20

@@ -15,6 +15,7 @@ from penstock.loading.landing import with_locks
 from penstock.loading.parking import Decision, ParkingFacts, decide_parking
 from penstock.loading.rebuild import DEFAULT_PATIENCE_S, Rebuilder
 from penstock.loading.switches import turn_off
+from penstock.model.shape import ParkingPlan
 from penstock.server.ledger.locks import try_lock
 from penstock.server.shape import find_other_holds, hold_shape, read_changes, release_shape, shape_lock, write_changes
 from penstock.server.shape.holds import find_holds_of
@@ -142,23 +143,32 @@ class LoadShape:
             self._tell(self._rebuilder(connection).put_back(left))
         for oid, target in targets.items():
             if (target.parking is not None and target.parking.parked) or oid in prepared.changed_by:
-                self._prepare(oid, target, load_id, connection)
+                self._prepare(oid, target, load_id, connection, has_rows_to_come=bool(prepared.work))
         rules = self._plan.job.rules
-        if rules.triggers != "keep" or rules.autovacuum != "keep":
+        # What is staged fires triggers at the end alone.
+        if (prepared.work or prepared.landings) and (rules.triggers != "keep" or rules.autovacuum != "keep"):
             turn_off(self._plan, self._tools, connection, load_id=load_id, held=self._held, on_wait=self._tell_of_wait)
 
-    def _prepare(self, oid: int, target: TargetPlan, load_id: str, connection: Connection) -> None:
+    def _prepare(
+        self, oid: int, target: TargetPlan, load_id: str, connection: Connection, *, has_rows_to_come: bool
+    ) -> None:
         with shape_lock(connection, oid, on_wait=self._tell_of_wait, sleep=self._tools.sleep):
-            known = {(change.relation_oid, change.name): change for change in read_changes(connection, self._schema)}
-            before = [change for change in known.values() if change.target_oid == oid]
+            written = read_changes(connection, self._schema)
+            before = [change for change in written if change.target_oid == oid]
+            # A trigger may have an index's name.
+            known = {(each.relation_oid, each.name): each for each in written if each.kind not in SWITCHES}
             others = find_other_holds(connection, self._schema, oid, but_load_id=load_id)
             ours = [change for change in before if change.load_id == load_id]
             is_parked = any(change.kind not in SWITCHES for change in ours)
             parts = capture_parts(connection, oid)
             if parts is None:
                 raise TargetError(f'table "{target.table}" is gone')
-            decision = _decide(self._plan, target, parts, connection, is_parked=is_parked)
-            self._check_relied_on(target, decision, known)
+            if has_rows_to_come:
+                decision = _decide(self._plan, target, parts, connection, is_parked=is_parked)
+                self._check_relied_on(target, decision, known)
+            else:
+                # What was rebuilt before a fault stays; only the rest is left to do.
+                decision = Decision(plan=ParkingPlan(reason="every row is loaded"))
             if not decision.is_parking and not (before and (others or ours)):
                 return
             new = make_changes(parts, indexes=decision.indexes, foreign_keys=decision.foreign_keys, load_id=load_id)
