@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 REBUILD = LoadRules(retry_for_s=0.0, indexes="rebuild")
 ROWS = 40
 # Enough to have parking, loading, each kind of rebuild and the end among them.
-POINTS = 10
+POINTS = 7
 MANY = ("many_pkey", "many_a_key", "many_b_idx", "many_b_a_idx", "many_a_b_idx", "many_expr_idx", "many_a_idx")
 TABLES = ("parent", "child", "child_full", "circle_1", "circle_2", "clustered_key", "commented", "excluding", "partial")
 
