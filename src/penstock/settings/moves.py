@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock.model.settings import SettingMove
@@ -26,7 +27,27 @@ def settle(
     `lines` is what postgresql.auto.conf, or the parameter group, has of each now. The largest wish is in force, as
     `write` has it. A line that no lease wrote is somebody else's, and stays.
     """
-    return [_settle_one(prior, leases, lines.get(prior.name), write) for prior in priors if prior.name in LEASABLE]
+    known = sorted((prior for prior in priors if prior.name in LEASABLE), key=_place)
+    return _in_order([(prior, _settle_one(prior, leases, lines.get(prior.name), write)) for prior in known])
+
+
+def _place(prior: PriorSetting) -> tuple[bool, int]:
+    """Return where a setting's line was; those that had none come last."""
+    return prior.auto_line is None, prior.auto_line or 0
+
+
+def _in_order(moves: Sequence[tuple[PriorSetting, SettingMove]]) -> list[SettingMove]:
+    """Return the moves, and with them those that bring lines of ours back into the order in which they were.
+
+    ALTER SYSTEM writes at the end: a line that is as it was must follow one that goes back and stood before it.
+    """
+    ordered, has_moved = [], False
+    for prior, move in moves:
+        is_line = move.is_last and prior.auto_line is not None and move.text == prior.auto_text
+        if is_line and move.kept is None:
+            has_moved = True
+        ordered.append(replace(move, kept=None) if is_line and has_moved else move)
+    return ordered
 
 
 def _settle_one(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -68,6 +69,22 @@ def test_largest_wish_is_in_force_and_foreign_lines_stay(
     assert move.text == found.get(text, text)
     assert (move.kept is not None) is is_kept
     assert move.is_last is (not wishes)
+
+
+def test_lines_come_back_in_their_order() -> None:
+    """The second is as it was, and is written again behind the first, which goes back."""
+    first = replace(prior("2GB", "4096MB"), auto_line=3)
+    second = replace(prior("6min", "1800s"), name="checkpoint_timeout", auto_line=4)
+    third = replace(prior(None, "0.9"), name="checkpoint_completion_target")
+    lines = {"max_wal_size": "4096MB", "checkpoint_timeout": "6min"}
+    moves = settle([third, second, first], [], lines)
+    assert [(move.name, move.text, move.kept is None) for move in moves] == [
+        ("max_wal_size", "2GB", True),
+        ("checkpoint_timeout", "6min", True),
+        ("checkpoint_completion_target", None, False),
+    ]
+    untouched = settle([second, first], [], {"max_wal_size": "2GB", "checkpoint_timeout": "6min"})
+    assert all(move.kept for move in untouched)
 
 
 def test_taken_out_by_hand_stays_out() -> None:
