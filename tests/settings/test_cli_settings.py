@@ -110,6 +110,14 @@ def test_load_tells_settings(
     assert "none, auto or bulk-load" in err
 
 
+@pytest.mark.parametrize("options", [("--shared-group",), ("--settings", "auto", "--check")])
+def test_options_that_would_mean_nothing_are_refused(
+    penstock: Callable[..., tuple[int, str, str]], options: tuple[str, ...]
+) -> None:
+    """Before any server is asked."""
+    assert penstock("load", "x.csv", "--into", "t", "--to", "host=/nowhere", *options)[0] == 2
+
+
 def test_nothing_done_is_told() -> None:
     """In words."""
     assert describe_report(LeaseReport()) == ["nothing to put back"]

@@ -159,7 +159,7 @@ def load(
         reject_file=None if reject_file is None else Path(reject_file),
         expected_s=None if expect is None else given.parse_duration(expect),
         ignores_windows=ignore_windows,
-        settings=parse_settings(settings),
+        settings=parse_settings(settings, may_share_group=shared_group, only_checks=check),
         may_share_group=shared_group,
     )
     with messages.showing_log(), interrupting_signals():

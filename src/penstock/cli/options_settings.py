@@ -62,14 +62,18 @@ Forget = Annotated[
 ]
 
 
-def parse_settings(text: str) -> str:
-    """Return what becomes of the server's settings. Raises UsageError.
+def parse_settings(text: str, *, may_share_group: bool = False, only_checks: bool = False) -> str:
+    """Return what becomes of the server's settings. Raises UsageError, also for options that would mean nothing.
 
     >>> parse_settings("auto")
     'auto'
     """
     if text == "none":
+        if may_share_group:
+            raise UsageError("--shared-group needs --settings", hint="Without it no setting is changed.")
         return text
+    if only_checks:
+        raise UsageError("--settings and --check cannot be used together", hint="A check writes nothing.")
     # Not paid for by a load that leaves settings alone.
     from penstock.settings.profiles import PROFILES
 

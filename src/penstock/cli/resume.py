@@ -69,7 +69,7 @@ def resume(
             Housekeeping(
                 ledger_schema=ledger_schema,
                 reject_file=None if reject_file is None else Path(reject_file),
-                settings=parse_settings(settings),
+                settings=parse_settings(settings, may_share_group=shared_group),
                 may_share_group=shared_group,
             ),
             pg_bin=None,
