@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -11,6 +14,8 @@ import pytest
 from psycopg import sql
 
 from penstock.loading import after, upkeep
+from penstock.loading.run import run_load
+from penstock.model.job import LoadJob
 from penstock.server import vacuum
 from penstock.server.connection import ConnectionFactory
 from support.loads import IMPATIENT, Loads, share_ledger, target
@@ -291,3 +296,63 @@ def test_member_of_pg_checkpoint_may(database: str, people: Path) -> None:
     pointer.run(target(people), rules=replace(NEVER, checkpoints=True))
     assert pointer.notices == []
     loads.execute(f'DROP OWNED BY "{role}"; DROP ROLE "{role}"')
+
+
+def test_checkpoint_follows_a_load_for_which_settings_were_changed(
+    database18: str, people: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where it was large enough, unasked."""
+    monkeypatch.setattr(upkeep, "_CHECKPOINT_LEAST_BYTES", 0)
+    loads = Loads(database18)
+    make_table(loads)
+    before = last_checkpoint(loads)
+    with loads._loader() as loader:
+        plan = loader.plan(LoadJob(targets=(target(people),), rules=NEVER))
+        outcome = run_load(plan, replace(loader._tools(None, None), is_leased=True))
+    assert outcome.checkpoint_s > 0
+    assert last_checkpoint(loads) != before
+
+
+# With more time than a slow machine needs to interrupt it.
+_PATIENT = """
+import sys
+from penstock.cli.main import main
+from penstock.server import vacuum
+vacuum.LOCK_TIMEOUT_S = 300.0
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_interrupt_cancels_vacuum_and_the_load_has_succeeded(database: str, people: Path) -> None:
+    """Ctrl-C of a real process, whose VACUUM waits: exit code 0, and nothing waits any more."""
+    loads = Loads(database)
+    make_table(loads)
+    waiting = "SELECT FROM pg_stat_activity WHERE query LIKE 'VACUUM%' AND wait_event_type = 'Lock'"
+    with psycopg.connect(database) as other:
+        other.execute("LOCK TABLE t IN SHARE UPDATE EXCLUSIVE MODE")
+        argv = [sys.executable, "-c", _PATIENT, "load", str(people), "--into", "t", "--to", database]
+        loading = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for _ in range(_STATISTICS_LOOKS):
+            if loads.execute(waiting):
+                break
+            time.sleep(0.1)
+        loading.send_signal(signal.SIGINT)
+        out, err = loading.communicate()
+        assert loading.returncode == 0, err
+        assert "the load is complete; vacuuming was interrupted" in err
+        assert out.startswith("loaded 3,000 rows")
+        assert loads.execute(waiting) == []
+
+
+def test_view_with_a_trigger_is_loaded_and_not_vacuumed(database18: str, people: Path) -> None:
+    """There is nothing to vacuum; where its trigger put the rows is not known."""
+    loads = Loads(database18)
+    make_table(loads, "below")
+    loads.execute("CREATE VIEW t AS SELECT * FROM below")
+    loads.execute(
+        "CREATE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS"
+        " 'BEGIN INSERT INTO below VALUES (new.id, new.name); RETURN new; END'"
+    )
+    loads.execute("CREATE TRIGGER g INSTEAD OF INSERT ON t FOR EACH ROW EXECUTE FUNCTION f()")
+    assert loads.run(target(people)).vacuumed == ()
+    assert loads.notices == []

@@ -36,7 +36,8 @@ _LINGERING_LOOKS = 50
 # A fault ends a test's load at once, unless the test is about waiting for it to pass.
 IMPATIENT = LoadRules(retry_for_s=0.0)
 # And what the ledger knows of a file of that name does not count.
-AGAIN = LoadRules(retry_for_s=0.0, is_again=True)
+# Made by the thousand, and none of their tables lasts: nothing is vacuumed.
+AGAIN = LoadRules(retry_for_s=0.0, is_again=True, vacuums=False)
 
 
 class ChoppedSources(SourceReader):
