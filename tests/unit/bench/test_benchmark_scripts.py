@@ -76,4 +76,6 @@ def test_benchmarks_are_listed() -> None:
         "ledger_overhead",
         "small_objects",
         "bad_rows",
+        "indexed_load",
+        "rebuild_schedules",
     ]
