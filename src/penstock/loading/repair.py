@@ -27,10 +27,6 @@ if TYPE_CHECKING:
     from penstock.server.connection import Connection
 
 
-# What is rebuilt; other changes are put back by who makes them.
-_KINDS = ("index", "constraint", "reference")
-
-
 def plan_repair(tools: LoadTools, connection: Connection) -> list[RepairStep]:
     """Return what `repair` would do, a step for each record; changes nothing. Raises ServerError, TargetError."""
     schema = tools.ledger.schema
@@ -41,8 +37,7 @@ def plan_repair(tools: LoadTools, connection: Connection) -> list[RepairStep]:
         pid = find_lock_holder(connection, lock)
         if pid is not None:
             holders[oid] = f"load {load_id} is at work (backend {pid}), and rebuilds it"
-    changes = [change for change in read_changes(connection, schema) if change.kind in _KINDS]
-    return [_plan_step(change, holders, connection) for change in changes]
+    return [_plan_step(change, holders, connection) for change in read_changes(connection, schema)]
 
 
 def repair(tools: LoadTools, connection: Connection, *, is_local: bool) -> PutBack:
