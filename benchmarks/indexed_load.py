@@ -28,7 +28,7 @@ def run(options: Options) -> None:
         psql = default_installation().program("psql")
         copy = f"\\copy {LINEITEM} FROM '{path}' (FORMAT csv)"
         load = [PENSTOCK, "load", str(path), "--into", LINEITEM, "--to", server.conninfo(), "--quiet", "--again"]
-        load += ["--no-header"]
+        load += ["--no-header", "--no-vacuum"]
         ways = {
             _PSQL: [psql, "-X", "-q", "-v", "ON_ERROR_STOP=1", "-d", server.conninfo(), "-c", copy],
             _KEEP: [*load, "--indexes", "keep"],

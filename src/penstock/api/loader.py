@@ -167,7 +167,7 @@ class Loader:
             return run_load(plan, self._tools(on_progress, on_notice))
         tools = self._tools(on_progress, on_notice)
         with self._lease(plan, tools.notice) as lease:
-            outcome = run_load(plan, tools)
+            outcome = run_load(plan, replace(tools, is_leased=lease.is_taken))
         return replace(outcome, settings=lease.settings)
 
     def plan_settings(self, plan: LoadPlan) -> LoadSettings | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import signal
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -235,15 +235,12 @@ class LoadCommand:
             if action == "plan":
                 disks = loader.forecast(plan)
                 met = None if house.expected_s is None else self._find_windows(connect, house.expected_s)
-                as_text = describe_plan(plan, loader.server, disks, windows=met)
-                as_object = plan_object(plan, loader.server, disks, windows=met)
-                leased = loader.plan_settings(plan)
-                if leased is not None:
-                    from penstock.cli.settings_view import describe_load_settings
-
-                    as_text += describe_load_settings(leased)
-                    as_object["settings"] = asdict(leased)
-                write_result(json.dumps(as_object) if self.as_json else "\n".join(as_text))
+                settings = loader.plan_settings(plan)
+                if self.as_json:
+                    shown = json.dumps(plan_object(plan, loader.server, disks, windows=met, settings=settings))
+                else:
+                    shown = "\n".join(describe_plan(plan, loader.server, disks, windows=met, settings=settings))
+                write_result(shown)
                 is_short = any(disk.is_short for disk in disks) and not request.job.rules.ignores_space
                 if is_short or (met is not None and not house.ignores_windows):
                     raise typer.Exit(WOULD_NOT_LOAD)

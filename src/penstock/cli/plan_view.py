@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from penstock.model.job import LoadRules
     from penstock.model.plan import LoadPlan, SessionPlan, TargetPlan
     from penstock.model.server import ServerFacts
+    from penstock.model.settings import LoadSettings
     from penstock.model.source import SourceObject
     from penstock.model.space import DiskForecast
 
@@ -67,7 +68,12 @@ def unfed_columns(target: TargetPlan) -> dict[str, str]:
 
 
 def describe_plan(
-    plan: LoadPlan, server: ServerFacts, disks: Sequence[DiskForecast] = (), *, windows: TargetError | None = None
+    plan: LoadPlan,
+    server: ServerFacts,
+    disks: Sequence[DiskForecast] = (),
+    *,
+    windows: TargetError | None = None,
+    settings: LoadSettings | None = None,
 ) -> list[str]:
     """Return the whole plan as lines of text; `windows` is why the load would not begin now."""
     heads = [
@@ -77,7 +83,7 @@ def describe_plan(
     if sum(len(target.objects) for target in plan.targets) > 1:
         heads.append(("order", "as in the job" if plan.is_in_job_order else "largest objects first"))
     heads += [("disk", _describe_disk(disk)) for disk in disks]
-    heads += describe_after(plan, server)
+    heads += describe_after(plan, server, is_leased=settings is not None and settings.is_changing)
     lines = line_up(heads, align="<<")
     is_single = plan.job.rules.is_atomic or not plan.is_repeatable
     for target in plan.targets:
@@ -91,6 +97,10 @@ def describe_plan(
         place = describe_place(notice)
         lines.append(f"warning: {notice.message}" + (f" ({place.rstrip('.')})" if place else ""))
         lines += [f"  HINT:  {notice.hint}"] if notice.hint else []
+    if settings is not None:
+        from penstock.cli.settings_view import describe_load_settings
+
+        lines += describe_load_settings(settings)
     return lines
 
 
@@ -109,10 +119,17 @@ def _describe_disk(disk: DiskForecast) -> str:
 
 
 def plan_object(
-    plan: LoadPlan, server: ServerFacts, disks: Sequence[DiskForecast] = (), *, windows: TargetError | None = None
+    plan: LoadPlan,
+    server: ServerFacts,
+    disks: Sequence[DiskForecast] = (),
+    *,
+    windows: TargetError | None = None,
+    settings: LoadSettings | None = None,
 ) -> dict[str, object]:
     """Return what --json prints of a plan."""
-    return {
+    is_leased = settings is not None and settings.is_changing
+    asked = {} if settings is None else {"settings": asdict(settings)}
+    return asked | {
         "load_id": plan.load_id,
         "state": "planned",
         "server": asdict(server),
@@ -121,7 +138,7 @@ def plan_object(
         "size_bytes": plan.size_bytes,
         "disks": [asdict(disk) | {"needed_bytes": disk.needed_bytes, "is_short": disk.is_short} for disk in disks],
         "windows": None if windows is None else {"message": windows.message, "detail": windows.detail},
-        "after": [words for _, words in describe_after(plan, server)],
+        "after": [words for _, words in describe_after(plan, server, is_leased=is_leased)],
         "targets": [_target_object(target, plan.job.rules) for target in plan.targets],
         "notices": [asdict(notice) for notice in plan.notices],
     }

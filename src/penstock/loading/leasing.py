@@ -81,6 +81,11 @@ class LoadLease:
             reason = reason or "there is nothing to change"
         return LoadSettings(choice=self._choice, decision=decision, reason=reason)
 
+    @property
+    def is_taken(self) -> bool:
+        """Whether settings of the server are others now."""
+        return self._taken is not None
+
     def __enter__(self) -> Self:
         if self._is_too_small():
             return self

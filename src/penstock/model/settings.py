@@ -296,6 +296,11 @@ class LoadSettings:
     decision: SettingsDecision | None = None
     reason: str | None = None
 
+    @property
+    def is_changing(self) -> bool:
+        """Whether settings will be others during the load."""
+        return self.reason is None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingsOverview:
