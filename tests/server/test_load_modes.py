@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from penstock.api import Loader
-from penstock.cli.options import RuleOptions, SourceOptions
+from penstock.cli.parsing import RuleOptions, SourceOptions
 from penstock.cli.plan_view import describe_plan
 from penstock.cli.request import make_request
 from penstock.errors import DataError, PenstockError, TargetError, UsageError

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli import options as given
+from penstock.cli import options as given  # noqa: TC001 (typer reads annotations)
 from penstock.cli.doctor_view import describe_facts
 from penstock.cli.exit_codes import WOULD_NOT_LOAD
 from penstock.cli.loads import Json  # noqa: TC001 (typer reads annotations)
 from penstock.cli.output import write_result
+from penstock.cli.parsing import parse_duration
 from penstock.cli.plan_view import describe_plan, plan_object
 from penstock.errors import AwsError, PenstockError, ServerError, UsageError
 from penstock.model.finding import Finding
@@ -74,7 +75,7 @@ def doctor(
     from penstock.api.doctor import ask_aws, examine_server, explain_refused_token
     from penstock.loading.preflight import judge, sort_findings, would_load
 
-    expected = None if expect is None else timedelta(seconds=given.parse_duration(expect))
+    expected = None if expect is None else timedelta(seconds=parse_duration(expect))
     now = datetime.now(UTC)
     table = None if into is None else parse_table_name(into)
     connect = connect_to(to, role=role, iam_auth=iam_auth, tunnel=tunnel, allows_standby=True)

@@ -20,6 +20,7 @@ from penstock.cli.messages import Messages
 from penstock.cli.options_settings import Settings, SharedGroup, parse_settings
 from penstock.cli.outcome_view import check_object, describe_check, describe_outcome, describe_problem, outcome_object
 from penstock.cli.output import write_result
+from penstock.cli.parsing import RuleOptions, SourceOptions, parse_duration
 from penstock.cli.plan_view import describe_plan, plan_object
 from penstock.cli.progress import showing_progress
 from penstock.cli.rejects_view import note_reject_files
@@ -102,7 +103,7 @@ def load(
     """
     if plan and check:
         raise UsageError("--plan and --check cannot be used together", hint="Each looks at the load in its own way.")
-    source_options = given.SourceOptions(
+    source_options = SourceOptions(
         sources=tuple(sources or ()),
         into=into,
         create=create,
@@ -125,7 +126,7 @@ def load(
         raise UsageError("--ignore-windows needs --expect", hint="Without --expect windows are not looked at.")
     if not sources:
         raise UsageError("no source to load", hint="Name files or URLs, or - for standard input.")
-    rules = given.RuleOptions(
+    rules = RuleOptions(
         atomic=atomic,
         again=again,
         changed=changed,
@@ -157,7 +158,7 @@ def load(
         is_publishing_allowed=publish_ledger,
         spools=spool,
         reject_file=None if reject_file is None else Path(reject_file),
-        expected_s=None if expect is None else given.parse_duration(expect),
+        expected_s=None if expect is None else parse_duration(expect),
         ignores_windows=ignore_windows,
         settings=parse_settings(settings, may_share_group=shared_group, only_checks=check),
         may_share_group=shared_group,

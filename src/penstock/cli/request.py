@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.cli.options import (
+from penstock.cli.parsing import (
     parse_columns,
     parse_constants,
     parse_dialect,
@@ -21,7 +21,7 @@ from penstock.model.job import LoadJob, TargetJob
 from penstock.model.names import parse_table_name
 
 if TYPE_CHECKING:
-    from penstock.cli.options import RuleOptions, SourceOptions
+    from penstock.cli.parsing import RuleOptions, SourceOptions
     from penstock.model.job import LoadRules
 
 

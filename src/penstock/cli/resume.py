@@ -7,11 +7,12 @@ from pathlib import Path
 
 import typer
 
-from penstock.cli import options as given
+from penstock.cli import options as given  # noqa: TC001 (typer reads annotations)
 from penstock.cli.load import Housekeeping, LoadCommand, interrupting_signals
 from penstock.cli.loads import LoadId  # noqa: TC001 (typer reads annotations)
 from penstock.cli.messages import Messages
 from penstock.cli.options_settings import Settings, SharedGroup, parse_settings
+from penstock.cli.parsing import RuleOptions, parse_rules, parse_sessions
 from penstock.cli.request import Request
 from penstock.cli.target import open_target
 
@@ -45,14 +46,14 @@ def resume(
 
     with LedgerView(open_target(to, role=role, iam_auth=iam_auth, tunnel=tunnel), ledger_schema=ledger_schema) as view:
         job = view.job(view.find(load_id))
-    rule_options = given.RuleOptions(
+    rule_options = RuleOptions(
         no_wait=no_wait,
         retry_for=retry_for,
         on_error=job.rules.on_error if on_error is None else on_error,
         max_rejects=max_rejects,
         reject_file=reject_file,
     )
-    given_rules = given.parse_rules(rule_options)
+    given_rules = parse_rules(rule_options)
     rules = replace(
         job.rules,
         waits=given_rules.waits,
@@ -60,7 +61,7 @@ def resume(
         on_error=given_rules.on_error,
         max_rejects=job.rules.max_rejects if max_rejects is None else given_rules.max_rejects,
     )
-    job = replace(job, rules=rules, sessions=given.parse_sessions(sessions) if sessions else job.sessions)
+    job = replace(job, rules=rules, sessions=parse_sessions(sessions) if sessions else job.sessions)
     messages = Messages(is_quiet=quiet)
     command = LoadCommand(messages=messages, is_quiet=quiet, as_json=as_json)
     with messages.showing_log(), interrupting_signals():

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from penstock.cli import options as given
-from penstock.cli import options_settings as wanted
+from penstock.cli import options as given  # noqa: TC001 (typer reads annotations)
+from penstock.cli import options_settings as wanted  # noqa: TC001 (typer reads annotations)
 from penstock.cli.loads import Json  # noqa: TC001 (typer reads annotations)
 from penstock.cli.messages import Messages
 from penstock.cli.output import write_result
+from penstock.cli.parsing import parse_duration
 from penstock.cli.settings_view import (
     decision_object,
     describe_decision,
@@ -100,7 +101,7 @@ def apply_settings(
     A load does this by itself with --settings; this is for work that penstock does not do.
     """
     profile, expected = _parse_wishes(wishes), _parse_size(expect_wal)
-    lasts_s = given.parse_duration(lasts)
+    lasts_s = parse_duration(lasts)
     messages = Messages()
     with _open(to, role=role, iam_auth=iam_auth, tunnel=tunnel, may_share_group=shared_group) as server:
         report, decision = server.apply(profile, lasts_s=lasts_s, expected_wal_bytes=expected)
