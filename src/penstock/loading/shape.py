@@ -182,7 +182,7 @@ class LoadShape:
             if not changes:
                 return
             names = ", ".join(change.name for change in changes)
-            self._tools.notice(f'parking of "{target.table}", to be rebuilt after the load: {names}')
+            _log.info("parking of %s, to be rebuilt after the load: %s", target.table, names)
 
             def act() -> None:
                 lock_table(connection, oid)
