@@ -95,7 +95,9 @@ class LeaseStore:
     def exists(self) -> bool:
         """Whether there are tables of leases; refuse those that cannot be trusted."""
         with translate_errors("looking for leases on settings"):
-            relations = fetch_rows(self.connection, "lease_state", LedgerRelation, schema=_SCHEMA)
+            relations = fetch_rows(
+                self.connection, "ledger_state", LedgerRelation, schema=_SCHEMA, tables=sorted(_TABLES)
+            )
         try:
             refuse_foreign(_SCHEMA, relations)
         except TargetError as error:
@@ -134,7 +136,7 @@ class LeaseStore:
 
     def _create(self) -> None:
         name = sql.Identifier(_SCHEMA)
-        relations = fetch_rows(self.connection, "lease_state", LedgerRelation, schema=_SCHEMA)
+        relations = fetch_rows(self.connection, "ledger_state", LedgerRelation, schema=_SCHEMA, tables=sorted(_TABLES))
         if not relations:
             self.connection.execute(sql.SQL("CREATE SCHEMA {}").format(name))
         for statement in _STATEMENTS:

@@ -202,7 +202,7 @@ def look_for_version(connection: Connection, schema: str) -> Callable[[], int]:
     """Do as `find_version`, where the connection is in a pipeline without waiting; what is returned tells."""
     what = f'looking for the ledger in schema "{schema}"'
     with translate_errors(what):
-        fetch = send_query(connection, "ledger_state", LedgerRelation, schema=schema)
+        fetch = send_query(connection, "ledger_state", LedgerRelation, schema=schema, tables=sorted(_TABLES))
 
     def version() -> int:
         with translate_errors(what):
@@ -243,7 +243,7 @@ def _run_steps(connection: Connection, schema: str) -> None:
     """Run the steps that are missing, in one transaction; another session may be doing the same just now."""
     with connection.transaction():
         connection.execute("SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtext(%s))", [f"penstock {schema}"])
-        relations = fetch_rows(connection, "ledger_state", LedgerRelation, schema=schema)
+        relations = fetch_rows(connection, "ledger_state", LedgerRelation, schema=schema, tables=sorted(_TABLES))
         version = _check(schema, relations)
         name = sql.Identifier(schema)
         if not relations:

@@ -1,6 +1,6 @@
--- ledger_state.sql: a ledger's schema (name null) and its tables: whose they are, and what would run as whoever uses them
+-- ledger_state.sql: penstock's schema (name null) and named tables in it: whose they are, and what would run as their users
 -- returns ledger.trust.LedgerRelation; needs no privilege; PostgreSQL 14+
--- psql -v schema=penstock -f ledger_state.sql
+-- psql -v schema=penstock -v tables='{loads,objects}' -f ledger_state.sql
 --
 -- Trusted are the current role, the database's owner and superusers. An index expression or a default is its owner's.
 WITH trusted AS (
@@ -51,4 +51,4 @@ SELECT c.relname::text,
   FROM pg_catalog.pg_class AS c
   JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
  WHERE n.nspname = :'schema'::text
-   AND c.relname IN ('changes', 'holds', 'loads', 'objects', 'ranges', 'rejects', 'targets');
+   AND c.relname = ANY (:'tables'::text[]);
