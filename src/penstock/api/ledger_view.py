@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
+from penstock.api.closing import Closing
 from penstock.aws.credentials import AwsCredentials
 from penstock.errors import TargetError
 from penstock.files import SourceReader
@@ -15,7 +16,6 @@ from penstock.server.ledger.rejects import RejectStore
 
 if TYPE_CHECKING:
     from pathlib import Path
-    from types import TracebackType
 
     from penstock.model.job import LoadJob
     from penstock.model.ledger import LoadRecord, ObjectRecord
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from penstock.server.connection import Connection, ConnectionFactory
 
 
-class LedgerView:
+class LedgerView(Closing):
     """What the ledger of a database says, and loads taken from it; close it, or use it as a context manager.
 
     Methods raise ServerError, TargetError.
@@ -32,14 +32,6 @@ class LedgerView:
     def __init__(self, connect: ConnectionFactory, *, ledger_schema: str = "penstock") -> None:
         self._connect = connect
         self._schema = ledger_schema
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Let go of the session kept for the next question."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import replace
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
+from penstock.api.closing import Closing
 from penstock.api.connect import connect_to
 from penstock.aws.credentials import AwsCredentials
 from penstock.files import SourceReader
@@ -24,7 +25,6 @@ from penstock.server.ledger import Ledger
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
-    from types import TracebackType
 
     from penstock.loading.guard import SpaceGuard
     from penstock.loading.leasing import LoadLease
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from penstock.server.connection import Connection, ConnectionFactory
 
 
-class Loader:
+class Loader(Closing):
     """Plans, checks and carries out loads into one server; close it, or use it as a context manager.
 
     Loads are written down in schema `ledger_schema` of the target database; `is_publishing_allowed` makes it there
@@ -67,14 +67,6 @@ class Loader:
         self._sources = SourceReader(credentials=AwsCredentials(), spools=spools)
         self._server: ServerFacts | None = None
         self._samples: tuple[ObjectSample, ...] = ()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Let go of what the sources hold and of the session kept for the next step."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
+from penstock.api.closing import Closing
 from penstock.files import SourceReader
 from penstock.loading.repair import plan_repair, repair
 from penstock.loading.tools import LoadTools
@@ -12,27 +13,18 @@ from penstock.server.ledger import Ledger
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
 
     from penstock.loading.rebuild import PutBack
     from penstock.model.shape import RepairStep
     from penstock.server.connection import Connection, ConnectionFactory
 
 
-class Repairer:
+class Repairer(Closing):
     """Looks at, and puts back, what loads that are gone have changed; close it, or use it as a context manager."""
 
     def __init__(self, connect: ConnectionFactory, *, ledger_schema: str = "penstock") -> None:
         self._connect = connect
         self._schema = ledger_schema
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Let go of the session kept for the next step."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
+from penstock.api.closing import Closing
 from penstock.errors import UsageError
 from penstock.host import measure_disk
 from penstock.loading.claims import client_name
@@ -15,8 +16,6 @@ from penstock.settings.backend import SystemSettings
 from penstock.settings.lease import LeaseRequest
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from penstock.model.settings import AttachedGroup, LeaseReport, Profile, SettingsDecision, SettingsOverview
     from penstock.server.connection import ConnectionFactory
     from penstock.settings.backend import SettingsBackend
@@ -60,7 +59,7 @@ def prepare_group(connect: ConnectionFactory, name: str) -> tuple[AttachedGroup,
     return attached, command
 
 
-class ServerSettings:
+class ServerSettings(Closing):
     """The settings of one server; close it, or use it as a context manager.
 
     Methods raise TargetError where the role may not do it, with the statements that would allow it, and ServerError.
@@ -69,14 +68,6 @@ class ServerSettings:
     def __init__(self, connect: ConnectionFactory, *, may_share_group: bool = False) -> None:
         self._connect = connect
         self._backend = open_backend(connect, may_share_group=may_share_group)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Let go of sessions."""

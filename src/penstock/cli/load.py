@@ -21,7 +21,6 @@ from penstock.cli.options_settings import Settings, SharedGroup, parse_settings
 from penstock.cli.outcome_view import check_object, describe_check, describe_outcome, describe_problem, outcome_object
 from penstock.cli.output import write_result
 from penstock.cli.parsing import RuleOptions, SourceOptions, parse_duration
-from penstock.cli.plan_view import describe_plan, plan_object
 from penstock.cli.progress import showing_progress
 from penstock.cli.rejects_view import note_reject_files
 from penstock.cli.request import make_request
@@ -234,6 +233,8 @@ class LoadCommand:
         ) as loader:
             plan = loader.plan(request.job)
             if action == "plan":
+                from penstock.cli.plan_view import describe_plan, plan_object
+
                 disks = loader.forecast(plan)
                 met = None if house.expected_s is None else self._find_windows(connect, house.expected_s)
                 settings = loader.plan_settings(plan)
