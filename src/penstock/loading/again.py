@@ -6,6 +6,7 @@ Records that go in leave the rejects in the transaction that stores them, so non
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -27,7 +28,7 @@ from penstock.server.ledger.rejects import RejectStore
 from penstock.server.ledger.targets import read_landed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from penstock.loading.tools import LoadTools
     from penstock.model.block import LineEnd
@@ -159,20 +160,11 @@ class _Again:
         """Send some records in a transaction of their own."""
         if not rejects:
             return Salvaged()
-        try:
-            self._session.begin()
+        with committing(self._session, self._claim):
             pieces, unwritable = make_pieces(rejects, self._origins)
             salvaged = Salvage(self._session, parks=False).send(pieces)
             salvaged.rejects += unwritable
             self._write(rejects, salvaged)
-            self._session.commit()
-        except CopyFailed as failure:
-            raise explain_failure(failure, where=None) from failure
-        except Superseded as exc:
-            raise taken_over(self._claim.load_id) from exc
-        except PenstockError:
-            self._session.roll_back()
-            raise
         return salvaged
 
     def _write(self, rejects: Sequence[Reject], salvaged: Salvaged) -> None:
@@ -247,3 +239,19 @@ def _add(total: Salvaged, part: Salvaged) -> None:
     total.rows += part.rows
     total.suppressed += part.suppressed
     total.rejects += part.rejects
+
+
+@contextmanager
+def committing(session: CopySession, claim: Claim) -> Iterator[None]:
+    """Run the block in one transaction, behind the load's fence, and commit it. Raises PenstockError."""
+    try:
+        session.begin()
+        yield
+        session.commit()
+    except CopyFailed as failure:
+        raise explain_failure(failure, where=None) from failure
+    except Superseded as exc:
+        raise taken_over(claim.load_id) from exc
+    except PenstockError:
+        session.roll_back()
+        raise

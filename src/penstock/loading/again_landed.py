@@ -6,27 +6,24 @@ counts are corrected with it. A record counts as if its file were loaded now: wh
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
-from penstock.errors import PenstockError, TargetError
-from penstock.loading.again import make_pieces, replace_raw
-from penstock.loading.explain import explain_failure
+from penstock.errors import TargetError
+from penstock.loading.again import committing, make_pieces, replace_raw
 from penstock.loading.form import form_from_json, make_origin
 from penstock.loading.identity import job_from_json
-from penstock.loading.locate import describe_refused
 from penstock.loading.merge_rejects import begin_sorting
+from penstock.loading.reasons import describe_refused
 from penstock.loading.salvage import Salvage
 from penstock.loading.ways import merge_mode
 from penstock.model.ledger import LandedCounts
 from penstock.model.reject import Correction
 from penstock.model.table import TableName
 from penstock.server.catalog import find_table
-from penstock.server.copy import CopyFailed, CopySession, Superseded
+from penstock.server.copy import CopySession
 from penstock.server.landing import drop_landing_table, make_landing_table
 from penstock.server.ledger.ending import commit_durably
-from penstock.server.ledger.ledger import taken_over
 from penstock.server.ledger.rejects import RejectStore
 from penstock.server.ledger.targets import add_counts
 from penstock.server.merge import MergeCounts, count_staged
@@ -35,7 +32,7 @@ from penstock.server.merge_sorting import MergeSorter, can_sort_into, can_sort_m
 from penstock.server.merge_transform import run_transform
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from penstock.loading.tools import LoadTools
     from penstock.model.job import TargetJob
@@ -112,7 +109,7 @@ class _LandedAgain:
     def run(self, landed: Sequence[LandedTarget]) -> list[LandedCounts]:
         self._refuse_unfit(landed)
         targets = [self._find(target) for target in landed]
-        with self._transaction():
+        with committing(self._session, self._claim):
             for target in targets:
                 self._stage(target)
             with self._session.between_copies() as connection:
@@ -120,23 +117,9 @@ class _LandedAgain:
                 for number, target in enumerate(targets):
                     target.merge = self._merge(target, number=number, merged=merged)
                 settle([target.merge for target in targets if isinstance(target.merge, MergeSorter)])
-                return [self._write(connection, target) for target in targets]
-
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        """Run the block in one transaction, behind the load's fence, and commit it durably."""
-        try:
-            self._session.begin()
-            yield
+                counts = [self._write(connection, target) for target in targets]
             self._session.execute(commit_durably())
-            self._session.commit()
-        except CopyFailed as failure:
-            raise explain_failure(failure, where=None) from failure
-        except Superseded as exc:
-            raise taken_over(self._claim.load_id) from exc
-        except PenstockError:
-            self._session.roll_back()
-            raise
+        return counts
 
     # ---------------------------------------------------------------- before it
 
@@ -256,16 +239,7 @@ class _LandedAgain:
         gone = self._store.remove_landed(connection, target.staging)
         if sum(gone.values()) != counted.staged:
             raise TargetError("rejected records of this load were loaded or removed just now", hint="Try again.")
-        counts = LandedCounts(
-            number=target.landed.number,
-            target_oid=target.facts.oid,
-            staged=counted.staged,
-            inserted=counted.inserted,
-            updated=counted.updated,
-            duplicates=counted.duplicates,
-            existing=counted.existing,
-            suppressed=counted.suppressed,
-        )
+        counts = counted.landed(number=target.landed.number, target_oid=target.facts.oid)
         corrections = [Correction(object_number=number, rows=count, suppressed=0) for number, count in gone.items()]
         self._store.correct(connection, corrections, stored=counts.inserted + counts.updated)
         add_counts(connection, self._tools.ledger.schema, self._claim.load_id, counts)

@@ -148,16 +148,7 @@ class _Finish:
         table, oid = landing.table, landing.record.oid
         assert table is not None and table.schema is not None and oid is not None
         drop_landing_table(self._connection, schema=table.schema, name=table.name, oid=oid)
-        return LandedCounts(
-            number=landing.record.number,
-            target_oid=landing.facts.oid,
-            staged=merged.staged,
-            inserted=merged.inserted,
-            updated=merged.updated,
-            duplicates=merged.duplicates,
-            existing=merged.existing,
-            suppressed=merged.suppressed,
-        )
+        return merged.landed(number=landing.record.number, target_oid=landing.facts.oid)
 
     def _run_statement(self, landing: TargetLanding) -> MergeCounts:
         staging = landing.table

@@ -12,13 +12,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock.errors import DataError
-from penstock.loading.explain import shorten_message
 from penstock.loading.form import form_to_json
 from penstock.loading.objects import RangeSums, open_blocks
 from penstock.loading.pieces import Origin, Piece
+from penstock.loading.reasons import describe_refused
 from penstock.loading.salvage import make_reject
 from penstock.model.ledger import Coverage
-from penstock.model.reject import Reason
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -113,13 +112,3 @@ def _skip(index: int, missing: Sequence[int]) -> int:
             break
         index += 1
     return index
-
-
-def describe_refused(record: RefusedRecord) -> Reason:
-    """Return why a merge refused a record."""
-    return Reason(
-        message=shorten_message(record.message),
-        sqlstate=record.sqlstate,
-        detail=None if record.detail is None else shorten_message(record.detail),
-        column=record.column,
-    )

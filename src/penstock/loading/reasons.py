@@ -16,6 +16,8 @@ from penstock.server.errors import DATA_CLASSES, choose_class, is_passing
 if TYPE_CHECKING:
     from penstock.model.block import CopySpec
     from penstock.server.copy import CopyFailed, SkippedRow
+    from penstock.server.merge_refused import RefusedRecord
+    from penstock.server.sorting import RefusedRow
 
 # What a trigger or function raises on purpose (P0001, P0004), rows that break a view's check option, and values that
 # are too large for an index or a page (54000).
@@ -126,4 +128,14 @@ def _as_dialect(spec: CopySpec) -> Dialect:
         nulls=(spec.null,),
         has_header=False,
         encoding=spec.encoding,
+    )
+
+
+def describe_refused(row: RefusedRow | RefusedRecord) -> Reason:
+    """Return why a table refused what was sorted out row by row."""
+    return Reason(
+        message=shorten_message(row.message),
+        sqlstate=row.sqlstate,
+        detail=None if row.detail is None else shorten_message(row.detail),
+        column=row.column,
     )

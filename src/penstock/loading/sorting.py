@@ -12,10 +12,15 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from penstock.loading.explain import shorten_message
 from penstock.loading.pieces import Spot, count_records, find_spots, remove
-from penstock.loading.reasons import INVALID_PARAMETER, OF_A_LINE, RECORD_CODES, is_nobodys_fault, is_records_fault
-from penstock.model.reject import Reason
+from penstock.loading.reasons import (
+    INVALID_PARAMETER,
+    OF_A_LINE,
+    RECORD_CODES,
+    describe_refused,
+    is_nobodys_fault,
+    is_records_fault,
+)
 from penstock.server.copy import CopyFailed
 from penstock.server.errors import NOT_DATA
 from penstock.server.sorting import Sorted, Sorter, SortingRules
@@ -25,6 +30,7 @@ if TYPE_CHECKING:
 
     from penstock.loading.pieces import Piece
     from penstock.model.block import CopySpec
+    from penstock.model.reject import Reason
     from penstock.server.copy import CopySession, SkippedRow
     from penstock.server.sorting import RefusedRow
 
@@ -177,7 +183,7 @@ class Sorting:
         found = self._ask(spec)
         if found is None:
             return None
-        return HeldOut(stored=found.stored, refused=[(row.place - 1, _describe(row)) for row in found.refused])
+        return HeldOut(stored=found.stored, refused=[(row.place - 1, describe_refused(row)) for row in found.refused])
 
 
 def _payload(pieces: Sequence[Piece]) -> bytes:
@@ -191,14 +197,5 @@ def _find_refused(pieces: Sequence[Piece], rows: Sequence[RefusedRow]) -> list[t
     for row in rows:
         number = bisect_left(ends, row.place)
         before = ends[number - 1] if number else 0
-        found.append((Spot(number, row.place - before - 1), _describe(row)))
+        found.append((Spot(number, row.place - before - 1), describe_refused(row)))
     return found
-
-
-def _describe(row: RefusedRow) -> Reason:
-    return Reason(
-        message=shorten_message(row.message),
-        sqlstate=row.sqlstate,
-        detail=None if row.detail is None else shorten_message(row.detail),
-        column=row.column,
-    )

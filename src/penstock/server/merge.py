@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from psycopg import sql
 
 from penstock.model.landing import POSITION_COLUMNS
+from penstock.model.ledger import LandedCounts
 from penstock.server.errors import translate_errors
 from penstock.server.merge_errors import explain_merge, name_by_number, refuse_duplicates
 from penstock.server.merge_key import (
@@ -64,6 +65,19 @@ class MergeCounts:
     existing: int = 0
     suppressed: int = 0
     is_certain: bool = True
+
+    def landed(self, *, number: int, target_oid: int) -> LandedCounts:
+        """Return them as the counts of a load's target."""
+        return LandedCounts(
+            number=number,
+            target_oid=target_oid,
+            staged=self.staged,
+            inserted=self.inserted,
+            updated=self.updated,
+            duplicates=self.duplicates,
+            existing=self.existing,
+            suppressed=self.suppressed,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
