@@ -204,6 +204,14 @@ def test_profile_gives_credentials_region_and_endpoint(
         assert _read(reader, f"{_ROOT}/a.csv") == b"1\n"
 
 
+def test_aws_region_comes_before_the_profiles_region(aws_environment: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As for AWS's command line; botocore alone would take the profile's."""
+    (tmp_path / "config").write_text("[default]\nregion = eu-west-3\n")
+    assert AwsCredentials().s3_config() == {"region": "eu-west-3"}
+    aws_environment.setenv("AWS_REGION", "ap-south-1")
+    assert AwsCredentials().s3_config() == {"region": "ap-south-1"}
+
+
 def test_public_bucket_is_read_without_credentials(s3: S3, aws_environment: pytest.MonkeyPatch) -> None:
     """Where no credentials are configured, requests are not signed."""
     aws_environment.delenv("AWS_ACCESS_KEY_ID")

@@ -332,6 +332,18 @@ def test_region_must_be_known(database18: str, authority: trustme.CA, monkeypatc
         connect_to(endpoint(database18, host="db.example.org"), iam_auth=True).connect()
 
 
+def test_aws_region_is_that_of_a_name_which_does_not_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hint says AWS_REGION, which botocore alone does not know."""
+    for name, value in (
+        ("AWS_ACCESS_KEY_ID", "AKIATEST"),
+        ("AWS_SECRET_ACCESS_KEY", "test"),
+        ("AWS_REGION", "eu-north-1"),
+    ):
+        monkeypatch.setenv(name, value)
+    token = RdsTokens()(host="db.example.org", port=5432, user="app")
+    assert "%2Feu-north-1%2Frds-db%2F" in token
+
+
 @pytest.mark.parametrize("options", [{"iam_auth": True}, {"tunnel": "localhost:6000"}])
 def test_embedded_server_has_neither_token_nor_tunnel(
     options: dict[str, object], monkeypatch: pytest.MonkeyPatch

@@ -5,7 +5,6 @@ SQL tells, of a local server this host, and of one of Amazon RDS AWS.
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -127,7 +126,7 @@ def _find_routes(plan: LoadPlan) -> tuple[S3Route, ...]:
         return ()
     given = AwsCredentials().s3_config()
     # As the object store's client does where none is configured.
-    region = given.get("region") or os.environ.get("AWS_REGION") or _DEFAULT_REGION
+    region = given.get("region", _DEFAULT_REGION)
     endpoint = hide_secrets(given["endpoint"]) if "endpoint" in given else None
     return tuple(S3Route(bucket=bucket, region=region, endpoint=endpoint) for bucket in buckets)
 

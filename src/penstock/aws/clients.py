@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -42,9 +41,7 @@ class AwsClients:
             from botocore.exceptions import BotoCoreError  # noqa: PLC0415
 
             try:
-                # AWS's command line takes this variable first; botocore does not know it.
-                configured = self._credentials.open_session().get_config_variable("region")
-                self._region = os.environ.get("AWS_REGION") or configured
+                self._region = self._credentials.find_region()
             except BotoCoreError as exc:
                 raise _unusable(exc) from exc
         if not self._region:

@@ -6,6 +6,7 @@ roles, processes and containers, and renews what expires. It is imported when S3
 
 from __future__ import annotations
 
+import os
 import threading
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
@@ -45,7 +46,7 @@ class AwsCredentials:
 
         try:
             session = self.open_session()
-            region = session.get_config_variable("region")
+            region = self.find_region()
             endpoint = None
             if not session.get_config_variable("ignore_configured_endpoint_urls"):
                 endpoint = ConfiguredEndpointProvider(
@@ -57,6 +58,14 @@ class AwsCredentials:
             raise _unusable(exc) from exc
         found = {"region": region, "endpoint": endpoint}
         return {name: str(value) for name, value in found.items() if value}
+
+    def find_region(self) -> str | None:
+        """Return the configured region, in words such as eu-west-1. Raises botocore's BotoCoreError.
+
+        AWS's command line and its other SDKs take AWS_REGION first; botocore does not know it.
+        """
+        region: str | None = self.open_session().get_config_variable("region")
+        return os.environ.get("AWS_REGION") or region
 
     def s3_credentials(self) -> Callable[[], S3Credential] | None:
         """Return what gives current credentials at each call, or None where there are none (public buckets).

@@ -7,13 +7,11 @@ Source: docs.aws.amazon.com/AmazonRDS/latest/UserGuide/UsingWithRDS.IAMDBAuth.Co
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from penstock.aws.credentials import AwsCredentials
 from penstock.errors import ServerError, UsageError
 from penstock.model.endpoints import region_of
-
-if TYPE_CHECKING:
-    from botocore.session import Session
 
 
 class RdsTokens:
@@ -23,10 +21,9 @@ class RdsTokens:
     """
 
     def __init__(self, *, profile: str | None = None, region: str | None = None) -> None:
-        self._profile = profile
+        self._credentials = AwsCredentials(profile=profile)
         self._region = region
         self._lock = threading.Lock()
-        self._session: Session | None = None
         self._clients: dict[str, Any] = {}
 
     def __call__(self, *, host: str, port: int, user: str) -> str:
@@ -56,11 +53,7 @@ class RdsTokens:
 
     def _client(self, host: str) -> Any:
         """Return the client of the endpoint's region: the one that was asked for, the name's, or the configured one."""
-        import botocore.session  # noqa: PLC0415 (paid for by who uses IAM)
-
-        if self._session is None:
-            self._session = botocore.session.Session(profile=self._profile)
-        region = self._region or region_of(host) or self._session.get_config_variable("region")
+        region = self._region or region_of(host) or self._credentials.find_region()
         if not region:
             raise UsageError(
                 f"the AWS region of {host} is not known",
@@ -68,5 +61,5 @@ class RdsTokens:
                 hint="Set AWS_REGION.",
             )
         if region not in self._clients:
-            self._clients[region] = self._session.create_client("rds", region_name=str(region))
+            self._clients[region] = self._credentials.open_session().create_client("rds", region_name=region)
         return self._clients[region]
