@@ -27,8 +27,8 @@ from penstock.cli.settings_view import (
     report_object,
 )
 from penstock.cli.target import open_target
+from penstock.model.refusals import REFUSALS
 from penstock.settings.profiles import BULK_LOAD, PROFILES, find_profile, make_profile
-from penstock.settings.refusals import NEVER, REFUSALS
 from penstock.settings.values import parse_assignments, parse_value
 
 if TYPE_CHECKING:
@@ -47,9 +47,9 @@ app = typer.Typer(
 @app.command()
 def profiles(as_json: Json = False) -> None:
     """List the profiles: their settings, why each is what it is, and what they cost; and what is never done."""
-    found, never = list(PROFILES.values()), [*REFUSALS, *NEVER]
-    as_text = [*describe_profiles(found), *describe_refusals(never)]
-    write_result(json.dumps(profiles_object(found, never)) if as_json else "\n".join(as_text))
+    found = list(PROFILES.values())
+    as_text = [*describe_profiles(found), *describe_refusals(REFUSALS)]
+    write_result(json.dumps(profiles_object(found, REFUSALS)) if as_json else "\n".join(as_text))
 
 
 @app.command()

@@ -12,6 +12,7 @@ from penstock.settings.values import show, to_text
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from penstock.model.refusals import Refusal
     from penstock.model.settings import (
         Lease,
         LeasedSetting,
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
         SettingsDecision,
         SettingsOverview,
     )
-    from penstock.settings.refusals import Refusal
 
 _WIDTH = 110
 
@@ -47,7 +47,7 @@ def describe_refusals(refusals: Sequence[Refusal]) -> list[str]:
     """Return what is never done, and why."""
     lines = ["never:"]
     for refusal in refusals:
-        lines += [f"  {refusal.name} {refusal.value}", *_wrapped(f"{refusal.reason}.", indent="    ")]
+        lines += [f"  {refusal.deed}", *_wrapped(refusal.reason, indent="    ")]
     return lines
 
 

@@ -1,44 +1,97 @@
-"""What penstock never does, though it would make loads faster, and why: for options and keys that ask for it. Pure.
+"""What penstock never does, though it would make loads faster, and why: for options, keys and values. Data. Pure.
 
 README has the same list under "What it will not do".
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from penstock.errors import UsageError
 
-_REASONS = {
-    "unlogged": (
-        "make tables unlogged",
-        "A crash empties them, and standbys and subscribers never get their rows.",
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """One thing that is never done: `deed` in words, and what it would cost.
+
+    `value` is what the setting `name` is never given, in the server's words; None where it is no setting.
+    """
+
+    name: str
+    deed: str
+    reason: str
+    value: str | None = None
+
+
+REFUSALS: tuple[Refusal, ...] = (
+    Refusal(
+        name="fsync",
+        value="off",
+        deed="turn fsync off",
+        reason="After a crash of the machine the whole cluster may be corrupt beyond repair, every database of it.",
     ),
-    "replication": (
-        "turn replication off",
-        "A standby that misses WAL has to be made anew, and until then a failure of one machine loses data.",
+    Refusal(
+        name="full_page_writes",
+        value="off",
+        deed="turn full_page_writes off",
+        reason="A page that was half written at a crash stays half written, and corrupt.",
     ),
-    "multi_az": ("turn Multi-AZ off", "Until it is on again, a failure of one zone loses the instance."),
-    "fsync": ("turn fsync off", "After a crash of the machine every database of the cluster may be corrupt."),
-    "full_page_writes": (
-        "turn full_page_writes off",
-        "A page that was half written at a crash stays half written, and corrupt.",
+    Refusal(
+        name="synchronous_commit",
+        value="off",
+        deed="turn synchronous_commit off beyond its own transactions",
+        reason="Others would lose what was acknowledged. In loading transactions, which the ledger knows, it is off"
+        " already.",
     ),
-    "synchronous_commit": (
-        "turn synchronous_commit off beyond its own transactions",
-        "Others would lose what was acknowledged. In loading transactions, which the ledger knows, it is off already.",
+    Refusal(
+        name="synchronous_standby_names",
+        value="empty",
+        deed="have commits wait for fewer standbys",
+        reason="Acknowledged transactions would be on one machine only, and a failover would lose them.",
     ),
-    "synchronous_standby_names": (
-        "have commits wait for fewer standbys",
-        "Acknowledged transactions would be on one machine only, and a failover would lose them.",
+    Refusal(
+        name="autovacuum",
+        value="off",
+        deed="turn autovacuum off beyond the table that is loaded",
+        reason="Every table of the cluster bloats and ages towards wraparound, and nobody notices that it stayed off.",
     ),
-    "autovacuum": (
-        "turn autovacuum off beyond the table that is loaded",
-        "Every other table would bloat and age towards wraparound.",
+    Refusal(
+        name="wal_level",
+        value="minimal",
+        deed="set wal_level to minimal",
+        reason="It ends replication and point-in-time recovery, and needs two restarts and then a new base backup.",
     ),
-    "wal_level": (
-        "set wal_level to minimal",
-        "It ends replication and point-in-time recovery, takes two restarts, and needs a new base backup after.",
+    Refusal(
+        name="archive_mode",
+        value="off",
+        deed="turn archive_mode off",
+        reason="Point-in-time recovery ends where archiving stopped, until a new base backup is taken.",
     ),
-}
+    Refusal(
+        name="max_wal_senders",
+        value="0",
+        deed="set max_wal_senders to 0",
+        reason="Standbys and WAL receivers are disconnected, and fall behind for good.",
+    ),
+    Refusal(
+        name="unlogged",
+        deed="make tables unlogged",
+        reason="A crash empties them, and standbys and subscribers never get their rows.",
+    ),
+    Refusal(
+        name="replication",
+        deed="turn replication off",
+        reason="A standby that misses WAL has to be made anew, and until then a failure of one machine loses data.",
+    ),
+    Refusal(
+        name="multi_az",
+        deed="turn Multi-AZ off",
+        reason="Until it is on again, a failure of one zone loses the instance.",
+    ),
+)
+
+_BY_NAME = {refusal.name: refusal for refusal in REFUSALS}
+_SPELLINGS = {"off": ("off", "false", "f", "no", "n", "0"), "empty": ("",), "0": ("0", "00"), "minimal": ("minimal",)}
 
 # Other names for the same.
 _ALIASES = {
@@ -75,11 +128,25 @@ def explain_refusal(name: str) -> UsageError | None:
     True
     """
     word = name.partition("=")[0].strip().lstrip("-").lower().replace("-", "_")
-    subject = next((found for each in _spellings(word) if (found := _ALIASES.get(each, each)) in _REASONS), None)
+    subject = next((found for each in _spellings(word) if (found := _ALIASES.get(each, each)) in _BY_NAME), None)
     if subject is None:
         return None
-    what, why = _REASONS[subject]
-    return UsageError(f"penstock does not {what}", detail=why, hint=_HINTS.get(subject, _HINT))
+    refusal = _BY_NAME[subject]
+    return UsageError(f"penstock does not {refusal.deed}", detail=refusal.reason, hint=_HINTS.get(subject, _HINT))
+
+
+def refuse_value(name: str, value: str) -> None:
+    """Raise UsageError, which explains why, where a setting is never given a value.
+
+    >>> refuse_value("max_wal_size", "8GB")
+    """
+    refusal, given = _BY_NAME.get(name.lower()), value.strip().strip("'").lower()
+    if refusal is not None and refusal.value is not None and given in _SPELLINGS[refusal.value]:
+        raise UsageError(
+            f"penstock does not set {refusal.name} to {given or 'nothing'}",
+            detail=refusal.reason,
+            hint="No load is worth that; penstock settings profiles shows what helps one.",
+        )
 
 
 def _spellings(word: str) -> list[str]:

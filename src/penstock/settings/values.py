@@ -6,8 +6,8 @@ import re
 from typing import TYPE_CHECKING
 
 from penstock.errors import UsageError
+from penstock.model.refusals import refuse_value
 from penstock.settings.profiles import LEASABLE
-from penstock.settings.refusals import refuse_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
