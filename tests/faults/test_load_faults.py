@@ -7,12 +7,14 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from penstock.errors import Interrupted, ServerError, TargetError
+from penstock.loading import prepare
 from penstock.loading.landing import LandingMaker
 from penstock.model.job import LoadRules
 from penstock.server.ledger import Ledger
@@ -232,6 +234,46 @@ def test_session_lost_before_the_first_row_is_waited_out(
     monkeypatch.setattr(Ledger, step, lose_first)
     assert loads.run(target(path), rules=LoadRules(retry_for_s=60)).rows == 20_000
     assert loads.count() == 20_000
+
+
+def test_tables_made_by_a_commit_whose_answer_was_lost_are_the_loads_own(
+    database18: str, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are not taken for somebody else's, and the load goes on into them."""
+    loads = Loads(database18)
+    commit = prepare.in_transaction
+    lost: list[str] = []
+
+    @contextmanager
+    def lose_first(connection: Connection, what: str) -> Iterator[None]:
+        with commit(connection, what):
+            yield
+        if not lost:
+            lost.append(what)
+            connection.close()
+            raise ServerError("the connection is lost", is_transient=True)
+
+    monkeypatch.setattr(prepare, "in_transaction", lose_first)
+    outcome = loads.run(target(path, into="made.new", create=True), rules=LoadRules(retry_for_s=60))
+    assert (outcome.rows, lost) == (20_000, ["writing the load down"])
+    assert loads.count("made.new") == 20_000
+
+
+def test_table_that_another_session_makes_meanwhile_is_not_taken_for_the_loads_own(
+    database18: str, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between plan and load."""
+    loads = Loads(database18)
+    act = Ledger.open
+
+    def make_first(ledger: Ledger, connection: Connection, *args: Any, **options: Any) -> object:
+        loads.execute("CREATE TABLE IF NOT EXISTS rival (a text, b text)")
+        return act(ledger, connection, *args, **options)
+
+    monkeypatch.setattr(Ledger, "open", make_first)
+    with pytest.raises(TargetError, match='relation "rival" already exists'):
+        loads.run(target(path, into="rival", create=True))
+    assert loads.count("rival") == 0
 
 
 def test_session_lost_at_the_end_of_a_landing_tables_transaction_is_waited_out(

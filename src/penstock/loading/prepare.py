@@ -10,7 +10,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from penstock.errors import DataError
+from penstock.errors import DataError, TargetError
 from penstock.files.listing import lasting_name
 from penstock.loading.claims import client_name, open_ledger, take_over
 from penstock.loading.decide import Decision, decide_objects
@@ -94,12 +94,26 @@ class _Preparation:
         open_ledger(self._lock, self._tools, self._connection, waits=self._plan.job.rules.waits)
         if not self._created and any(target.create_columns is not None for target in self._plan.targets):
             with in_transaction(self._connection, "writing the load down"):
-                return self._claim(self._create())
+                return self._claim(self._create_or_find())
         return self._claim(self._created)
 
     def _meaning(self, oids: list[int]) -> str:
         settings = self._tools.connect.input_settings
         return describe_meaning(self._plan, oids=oids, sources=self._sources, settings=settings)
+
+    def _create_or_find(self) -> tuple[CreatedTable, ...]:
+        """Make the tables, or find those that were made where the answer to COMMIT was lost with the connection."""
+        try:
+            return self._create()
+        except TargetError:
+            if not self._ledger.has(self._connection, self._plan.load_id):
+                raise
+            wanted = dict.fromkeys(target.table for target in self._plan.targets if target.create_columns is not None)
+            found = [facts for table in wanted if (facts := find_table(self._connection, table)) is not None]
+            if len(found) < len(wanted):
+                raise
+        # Whether the schema was made too is not known any more: it stays.
+        return tuple(CreatedTable(oid=facts.oid, name=facts.name, has_new_schema=False) for facts in found)
 
     def _create(self) -> tuple[CreatedTable, ...]:
         """Make the tables that --create asked for; they must be there before the sessions' transactions begin."""

@@ -118,6 +118,12 @@ class Ledger:
         ]
         return None if row is None else str(row[0]), known_objects, changed_by
 
+    def has(self, connection: Connection, load_id: str) -> bool:
+        """Return whether a load is written down."""
+        query = sql.SQL("SELECT FROM {} WHERE id = %s").format(self._table("loads"))
+        with translate_errors("looking for the load in the ledger"):
+            return connection.execute(query, [load_id]).fetchone() is not None
+
     def begin(
         self,
         connection: Connection,
