@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import gzip
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
 
 from penstock.api import Loader
+from penstock.loading import rebuild_plan
 from penstock.loading.space import SpaceInput, estimate_needs
 from penstock.loading.work import all_objects
-from penstock.model.job import LoadJob, TargetJob
+from penstock.model.job import LoadJob, LoadRules, TargetJob
 from penstock.server.connection import ConnectionFactory
 from penstock.server.space import read_table_spaces
-from support.loads import Loads, target
+from support.loads import IMPATIENT, Loads, target
 
 if TYPE_CHECKING:
     import random
@@ -24,15 +25,15 @@ if TYPE_CHECKING:
     from penstock.model.space import SpaceNeed
 
 
-def estimate(loads: Loads, job: TargetJob) -> list[SpaceNeed]:
-    """Return what a load of one target is expected to need."""
+def estimate(loads: Loads, job: TargetJob, *, rules: LoadRules = IMPATIENT, **known: Any) -> list[SpaceNeed]:
+    """Return what a load of one target is expected to need; `known` is what SpaceInput takes."""
     with Loader(ConnectionFactory(loads.conninfo)) as loader:
-        plan = loader.plan(LoadJob(targets=(job,)))
+        plan = loader.plan(LoadJob(targets=(job,), rules=rules))
         sample = loader._sources.sample(plan.targets[0].objects[0])
     with ConnectionFactory(loads.conninfo).connect() as connection:
         facts = plan.targets[0].facts
         (space,) = read_table_spaces(connection, [0 if facts is None else facts.oid])
-    return estimate_needs(all_objects(plan.targets), [SpaceInput(sample=sample, space=space)], wal_bytes=0)
+    return estimate_needs(all_objects(plan.targets), [SpaceInput(sample=sample, space=space, **known)], wal_bytes=0)
 
 
 def needed(needs: list[SpaceNeed], what: str) -> int:
@@ -112,6 +113,42 @@ def test_indexes_take_no_more_than_was_expected(database18: str, tmp_path: Path,
     assert 0.9 * took <= needed(needs, "indexes of public.t") <= 1.5 * took
 
 
+def test_sorts_of_parked_indexes_spill_what_was_expected(
+    database18: str, tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the server counts the bytes of its temporary files, one session making one index after another."""
+    loads = Loads(database18)
+    path = tmp_path / "file.csv"
+    path.write_text("".join(f"{rng.randrange(10**9)},name {rng.randrange(10**6)}\n" for _ in range(100_000)))
+    loads.execute("CREATE TABLE t (a int, b text); CREATE INDEX one ON t (a, b)")
+    loads.execute("CREATE INDEX two ON t USING brin (a)")
+    job = target(path, format="csv", has_header=False)
+    monkeypatch.setattr(rebuild_plan, "_LEAST_MEMORY_BYTES", 2**20)
+    needs = estimate(loads, job, rules=replace(IMPATIENT, indexes="rebuild"), cpu_count=1, memory_bytes=2**20)
+    assert not [need for need in estimate(loads, job) if "sorting" in need.what]
+    loads.run(job)
+    query = "SELECT temp_bytes FROM pg_stat_database WHERE datname = current_database()"
+    with psycopg.connect(database18, autocommit=True) as connection:
+        connection.execute("SET maintenance_work_mem = '1MB'; SET max_parallel_maintenance_workers = 0")
+        before = connection.execute(query).fetchone()
+        connection.execute("REINDEX INDEX one; SELECT pg_stat_force_next_flush()")
+        after = connection.execute(query).fetchone()
+    assert before is not None and after is not None
+    assert needed(needs, "sorting indexes of public.t") == pytest.approx(after[0] - before[0], rel=0.3)
+
+
+def test_merges_that_sort_out_need_a_copy_of_their_rows(database18: str, tmp_path: Path) -> None:
+    """Beside the staging table."""
+    loads = Loads(database18)
+    loads.execute("CREATE TABLE t (a int PRIMARY KEY, b text)")
+    path = tmp_path / "file.csv"
+    path.write_text("".join(f"{number},name {number}\n" for number in range(20_000)))
+    job = replace(target(path, format="csv", has_header=False), mode="upsert", key=("a",))
+    needs = estimate(loads, job, sorts_out=True)
+    assert needed(needs, "merging rows of public.t") == needed(needs, "table public.t")
+    assert not [need for need in estimate(loads, job) if need.what.startswith("merging")]
+
+
 def test_role_without_rights_knows_no_directories(database18: str, tmp_path: Path) -> None:
     """Where the server's directories are is not for everyone: nothing is forecast then."""
     loads = Loads(database18)
@@ -121,7 +158,7 @@ def test_role_without_rights_knows_no_directories(database18: str, tmp_path: Pat
         oid = connection.execute("SELECT 't'::regclass::oid").fetchone()
         assert oid is not None
         (space,) = read_table_spaces(connection, [oid[0]])
-    assert (space.place.path, space.place.wal_path) == (None, None)
+    assert (space.place.path, space.place.temp_path, space.place.wal_path) == (None, None, None)
     assert [column.name for column in space.columns] == ["a"]
     with psycopg.connect(database18, autocommit=True) as connection:
         connection.execute("DROP OWNED BY penstock_space; DROP ROLE penstock_space")

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.host import measure_disk, measure_files
+from penstock.host import cpu_count, measure_disk, measure_files, memory_bytes
 from penstock.loading.space import SpaceInput, could_fill, describe_shortage, estimate_needs, forecast_disks
 from penstock.model.space import DiskForecast
 from penstock.server.space import read_table_spaces
@@ -33,7 +33,7 @@ class SpaceGuard:
         disks = [disk for place in places if place.path is not None and (disk := measure_disk(Path(place.path)))]
         if not any(could_fill(works, places, disk.free_bytes) for disk in disks):
             return
-        for forecast in self._forecast(works, spaces):
+        for forecast in self._forecast(plan, works, spaces):
             if forecast.is_short:
                 raise describe_shortage(forecast)
 
@@ -42,7 +42,7 @@ class SpaceGuard:
 
         Raises ServerError.
         """
-        return self._forecast(works, _read_spaces(plan, connection))
+        return self._forecast(plan, works, _read_spaces(plan, connection))
 
     def forecast_volume(
         self, plan: LoadPlan, works: Sequence[ObjectWork], connection: Connection, *, device: str, free_bytes: int
@@ -54,22 +54,38 @@ class SpaceGuard:
         inputs = [
             SpaceInput(
                 sample=sample,
-                space=replace(space, place=replace(space.place, path=device, wal_path=device)),
+                space=replace(space, place=replace(space.place, path=device, temp_path=device, wal_path=device)),
+                sorts_out=_sorts_out(plan),
             )
             for sample, space in zip(self.samples, _read_spaces(plan, connection), strict=True)
         ]
         needs = estimate_needs(works, inputs, wal_bytes=0)
         return DiskForecast(device=device, free_bytes=free_bytes, needs=tuple(needs))
 
-    def _forecast(self, works: Sequence[ObjectWork], spaces: Sequence[TableSpace]) -> list[DiskForecast]:
+    def _forecast(
+        self, plan: LoadPlan, works: Sequence[ObjectWork], spaces: Sequence[TableSpace]
+    ) -> list[DiskForecast]:
         wal_path = spaces[0].place.wal_path
-        inputs = [SpaceInput(sample=sample, space=space) for sample, space in zip(self.samples, spaces, strict=True)]
+        inputs = [
+            SpaceInput(
+                sample=sample,
+                space=space,
+                sorts_out=_sorts_out(plan),
+                cpu_count=cpu_count(),
+                memory_bytes=memory_bytes(),
+            )
+            for sample, space in zip(self.samples, spaces, strict=True)
+        ]
         wal_bytes = None if wal_path is None else measure_files(Path(wal_path))
         return forecast_disks(estimate_needs(works, inputs, wal_bytes=wal_bytes), _measure)
 
 
 def _read_spaces(plan: LoadPlan, connection: Connection) -> list[TableSpace]:
     return read_table_spaces(connection, [0 if target.facts is None else target.facts.oid for target in plan.targets])
+
+
+def _sorts_out(plan: LoadPlan) -> bool:
+    return plan.job.rules.on_error == "reject"
 
 
 def _measure(path: str) -> tuple[str, int] | None:

@@ -15,6 +15,7 @@ from penstock import _native
 from penstock.errors import DataError, TargetError
 from penstock.files.blocks import make_cutter
 from penstock.files.probe import split_record
+from penstock.loading.rebuild_plan import RebuildPlan, peak_beyond, plan_rebuild
 from penstock.model.space import ColumnSpace, DiskForecast, SpaceNeed
 from penstock.units import format_bytes
 
@@ -42,6 +43,11 @@ _INDEX_HEADER_BYTES = 8
 # Pages of an index whose keys come in no order are filled so far; and what else an access method takes, of a btree's.
 _INDEX_FILL = 0.7
 _INDEX_SHARE = {"brin": 0.001, "hash": 0.8}
+
+# Those that are made by a sort; an entry has its length before it on disk, and takes that much more memory.
+_SORTED_METHODS = ("btree", "hash")
+_SORT_LENGTH_BYTES = 4
+_SORT_MEMORY_FACTOR = 2
 
 # What an expression's value is taken for.
 _EXPRESSION_BYTES = 16
@@ -71,10 +77,17 @@ class RowShape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpaceInput:
-    """What is known of one target's space, and a sample of its first object."""
+    """What is known of one target's space, and a sample of its first object.
+
+    `sorts_out`: records that a merge refuses are put aside, for which it copies all of them. `cpu_count` and
+    `memory_bytes` are the server's, None where they are not known.
+    """
 
     sample: ObjectSample
     space: TableSpace
+    sorts_out: bool = False
+    cpu_count: int | None = None
+    memory_bytes: int | None = None
 
 
 def estimate_needs(
@@ -130,11 +143,43 @@ def _estimate_target(works: Sequence[ObjectWork], gathered: SpaceInput) -> tuple
     written = sum(sizes.values()) + count * (_WAL_ROW_BYTES + _WAL_ENTRY_BYTES * len(space.indexes))
     if target.job.mode == "truncate":
         sizes[f"rows of {target.table} that are truncated"] = -(space.place.table_bytes + space.place.index_bytes)
-    path = space.place.path
-    if path is None:
-        return [], round(written)
-    needs = [SpaceNeed(path=path, what=what, needed_bytes=round(size)) for what, size in sizes.items() if round(size)]
+    needs = [
+        *_needs(space.place.path, sizes),
+        *_needs(space.place.temp_path, _temporary(gathered, target, rows, count)),
+    ]
     return needs, round(written)
+
+
+def _needs(path: str | None, sizes: dict[str, float]) -> list[SpaceNeed]:
+    if path is None:
+        return []
+    return [SpaceNeed(path=path, what=what, needed_bytes=round(size)) for what, size in sizes.items() if round(size)]
+
+
+def _temporary(gathered: SpaceInput, target: TargetPlan, rows: RowShape, count: float) -> dict[str, float]:
+    """Return what a target needs beside, for a while: sorts when its indexes are made again, a merge's own copy."""
+    sizes = {}
+    if target.landing == "staging" and gathered.sorts_out:
+        sizes[f"merging rows of {target.table}"] = count * rows.row_bytes
+    parked = set() if target.parking is None else {part.name for part in target.parking.parked}
+    indexes = [index for index in gathered.space.indexes if index.name in parked]
+    rebuild = plan_rebuild(len(indexes), cpu_count=gathered.cpu_count, memory_bytes=gathered.memory_bytes)
+    # Where sorts have a disk of their own, what stands already takes nothing of it.
+    is_shared = gathered.space.place.temp_path == gathered.space.place.path
+    steps = [
+        (is_shared * count * index_entry_bytes(index, rows), _spilled_bytes(index, rows, count, rebuild))
+        for index in indexes
+    ]
+    sizes[f"sorting indexes of {target.table}"] = peak_beyond(steps, sessions=rebuild.sessions)
+    return sizes
+
+
+def _spilled_bytes(index: IndexSpace, rows: RowShape, count: float, rebuild: RebuildPlan) -> float:
+    """Return what the sort of an index writes to disk: nothing where its memory is enough."""
+    if index.method not in _SORTED_METHODS:
+        return 0.0
+    sorted_bytes = count * (_INDEX_HEADER_BYTES + _align(_key_bytes(index, rows), 8) + _SORT_LENGTH_BYTES)
+    return sorted_bytes if sorted_bytes * _SORT_MEMORY_FACTOR > rebuild.memory_bytes else 0.0
 
 
 def forecast_disks(needs: Sequence[SpaceNeed], measure: Callable[[str], tuple[str, int] | None]) -> list[DiskForecast]:
@@ -303,9 +348,12 @@ def page_share(size_bytes: float) -> float:
 
 def index_entry_bytes(index: IndexSpace, rows: RowShape) -> float:
     """Return what a row takes in an index on the average."""
-    keys = sum(_EXPRESSION_BYTES if name is None else rows.widths.get(name, 0) for name in index.columns)
-    entry = _INDEX_HEADER_BYTES + _align(round(keys), 8) + _LINE_POINTER_BYTES
+    entry = _INDEX_HEADER_BYTES + _align(_key_bytes(index, rows), 8) + _LINE_POINTER_BYTES
     return entry / _INDEX_FILL * _INDEX_SHARE.get(index.method, 1.0)
+
+
+def _key_bytes(index: IndexSpace, rows: RowShape) -> int:
+    return round(sum(_EXPRESSION_BYTES if name is None else rows.widths.get(name, 0) for name in index.columns))
 
 
 def _align(offset: int, alignment: int) -> int:

@@ -19,6 +19,7 @@ class ColumnSpace:
 class IndexSpace:
     """An index: its access method and columns, None for an expression."""
 
+    name: str
     method: str
     columns: list[str | None]
 
@@ -27,11 +28,12 @@ class IndexSpace:
 class TablePlace:
     """Where a table is, and how large it and its indexes were last seen; one that is still to be made has no bytes.
 
-    `path` and `wal_path` are directories of the server's machine, None where the role may not know them.
-    `wal_limit_bytes` is max_wal_size.
+    `path`, `temp_path` (temporary tables, and files that sorts spill) and `wal_path` are directories of the server's
+    machine, None where the role may not know them. `wal_limit_bytes` is max_wal_size.
     """
 
     path: str | None
+    temp_path: str | None
     wal_path: str | None
     table_bytes: int
     index_bytes: int

@@ -1,7 +1,8 @@
 -- space_indexes.sql: the indexes that each of a table's rows goes into
 -- returns model.space.IndexSpace; needs no privilege; PostgreSQL 14+
 -- psql -v oid=1259 -f space_indexes.sql
-SELECT m.amname::text AS method,
+SELECT c.relname::text AS name,
+       m.amname::text AS method,
        ARRAY(
            SELECT a.attname::text
              FROM unnest(i.indkey) WITH ORDINALITY AS k (number, place)

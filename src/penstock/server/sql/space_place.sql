@@ -1,4 +1,4 @@
--- space_place.sql: where a table and the WAL are on disk, and how large they are; oid 0 is a table still to be made
+-- space_place.sql: where a table, temporary files and the WAL are, and how large; oid 0 is a table still to be made
 -- returns model.space.TablePlace; needs no privilege, pg_read_all_settings for paths; PostgreSQL 14+
 -- psql -v oid=1259 -f space_place.sql
 --
@@ -17,6 +17,10 @@ SELECT COALESCE(
            ),
            s.directory
        ) AS path,
+       COALESCE(
+           NULLIF(pg_catalog.pg_tablespace_location(COALESCE(t.oid, d.dattablespace)), ''),
+           s.directory
+       ) AS temp_path,
        s.directory || '/pg_wal' AS wal_path,
        COALESCE(c.relpages + o.relpages, c.relpages, 0)::int8 * s.page_bytes AS table_bytes,
        COALESCE(
@@ -31,6 +35,11 @@ SELECT COALESCE(
   FROM server AS s
   JOIN pg_catalog.pg_database AS d
     ON d.datname = pg_catalog.current_database()
+  -- The server takes one of several at random.
+  LEFT JOIN pg_catalog.pg_tablespace AS t
+    ON t.spcname = pg_catalog.btrim(
+           pg_catalog.split_part(pg_catalog.current_setting('temp_tablespaces'), ',', 1), ' "'
+       )
   LEFT JOIN pg_catalog.pg_class AS c
     ON c.oid = :'oid'::oid
   LEFT JOIN pg_catalog.pg_class AS o
