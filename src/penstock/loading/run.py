@@ -254,7 +254,8 @@ class _LoadRun:
         if error.is_transient and self._plan.job.rules.on_error == "reject" and fewer.maximum < self._sessions.maximum:
             # Duplicates, of which one will be put aside: no fault that time would heal, and each time fewer sessions.
             self._sessions = fewer
-            self._tools.notice(f"{error.message}: going on with {fewer.maximum} sessions")
+            words = "one session" if fewer.maximum == 1 else f"{fewer.maximum} sessions"
+            self._tools.notice(f"{error.message}: going on with {words}")
             return
         delay_s = self._patience.next_delay_s() if error.is_transient else None
         if delay_s is None:
