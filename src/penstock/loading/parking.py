@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from penstock.model.shape import Indexes
     from penstock.server.shape.parts import ForeignKey, IndexPart, TableParts
 
-# Below this, as stored, taking indexes away and making them again costs as much as it saves, and catalogue rows
+# Below this, as stored, taking indexes away and making them again saves little, and costs catalogue rows
 # (docs/decisions/0013).
-SMALL_BYTES = 16 * MIB
+SMALL_BYTES = 4 * MIB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
