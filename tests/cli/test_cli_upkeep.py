@@ -61,8 +61,8 @@ def test_plan_names_triggers_with_their_cost(penstock: Run, database18: str, num
         connection.execute("CREATE TRIGGER stamp BEFORE INSERT ON t FOR EACH ROW EXECUTE FUNCTION f()")
         connection.execute("CREATE TRIGGER audit AFTER INSERT ON t EXECUTE FUNCTION f()")
     shown = penstock("load", numbers, "--into", "t", "--to", database18, "--plan")
-    assert "triggers  kept: stamp ON t; fires some 100 times, once for each row\n" in shown.out
-    assert "          kept: audit ON t; fires once for each COPY command\n" in shown.out
+    assert "triggers    kept: stamp ON t; fires some 100 times, once for each row\n" in shown.out
+    assert "            kept: audit ON t; fires once for each COPY command\n" in shown.out
 
 
 def test_plan_says_what_is_switched_off(penstock: Run, database18: str, numbers: str) -> None:
@@ -75,6 +75,15 @@ def test_plan_says_what_is_switched_off(penstock: Run, database18: str, numbers:
     shown = penstock("load", numbers, "--into", "t", "--to", database18, "--plan", *options)
     assert "triggers    disabled, for others too, then as they were: stamp ON t\n" in shown.out
     assert "autovacuum  paused at the table and its TOAST table, then as it was\n" in shown.out
+
+
+def test_plan_says_what_becomes_of_autovacuum_by_default(penstock: Run, database18: str, numbers: str) -> None:
+    """And nothing where it is told to keep it."""
+    common = ("load", numbers, "--into", "t", "--create", "--to", database18, "--plan")
+    words = "autovacuum  let be; paused where it is seen at work on the table, then as it was\n"
+    assert words in penstock(*common).out
+    assert words in penstock(*common, "--autovacuum", "auto").out
+    assert "autovacuum" not in penstock(*common, "--autovacuum", "keep").out
 
 
 @pytest.mark.parametrize("option", ["--triggers", "--autovacuum"])

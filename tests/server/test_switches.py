@@ -13,9 +13,11 @@ import pytest
 from psycopg import sql
 
 from penstock.errors import DataError, PenstockError, TargetError
+from penstock.loading import switches
 from penstock.loading.shape import LoadShape
 from penstock.model.job import LoadJob
 from support.loads import IMPATIENT, Loads, chop_commands, share_ledger, target
+from support.modes import Killed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -220,6 +222,26 @@ def test_load_that_is_gone_on_with_puts_back_what_its_first_run_switched_off(
     loads.execute("ALTER TABLE t DROP CONSTRAINT small")
     loads.run(target(path), rules=NEVER)
     assert (states(loads), records(loads), loads.count()) == (STATES, 0, 501)
+
+
+def test_what_is_set_after_a_load_died_before_its_pause_comes_back(
+    database18: str, people: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its record tells of what was before that, and is written anew."""
+    loads = Loads(database18)
+    loads.execute("CREATE TABLE t (id int, name text)")
+
+    def die(*_: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(switches, "switch_off", die)
+        with pytest.raises(Killed):
+            loads.run(target(people), rules=PAUSE)
+    assert records(loads) == 2
+    loads.execute("ALTER TABLE t SET (autovacuum_enabled = yes)")
+    assert loads.run(target(people), rules=PAUSE).rows == 3
+    assert (options(loads), records(loads)) == ((["autovacuum_enabled=yes"], None), 0)
 
 
 def wait_until(is_so: Callable[[], bool]) -> None:

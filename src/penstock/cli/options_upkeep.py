@@ -55,15 +55,17 @@ Autovacuum = Annotated[
     str | None,
     typer.Option(
         "--autovacuum",
-        metavar="keep|pause",
-        help="pause keeps autovacuum from the table and its TOAST table while they are loaded, and puts their settings "
-        "back as they were. keep is the default. Needs the table's owner.",
+        metavar="auto|keep|pause",
+        help="auto, the default, leaves autovacuum alone until it is seen at work on the table after ten seconds and "
+        "more; then it is paused at that table or partition and its TOAST table until the load ends, if the role owns "
+        "them. pause does so from the start, and needs the table's owner. keep never does. Settings come back as they "
+        "were.",
         rich_help_panel=_TABLE,
     ),
 ]
 
 _TRIGGERS: Mapping[str, job.TriggerRule] = {"keep": "keep", "disable": "disable"}
-_AUTOVACUUM: Mapping[str, job.AutovacuumRule] = {"keep": "keep", "pause": "pause"}
+_AUTOVACUUM: Mapping[str, job.AutovacuumRule] = {"auto": "auto", "keep": "keep", "pause": "pause"}
 
 
 def with_upkeep(
@@ -72,16 +74,16 @@ def with_upkeep(
     """Return a request with what was said of the table's switches, and of what follows. Raises UsageError."""
     if (triggers or "keep") not in _TRIGGERS:
         raise UsageError(f'there is no --triggers "{triggers}"', hint="Use --triggers with keep or disable.")
-    if (autovacuum or "keep") not in _AUTOVACUUM:
+    if (autovacuum or "auto") not in _AUTOVACUUM:
         raise UsageError(
             f'there is no --autovacuum "{autovacuum}"',
-            hint="Use --autovacuum with keep, or with pause: it is paused at the table alone, while it is loaded.",
+            hint="Use --autovacuum with auto, keep or pause: it is paused at the table alone, while it is loaded.",
         )
     rules = replace(
         request.job.rules,
         vacuums=vacuum,
         checkpoints=checkpoint,
         triggers=_TRIGGERS[triggers or "keep"],
-        autovacuum=_AUTOVACUUM[autovacuum or "keep"],
+        autovacuum=_AUTOVACUUM[autovacuum or "auto"],
     )
     return replace(request, job=replace(request.job, rules=rules))

@@ -61,7 +61,7 @@ def server_notices(server: ServerFacts) -> list[Notice]:
 def check_switches(rules: LoadRules, facts: TableFacts | None) -> None:
     """Raise TargetError where something is to be switched off at a table that is another role's."""
     asked = [f"--triggers {rules.triggers}"] if rules.triggers != "keep" else []
-    asked += [f"--autovacuum {rules.autovacuum}"] if rules.autovacuum != "keep" else []
+    asked += [f"--autovacuum {rules.autovacuum}"] if rules.autovacuum == "pause" else []
     if not asked or facts is None or facts.is_owner:
         return
     raise TargetError(

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-
 _NOTHING = FinishedLoad(rows=0, suppressed=0, is_local_only=False)
 
 
@@ -149,6 +148,7 @@ class _LoadRun:
             sessions=self._sessions,
             first=connection,
             began_s=self._tally.began_s,
+            open_shape=self._open_shape,
         )
         try:
             attempt.run()

@@ -14,7 +14,7 @@ from penstock.errors import PenstockError, TargetError
 from penstock.loading.landing import with_locks
 from penstock.loading.parking import Decision, ParkingFacts, decide_parking
 from penstock.loading.rebuild import DEFAULT_PATIENCE_S, Rebuilder
-from penstock.loading.switches import turn_off
+from penstock.loading.switches import pause_autovacuum, turn_off
 from penstock.model.shape import ParkingPlan
 from penstock.server.ledger.locks import try_lock
 from penstock.server.shape import find_other_holds, hold_shape, read_changes, release_shape, shape_lock, write_changes
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from penstock.loading.tools import LoadTools
     from penstock.model.plan import LoadPlan, TargetPlan
     from penstock.model.shape import Rebuilt
+    from penstock.model.table import TableName
+    from penstock.server.autovacuum import Visit
     from penstock.server.connection import Connection
     from penstock.server.shape.parts import ForeignKey, TableParts
 
@@ -123,6 +125,8 @@ class LoadShape:
         self._tools = tools
         self._schema = tools.ledger.schema
         self._held: set[int] = set()
+        # Those that are held for nothing but autovacuum, which was seen there.
+        self._paused: set[int] = set()
         self._has_failed = False
 
     # ---------------------------------------------------------------- before the first row
@@ -146,7 +150,7 @@ class LoadShape:
                 self._prepare(oid, target, load_id, connection, has_rows_to_come=bool(prepared.work))
         rules = self._plan.job.rules
         # What is staged fires triggers at the end alone.
-        if (prepared.work or prepared.landings) and (rules.triggers != "keep" or rules.autovacuum != "keep"):
+        if (prepared.work or prepared.landings) and (rules.triggers != "keep" or rules.autovacuum == "pause"):
             turn_off(self._plan, self._tools, connection, load_id=load_id, held=self._held, on_wait=self._tell_of_wait)
 
     def _prepare(
@@ -181,6 +185,7 @@ class LoadShape:
             self._held.add(oid)
             if not changes:
                 return
+            self._paused.discard(oid)
             names = ", ".join(change.name for change in changes)
             _log.info("parking of %s, to be rebuilt after the load: %s", target.table, names)
 
@@ -220,6 +225,22 @@ class LoadShape:
         is_any_fine = self._plan.job.rules.indexes == "rebuild" or _is_truncated(target)
         return is_any_fine or is_empty(connection, oid)
 
+    # ---------------------------------------------------------------- meanwhile
+
+    def pause_autovacuum(self, visit: Visit, target: TableName, connection: Connection, *, load_id: str) -> bool:
+        """Switch autovacuum off where it was seen at work; as switches.pause_autovacuum, whose `held` are this load's.
+
+        The caller sees to it that nothing is put back meanwhile.
+        """
+        is_new = visit.target_oid not in self._held
+        try:
+            return pause_autovacuum(
+                visit, target, self._plan, self._tools, connection, load_id=load_id, held=self._held
+            )
+        finally:
+            if is_new and visit.target_oid in self._held:
+                self._paused.add(visit.target_oid)
+
     # ---------------------------------------------------------------- after the last
 
     @property
@@ -237,8 +258,11 @@ class LoadShape:
         """
         if not self._held:
             return ()
+        rebuilder = self._rebuilder(connection, report=report)
         try:
-            done = self._rebuilder(connection, report=report).put_back(self._held, load_id=load_id)
+            if self._paused:
+                self._put_paused_back(rebuilder, load_id)
+            done = rebuilder.put_back(self._held - self._paused, load_id=load_id)
         except KeyboardInterrupt:
             # Whoever interrupts a rebuild does not want it begun again.
             self._has_failed = True
@@ -248,7 +272,15 @@ class LoadShape:
         self._has_failed = bool(done.errors)
         done.raise_first()
         self._held.clear()
+        self._paused.clear()
         return tuple(each for each in done.rebuilt if each.kind not in SWITCHES)
+
+    def _put_paused_back(self, rebuilder: Rebuilder, load_id: str) -> None:
+        """Let autovacuum come again. Nobody has asked for the pause, so a load does not fail where that cannot be."""
+        done = rebuilder.put_back(self._paused, load_id=load_id)
+        self._tell(done)
+        for error in done.errors:
+            self._tools.notice(f"autovacuum stays paused ({error.message}): run penstock repair")
 
     def put_back_left(self, prepared: NothingToDo, connection: Connection) -> None:
         """Put back what loads that are gone have left parked of tables that need no load any more."""

@@ -1,4 +1,4 @@
-"""A load's switches: triggers it was told to disable, autovacuum it was told to pause, at its tables alone.
+"""A load's switches: triggers it was told to disable, autovacuum that is paused, at its tables alone.
 
 What is switched off is written down, and committed, before; shape.py and `penstock repair` put it back.
 """
@@ -9,7 +9,15 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.loading.landing import with_locks
-from penstock.server.shape import hold_shape, shape_lock, write_changes
+from penstock.server.errors import in_transaction
+from penstock.server.shape import (
+    delete_change,
+    hold_shape,
+    read_changes,
+    shape_lock,
+    shape_lock_if_free,
+    write_changes,
+)
 from penstock.server.shape.switches import (
     ON_DELETE,
     ON_INSERT,
@@ -26,6 +34,8 @@ if TYPE_CHECKING:
     from penstock.model.job import LoadRules
     from penstock.model.plan import LoadPlan, TargetPlan
     from penstock.model.shape import Change
+    from penstock.model.table import TableName
+    from penstock.server.autovacuum import Visit
     from penstock.server.connection import Connection
 
 
@@ -42,7 +52,6 @@ def turn_off(
 
     Raises TargetError, ServerError.
     """
-    schema = tools.ledger.schema
     for target in plan.targets:
         facts = target.facts
         # A table that is replaced keeps its switches: the new one gets its triggers when it is loaded.
@@ -50,11 +59,8 @@ def turn_off(
             continue
         with shape_lock(connection, facts.oid, on_wait=on_wait, sleep=tools.sleep):
             changes = _find(plan.job.rules, target, connection, load_id=load_id)
-            # Before anything is switched off, in a transaction of its own: a crash from here on leaves a record.
-            with connection.transaction():
-                hold_shape(connection, schema, load_id=load_id, target_oid=facts.oid)
-                write_changes(connection, schema, changes)
             held.add(facts.oid)
+            _write_down(changes, tools, connection, load_id=load_id, target_oid=facts.oid)
             if not changes:
                 continue
             tools.notice(f'switching off at "{facts.name}", to be put back after the load: {_describe(changes)}')
@@ -66,6 +72,62 @@ def turn_off(
                 relations=sorted({change.relation_oid for change in changes}),
                 what=f'switch off triggers or autovacuum of "{facts.name}"',
             )
+
+
+def pause_autovacuum(
+    visit: Visit,
+    target: TableName,
+    plan: LoadPlan,
+    tools: LoadTools,
+    connection: Connection,
+    *,
+    load_id: str,
+    held: set[int],
+) -> bool:
+    """Switch autovacuum off where it was seen at work, at a target or a partition of it; the target is added to `held`.
+
+    It is tried once, and waits long enough for a worker to give way. Returns False where another process parks or puts
+    back at that table: then it may be tried again. Raises TargetError, ServerError.
+    """
+    with shape_lock_if_free(connection, visit.target_oid) as is_free:
+        if not is_free:
+            return False
+        changes = find_autovacuum(
+            connection, visit.relation_oid, target_oid=visit.target_oid, target=target, load_id=load_id
+        )
+        # Before: a commit of which nothing is heard may have taken place.
+        held.add(visit.target_oid)
+        _write_down(changes, tools, connection, load_id=load_id, target_oid=visit.target_oid)
+        if changes:
+            seen = "is" if visit.is_at_work else "was"
+            tools.notice(f'autovacuum {seen} at work on "{visit.name}": pausing it there until the load ends')
+            with_locks(
+                partial(switch_off, connection, changes),
+                plan=plan,
+                tools=tools,
+                connection=connection,
+                relations=[visit.relation_oid],
+                what=f'pause autovacuum at "{visit.name}"',
+                is_patient=False,
+            )
+    return True
+
+
+def _write_down(
+    changes: list[Change], tools: LoadTools, connection: Connection, *, load_id: str, target_oid: int
+) -> None:
+    """Write down what is to be switched off, in a transaction of its own: a crash from here on leaves a record.
+
+    A record of something that is on is of one who died before he switched it off, and it may have been set since.
+    """
+    schema = tools.ledger.schema
+    switches = {(change.kind, change.relation_oid, change.name) for change in changes}
+    with in_transaction(connection, "writing down what is switched off"):
+        for known in read_changes(connection, schema, target_oid=target_oid) if changes else ():
+            if (known.kind, known.relation_oid, known.name) in switches:
+                delete_change(connection, schema, known)
+        hold_shape(connection, schema, load_id=load_id, target_oid=target_oid)
+        write_changes(connection, schema, changes)
 
 
 def _find(rules: LoadRules, target: TargetPlan, connection: Connection, *, load_id: str) -> list[Change]:
@@ -80,7 +142,8 @@ def _find(rules: LoadRules, target: TargetPlan, connection: Connection, *, load_
             events |= ON_UPDATE | ON_DELETE
         changes += find_triggers(connection, target.facts, events=events, load_id=load_id)
     if rules.autovacuum == "pause":
-        changes += find_autovacuum(connection, target.facts, load_id=load_id)
+        oid, name = target.facts.oid, target.facts.name
+        changes += find_autovacuum(connection, oid, target_oid=oid, target=name, load_id=load_id)
     return changes
 
 

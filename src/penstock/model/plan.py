@@ -105,9 +105,9 @@ class LoadPlan:
 
     @property
     def changes_shape(self) -> bool:
-        """Whether something of a table is parked or switched off meanwhile."""
+        """Whether something of a table is parked or switched off from the start."""
         rules = self.job.rules
-        is_switching = rules.triggers != "keep" or rules.autovacuum != "keep"
+        is_switching = rules.triggers != "keep" or rules.autovacuum == "pause"
         return is_switching or any(target.parking and target.parking.parked for target in self.targets)
 
     @property

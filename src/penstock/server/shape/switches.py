@@ -24,7 +24,7 @@ from penstock.server.shape.rebuild import as_owner
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.model.table import TableFacts
+    from penstock.model.table import TableFacts, TableName
     from penstock.server.connection import Connection
     from penstock.server.shape.rebuild import State
 
@@ -92,10 +92,15 @@ def find_triggers(connection: Connection, table: TableFacts, *, events: int, loa
     ]
 
 
-def find_autovacuum(connection: Connection, table: TableFacts, *, load_id: str) -> list[Change]:
-    """Return records of the tables below one where autovacuum is not off already. Raises ServerError."""
-    with translate_errors(f"looking up the storage parameters of {table.name}"):
-        rows = fetch_rows(connection, "shape_autovacuum", OptionsRow, oid=table.oid)
+def find_autovacuum(
+    connection: Connection, oid: int, *, target_oid: int, target: TableName, load_id: str
+) -> list[Change]:
+    """Return records of table `oid` and its partitions, as far as autovacuum is not off there already.
+
+    It is the target itself, or one of its partitions. Raises ServerError.
+    """
+    with translate_errors(f"looking up the storage parameters of {target}"):
+        rows = fetch_rows(connection, "shape_autovacuum", OptionsRow, oid=oid)
     names = {
         (row.relation_oid, name): options
         for row in rows
@@ -107,15 +112,15 @@ def find_autovacuum(connection: Connection, table: TableFacts, *, load_id: str) 
     }
     return [
         Change(
-            target_oid=table.oid,
-            target=table.name,
+            target_oid=target_oid,
+            target=target,
             kind="autovacuum",
-            relation_oid=oid,
+            relation_oid=relation_oid,
             name=name,
             record={"options": options},
             load_id=load_id,
         )
-        for (oid, name), options in names.items()
+        for (relation_oid, name), options in names.items()
     ]
 
 
@@ -167,11 +172,13 @@ def look_at_switch(connection: Connection, change: Change) -> State:
 def put_switch_back(connection: Connection, schema: str, change: Change) -> None:
     """Put a switch back as it was, as the role that turned it off, and remove its record; in one transaction.
 
-    `schema` is the ledger's. Raises TargetError, ServerError.
+    `schema` is the ledger's. The caller has shape_lock: nobody of ours switches it off meanwhile, so that one which is
+    on needs no other lock. Raises TargetError, ServerError.
     """
     what = f'putting {change.kind} "{change.name}" of "{change.target}" back'
     with translate_errors(what), connection.transaction(), as_owner(connection, change):
-        relation = _lock(connection, change)
+        is_off = look_at_switch(connection, change) == "absent"
+        relation = _lock(connection, change) if is_off else None
         if relation is not None and look_at_switch(connection, change) == "absent":
             action = _compose_trigger(change) if change.kind == "trigger" else _compose_options(connection, change)
             connection.execute(sql.SQL("ALTER TABLE ONLY {} {}").format(relation, action))
