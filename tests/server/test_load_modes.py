@@ -9,9 +9,10 @@ import psycopg
 import pytest
 
 from penstock.api import Loader
-from penstock.cli.parsing import RuleOptions, SourceOptions
+from penstock.cli.parsing import SourceOptions
 from penstock.cli.plan_view import describe_plan
 from penstock.cli.request import make_request
+from penstock.cli.rules import RuleOptions
 from penstock.errors import DataError, PenstockError, TargetError, UsageError
 from penstock.loading.identity import job_from_json, job_to_json
 from penstock.loading.jobfile import read_job_file

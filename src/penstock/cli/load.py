@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Literal
 
 import typer
 
-from penstock.cli import options as given
-from penstock.cli import options_parking as given_parking
-from penstock.cli import options_upkeep as upkeep
+from penstock.cli import options as given  # noqa: TC001 (typer reads annotations)
+from penstock.cli import options_table as table  # noqa: TC001 (typer reads annotations)
 from penstock.cli.dialect_view import describe_dialect
 from penstock.cli.exit_codes import REJECTS, WOULD_NOT_LOAD
 from penstock.cli.messages import Messages
 from penstock.cli.options_settings import Settings, SharedGroup, parse_settings
 from penstock.cli.outcome_view import check_object, describe_check, describe_outcome, describe_problem, outcome_object
 from penstock.cli.output import write_result
-from penstock.cli.parsing import RuleOptions, SourceOptions, parse_duration
+from penstock.cli.parsing import SourceOptions, parse_duration
 from penstock.cli.progress import showing_progress
 from penstock.cli.rejects_view import note_reject_files
 from penstock.cli.request import make_request
+from penstock.cli.rules import RuleOptions
 from penstock.cli.target import warn_of_secrets
 from penstock.cli.textcommand import TextCommand
 from penstock.errors import AwsError, DataError, UsageError
@@ -77,13 +77,13 @@ def load(
     reject_file: given.RejectFile = None,
     spool: given.Spool = False,
     ignore_space: given.IgnoreSpace = False,
-    indexes: given_parking.Indexes = None,
+    indexes: table.Indexes = None,
     expect: given.Expect = None,
     ignore_windows: given.IgnoreWindows = False,
-    triggers: upkeep.Triggers = None,
-    autovacuum: upkeep.Autovacuum = None,
-    vacuum: upkeep.Vacuum = None,
-    checkpoint: upkeep.Checkpoint = None,
+    triggers: table.Triggers = None,
+    autovacuum: table.Autovacuum = None,
+    vacuum: table.Vacuum = None,
+    checkpoint: table.Checkpoint = None,
     ledger_schema: given.LedgerSchema = "penstock",
     publish_ledger: given.PublishLedger = False,
     settings: Settings = "none",
@@ -136,13 +136,14 @@ def load(
         max_rejects=max_rejects,
         reject_file=reject_file,
         ignore_space=ignore_space,
+        indexes=indexes,
+        triggers=triggers,
+        autovacuum=autovacuum,
+        vacuum=vacuum,
+        checkpoint=checkpoint,
     )
     request = make_request(source_options, rules, to=to, role=role, sessions=sessions)
-    job = replace(request.job, rules=replace(request.job.rules, indexes=given_parking.parse_indexes(indexes)))
-    request = replace(request, job=job, iam_auth=iam_auth, tunnel=tunnel)
-    request = upkeep.with_upkeep(
-        request, vacuum=vacuum, checkpoint=checkpoint, triggers=triggers, autovacuum=autovacuum
-    )
+    request = replace(request, iam_auth=iam_auth, tunnel=tunnel)
     if request.to is not None and pg_bin is not None:
         raise UsageError(
             "--pg-bin is for the embedded server only",

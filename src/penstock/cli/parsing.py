@@ -11,17 +11,13 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import UsageError
 from penstock.model.dialect import DialectOptions
-from penstock.model.job import LoadRules
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from penstock.model import job
     from penstock.model.dialect import Format
-    from penstock.model.job import OnChanged, OnError
 
-_CHOICES: Mapping[str, OnChanged] = {"error": "error", "load": "load", "skip": "skip"}
-_ON_ERROR: Mapping[str, OnError] = {"stop": "stop", "reject": "reject"}
 _SECONDS = {"ms": 0.001, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _MODES: Mapping[str, job.Mode] = {
     "append": "append",
@@ -171,65 +167,6 @@ def parse_constants(settings: Sequence[str]) -> Mapping[str, str]:
             raise UsageError(f'column "{column}" is set twice', hint="Give each column one --set.")
         constants[column] = value
     return constants
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RuleOptions:
-    """What was said of the ledger, of readers and of faults, as it was typed."""
-
-    atomic: bool = False
-    again: bool = False
-    changed: str | None = None
-    emptied: str | None = None
-    no_wait: bool = False
-    retry_for: str | None = None
-    on_error: str | None = None
-    max_rejects: str | None = None
-    reject_file: str | None = None
-    ignore_space: bool = False
-
-
-def parse_rules(options: RuleOptions) -> LoadRules:
-    """Return what was said of the ledger, of readers and of faults. Raises UsageError."""
-    defaults = LoadRules()
-    return LoadRules(
-        is_atomic=options.atomic,
-        is_again=options.again,
-        on_changed=_parse_choice("--changed", options.changed, default=defaults.on_changed),
-        on_emptied=_parse_choice("--emptied", options.emptied, default=defaults.on_emptied),
-        waits=not options.no_wait,
-        retry_for_s=defaults.retry_for_s if options.retry_for is None else parse_duration(options.retry_for),
-        on_error=_parse_on_error(options),
-        max_rejects=_parse_max_rejects(options.max_rejects),
-        ignores_space=options.ignore_space,
-    )
-
-
-def _parse_on_error(options: RuleOptions) -> OnError:
-    text = "stop" if options.on_error is None else options.on_error
-    if text not in _ON_ERROR:
-        raise UsageError(f'there is no --on-error "{text}"', hint="Use --on-error with stop or reject.")
-    refused = {"--max-rejects": options.max_rejects, "--reject-file": options.reject_file}
-    for name, value in refused.items():
-        if value is not None and text == "stop":
-            raise UsageError(f"{name} needs --on-error reject", hint="By default the first bad record ends the load.")
-    return _ON_ERROR[text]
-
-
-def _parse_max_rejects(text: str | None) -> int | None:
-    if text is None:
-        return None
-    if not (text.isascii() and text.isdigit()):
-        raise UsageError(f"{text!r} is not a number of records", hint="Use --max-rejects with a number from 0 upwards.")
-    return int(text)
-
-
-def _parse_choice(option: str, text: str | None, *, default: OnChanged) -> OnChanged:
-    if text is None:
-        return default
-    if text not in _CHOICES:
-        raise UsageError(f'there is no {option} "{text}"', hint=f"Use {option} with error, load or skip.")
-    return _CHOICES[text]
 
 
 def parse_duration(text: str) -> float:

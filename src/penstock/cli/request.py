@@ -13,15 +13,16 @@ from penstock.cli.parsing import (
     parse_keep,
     parse_key,
     parse_mode,
-    parse_rules,
     parse_sessions,
 )
+from penstock.cli.rules import parse_rules
 from penstock.errors import SourceError, UsageError
 from penstock.model.job import LoadJob, TargetJob
 from penstock.model.names import parse_table_name
 
 if TYPE_CHECKING:
-    from penstock.cli.parsing import RuleOptions, SourceOptions
+    from penstock.cli.parsing import SourceOptions
+    from penstock.cli.rules import RuleOptions
     from penstock.model.job import LoadRules
 
 

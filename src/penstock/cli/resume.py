@@ -12,8 +12,9 @@ from penstock.cli.load import Housekeeping, LoadCommand, interrupting_signals
 from penstock.cli.loads import LoadId  # noqa: TC001 (typer reads annotations)
 from penstock.cli.messages import Messages
 from penstock.cli.options_settings import Settings, SharedGroup, parse_settings
-from penstock.cli.parsing import RuleOptions, parse_rules, parse_sessions
+from penstock.cli.parsing import parse_sessions
 from penstock.cli.request import Request
+from penstock.cli.rules import RuleOptions, parse_rules
 from penstock.cli.target import open_target
 
 app = typer.Typer(add_completion=False)

@@ -1,23 +1,26 @@
-"""The options of `penstock load` for triggers and autovacuum while it loads, and for what follows."""
+"""The options of `penstock load` for indexes, triggers and autovacuum while it loads, and for what follows."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from penstock.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from penstock.cli.request import Request
-    from penstock.model import job
-
 _TABLE = "The table meanwhile"
 _AFTER = "After the load"
+_INDEXES = "Indexes and keys"
 
+Indexes = Annotated[
+    str | None,
+    typer.Option(
+        "--indexes",
+        metavar="WHAT",
+        help="auto (the default) takes indexes, keys and foreign keys of an empty table away while it is loaded, where "
+        "the load is large enough, and makes them again after. rebuild does so with any table: meanwhile nothing "
+        "keeps others from writing what breaks a key. keep leaves all in place. --plan tells what is parked.",
+        rich_help_panel=_INDEXES,
+    ),
+]
 Vacuum = Annotated[
     bool | None,
     typer.Option(
@@ -63,27 +66,3 @@ Autovacuum = Annotated[
         rich_help_panel=_TABLE,
     ),
 ]
-
-_TRIGGERS: Mapping[str, job.TriggerRule] = {"keep": "keep", "disable": "disable"}
-_AUTOVACUUM: Mapping[str, job.AutovacuumRule] = {"auto": "auto", "keep": "keep", "pause": "pause"}
-
-
-def with_upkeep(
-    request: Request, *, vacuum: bool | None, checkpoint: bool | None, triggers: str | None, autovacuum: str | None
-) -> Request:
-    """Return a request with what was said of the table's switches, and of what follows. Raises UsageError."""
-    if (triggers or "keep") not in _TRIGGERS:
-        raise UsageError(f'there is no --triggers "{triggers}"', hint="Use --triggers with keep or disable.")
-    if (autovacuum or "auto") not in _AUTOVACUUM:
-        raise UsageError(
-            f'there is no --autovacuum "{autovacuum}"',
-            hint="Use --autovacuum with auto, keep or pause: it is paused at the table alone, while it is loaded.",
-        )
-    rules = replace(
-        request.job.rules,
-        vacuums=vacuum,
-        checkpoints=checkpoint,
-        triggers=_TRIGGERS[triggers or "keep"],
-        autovacuum=_AUTOVACUUM[autovacuum or "auto"],
-    )
-    return replace(request, job=replace(request.job, rules=rules))

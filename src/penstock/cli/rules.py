@@ -1,0 +1,101 @@
+"""What was typed becomes rules: of the ledger, of readers, of faults, of the table meanwhile and of what follows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from penstock.cli.parsing import parse_duration
+from penstock.errors import UsageError
+from penstock.model.job import LoadRules
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from penstock.model.job import AutovacuumRule, OnChanged, OnError, TriggerRule
+    from penstock.model.shape import Indexes
+
+_Word = TypeVar("_Word", bound=str)
+
+_ON_OTHERS: Mapping[str, OnChanged] = {"error": "error", "load": "load", "skip": "skip"}
+_ON_ERROR: Mapping[str, OnError] = {"stop": "stop", "reject": "reject"}
+_INDEXES: Mapping[str, Indexes] = {"auto": "auto", "keep": "keep", "rebuild": "rebuild"}
+_TRIGGERS: Mapping[str, TriggerRule] = {"keep": "keep", "disable": "disable"}
+_AUTOVACUUM: Mapping[str, AutovacuumRule] = {"auto": "auto", "keep": "keep", "pause": "pause"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleOptions:
+    """What was said of everything but sources, table and columns, as it was typed; None where nothing was."""
+
+    atomic: bool = False
+    again: bool = False
+    changed: str | None = None
+    emptied: str | None = None
+    no_wait: bool = False
+    retry_for: str | None = None
+    on_error: str | None = None
+    max_rejects: str | None = None
+    reject_file: str | None = None
+    ignore_space: bool = False
+    indexes: str | None = None
+    triggers: str | None = None
+    autovacuum: str | None = None
+    vacuum: bool | None = None
+    checkpoint: bool | None = None
+
+
+def parse_rules(options: RuleOptions) -> LoadRules:
+    """Return the rules that were asked for. Raises UsageError."""
+    defaults = LoadRules()
+    return LoadRules(
+        is_atomic=options.atomic,
+        is_again=options.again,
+        on_changed=_choose("--changed", options.changed, _ON_OTHERS, default=defaults.on_changed),
+        on_emptied=_choose("--emptied", options.emptied, _ON_OTHERS, default=defaults.on_emptied),
+        waits=not options.no_wait,
+        retry_for_s=defaults.retry_for_s if options.retry_for is None else parse_duration(options.retry_for),
+        on_error=_parse_on_error(options, default=defaults.on_error),
+        max_rejects=_parse_max_rejects(options.max_rejects),
+        ignores_space=options.ignore_space,
+        indexes=_choose("--indexes", options.indexes, _INDEXES, default=defaults.indexes),
+        triggers=_choose("--triggers", options.triggers, _TRIGGERS, default=defaults.triggers),
+        autovacuum=_choose(
+            "--autovacuum",
+            options.autovacuum,
+            _AUTOVACUUM,
+            default=defaults.autovacuum,
+            more=": it is paused at the table alone, while it is loaded",
+        ),
+        vacuums=options.vacuum,
+        checkpoints=options.checkpoint,
+    )
+
+
+def _choose(option: str, text: str | None, words: Mapping[str, _Word], *, default: _Word, more: str = "") -> _Word:
+    """Return the word that was typed, if it is one of those."""
+    if text is None:
+        return default
+    if text not in words:
+        *others, last = words
+        raise UsageError(
+            f'there is no {option} "{text}"', hint=f"Use {option} with {', '.join(others)} or {last}{more}."
+        )
+    return words[text]
+
+
+def _parse_on_error(options: RuleOptions, *, default: OnError) -> OnError:
+    found = _choose("--on-error", options.on_error, _ON_ERROR, default=default)
+    refused = {"--max-rejects": options.max_rejects, "--reject-file": options.reject_file}
+    for name, value in refused.items():
+        if value is not None and found == "stop":
+            raise UsageError(f"{name} needs --on-error reject", hint="By default the first bad record ends the load.")
+    return found
+
+
+def _parse_max_rejects(text: str | None) -> int | None:
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit()):
+        raise UsageError(f"{text!r} is not a number of records", hint="Use --max-rejects with a number from 0 upwards.")
+    return int(text)
