@@ -17,7 +17,7 @@ from penstock.server.ledger import Ledger
 from penstock.server.ledger import schema as ledger_schema
 from penstock.server.ledger.locks import try_lock
 from penstock.server.shape import (
-    delete_change,
+    delete_changes,
     find_other_holds,
     hold_shape,
     read_changes,
@@ -115,8 +115,8 @@ def test_a_record_says_how_it_was_before_all_loads(connection: Connection) -> No
         ("j", 2, 2),
         ("k", 3, 4),
     ]
-    assert delete_change(connection, "penstock", found[0])
-    assert not delete_change(connection, "penstock", found[0])
+    assert delete_changes(connection, "penstock", found[:1]) == 1
+    assert delete_changes(connection, "penstock", found[:1]) == 0
     assert [change.name for change in read_changes(connection, "penstock")] == ["j", "k"]
 
 
@@ -129,7 +129,7 @@ def test_nobody_writes_records_in_anothers_name(loads: Loads, connection: Connec
         share_ledger(loads, role)
         with ConnectionFactory(loads.conninfo, role=role).connect() as other:
             (found,) = read_changes(other, "penstock")
-            assert not delete_change(other, "penstock", found)
+            assert delete_changes(other, "penstock", [found]) == 0
             forged = (
                 "INSERT INTO penstock.changes (target_oid, number, target_schema, target_table, kind, relation_oid,"
                 f" name, record, owner, load) VALUES (1, 1, '', '', 'index', 1, '', '{{}}', 'postgres', '{_LOAD}')"

@@ -8,30 +8,38 @@ from __future__ import annotations
 
 import logging
 import threading
-from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.errors import PenstockError, ServerError
 from penstock.host import cpu_count, memory_bytes
-from penstock.loading.rebuild_plan import RebuildPlan, order_by_cost, plan_rebuild
+from penstock.loading.builders import Builders
+from penstock.loading.rebuild_plan import order_by_cost, order_by_depth, plan_rebuild
 from penstock.model.shape import Rebuilt
 from penstock.server.locking import describe_blocker, with_lock_retries
 from penstock.server.shape.changes import read_changes
 from penstock.server.shape.holds import find_other_holds, release_shape, shape_lock
-from penstock.server.shape.parts import capture_parts, is_foreign_key, read_index_record
+from penstock.server.shape.look import look_at
+from penstock.server.shape.parents import add_parent_key, make_parent_index
+from penstock.server.shape.parts import (
+    capture_for,
+    capture_many,
+    has_table,
+    is_foreign_key,
+    measure_tables,
+    parent_of,
+    place_of,
+    read_index_record,
+)
 from penstock.server.shape.rebuild import (
     add_foreign_key,
     build_index,
     complete_index,
-    drop_record,
+    drop_records,
     lock_for_build,
-    look_at,
     validate_foreign_key,
 )
-from penstock.server.shape.sessions import cancel, set_build_memory
 from penstock.server.shape.switches import SWITCHES, put_switch_back
 
 if TYPE_CHECKING:
@@ -41,13 +49,12 @@ if TYPE_CHECKING:
     from penstock.model.shape import Change
     from penstock.server.connection import Connection
     from penstock.server.locking import Blocker
+    from penstock.server.shape.parts import Place
 
 _log = logging.getLogger(__name__)
 
 # How long locks are tried for where nobody has said: others' batches last ten seconds.
 DEFAULT_PATIENCE_S = 300.0
-
-_CANCEL_INTERVAL_S = 1.0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -91,6 +98,8 @@ class Rebuilder:
         self._report = report
         self._saying = threading.Lock()
         self._told: set[int | None] = set()
+        # Of each index and foreign key that is to be attached, to which.
+        self._parents: dict[Place, Place | None] = {}
 
     def put_back(self, oids: Iterable[int], *, load_id: str | None = None) -> PutBack:
         """Put back what was parked for tables, as far as no load at work wants it away.
@@ -142,20 +151,55 @@ class Rebuilder:
         return bool(holds)
 
     def _rebuild_indexes(self, changes: Sequence[Change], done: PutBack) -> None:
-        absent, rest = [], []
+        self._note_parents(changes)
+        found = capture_many(self._connection, {change.relation_oid for change in changes}, what="indexes")
+        absent, rest, parents, done_with = [], [], [], []
         for change in changes:
-            state = look_at(capture_parts(self._connection, change.relation_oid), change)
+            parts = found.get(change.relation_oid)
+            state = look_at(parts, change)
             if state in ("gone", "there"):
-                drop_record(self._connection, self._schema, change)
+                done_with.append(change)
+            elif state == "made":
+                # The partitioned table's attaches it.
+                continue
+            elif parts is not None and parts.table.kind == "p":
+                parents.append(change)
             elif state == "absent" and not self._is_whole(change):
                 absent.append(change)
             else:
                 rest.append((change, state))
-        self._build(order_by_cost(absent), done)
+        drop_records(self._connection, self._schema, done_with)
+        sizes = measure_tables(self._connection, list(found)) if len(found) > 1 else None
+        self._build(order_by_cost(absent, sizes), done)
         # Their constraints need the table for themselves for a moment, and so come one after another.
         rest += [(change, "begun") for change in absent if not self._is_done_at_once(change)]
         for change, state in sorted(rest, key=lambda each: each[0].number):
             self._finish_index(change, done, is_absent=state == "absent")
+        for change in order_by_depth(parents, self._parents):
+            self._make_parent(change, self._children(change, changes), done, make=make_parent_index)
+
+    def _note_parents(self, changes: Iterable[Change]) -> None:
+        self._parents.update((place_of(change), parent_of(change)) for change in changes)
+
+    @staticmethod
+    def _children(change: Change, changes: Iterable[Change]) -> list[Change]:
+        return [each for each in changes if parent_of(each) == place_of(change)]
+
+    def _make_parent(
+        self,
+        change: Change,
+        children: Sequence[Change],
+        done: PutBack,
+        *,
+        make: Callable[[Connection, str, Change, Sequence[Change]], None],
+    ) -> None:
+        """Make what belongs to a partitioned table; its partitions have theirs."""
+        began_s = self._tools.clock()
+        what = "foreign key" if is_foreign_key(change) else "index"
+        self._say(f"rebuilding {what} {change.name} of the partitioned table")
+        act = partial(make, self._connection, self._schema, change, children)
+        self._with_locks(act, change, others=[child.relation_oid for child in children])
+        self._note(change, began_s, done)
 
     @staticmethod
     def _is_whole(change: Change) -> bool:
@@ -186,7 +230,7 @@ class Rebuilder:
             return
         plan = plan_rebuild(len(changes), cpu_count=self._cpu_count, memory_bytes=self._memory_bytes)
         _log.info("rebuilding %d indexes by %d sessions, %d workers each", len(changes), plan.sessions, plan.workers)
-        _Builders(self._tools, plan, changes, build=self._build_one, note=partial(self._note_built, done=done)).run()
+        Builders(self._tools, plan, changes, build=self._build_one, note=partial(self._note_built, done=done)).run()
 
     def _build_one(self, connection: Connection, change: Change) -> float:
         began_s = self._tools.clock()
@@ -202,17 +246,22 @@ class Rebuilder:
     # ---------------------------------------------------------------- foreign keys
 
     def _put_references_back(self, oids: set[int], done: PutBack) -> None:
-        for found in read_changes(self._connection, self._schema):
-            if not is_foreign_key(found):
-                continue
+        changes = [change for change in read_changes(self._connection, self._schema) if is_foreign_key(change)]
+        self._note_parents(changes)
+        failed: set[Place | None] = set()
+        for found in order_by_depth(changes, self._parents):
             tables = {found.target_oid, found.relation_oid, int(found.record["references_oid"])}
-            if tables & oids:
+            if place_of(found) in failed:
+                # Rows of a partition do not fit: they would not fit here either.
+                failed.add(parent_of(found))
+            elif tables & oids:
                 try:
                     self._put_reference_back(found, tables, done)
                 except PenstockError as error:
                     if error.is_transient:
                         raise
                     done.errors.append(error)
+                    failed.add(parent_of(found))
 
     def _put_reference_back(self, found: Change, tables: set[int], done: PutBack) -> None:
         connection, schema = self._connection, self._schema
@@ -221,10 +270,16 @@ class Rebuilder:
             change = next((each for each in now if each.number == found.number and each.name == found.name), None)
             if change is None or any(self._is_held(oid, change, done) for oid in sorted(tables)):
                 return
-            state = look_at(capture_parts(connection, change.relation_oid), change)
-            is_gone = capture_parts(connection, int(change.record["references_oid"])) is None
-            if state in ("gone", "there") or is_gone:
-                drop_record(connection, schema, change)
+            parts = capture_for(connection, change)
+            state = look_at(parts, change)
+            if state in ("gone", "there") or not has_table(connection, int(change.record["references_oid"])):
+                drop_records(connection, schema, [change])
+                return
+            if state == "made":
+                # The partitioned table's attaches it.
+                return
+            if parts is not None and parts.table.kind == "p":
+                self._make_parent(change, self._children(change, now), done, make=add_parent_key)
                 return
             began_s = self._tools.clock()
             self._say(f"rebuilding foreign key {change.name}")
@@ -236,8 +291,15 @@ class Rebuilder:
 
     # ---------------------------------------------------------------- said and waited for
 
-    def _with_locks(self, act: Callable[[], None], change: Change, *, connection: Connection | None = None) -> None:
-        relations = [change.relation_oid]
+    def _with_locks(
+        self,
+        act: Callable[[], None],
+        change: Change,
+        *,
+        connection: Connection | None = None,
+        others: Sequence[int] = (),
+    ) -> None:
+        relations = [change.relation_oid, *others]
         if is_foreign_key(change):
             relations.append(int(change.record["references_oid"]))
 
@@ -269,82 +331,16 @@ class Rebuilder:
         self._note_built(change, self._tools.clock() - began_s, done=done)
 
     def _note_built(self, change: Change, seconds: float, *, done: PutBack) -> None:
-        """Add what was put back; the two steps of a key make one."""
+        """Add what was put back; the two steps of a key make one, and so does what is attached to a partitioned one."""
+        top = place_of(change)
+        # A trigger may have an index's name.
+        while change.kind not in SWITCHES and (parent := self._parents.get(top)) is not None:
+            top = parent
+        name = top[1]
         for place, other in enumerate(done.rebuilt):
-            if (other.name, other.table, other.kind) == (change.name, str(change.target), change.kind):
+            if (other.name, other.table, other.kind) == (name, str(change.target), change.kind):
                 done.rebuilt[place] = Rebuilt(
                     kind=other.kind, name=other.name, table=other.table, seconds=other.seconds + seconds
                 )
                 return
-        done.rebuilt.append(Rebuilt(kind=change.kind, name=change.name, table=str(change.target), seconds=seconds))
-
-
-class _Builders:
-    """Threads with a session each, which take one index after another."""
-
-    def __init__(
-        self,
-        tools: LoadTools,
-        plan: RebuildPlan,
-        changes: Sequence[Change],
-        *,
-        build: Callable[[Connection, Change], float],
-        note: Callable[[Change, float], None],
-    ) -> None:
-        self._tools = tools
-        self._plan = plan
-        self._waiting = list(changes)
-        self._build = build
-        self._note = note
-        self._lock = threading.Lock()
-        self._connections: list[Connection] = []
-
-    def run(self) -> None:
-        """Build all. Raises the first error when all threads have ended."""
-        with ExitStack() as stack:
-            pool = stack.enter_context(ThreadPoolExecutor(self._plan.sessions, thread_name_prefix="penstock-rebuild"))
-            futures = {pool.submit(self._work, number) for number in range(self._plan.sessions)}
-            pending = set(futures)
-            try:
-                while pending:
-                    _, pending = wait(pending, return_when=FIRST_COMPLETED)
-            except BaseException:
-                self._stop()
-                while pending:
-                    # More than once: a session may have been between two statements.
-                    for connection in list(self._connections):
-                        cancel(connection)
-                    _, pending = wait(pending, timeout=_CANCEL_INTERVAL_S)
-                raise
-        for future in futures:
-            future.result()
-
-    def _stop(self) -> None:
-        with self._lock:
-            self._waiting.clear()
-
-    def _take(self) -> Change | None:
-        with self._lock:
-            return self._waiting.pop(0) if self._waiting else None
-
-    def _work(self, number: int) -> None:
-        try:
-            connection = self._tools.connect.connect(label=f"rebuild {number + 1}")
-        except ServerError as error:
-            # One session does it too.
-            if number == 0:
-                self._stop()
-                raise
-            _log.warning("rebuilding with fewer sessions: %s", error.message)
-            return
-        try:
-            with connection:
-                self._connections.append(connection)
-                set_build_memory(connection, memory_bytes=self._plan.memory_bytes, workers=self._plan.workers)
-                while (change := self._take()) is not None:
-                    seconds = self._build(connection, change)
-                    with self._lock:
-                        self._note(change, seconds)
-        except BaseException:
-            self._stop()
-            raise
+        done.rebuilt.append(Rebuilt(kind=change.kind, name=name, table=str(change.target), seconds=seconds))

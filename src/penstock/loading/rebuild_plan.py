@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 from penstock.units import GIB, MIB
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from penstock.model.shape import Change
+    from penstock.server.shape.parts import Place
 
 # One sort uses this well; more gains little (postgresql.org/docs/current/runtime-config-resource.html).
 _WANTED_MEMORY_BYTES = GIB
@@ -71,9 +72,29 @@ def peak_beyond(steps: Iterable[tuple[float, float]], *, sessions: int) -> float
     return float(max(0.0, max(peaks, default=0.0) - total))
 
 
-def order_by_cost(changes: Iterable[Change]) -> list[Change]:
-    """Return indexes with the one that takes longest first, so that no session ends with a long one alone."""
-    return sorted(changes, key=lambda change: (-estimate_cost(change), change.number))
+def order_by_cost(changes: Iterable[Change], sizes: Mapping[int, int] | None = None) -> list[Change]:
+    """Return indexes with the one that takes longest first, so that no session ends with a long one alone.
+
+    `sizes` are those of the tables at which they are, by oid; without them all are at tables of one size.
+    """
+
+    def cost(change: Change) -> float:
+        return estimate_cost(change) * (1 if sizes is None else sizes.get(change.relation_oid, 0))
+
+    return sorted(changes, key=lambda change: (-cost(change), change.number))
+
+
+def order_by_depth(changes: Iterable[Change], parents: Mapping[Place, Place | None]) -> list[Change]:
+    """Return what is attached to others before these; `parents` are the places of those, by its own place."""
+
+    def depth(change: Change) -> int:
+        place: Place | None = (change.relation_oid, change.name)
+        found = 0
+        while place is not None and found <= len(parents):
+            place, found = parents.get(place), found + 1
+        return found
+
+    return sorted(changes, key=lambda change: -depth(change))
 
 
 def estimate_cost(change: Change) -> float:

@@ -5,6 +5,7 @@ What a load at work wants changed stays. Each thing is put back as the role that
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock.errors import PenstockError
@@ -14,12 +15,12 @@ from penstock.server.ledger.locks import find_lock_holder
 from penstock.server.ledger.schema import VERSION, find_version
 from penstock.server.shape import read_changes
 from penstock.server.shape.holds import read_holds
-from penstock.server.shape.parts import capture_parts, is_foreign_key
-from penstock.server.shape.rebuild import look_at
+from penstock.server.shape.look import look_at
+from penstock.server.shape.parts import capture_for, is_foreign_key, parent_of, place_of
 from penstock.server.shape.switches import SWITCHES, look_at_switch
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from penstock.loading.rebuild import PutBack
     from penstock.loading.tools import LoadTools
@@ -28,7 +29,10 @@ if TYPE_CHECKING:
 
 
 def plan_repair(tools: LoadTools, connection: Connection) -> list[RepairStep]:
-    """Return what `repair` would do, a step for each record; changes nothing. Raises ServerError, TargetError."""
+    """Return what `repair` would do, a step for each record; changes nothing. Raises ServerError, TargetError.
+
+    What is attached to an index or key of a partitioned table is counted with it where the same becomes of both.
+    """
     schema = tools.ledger.schema
     if find_version(connection, schema) < VERSION:
         return []
@@ -37,7 +41,23 @@ def plan_repair(tools: LoadTools, connection: Connection) -> list[RepairStep]:
         pid = find_lock_holder(connection, lock)
         if pid is not None:
             holders[oid] = f"load {load_id} is at work (backend {pid}), and rebuilds it"
-    return [_plan_step(change, holders, connection) for change in read_changes(connection, schema)]
+    changes = read_changes(connection, schema)
+    return _count_attached(changes, [_plan_step(change, holders, connection) for change in changes])
+
+
+def _count_attached(changes: Sequence[Change], steps: Sequence[RepairStep]) -> list[RepairStep]:
+    found = {(change.kind, place_of(change)): number for number, change in enumerate(changes)}
+    counts = [0] * len(steps)
+    shown = [True] * len(steps)
+    # Partitions are written down behind their table.
+    for number in reversed(range(len(steps))):
+        change, step = changes[number], steps[number]
+        parent = None if change.kind in SWITCHES else parent_of(change)
+        place = None if parent is None else found.get((change.kind, parent))
+        if place is not None and (steps[place].action, steps[place].reason) == (step.action, step.reason):
+            counts[place] += counts[number] + 1
+            shown[number] = False
+    return [replace(step, attached=counts[number]) for number, step in enumerate(steps) if shown[number]]
 
 
 def repair(tools: LoadTools, connection: Connection, *, is_local: bool) -> PutBack:
@@ -74,13 +94,14 @@ def _decide_step(change: Change, holders: Mapping[int, str], connection: Connect
             is_off = look_at_switch(connection, change) == "absent"
             switched_off = f"load {change.load_id} has switched it off"
             return ("restore", switched_off) if is_off else ("forget", "it is gone, or on again")
-        state = look_at(capture_parts(connection, change.relation_oid), change)
+        state = look_at(capture_for(connection, change), change)
     except PenstockError as error:
         return "refuse", error.message
     steps: dict[str, tuple[RepairAction, str]] = {
         "gone": ("forget", "the table is gone"),
         "there": ("forget", "it stands as it was"),
         "begun": ("finish", "it was begun"),
+        "made": ("finish", "it stands, and is not attached to the partitioned table's"),
         "absent": ("rebuild", f"load {change.load_id} has parked it"),
     }
     return steps[state]

@@ -20,7 +20,7 @@ from penstock.server.ledger.locks import try_lock
 from penstock.server.shape import find_other_holds, hold_shape, read_changes, release_shape, shape_lock, write_changes
 from penstock.server.shape.holds import find_holds_of
 from penstock.server.shape.park import lock_table, make_changes, park
-from penstock.server.shape.parts import capture_parts
+from penstock.server.shape.parts import capture_tree
 from penstock.server.shape.switches import SWITCHES
 from penstock.server.tables import is_empty
 
@@ -61,11 +61,11 @@ def plan_parking(plan: LoadPlan, connection: Connection) -> tuple[LoadPlan, dict
         parking = None
         if may_be_parked(target) and target.facts is not None:
             oid = target.facts.oid
-            if (parts := capture_parts(connection, oid)) is not None:
+            if (parts := capture_tree(connection, oid)) is not None:
                 decision = _decide(plan, target, parts, connection)
                 parking = decision.plan
-                kept = decision.staying
-                freed[oid] = _references(oid, decision.foreign_keys) - _references(oid, kept)
+                own = [key for key in decision.foreign_keys if key.relation_oid in parts.tables]
+                freed[oid] = _references(own) - _references(decision.staying)
         targets.append(replace(target, parking=parking))
     return replace(plan, targets=tuple(targets)), freed
 
@@ -85,8 +85,8 @@ def free_references(inputs: Iterable[TargetInput], freed: Mapping[int, frozenset
     )
 
 
-def _references(oid: int, keys: Iterable[ForeignKey]) -> frozenset[int]:
-    return frozenset(key.references_oid for key in keys if key.relation_oid == oid)
+def _references(keys: Iterable[ForeignKey]) -> frozenset[int]:
+    return frozenset(key.references_oid for key in keys)
 
 
 def _decide(
@@ -107,7 +107,8 @@ def _decide(
         return decide_parking(parts, facts)
     # Only where it matters are tables looked into.
     is_fresh = facts.is_truncated or is_empty(connection, parts.table.oid)
-    referring = {key.relation_oid for key in parts.foreign_keys}
+    # Partitions are as empty as their table.
+    referring = {key.relation_oid for key in parts.all_foreign_keys if key.parent_oid is None}
     empty = {oid for oid in referring if is_empty(connection, oid)}
     return decide_parking(parts, replace(facts, is_empty=is_fresh, empty_tables=empty))
 
@@ -164,7 +165,7 @@ class LoadShape:
             others = find_other_holds(connection, self._schema, oid, but_load_id=load_id)
             ours = [change for change in before if change.load_id == load_id]
             is_parked = any(change.kind not in SWITCHES for change in ours)
-            parts = capture_parts(connection, oid)
+            parts = capture_tree(connection, oid)
             if parts is None:
                 raise TargetError(f'table "{target.table}" is gone')
             if has_rows_to_come:
@@ -186,7 +187,8 @@ class LoadShape:
             if not changes:
                 return
             self._paused.discard(oid)
-            names = ", ".join(change.name for change in changes)
+            # What is attached goes with it.
+            names = ", ".join(part.name for part in decision.plan.parked)
             _log.info("parking of %s, to be rebuilt after the load: %s", target.table, names)
 
             def act() -> None:
@@ -203,7 +205,7 @@ class LoadShape:
                 plan=self._plan,
                 tools=self._tools,
                 connection=connection,
-                relations=sorted({oid, *(int(c.record.get("references_oid", oid)) for c in changes)}),
+                relations=sorted({*parts.tables, *(int(c.record.get("references_oid", oid)) for c in changes)}),
                 what=f'park indexes of "{target.table}"',
             )
 

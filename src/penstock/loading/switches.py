@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from penstock.loading.landing import with_locks
 from penstock.server.errors import in_transaction
 from penstock.server.shape import (
-    delete_change,
+    delete_changes,
     hold_shape,
     read_changes,
     shape_lock,
@@ -123,9 +123,8 @@ def _write_down(
     schema = tools.ledger.schema
     switches = {(change.kind, change.relation_oid, change.name) for change in changes}
     with in_transaction(connection, "writing down what is switched off"):
-        for known in read_changes(connection, schema, target_oid=target_oid) if changes else ():
-            if (known.kind, known.relation_oid, known.name) in switches:
-                delete_change(connection, schema, known)
+        known = read_changes(connection, schema, target_oid=target_oid) if changes else []
+        delete_changes(connection, schema, [c for c in known if (c.kind, c.relation_oid, c.name) in switches])
         hold_shape(connection, schema, load_id=load_id, target_oid=target_oid)
         write_changes(connection, schema, changes)
 

@@ -53,13 +53,18 @@ Indexes = Literal["auto", "keep", "rebuild"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """An index, key or foreign key as a plan shows it: `what` it is, in words, and why it stays or is parked."""
+    """An index, key or foreign key as a plan shows it: `what` it is, in words, and why it stays or is parked.
+
+    `attached`: how many indexes, or keys, of partitions belong to it. `is_of_partition`: a partition has it for itself.
+    """
 
     kind: ChangeKind
     what: str
     name: str
     relation: str
     reason: str
+    attached: int = 0
+    is_of_partition: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +94,8 @@ class RepairStep:
     """What a repair does about one record, and why.
 
     rebuild: make it again. restore: switch it on as it was. finish: complete what was begun. forget: it stands already,
-    or its table is gone. wait: a load at work rebuilds it. refuse: it cannot be put back.
+    or its table is gone. wait: a load at work rebuilds it. refuse: it cannot be put back. `attached`: how many of
+    partitions belong to it, of which the same holds.
     """
 
     table: str
@@ -98,3 +104,4 @@ class RepairStep:
     owner: str
     action: RepairAction
     reason: str
+    attached: int = 0

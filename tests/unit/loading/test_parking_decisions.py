@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.loading.parking import SMALL_BYTES, ParkingFacts, decide_parking
-from penstock.loading.rebuild_plan import RebuildPlan, estimate_cost, order_by_cost, plan_rebuild
+from penstock.loading.parking import SMALL_BYTES, SMALL_PART_BYTES, Decision, ParkingFacts, decide_parking
+from penstock.loading.rebuild_plan import RebuildPlan, estimate_cost, order_by_cost, order_by_depth, plan_rebuild
 from penstock.model.job import TargetJob
 from penstock.model.shape import Change
 from penstock.model.table import TableName
@@ -26,9 +26,11 @@ TABLE = ShapeTable(
     owner="o",
     is_owner=True,
     may_create=True,
+    parent_oid=None,
     replica_identity="d",
     is_published=False,
     columns={"a": "integer"},
+    lock_count=6400,
 )
 
 
@@ -59,11 +61,13 @@ def make_index(name: str, *, is_unique: bool = False, kind: str | None = None, *
         comment=None,
     )
     described = IndexFacts(
+        relation_oid=1,
         name=name,
         method="btree",
         is_valid=True,
         is_primary=kind == "p",
-        is_attached=False,
+        parent_oid=None,
+        parent=None,
         is_partial=False,
         may_use_tablespace=True,
         key_columns=["a"],
@@ -84,6 +88,7 @@ def make_key(name: str, *, relation_oid: int = 1, references_oid: int = 1, **fac
         name=name,
         relation_oid=relation_oid,
         relation=f"s.t{relation_oid}",
+        relation_kind="r",
         references_oid=references_oid,
         references=f"s.t{references_oid}",
         references_index="pk",
@@ -94,6 +99,8 @@ def make_key(name: str, *, relation_oid: int = 1, references_oid: int = 1, **fac
         is_enforced=True,
         comment=None,
         is_kept_whole=False,
+        parent_oid=None,
+        parent=None,
         owner="o",
         is_owner=True,
         may_refer=True,
@@ -146,7 +153,7 @@ def test_nothing_is_parked_where_it_must_not_or_does_not_pay(facts: dict[str, ob
 @pytest.mark.parametrize(
     ("table", "reason"),
     [
-        (replace(TABLE, kind="p"), "partitioned"),
+        (replace(TABLE, kind="v"), "no table"),
         (replace(TABLE, is_owner=False), 'owner "o"'),
     ],
 )
@@ -215,7 +222,7 @@ def test_a_foreign_key_to_a_key_that_stays_is_not_in_the_way() -> None:
     ("index", "reason"),
     [
         (make_index("i", dependents=["view v"]), "view v depends on it"),
-        (make_index("i", is_attached=True), "partitioned"),
+        (make_index("i", parent_oid=5, parent="p"), "partitioned"),
         (make_index("i", is_valid=False), "not valid"),
         (make_index("i", may_use_tablespace=False), "tablespace"),
     ],
@@ -225,6 +232,123 @@ def test_an_index_that_could_not_be_made_again_stays(index: IndexPart, reason: s
     parked, kept, _ = decide(index, indexes="rebuild")
     assert parked == []
     assert reason in kept["i"]
+
+
+# ---------------------------------------------------------------- partitions
+
+LEAVES = tuple(
+    replace(TABLE, oid=oid, name=f"t{oid}", quoted_name=f"s.t{oid}", parent_oid=parent, kind=kind)
+    for oid, parent, kind in ((2, 1, "r"), (3, 1, "p"), (4, 3, "r"))
+)
+FK = make_key("fk", references_oid=9, relation_kind="p")
+ATTACHED = {2: ("pk", 1), 3: ("pk", 1), 4: ("pk_3", 3)}
+
+
+def make_tree(*, without: int = 0, table: ShapeTable | None = None, **facts: object) -> TableParts:
+    """Return a table with two levels of partitions and a key on all but one; `facts` are of the key of partition 4."""
+    root = TableParts(table=replace(TABLE, kind="p"), indexes=(PK,), foreign_keys=(FK,))
+    below = []
+    for leaf in LEAVES:
+        parent, parent_oid = ATTACHED[leaf.oid]
+        changes = {"relation_oid": leaf.oid, "parent": parent, "parent_oid": parent_oid}
+        changes |= facts if leaf.oid == 4 else {}
+        key = make_index(f"pk_{leaf.oid}", is_unique=True, kind="p", **changes)
+        refers = make_key("fk", relation_oid=leaf.oid, references_oid=9, parent="fk", parent_oid=parent_oid)
+        own = table if table is not None and table.oid == leaf.oid else leaf
+        indexes = () if leaf.oid == without else (key,)
+        below.append(TableParts(table=own, indexes=indexes, foreign_keys=(refers,)))
+    return replace(root, partitions=tuple(below))
+
+
+def decide_tree(parts: TableParts, **facts: object) -> Decision:
+    """Return what is parked of a partitioned table."""
+    return decide_parking(parts, replace(FACTS, indexes="rebuild", **facts))  # type: ignore[arg-type]
+
+
+def test_a_partitioned_tables_key_goes_with_all_that_is_attached() -> None:
+    """It is shown as one, with their number."""
+    decision = decide_tree(make_tree())
+    assert [part.name for part in decision.indexes] == ["pk", "pk_2", "pk_3", "pk_4"]
+    assert [key.relation_oid for key in decision.foreign_keys] == [1, 2, 3, 4]
+    assert [(part.name, part.attached) for part in decision.plan.parked] == [("fk", 3), ("pk", 3)]
+    assert decision.plan.kept == ()
+
+
+@pytest.mark.parametrize(
+    ("parts", "reason"),
+    [
+        (make_tree(is_valid=False), "it is not valid"),
+        (make_tree(dependents=["view v"]), "view v depends on it"),
+        (make_tree(may_use_tablespace=False), "tablespace"),
+        (make_tree(without=4), "partition s.t4 cannot have one"),
+        (make_tree(table=replace(LEAVES[2], is_owner=False, owner="x")), 'partition s.t4 is owned by "x"'),
+        (make_tree(table=replace(LEAVES[0], may_create=False)), "may not make indexes in schema"),
+        (make_tree(table=replace(LEAVES[0], is_published=True)), "published"),
+    ],
+)
+def test_a_partition_whose_index_must_stay_keeps_those_of_all(parts: TableParts, reason: str) -> None:
+    """None of them can go without the others."""
+    decision = decide_tree(parts)
+    assert decision.indexes == ()
+    assert [(part.name, part.attached) for part in decision.plan.kept] == [("pk", len(parts.all_indexes) - 1)]
+    assert reason in decision.plan.kept[0].reason
+
+
+def test_what_a_partition_has_of_its_own_is_its_own_affair() -> None:
+    """It goes where what is attached stays, and stays where that goes."""
+    own = make_index("own", relation_oid=4)
+    tree = make_tree(dependents=["view v"])
+    leaf = tree.partitions[2]
+    tree = replace(tree, partitions=(*tree.partitions[:2], replace(leaf, indexes=(*leaf.indexes, own))))
+    decision = decide_tree(tree)
+    assert [part.name for part in decision.indexes] == ["own"]
+    assert [(part.name, part.is_of_partition) for part in decision.plan.parked] == [("fk", False), ("own", True)]
+
+
+def test_a_part_of_another_tables_index_stays() -> None:
+    """Where a partition is loaded that is partitioned itself."""
+    tree = make_tree()
+    middle = replace(tree.partitions[1], partitions=(tree.partitions[2],))
+    decision = decide_tree(middle)
+    assert not decision.is_parking
+    assert {part.reason for part in decision.plan.kept} == {
+        "it belongs to an index of the partitioned table",
+        "it belongs to that of the partitioned table",
+    }
+
+
+def test_an_exclusion_constraint_of_a_partitioned_table_stays() -> None:
+    """No index can be attached to it."""
+    apart = make_index("apart", kind="x")
+    tree = make_tree()
+    decision = decide_tree(replace(tree, indexes=(*tree.indexes, apart), partitions=()))
+    assert {part.name: part.reason for part in decision.plan.kept} == {
+        "apart": "the server attaches no exclusion constraints"
+    }
+
+
+def test_partitions_ask_for_more_bytes() -> None:
+    """Each of their indexes and keys is made by itself."""
+    tree = make_tree()
+    least = SMALL_BYTES + 6 * SMALL_PART_BYTES
+    auto = replace(FACTS, size_bytes=least - 1)
+    assert "too little" in decide_parking(tree, auto).plan.reason
+    assert decide_parking(tree, replace(auto, size_bytes=least)).is_parking
+
+
+def test_more_partitions_than_the_server_can_lock_are_left_alone() -> None:
+    """The lock table is everybody's."""
+    tree = make_tree()
+    tree = replace(tree, table=replace(tree.table, lock_count=60))
+    assert "max_locks_per_transaction" in decide_tree(tree).plan.reason
+
+
+def test_a_foreign_key_of_a_partitioned_table_that_is_not_valid_stays() -> None:
+    """Before PostgreSQL 18 there is no way to add one that is not."""
+    tree = make_tree()
+    decision = decide_tree(replace(tree, foreign_keys=(replace(FK, is_validated=False),)))
+    assert decision.foreign_keys == ()
+    assert "it is not valid" in [part.reason for part in decision.plan.kept]
 
 
 # ---------------------------------------------------------------- the order of the rebuild
@@ -256,6 +380,14 @@ def test_the_one_that_takes_longest_comes_first() -> None:
     ordered = order_by_cost([small, text, gin, brin, other])
     assert [change.name for change in ordered] == ["gin", "text", "small", "o", "brin"]
     assert estimate_cost(text) > estimate_cost(small)
+
+
+def test_larger_tables_come_first_and_parents_after_what_is_attached() -> None:
+    """The size of a partition counts as its columns do."""
+    first, second = make_change("a", 1), replace(make_change("b", 2), relation_oid=2)
+    assert [change.name for change in order_by_cost([first, second], {1: 10, 2: 20})] == ["b", "a"]
+    parents = {(1, "a"): None, (2, "b"): (1, "a")}
+    assert [change.name for change in order_by_depth([first, second], parents)] == ["b", "a"]
 
 
 @pytest.mark.parametrize(

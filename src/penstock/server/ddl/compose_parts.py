@@ -40,6 +40,22 @@ def compose_index(index: IndexRow, constraint: ConstraintRow | None, names: Work
     return [create, _add_constraint(names.qualified, name, definition)]
 
 
+def compose_parent_index(index: IndexRow, constraint: ConstraintRow | None, names: WorkingNames) -> sql.Composed:
+    """Return what makes an index of a partitioned table, and its constraint, without one for any partition."""
+    name = sql.Identifier(names.indexes[index.name])
+    if constraint is None:
+        unique = sql.SQL("UNIQUE " if index.is_unique else "")
+        body = sql.SQL(index.body or "")
+        return sql.SQL("CREATE {}INDEX {} ON ONLY {} {}").format(unique, name, names.qualified, body)
+    # Only here can storage parameters be said, between the columns and what is said of deferral.
+    deferral = _compose_deferral(constraint)
+    columns = constraint.definition.removesuffix(deferral.as_string())
+    options = sql.SQL(" WITH ({})").format(sql.SQL(", ").join(compose_options(index.options)))
+    return sql.SQL("ALTER TABLE ONLY {} ADD CONSTRAINT {} {}{}{}").format(
+        names.qualified, name, sql.SQL(columns), options if index.options else sql.SQL(""), deferral
+    )
+
+
 def compose_index_marks(definition: TableDefinition, names: WorkingNames) -> Iterator[sql.Composed]:
     """Yield statistics targets of expressions, the mark of CLUSTER, and the replica identity."""
     for index in definition.indexes:

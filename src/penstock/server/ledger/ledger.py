@@ -51,12 +51,23 @@ class Ledger:
         """Return the id of the load of that identity that has begun and not ended, and what is known of the objects.
 
         They are found by their URI and by their table's oid or name. With them go the loads that have changed
-        something at the tables that is not put back yet, by the tables' oids.
+        something at the tables, or as tables that partition or are partitions of these, that is not put back yet, by
+        the oids of the tables that they loaded.
         """
         running = sql.SQL("SELECT id::text FROM {} WHERE identity = %s AND state = 'running'")
-        changed = sql.SQL("SELECT DISTINCT target_oid, load::text FROM {} WHERE target_oid = ANY (%s)").format(
-            self._table("changes")
-        )
+        changed = sql.SQL(
+            """
+            SELECT DISTINCT c.target_oid, c.load::text
+              FROM {} AS c
+             WHERE c.target_oid = ANY (%(oids)s)
+                OR (c.relation_oid = ANY (%(oids)s) AND c.kind <> 'reference')
+                OR EXISTS (
+                       SELECT
+                         FROM pg_catalog.pg_partition_ancestors(c.target_oid) AS a
+                        WHERE a.relid = ANY (%(oids)s)
+                   )
+            """
+        ).format(self._table("changes"))
         query = sql.SQL(
             """
             SELECT o.load::text, l.identity, l.state, o.number, o.target_oid, o.target_schema, o.target_table,
@@ -96,7 +107,7 @@ class Ledger:
         with translate_errors("looking up what has been loaded"), connection.pipeline():
             found = connection.execute(running.format(self._table("loads")), [identity])
             known = connection.execute(query, _object_arrays(objects))
-            changes = connection.execute(changed, [[item.target_oid for item in objects]])
+            changes = connection.execute(changed, {"oids": [item.target_oid for item in objects]})
         row, rows = found.fetchone(), known.fetchall()
         changed_by: dict[int, set[str]] = {}
         for oid, load_id in changes.fetchall():

@@ -88,14 +88,18 @@ def read_changes(connection: Connection, schema: str, *, target_oid: int | None 
     ]
 
 
-def delete_change(connection: Connection, schema: str, change: Change) -> bool:
-    """Remove a record, in the transaction that puts back what it tells of; return False where it is gone.
+def delete_changes(connection: Connection, schema: str, changes: Sequence[Change]) -> int:
+    """Remove records, in the transaction that puts back what they tell of; return how many there were.
 
-    Only the role that it names sees to it. Raises ServerError, TargetError.
+    Only the role that a record names sees to it. Raises ServerError, TargetError.
     """
-    query = sql.SQL("DELETE FROM {} WHERE target_oid = %s AND number = %s RETURNING true").format(_changes(schema))
+    query = sql.SQL(
+        "DELETE FROM {} WHERE (target_oid, number) IN (SELECT * FROM unnest(%s::oid[], %s::integer[]))"
+    ).format(_changes(schema))
     with translate_errors("removing the record of a change"):
-        return connection.execute(query, [change.target_oid, change.number]).fetchone() is not None
+        return connection.execute(
+            query, [[change.target_oid for change in changes], [change.number for change in changes]]
+        ).rowcount
 
 
 def _changes(schema: str) -> sql.Identifier:

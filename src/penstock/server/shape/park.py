@@ -1,4 +1,4 @@
-"""Takes indexes, keys and foreign keys of a table away; they have been written down before."""
+"""Takes indexes, keys and foreign keys of a table and its partitions away; they have been written down before."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from penstock.model.shape import Change
 from penstock.model.table import TableName
 from penstock.server.ddl.session import run_all
 from penstock.server.errors import translate_errors
-from penstock.server.shape.parts import capture_parts, is_foreign_key
-from penstock.server.shape.rebuild import look_at
+from penstock.server.shape.look import look_at
+from penstock.server.shape.parts import ForeignKey, capture_tree, is_foreign_key, place_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from penstock.server.connection import Connection
-    from penstock.server.shape.parts import ForeignKey, IndexPart, TableParts
+    from penstock.server.shape.parts import IndexPart, Place, TableParts
 
 _log = logging.getLogger(__name__)
 
@@ -28,13 +28,13 @@ def make_changes(
     parts: TableParts, *, indexes: Iterable[IndexPart], foreign_keys: Iterable[ForeignKey], load_id: str
 ) -> list[Change]:
     """Return the records of what is to be parked, in the order in which it falls: what relies on others first."""
-    table = parts.table
+    table, own = parts.table, parts.tables
     target = TableName(schema=table.schema, name=table.name)
     changes = [
         Change(
             target_oid=table.oid,
             target=target,
-            kind="constraint" if key.relation_oid == table.oid else "reference",
+            kind="constraint" if key.relation_oid in own else "reference",
             relation_oid=key.relation_oid,
             name=key.name,
             record=key.record(),
@@ -47,7 +47,7 @@ def make_changes(
             target_oid=table.oid,
             target=target,
             kind="index" if part.constraint is None else "constraint",
-            relation_oid=table.oid,
+            relation_oid=part.facts.relation_oid,
             name=part.name,
             record=part.record(),
             load_id=load_id,
@@ -58,16 +58,22 @@ def make_changes(
 
 
 def lock_table(connection: Connection, oid: int) -> None:
-    """Lock a table against everybody to the transaction's end. Raises TargetError where it is gone, ServerError."""
+    """Lock a table against everybody to the transaction's end, with all its partitions.
+
+    Raises TargetError where it is gone, ServerError.
+    """
     with translate_errors("locking a table"):
         row = connection.execute(
-            "SELECT n.nspname, c.relname FROM pg_catalog.pg_class AS c"
+            "SELECT c.relkind = 'p', n.nspname, c.relname FROM pg_catalog.pg_class AS c"
             " JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = %s",
             [oid],
         ).fetchone()
         if row is None:
             raise TargetError("the table is gone", detail=f"There is no relation with oid {oid}.")
-        connection.execute(sql.SQL("LOCK TABLE ONLY {} IN ACCESS EXCLUSIVE MODE").format(sql.Identifier(*row)))
+        is_partitioned, *names = row
+        only = sql.SQL("" if is_partitioned else "ONLY ")
+        lock = sql.SQL("LOCK TABLE {}{} IN ACCESS EXCLUSIVE MODE")
+        connection.execute(lock.format(only, sql.Identifier(*names)))
 
 
 def park(connection: Connection, target_oid: int, changes: Sequence[Change]) -> None:
@@ -75,37 +81,57 @@ def park(connection: Connection, target_oid: int, changes: Sequence[Change]) -> 
 
     Raises TargetError where something is not as it was written down, ServerError.
     """
-    found = capture_parts(connection, target_oid)
+    found = capture_tree(connection, target_oid)
     if found is None:
         raise TargetError("the table is gone", detail=f"There is no relation with oid {target_oid}.")
     for change in changes:
         _check_unchanged(found, change)
-    _log.info("parking %s of %s", ", ".join(change.name for change in changes), found.table.quoted_name)
+    places = {place_of(change) for change in changes}
+    attached: list[IndexPart | ForeignKey] = [*found.all_indexes, *found.all_foreign_keys]
+    for part in attached:
+        # It would fall with what it is attached to.
+        if part.parent_place in places and part.place not in places:
+            raise _altered(part.name, found.table.quoted_name)
+    _log.info("parking %d indexes and keys of %s", len(changes), found.table.quoted_name)
     with translate_errors(f"parking indexes of {found.table.quoted_name}"):
-        run_all(connection, _compose_drops(found, changes))
+        run_all(connection, _compose_drops(found, changes, places))
 
 
 def _check_unchanged(found: TableParts, change: Change) -> None:
     """Raise TargetError where a thing is not what its record tells of; one whose rebuild was begun may have less."""
-    if look_at(found, change) not in ("there", "begun"):
-        raise TargetError(
-            f'{change.kind} "{change.name}" of table "{change.target}" was dropped just now',
-            hint="Run the load again.",
-        )
+    if look_at(_parts_at(found, change), change) not in ("there", "begun", "made"):
+        raise _altered(change.name, str(change.target))
 
 
-def _compose_drops(found: TableParts, changes: Sequence[Change]) -> Iterator[sql.Composed]:
+def _parts_at(found: TableParts, change: Change) -> TableParts | None:
+    """Return the parts among which a record's is: another table's foreign key is among those of what it refers to."""
+    oid = int(change.record["references_oid"]) if change.kind == "reference" else change.relation_oid
+    return found.tables.get(oid)
+
+
+def _altered(name: str, table: str) -> TargetError:
+    return TargetError(
+        f'"{name}" of table "{table}" was made, altered or dropped just now',
+        hint="Run the load again.",
+    )
+
+
+def _compose_drops(found: TableParts, changes: Sequence[Change], places: Collection[Place]) -> Iterator[sql.Composed]:
+    """Yield what takes things away; what is attached to another of them falls with that."""
     drop = sql.SQL("ALTER TABLE {} DROP CONSTRAINT {}")
-    table = sql.Identifier(found.table.schema, found.table.name)
+    keys = {key.place: key for key in found.all_foreign_keys}
+    indexes = {part.place: part for part in found.all_indexes}
     for change in changes:
         name = sql.Identifier(change.name)
-        if is_foreign_key(change):
+        part = keys[place_of(change)] if is_foreign_key(change) else indexes[place_of(change)]
+        if part.parent_place in places:
+            continue
+        if isinstance(part, ForeignKey):
             # As the server spelled it just now.
             yield drop.format(sql.SQL(change.record["relation"]), name)
             continue
-        part = found.index(change.name)
-        assert part is not None
+        table = found.tables[change.relation_oid].table
         if part.constraint is None:
-            yield sql.SQL("DROP INDEX {}").format(sql.Identifier(found.table.schema, change.name))
+            yield sql.SQL("DROP INDEX {}").format(sql.Identifier(table.schema, change.name))
         else:
-            yield drop.format(table, name)
+            yield drop.format(sql.Identifier(table.schema, table.name), name)

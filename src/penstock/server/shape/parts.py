@@ -6,8 +6,8 @@ is written down with it, so that a table that was altered meanwhile is noticed.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import asdict, dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from penstock.errors import TargetError
 from penstock.server.ddl.definition import ConstraintRow, IndexRow
@@ -16,17 +16,26 @@ from penstock.server.errors import translate_errors
 from penstock.server.queries import send_query
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from penstock.model.shape import Change
     from penstock.server.connection import Connection
 
 _Row = TypeVar("_Row", IndexRow, ConstraintRow)
+_Part = TypeVar("_Part", "IndexPart", "ForeignKey")
+
+# A table's oid and a name there: partitions may lie in several schemas, and their indexes have the same names.
+Place = tuple[int, str]
+
+What = Literal["all", "indexes", "foreign keys"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShapeTable:
-    """The row of shape_table.sql; `kind` and `replica_identity` are pg_class's letters."""
+    """The row of shape_table.sql; `kind` and `replica_identity` are pg_class's letters.
+
+    `parent_oid` is the table of which it is a partition, `lock_count` how many locks the server has room for.
+    """
 
     oid: int
     schema: str
@@ -36,20 +45,27 @@ class ShapeTable:
     owner: str
     is_owner: bool
     may_create: bool
+    parent_oid: int | None
     replica_identity: str
     is_published: bool
     columns: dict[str, str]
+    lock_count: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexFacts:
-    """The row of shape_indexes.sql; `columns` are the types of those that it depends on."""
+    """The row of shape_indexes.sql; `columns` are the types of those that it depends on.
 
+    `parent` is the index of table `parent_oid` to which a partition's is attached.
+    """
+
+    relation_oid: int
     name: str
     method: str
     is_valid: bool
     is_primary: bool
-    is_attached: bool
+    parent_oid: int | None
+    parent: str | None
     is_partial: bool
     may_use_tablespace: bool
     key_columns: list[str]
@@ -60,11 +76,15 @@ class IndexFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForeignKey:
-    """The row of shape_foreign_keys.sql; `references_index` is the name of the unique index that it relies on."""
+    """The row of shape_foreign_keys.sql; `references_index` is the name of the unique index that it relies on.
+
+    `parent` is the foreign key of table `parent_oid` to which a partition's is attached.
+    """
 
     name: str
     relation_oid: int
     relation: str
+    relation_kind: str
     references_oid: int
     references: str
     references_index: str | None
@@ -75,11 +95,23 @@ class ForeignKey:
     is_enforced: bool
     comment: str | None
     is_kept_whole: bool
+    parent_oid: int | None
+    parent: str | None
     owner: str
     is_owner: bool
     may_refer: bool
     has_altered_triggers: bool
     columns: dict[str, str]
+
+    @property
+    def place(self) -> Place:
+        """Return where it is, and its name there."""
+        return self.relation_oid, self.name
+
+    @property
+    def parent_place(self) -> Place | None:
+        """Return that of the foreign key to which it is attached."""
+        return make_place(self.parent_oid, self.parent)
 
     @property
     def is_self_reference(self) -> bool:
@@ -88,7 +120,7 @@ class ForeignKey:
 
     def record(self) -> dict[str, Any]:
         """Return what is written down of it."""
-        return {name: getattr(self, name) for name in _FOREIGN_KEY_RECORD}
+        return {name: getattr(self, name) for name in _FOREIGN_KEY_RECORD} | _parent_record(self.parent_place)
 
 
 # What makes a foreign key what it is; who may do what with it is no part of it.
@@ -120,6 +152,16 @@ class IndexPart:
         """Return the index's name, and the constraint's."""
         return self.facts.name
 
+    @property
+    def place(self) -> Place:
+        """Return where it is, and its name there."""
+        return self.facts.relation_oid, self.facts.name
+
+    @property
+    def parent_place(self) -> Place | None:
+        """Return that of the index to which it is attached."""
+        return make_place(self.facts.parent_oid, self.facts.parent)
+
     def record(self) -> dict[str, Any]:
         """Return what is written down of it."""
         assert self.row is not None
@@ -129,16 +171,33 @@ class IndexPart:
             "columns": dict(self.facts.columns),
             "method": self.facts.method,
             "width_bytes": self.facts.width_bytes,
-        }
+        } | _parent_record(self.parent_place)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableParts:
-    """What of a table can be parked."""
+    """What of a table can be parked; `partitions` are all below it, each behind the one of which it is a partition."""
 
     table: ShapeTable
     indexes: tuple[IndexPart, ...]
     foreign_keys: tuple[ForeignKey, ...]
+    partitions: tuple[TableParts, ...] = ()
+
+    @property
+    def tables(self) -> dict[int, TableParts]:
+        """Return the table and its partitions by their oids."""
+        return {each.table.oid: each for each in (self, *self.partitions)}
+
+    @property
+    def all_indexes(self) -> list[IndexPart]:
+        """Return the partitions' too, each behind the one to which it is attached."""
+        return [part for each in self.tables.values() for part in each.indexes]
+
+    @property
+    def all_foreign_keys(self) -> list[ForeignKey]:
+        """Return the partitions' too, and those that refer to a partition; each once."""
+        keys = [key for each in self.tables.values() for key in each.foreign_keys]
+        return list({key.place: key for key in keys}.values())
 
     def index(self, name: str) -> IndexPart | None:
         """Return the index of that name, or None."""
@@ -151,20 +210,72 @@ def capture_parts(connection: Connection, oid: int) -> TableParts | None:
     They are one state of the catalogue only where the caller holds a lock on the table. Raises TargetError where the
     server describes an index otherwise than we read, ServerError.
     """
+    return capture_many(connection, [oid]).get(oid)
+
+
+def capture_tree(connection: Connection, oid: int) -> TableParts | None:
+    """Do as `capture_parts`, with what the table's partitions have; one round trip more."""
+    with translate_errors("looking up a table's partitions"):
+        tree = connection.execute("SELECT p.relid::oid FROM pg_catalog.pg_partition_tree(%s) AS p", [oid]).fetchall()
+    found = capture_many(connection, dict.fromkeys([oid, *(relation for (relation,) in tree)]))
+    root = found.pop(oid, None)
+    return None if root is None else replace(root, partitions=tuple(found.values()))
+
+
+def capture_for(connection: Connection, change: Change) -> TableParts | None:
+    """Do as `capture_parts` for the table at which a record's thing is, without what is of another kind."""
+    what: What = "foreign keys" if is_foreign_key(change) else "indexes"
+    return capture_many(connection, [change.relation_oid], what=what).get(change.relation_oid)
+
+
+def capture_many(connection: Connection, oids: Iterable[int], *, what: What = "all") -> dict[int, TableParts]:
+    """Do as `capture_parts` for several tables, in as many round trips; those that are gone are missing."""
     with translate_errors("reading a table's indexes and keys"), qualified_names(connection):
         with connection.pipeline():
-            tables = send_query(connection, "shape_table", ShapeTable, oid=oid)
-            facts = send_query(connection, "shape_indexes", IndexFacts, oid=oid)
-            rows = send_query(connection, "ddl_indexes", IndexRow, oid=oid)
-            constraints = send_query(connection, "ddl_constraints", ConstraintRow, oid=oid)
-            foreign_keys = send_query(connection, "shape_foreign_keys", ForeignKey, oid=oid)
+            captures = [_send_capture(connection, oid, what) for oid in oids]
+        found = [parts for capture in captures if (parts := capture()) is not None]
+    return {parts.table.oid: parts for parts in found}
+
+
+def has_table(connection: Connection, oid: int) -> bool:
+    """Return whether a table is still there. Raises ServerError."""
+    with translate_errors("looking for a table"):
+        return connection.execute("SELECT FROM pg_catalog.pg_class WHERE oid = %s", [oid]).fetchone() is not None
+
+
+def measure_tables(connection: Connection, oids: Sequence[int]) -> dict[int, int]:
+    """Return the bytes of tables by their oids. Raises ServerError."""
+    query = "SELECT c.oid, pg_catalog.pg_relation_size(c.oid) FROM pg_catalog.pg_class AS c WHERE c.oid = ANY (%s)"
+    with translate_errors("looking how large tables are"):
+        rows = connection.execute(query, [list(oids)]).fetchall()
+    return {oid: int(size or 0) for oid, size in rows}
+
+
+def _send_capture(connection: Connection, oid: int, what: What) -> Callable[[], TableParts | None]:
+    tables = send_query(connection, "shape_table", ShapeTable, oid=oid)
+    indexes = _send_indexes(connection, oid) if what != "foreign keys" else list
+    foreign_keys = send_query(connection, "shape_foreign_keys", ForeignKey, oid=oid) if what != "indexes" else list
+
+    def read() -> TableParts | None:
         found = tables()
         if not found:
             return None
+        return TableParts(table=found[0], indexes=tuple(indexes()), foreign_keys=tuple(foreign_keys()))
+
+    return read
+
+
+def _send_indexes(connection: Connection, oid: int) -> Callable[[], list[IndexPart]]:
+    facts = send_query(connection, "shape_indexes", IndexFacts, oid=oid)
+    rows = send_query(connection, "ddl_indexes", IndexRow, oid=oid)
+    constraints = send_query(connection, "ddl_constraints", ConstraintRow, oid=oid)
+
+    def read() -> list[IndexPart]:
         by_name = {row.name: row for row in rows()}
         keys = {constraint.name: constraint for constraint in constraints() if constraint.kind in "pux"}
-        indexes = [_join(each, by_name.get(each.name), keys) for each in facts()]
-        return TableParts(table=found[0], indexes=tuple(indexes), foreign_keys=tuple(foreign_keys()))
+        return [_join(each, by_name.get(each.name), keys) for each in facts()]
+
+    return read
 
 
 def _join(facts: IndexFacts, row: IndexRow | None, keys: Mapping[str, ConstraintRow]) -> IndexPart:
@@ -190,13 +301,50 @@ def read_index_record(change: Change) -> tuple[IndexRow, ConstraintRow | None]:
 
 def check_foreign_key_record(change: Change) -> None:
     """Raise TargetError where a foreign key's record is not whole."""
-    if set(change.record) != set(_FOREIGN_KEY_RECORD):
+    if set(change.record) - {"parent"} != set(_FOREIGN_KEY_RECORD):
         raise spoilt_record(change)
 
 
 def is_foreign_key(change: Change) -> bool:
     """Whether a record tells of a foreign key."""
     return change.kind == "reference" or (change.kind == "constraint" and "references_oid" in change.record)
+
+
+def group_families(parts: Iterable[_Part]) -> list[tuple[_Part, ...]]:
+    """Return each index, or foreign key, with all that is attached to it, in the order in which they come."""
+    found = {part.place: part for part in parts}
+    families: dict[Place, list[_Part]] = {}
+    for part in found.values():
+        top = part
+        while (parent := top.parent_place) in found and parent is not None:
+            top = found[parent]
+        families.setdefault(top.place, []).append(part)
+    return [tuple(family) for family in families.values()]
+
+
+def place_of(change: Change) -> Place:
+    """Return where the index or foreign key of a record is, and its name there."""
+    return change.relation_oid, change.name
+
+
+def parent_of(change: Change) -> Place | None:
+    """Return the place of that to which the record's was attached, None for none. Raises TargetError."""
+    # Earlier penstocks wrote records without it.
+    parent = change.record.get("parent")
+    if parent is None:
+        return None
+    if not isinstance(parent, dict) or {type(parent.get("relation_oid")), type(parent.get("name"))} != {int, str}:
+        raise spoilt_record(change)
+    return parent["relation_oid"], parent["name"]
+
+
+def make_place(relation_oid: int | None, name: str | None) -> Place | None:
+    """Return a place, None where there is none."""
+    return None if relation_oid is None or name is None else (relation_oid, name)
+
+
+def _parent_record(parent: Place | None) -> dict[str, Any]:
+    return {"parent": None if parent is None else {"relation_oid": parent[0], "name": parent[1]}}
 
 
 def spoilt_record(change: Change) -> TargetError:

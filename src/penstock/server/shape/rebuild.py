@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import contextmanager
-from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from psycopg import sql
 
@@ -18,102 +17,19 @@ from penstock.server.ddl.compose_parts import compose_index
 from penstock.server.ddl.names import WorkingNames
 from penstock.server.ddl.session import local_settings
 from penstock.server.errors import translate_errors
-from penstock.server.shape.changes import delete_change
-from penstock.server.shape.parts import (
-    capture_parts,
-    check_foreign_key_record,
-    is_foreign_key,
-    read_index_record,
-    spoilt_record,
-)
+from penstock.server.shape.changes import delete_changes
+from penstock.server.shape.look import look_at
+from penstock.server.shape.parts import capture_for, is_foreign_key, read_index_record
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from penstock.model.shape import Change
     from penstock.server.connection import Connection
     from penstock.server.ddl.definition import ConstraintRow, IndexRow
-    from penstock.server.shape.parts import ForeignKey, TableParts
+    from penstock.server.shape.parts import TableParts
 
 _log = logging.getLogger(__name__)
-
-# gone: the table is no more. there: it stands as it was. begun: an index stands and the rest is to be added, or a
-# foreign key is to be validated. absent: it is to be made.
-State = Literal["gone", "there", "begun", "absent"]
-
-
-def look_at(parts: TableParts | None, change: Change) -> State:
-    """Return how far what a record tells of is there.
-
-    `parts` are those of the table at which it is, None where that is gone. Raises TargetError where a thing of that
-    name is there that is another, where columns are not what they were, and where the record is not whole.
-    """
-    if is_foreign_key(change):
-        check_foreign_key_record(change)
-        return _look_at_foreign_key(parts, change)
-    if change.kind not in ("index", "constraint"):
-        raise spoilt_record(change)
-    index, constraint = read_index_record(change)
-    if parts is None:
-        return "gone"
-    found = parts.index(change.name)
-    if found is None:
-        return "absent"
-    if found.row is not None and _is_same_index(found.row, index):
-        if found.constraint == constraint and found.row == index:
-            return "there"
-        # Made, and what belongs to it not yet: its constraint, its mark of CLUSTER.
-        if found.constraint is None or _without_comment(found.constraint) == _without_comment(constraint):
-            return "begun"
-    raise _is_another(change)
-
-
-def _look_at_foreign_key(parts: TableParts | None, change: Change) -> State:
-    if parts is None:
-        return "gone"
-    found = next((key for key in parts.foreign_keys if _is_at(key, change)), None)
-    if found is None:
-        return "absent"
-    now = found.record()
-    if now == change.record:
-        return "there"
-    # Added, and not validated yet.
-    same = {"is_validated", "definition", "comment", "columns"}
-    if all(now[key] == value for key, value in change.record.items() if key not in same) and not found.is_validated:
-        return "begun"
-    raise _is_another(change)
-
-
-def _is_at(key: ForeignKey, change: Change) -> bool:
-    return (key.relation_oid, key.name) == (change.relation_oid, change.name)
-
-
-def _is_same_index(found: IndexRow, index: IndexRow) -> bool:
-    """Whether an index is the one that was parked, but for what is added to it afterwards."""
-    return _bare(found) == _bare(index)
-
-
-def _bare(index: IndexRow) -> IndexRow:
-    return replace(
-        index,
-        constraint_name=None,
-        is_clustered=False,
-        is_replica_identity=False,
-        statistics_targets=[],
-        comment=None,
-    )
-
-
-def _without_comment(constraint: ConstraintRow | None) -> ConstraintRow | None:
-    return None if constraint is None else replace(constraint, comment=None)
-
-
-def _is_another(change: Change) -> TargetError:
-    return TargetError(
-        f'"{change.name}" is at table "{change.target}", and is not what was parked under that name',
-        hint="Rename or drop it, and run penstock repair.",
-    )
-
 
 # ---------------------------------------------------------------- made again
 
@@ -125,18 +41,18 @@ def build_index(connection: Connection, schema: str, change: Change) -> None:
     Raises DataError where rows do not fit it, TargetError, ServerError.
     """
     index, constraint = read_index_record(change)
-    with _putting_back(connection, change) as parts:
-        _check_columns(parts, change)
-        names = _names(parts, change.name)
+    with putting_back(connection, change) as parts:
+        check_columns(parts, change)
+        names = final_names(parts, change.name)
         statements = compose_index(index, constraint, names)
         is_whole = constraint is None or constraint.kind == "x" or constraint.is_temporal
-        path = _evaluation_path(connection)
+        path = evaluation_path(connection)
         with local_settings(connection, default_tablespace=index.tablespace, search_path=path):
             for statement in statements if is_whole else statements[:1]:
-                _execute(connection, statement)
+                execute_one(connection, statement)
         if is_whole and not index.is_clustered and not index.is_replica_identity:
-            _add_marks(connection, parts, index, constraint)
-            _end(connection, schema, change)
+            add_marks(connection, parts, index, constraint)
+            end_change(connection, schema, change)
 
 
 def complete_index(connection: Connection, schema: str, change: Change) -> None:
@@ -145,14 +61,14 @@ def complete_index(connection: Connection, schema: str, change: Change) -> None:
     It locks the table for a moment: call it within with_lock_retries. Raises TargetError, ServerError.
     """
     index, constraint = read_index_record(change)
-    with _putting_back(connection, change) as parts:
+    with putting_back(connection, change) as parts:
         found = parts.index(change.name)
         if constraint is not None and found is not None and found.constraint is None:
-            statements = compose_index(index, constraint, _names(parts, change.name))
+            statements = compose_index(index, constraint, final_names(parts, change.name))
             with local_settings(connection, search_path=""):
-                _execute(connection, statements[-1])
-        _add_marks(connection, parts, index, constraint)
-        _end(connection, schema, change)
+                execute_one(connection, statements[-1])
+        add_marks(connection, parts, index, constraint)
+        end_change(connection, schema, change)
 
 
 def add_foreign_key(connection: Connection, schema: str, change: Change) -> None:
@@ -161,10 +77,11 @@ def add_foreign_key(connection: Connection, schema: str, change: Change) -> None
     It locks both tables for a moment: call it within with_lock_retries. Raises TargetError, ServerError.
     """
     record = change.record
-    with _putting_back(connection, change) as parts:
+    with putting_back(connection, change) as parts:
         _check_foreign_key(connection, parts, change)
         relation = sql.Identifier(parts.table.schema, parts.table.name)
-        is_valid = record["is_validated"] and record["is_enforced"]
+        # A partitioned table's looks at no rows where those of the partitions are valid, and NOT VALID is not for it.
+        is_valid = record["is_validated"] and record["is_enforced"] and parts.table.kind != "p"
         with local_settings(connection, search_path=""):
             add = sql.SQL("ALTER TABLE {} ADD CONSTRAINT {} {}{}").format(
                 relation,
@@ -172,11 +89,11 @@ def add_foreign_key(connection: Connection, schema: str, change: Change) -> None
                 sql.SQL(record["definition"]),
                 sql.SQL(" NOT VALID" if is_valid else ""),
             )
-            _execute(connection, add)
+            execute_one(connection, add)
             if record["comment"] is not None:
-                _execute(connection, _comment_on_constraint(relation, change.name, record["comment"]))
+                execute_one(connection, _comment_on_constraint(relation, change.name, record["comment"]))
         if not is_valid:
-            _end(connection, schema, change)
+            end_change(connection, schema, change)
 
 
 def validate_foreign_key(connection: Connection, schema: str, change: Change) -> None:
@@ -184,18 +101,21 @@ def validate_foreign_key(connection: Connection, schema: str, change: Change) ->
 
     Raises DataError where a row does not, TargetError, ServerError.
     """
-    with _putting_back(connection, change) as parts:
+    with putting_back(connection, change) as parts:
         relation = sql.Identifier(parts.table.schema, parts.table.name)
         with local_settings(connection, search_path=""):
             validate = sql.SQL("ALTER TABLE {} VALIDATE CONSTRAINT {}").format(relation, sql.Identifier(change.name))
-            _execute(connection, validate)
-        _end(connection, schema, change)
+            execute_one(connection, validate)
+        end_change(connection, schema, change)
 
 
-def drop_record(connection: Connection, schema: str, change: Change) -> None:
-    """Remove a record of which nothing is left to do, as its owner. Raises TargetError, ServerError."""
-    with translate_errors("removing the record of a change"), connection.transaction(), as_owner(connection, change):
-        delete_change(connection, schema, change)
+def drop_records(connection: Connection, schema: str, changes: Sequence[Change]) -> None:
+    """Remove records of which nothing is left to do, as their owners. Raises TargetError, ServerError."""
+    owners = {change.owner: change for change in changes}
+    with translate_errors("removing the record of a change"), connection.transaction():
+        for owner, one in owners.items():
+            with as_owner(connection, one):
+                delete_changes(connection, schema, [change for change in changes if change.owner == owner])
 
 
 def lock_for_build(connection: Connection, change: Change) -> None:
@@ -203,11 +123,16 @@ def lock_for_build(connection: Connection, change: Change) -> None:
 
     A statement that waits for it makes later writers wait too.
     """
-    parts = capture_parts(connection, change.relation_oid)
-    if parts is None:
+    with translate_errors("looking up a table"):
+        row = connection.execute(
+            "SELECT n.nspname, c.relname FROM pg_catalog.pg_class AS c"
+            " JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = %s",
+            [change.relation_oid],
+        ).fetchone()
+    if row is None:
         raise TargetError(f'table "{change.target}" is gone')
-    table = sql.Identifier(parts.table.schema, parts.table.name)
-    with translate_errors(f"locking {parts.table.quoted_name}"), as_owner(connection, change):
+    table = sql.Identifier(*row)
+    with translate_errors(f"locking {'.'.join(row)}"), as_owner(connection, change):
         connection.execute(sql.SQL("LOCK TABLE ONLY {} IN SHARE MODE").format(table))
 
 
@@ -215,12 +140,12 @@ def lock_for_build(connection: Connection, change: Change) -> None:
 
 
 @contextmanager
-def _putting_back(connection: Connection, change: Change) -> Iterator[TableParts]:
+def putting_back(connection: Connection, change: Change) -> Iterator[TableParts]:
     """Run the block in a transaction, or a part of the caller's, as the record's owner; provide the table as it is."""
     what = f'rebuilding {change.kind} "{change.name}" of "{change.target}"'
     try:
         with translate_errors(what), connection.transaction():
-            parts = capture_parts(connection, change.relation_oid)
+            parts = capture_for(connection, change)
             if parts is None:
                 raise TargetError(f'table "{change.target}" is gone')
             with as_owner(connection, change):
@@ -265,7 +190,7 @@ def _does_not_fit(change: Change, error: DataError) -> DataError:
     )
 
 
-def _check_columns(parts: TableParts, change: Change) -> None:
+def check_columns(parts: TableParts, change: Change) -> None:
     """Raise TargetError where a column on which an index depends has gone or has another type."""
     ours = change.record["columns"]
     now = parts.table.columns
@@ -307,13 +232,13 @@ def _column_changed(change: Change, name: str, *, was: str, now: str | None) -> 
     )
 
 
-def _names(parts: TableParts, index: str) -> WorkingNames:
+def final_names(parts: TableParts, index: str) -> WorkingNames:
     """Return final names: what is rebuilt lives under its own."""
     table = parts.table
     return WorkingNames(schema=table.schema, table=table.name, indexes={index: index}, statistics={}, sequences={})
 
 
-def _add_marks(connection: Connection, parts: TableParts, index: IndexRow, constraint: ConstraintRow | None) -> None:
+def add_marks(connection: Connection, parts: TableParts, index: IndexRow, constraint: ConstraintRow | None) -> None:
     """Set what is said of an index besides its definition."""
     name = sql.Identifier(parts.table.schema, index.name)
     table = sql.Identifier(parts.table.schema, parts.table.name)
@@ -334,32 +259,39 @@ def _add_marks(connection: Connection, parts: TableParts, index: IndexRow, const
         use = sql.SQL("ALTER TABLE {} REPLICA IDENTITY USING INDEX {}")
         statements.append(use.format(table, sql.Identifier(index.name)))
     for statement in statements:
-        _execute(connection, statement)
+        execute_one(connection, statement)
 
 
 def _comment_on_constraint(table: sql.Identifier, name: str, comment: str) -> sql.Composed:
     return sql.SQL("COMMENT ON CONSTRAINT {} ON {} IS {}").format(sql.Identifier(name), table, sql.Literal(comment))
 
 
-def _execute(connection: Connection, statement: sql.Composed) -> None:
+def execute_one(connection: Connection, statement: sql.Composed) -> None:
+    """Run a statement that was put together from a record."""
     # In binary it goes by the extended protocol, in which a text cannot smuggle a second statement in.
     connection.execute(statement, binary=True)
 
 
-def _end(connection: Connection, schema: str, change: Change) -> None:
-    """See that what was made is what the record tells of, and remove the record. Raises TargetError."""
-    state = look_at(capture_parts(connection, change.relation_oid), change)
+def end_change(connection: Connection, schema: str, change: Change) -> None:
+    """See that what was made is what the record tells of, and remove the record where nothing is left to do.
+
+    Raises TargetError.
+    """
+    state = look_at(capture_for(connection, change), change)
+    if state == "made":
+        # The record goes when it is attached.
+        return
     if state != "there":
         raise TargetError(
             f'{change.kind} "{change.name}" of table "{change.target}" came out otherwise than its record says',
             detail="What was made is taken back.",
             hint="Please report this with the output of pg_dump --schema-only for the table.",
         )
-    delete_change(connection, schema, change)
+    delete_changes(connection, schema, [change])
     _log.info('%s "%s" of %s is back', change.kind, change.name, change.target)
 
 
-def _evaluation_path(connection: Connection) -> str:
+def evaluation_path(connection: Connection) -> str:
     """Return a search_path that reads names as the server wrote them, then as the session would.
 
     Functions in an index are called for each row; their bodies may rely on the user's path.

@@ -16,7 +16,7 @@ from penstock.errors import TargetError
 from penstock.model.shape import Change
 from penstock.server.errors import translate_errors
 from penstock.server.queries import fetch_rows
-from penstock.server.shape.changes import delete_change
+from penstock.server.shape.changes import delete_changes
 from penstock.server.shape.options import AUTOVACUUM, OFF, is_off, plan_restore
 from penstock.server.shape.parts import spoilt_record
 from penstock.server.shape.rebuild import as_owner
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from penstock.model.table import TableFacts, TableName
     from penstock.server.connection import Connection
-    from penstock.server.shape.rebuild import State
+    from penstock.server.shape.look import State
 
 _log = logging.getLogger(__name__)
 
@@ -182,7 +182,7 @@ def put_switch_back(connection: Connection, schema: str, change: Change) -> None
         if relation is not None and look_at_switch(connection, change) == "absent":
             action = _compose_trigger(change) if change.kind == "trigger" else _compose_options(connection, change)
             connection.execute(sql.SQL("ALTER TABLE ONLY {} {}").format(relation, action))
-        delete_change(connection, schema, change)
+        delete_changes(connection, schema, [change])
     _log.info('%s "%s" of %s is as it was', change.kind, change.name, change.target)
 
 

@@ -3,10 +3,12 @@
 -- psql -v oid=1259 -f shape_foreign_keys.sql
 --
 -- Run with an empty search_path, so that names are qualified. `definition` is what ADD CONSTRAINT takes. `is_kept_whole`:
--- it belongs to a partitioned table's. Fields of later versions are read through JSON.
+-- it refers to a partitioned table, or is a part of one that does. `parent` is that of the partitioned table `parent_oid`
+-- to which it is attached. Fields of later versions are read through JSON.
 SELECT k.conname::text AS name,
        k.conrelid AS relation_oid,
        pg_catalog.format('%I.%I', rn.nspname, r.relname) AS relation,
+       r.relkind::text AS relation_kind,
        k.confrelid AS references_oid,
        pg_catalog.format('%I.%I', fn.nspname, f.relname) AS "references",
        x.relname::text AS references_index,
@@ -16,7 +18,9 @@ SELECT k.conname::text AS name,
        k.convalidated AS is_validated,
        COALESCE((pg_catalog.to_jsonb(k) ->> 'conenforced')::bool, true) AS is_enforced,
        pg_catalog.obj_description(k.oid, 'pg_constraint') AS comment,
-       k.conparentid <> 0 OR r.relkind = 'p' OR f.relkind = 'p' AS is_kept_whole,
+       f.relkind = 'p' OR COALESCE(u.confrelid <> k.confrelid, false) AS is_kept_whole,
+       u.conrelid AS parent_oid,
+       u.conname::text AS parent,
        pg_catalog.pg_get_userbyid(r.relowner)::text AS owner,
        pg_catalog.pg_has_role(r.relowner, 'USAGE') AS is_owner,
        pg_catalog.has_table_privilege(f.oid, 'REFERENCES')
@@ -49,6 +53,7 @@ SELECT k.conname::text AS name,
   JOIN pg_catalog.pg_class AS f ON f.oid = k.confrelid
   JOIN pg_catalog.pg_namespace AS fn ON fn.oid = f.relnamespace
   LEFT JOIN pg_catalog.pg_class AS x ON x.oid = k.conindid
+  LEFT JOIN pg_catalog.pg_constraint AS u ON u.oid = k.conparentid
  WHERE k.contype = 'f'
    AND (k.conrelid = :'oid'::oid OR k.confrelid = :'oid'::oid)
  ORDER BY k.conrelid <> :'oid'::oid,

@@ -3,11 +3,14 @@
 -- psql -v oid=1259 -f shape_indexes.sql
 --
 -- `dependents` are things that would fall with it, but for foreign keys. A key column that is an expression has no name.
-SELECT c.relname::text AS name,
+-- `parent` is the index of the partitioned table `parent_oid` to which it is attached.
+SELECT i.indrelid AS relation_oid,
+       c.relname::text AS name,
        m.amname::text AS method,
        i.indisvalid AND i.indisready AND i.indislive AS is_valid,
        i.indisprimary AS is_primary,
-       EXISTS (SELECT FROM pg_catalog.pg_inherits AS h WHERE h.inhrelid = i.indexrelid) AS is_attached,
+       u.indrelid AS parent_oid,
+       uc.relname::text AS parent,
        i.indpred IS NOT NULL AS is_partial,
        c.reltablespace = 0 OR pg_catalog.has_tablespace_privilege(c.reltablespace, 'CREATE') AS may_use_tablespace,
        ARRAY(
@@ -71,5 +74,8 @@ SELECT c.relname::text AS name,
     ON k.conindid = i.indexrelid
    AND k.conrelid = i.indrelid
    AND k.contype IN ('p', 'u', 'x')
+  LEFT JOIN pg_catalog.pg_inherits AS h ON h.inhrelid = i.indexrelid
+  LEFT JOIN pg_catalog.pg_index AS u ON u.indexrelid = h.inhparent
+  LEFT JOIN pg_catalog.pg_class AS uc ON uc.oid = h.inhparent
  WHERE i.indrelid = :'oid'::oid
  ORDER BY c.relname;

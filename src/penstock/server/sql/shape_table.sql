@@ -2,7 +2,15 @@
 -- returns shape.parts.ShapeTable; needs no privilege; PostgreSQL 14+
 -- psql -v oid=1259 -f shape_table.sql
 --
--- A unique index of a published table may be what tells its subscribers which row an UPDATE was of.
+-- A unique index of a published table may be what tells its subscribers which row an UPDATE was of; a partition is
+-- published with its parents. `parent_oid` is the table of which it is a partition. `lock_count`: what all sessions
+-- together can have locked.
+WITH line AS (
+    SELECT :'oid'::oid AS oid
+    UNION
+    SELECT a.relid::oid
+      FROM pg_catalog.pg_partition_ancestors(:'oid'::oid::regclass) AS a
+)
 SELECT c.oid,
        n.nspname::text AS schema,
        c.relname::text AS name,
@@ -11,17 +19,13 @@ SELECT c.oid,
        pg_catalog.pg_get_userbyid(c.relowner)::text AS owner,
        pg_catalog.pg_has_role(c.relowner, 'USAGE') AS is_owner,
        pg_catalog.has_schema_privilege(c.relnamespace, 'CREATE') AS may_create,
+       (SELECT h.inhparent FROM pg_catalog.pg_inherits AS h WHERE h.inhrelid = c.oid AND c.relispartition) AS parent_oid,
        c.relreplident::text AS replica_identity,
-       EXISTS (
-           SELECT
-             FROM pg_catalog.pg_publication_tables AS p
-            WHERE p.schemaname = n.nspname
-              AND p.tablename = c.relname
-       )
+       EXISTS (SELECT FROM pg_catalog.pg_publication AS p WHERE p.puballtables)
        OR EXISTS (
            SELECT
              FROM pg_catalog.pg_publication_rel AS r
-            WHERE r.prrelid = c.oid
+             JOIN line ON line.oid = r.prrelid
        ) AS is_published,
        (
            SELECT COALESCE(
@@ -31,7 +35,11 @@ SELECT c.oid,
             WHERE a.attrelid = c.oid
               AND a.attnum > 0
               AND NOT a.attisdropped
-       ) AS columns
+       ) AS columns,
+       pg_catalog.current_setting('max_locks_per_transaction')::bigint * (
+           pg_catalog.current_setting('max_connections')::bigint
+           + pg_catalog.current_setting('max_prepared_transactions')::bigint
+       ) AS lock_count
   FROM pg_catalog.pg_class AS c
   JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
  WHERE c.oid = :'oid'::oid;

@@ -116,5 +116,6 @@ SELECT t.oid,
               ELSE false
           END AS may_vacuum,
        pg_catalog.pg_has_role(t.relowner, 'USAGE') AS is_owner,
-       t.relhasindex AS has_indexes
+       t.relhasindex
+       OR EXISTS (SELECT FROM pg_catalog.pg_class AS c JOIN tree ON tree.oid = c.oid WHERE c.relhasindex) AS has_indexes
   FROM target AS t;

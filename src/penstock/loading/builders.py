@@ -1,0 +1,95 @@
+"""Sessions that make indexes beside each other, each taking the next that is waiting."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from penstock.errors import ServerError
+from penstock.server.shape.sessions import cancel, set_build_memory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from penstock.loading.rebuild_plan import RebuildPlan
+    from penstock.loading.tools import LoadTools
+    from penstock.model.shape import Change
+    from penstock.server.connection import Connection
+
+_log = logging.getLogger(__name__)
+
+_CANCEL_INTERVAL_S = 1.0
+
+
+class Builders:
+    """Threads with a session each, which take one index after another."""
+
+    def __init__(
+        self,
+        tools: LoadTools,
+        plan: RebuildPlan,
+        changes: Sequence[Change],
+        *,
+        build: Callable[[Connection, Change], float],
+        note: Callable[[Change, float], None],
+    ) -> None:
+        self._tools = tools
+        self._plan = plan
+        self._waiting = list(changes)
+        self._build = build
+        self._note = note
+        self._lock = threading.Lock()
+        self._connections: list[Connection] = []
+
+    def run(self) -> None:
+        """Build all. Raises the first error when all threads have ended."""
+        with ExitStack() as stack:
+            pool = stack.enter_context(ThreadPoolExecutor(self._plan.sessions, thread_name_prefix="penstock-rebuild"))
+            futures = {pool.submit(self._work, number) for number in range(self._plan.sessions)}
+            pending = set(futures)
+            try:
+                while pending:
+                    _, pending = wait(pending, return_when=FIRST_COMPLETED)
+            except BaseException:
+                self._stop()
+                while pending:
+                    # More than once: a session may have been between two statements.
+                    for connection in list(self._connections):
+                        cancel(connection)
+                    _, pending = wait(pending, timeout=_CANCEL_INTERVAL_S)
+                raise
+        for future in futures:
+            future.result()
+
+    def _stop(self) -> None:
+        with self._lock:
+            self._waiting.clear()
+
+    def _take(self) -> Change | None:
+        with self._lock:
+            return self._waiting.pop(0) if self._waiting else None
+
+    def _work(self, number: int) -> None:
+        try:
+            connection = self._tools.connect.connect(label=f"rebuild {number + 1}")
+        except ServerError as error:
+            # One session does it too.
+            if number == 0:
+                self._stop()
+                raise
+            _log.warning("rebuilding with fewer sessions: %s", error.message)
+            return
+        try:
+            with connection:
+                self._connections.append(connection)
+                set_build_memory(connection, memory_bytes=self._plan.memory_bytes, workers=self._plan.workers)
+                while (change := self._take()) is not None:
+                    seconds = self._build(connection, change)
+                    with self._lock:
+                        self._note(change, seconds)
+        except BaseException:
+            self._stop()
+            raise

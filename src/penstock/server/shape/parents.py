@@ -1,0 +1,159 @@
+"""Makes the indexes and foreign keys of partitioned tables again, from those that their partitions have by then.
+
+It looks at no rows where all partitions have theirs. A partition that was added meanwhile gets one here, as it would
+have when the index was there: one of its own that is equal is attached, else one is made.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from psycopg import errors, sql
+
+from penstock.errors import TargetError
+from penstock.server.ddl.compose_parts import compose_parent_index
+from penstock.server.ddl.session import local_settings
+from penstock.server.errors import translate_errors
+from penstock.server.queries import fetch_rows
+from penstock.server.shape.parts import IndexFacts, is_foreign_key, place_of, read_index_record
+from penstock.server.shape.rebuild import (
+    add_foreign_key,
+    add_marks,
+    check_columns,
+    drop_records,
+    end_change,
+    evaluation_path,
+    execute_one,
+    final_names,
+    putting_back,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.model.shape import Change
+    from penstock.server.connection import Connection
+    from penstock.server.ddl.definition import ConstraintRow, IndexRow
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionRow:
+    """The row of shape_partitions.sql."""
+
+    oid: int
+    schema: str
+    name: str
+    is_foreign: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttachedRow:
+    """The row of shape_attached.sql."""
+
+    relation_oid: int
+    name: str
+    is_foreign_key: bool
+
+
+def make_parent_index(connection: Connection, schema: str, change: Change, children: Sequence[Change]) -> None:
+    """Make the index of a partitioned table, attach its partitions', and remove the records of these.
+
+    Its own record goes too, unless it is to be attached itself. `children` are the records of those that were attached
+    before; they stand. A constraint locks the table, each index that is attached is locked: call it within
+    with_lock_retries. Raises DataError where rows of a partition that was added do not fit, TargetError, ServerError.
+    """
+    index, constraint = read_index_record(change)
+    names = {child.relation_oid: child.name for child in children}
+    with putting_back(connection, change) as parts:
+        check_columns(parts, change)
+        with local_settings(connection, default_tablespace=index.tablespace, search_path=evaluation_path(connection)):
+            # It is valid when every partition has its own; no partition comes or goes from here on.
+            execute_one(connection, compose_parent_index(index, constraint, final_names(parts, change.name)))
+            parent = sql.Identifier(parts.table.schema, change.name)
+            for partition in fetch_rows(connection, "shape_partitions", PartitionRow, oid=parts.table.oid):
+                if partition.is_foreign:
+                    raise _has_no_index(change, partition)
+                if partition.oid in names:
+                    _attach(connection, parent, sql.Identifier(partition.schema, names[partition.oid]))
+                else:
+                    _adopt(connection, parent, partition, index, constraint)
+        add_marks(connection, parts, index, constraint)
+        end_change(connection, schema, change)
+    _end_children(connection, schema, change, children)
+
+
+def add_parent_key(connection: Connection, schema: str, change: Change, children: Sequence[Change]) -> None:
+    """Add a foreign key to a partitioned table, which attaches its partitions'; remove the records of these.
+
+    As `make_parent_index`; partitions that were added have their rows looked at.
+    """
+    add_foreign_key(connection, schema, change)
+    _end_children(connection, schema, change, children)
+
+
+def _attach(connection: Connection, parent: sql.Identifier, child: sql.Identifier) -> None:
+    execute_one(connection, sql.SQL("ALTER INDEX {} ATTACH PARTITION {}").format(parent, child))
+
+
+def _adopt(
+    connection: Connection,
+    parent: sql.Identifier,
+    partition: PartitionRow,
+    index: IndexRow,
+    constraint: ConstraintRow | None,
+) -> None:
+    """Give a partition that has none attached one of its own that the server finds equal, or else a new one."""
+    before = fetch_rows(connection, "shape_indexes", IndexFacts, oid=partition.oid)
+    for own in before:
+        is_free = own.is_valid and own.parent is None
+        if is_free and _try_to_attach(connection, parent, sql.Identifier(partition.schema, own.name)):
+            return
+    table = sql.Identifier(partition.schema, partition.name)
+    # Without a name it gets the one that the server would have given it.
+    if constraint is None:
+        unique = sql.SQL("UNIQUE " if index.is_unique else "")
+        make = sql.SQL("CREATE {}INDEX ON {} {}").format(unique, table, sql.SQL(index.body or ""))
+    else:
+        make = sql.SQL("ALTER TABLE {} ADD {}").format(table, sql.SQL(constraint.definition))
+    execute_one(connection, make)
+    names = {own.name for own in before}
+    after = fetch_rows(connection, "shape_indexes", IndexFacts, oid=partition.oid)
+    (made,) = [own.name for own in after if own.name not in names]
+    _attach(connection, parent, sql.Identifier(partition.schema, made))
+
+
+def _try_to_attach(connection: Connection, parent: sql.Identifier, child: sql.Identifier) -> bool:
+    try:
+        with connection.transaction():
+            _attach(connection, parent, child)
+    except (errors.InvalidObjectDefinition, errors.ObjectNotInPrerequisiteState):
+        return False
+    return True
+
+
+def _end_children(connection: Connection, schema: str, change: Change, children: Sequence[Change]) -> None:
+    """Remove the records of what was attached, in the transaction that did. Raises TargetError where it was not."""
+    oid, name = place_of(change)
+    with translate_errors("looking what is attached"):
+        found = fetch_rows(connection, "shape_attached", AttachedRow, oid=oid, name=name)
+        partitions = {row.oid for row in fetch_rows(connection, "shape_partitions", PartitionRow, oid=oid)}
+    attached = {(row.relation_oid, row.name) for row in found if row.is_foreign_key == is_foreign_key(change)}
+    for child in children:
+        # What was detached is nobody's part.
+        if child.relation_oid in partitions and place_of(child) not in attached:
+            raise TargetError(
+                f'{child.kind} "{child.name}" was not attached to "{change.name}" of table "{change.target}"',
+                detail="What was made of the latter is taken back.",
+                hint="Please report this with the output of pg_dump --schema-only for the table.",
+            )
+    drop_records(connection, schema, children)
+
+
+def _has_no_index(change: Change, partition: PartitionRow) -> TargetError:
+    name = f"{partition.schema}.{partition.name}"
+    return TargetError(
+        f'cannot rebuild {change.kind} "{change.name}" of table "{change.target}": partition {name} is a foreign '
+        "table, which has no index",
+        hint="Detach it, run penstock repair and attach it again.",
+    )
