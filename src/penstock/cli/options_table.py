@@ -15,9 +15,10 @@ Indexes = Annotated[
     typer.Option(
         "--indexes",
         metavar="WHAT",
-        help="auto (the default) takes indexes, keys and foreign keys of an empty table away while it is loaded, where "
-        "the load is large enough, and makes them again after. rebuild does so with any table: meanwhile nothing "
-        "keeps others from writing what breaks a key. keep leaves all in place. --plan tells what is parked.",
+        help="auto (the default) takes indexes, keys and foreign keys of an empty table, and of its partitions, away "
+        "while it is loaded, where the load is large enough, and makes them again after. rebuild does so with any "
+        "table: meanwhile nothing keeps others from writing what breaks a key. keep leaves all in place. --plan tells "
+        "what is parked.",
         rich_help_panel=_INDEXES,
     ),
 ]

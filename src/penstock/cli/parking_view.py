@@ -9,16 +9,40 @@ from penstock.cli.columns import line_up
 from penstock.units import format_duration
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from penstock.model.outcome import LoadOutcome
-    from penstock.model.shape import ParkingPlan, Part
+    from penstock.model.shape import ParkingPlan, Part, RepairStep
+
+# As many of partitions' own indexes are named, each in its row.
+_FEW = 3
 
 
 def describe_parking(parking: ParkingPlan) -> list[str]:
     """Return what is parked and what stays, a line for each index and key, with why."""
     lines = [f"indexes  {'parked while loading' if parking.parked else 'kept'}: {parking.reason}"]
-    rows = [("park", part.what, part.name, part.reason) for part in parking.parked]
-    rows += [("keep", part.what, part.name, part.reason) for part in parking.kept]
+    rows = _rows("park", parking.parked) + _rows("keep", parking.kept)
     return lines + line_up(rows, align="<<<<", indent="  ")
+
+
+def _rows(word: str, parts: Sequence[Part]) -> list[tuple[str, str, str, str]]:
+    """Return a row for each part; what partitions have of their own is one row where it would be many."""
+    alike: dict[tuple[bool, str, str], list[Part]] = {}
+    for part in parts:
+        alike.setdefault((part.is_of_partition, part.what, part.reason), []).append(part)
+    rows = []
+    for (is_of_partition, what, reason), found in alike.items():
+        if is_of_partition and len(found) > _FEW:
+            names = f"{found[0].name} and {len(found) - 1} more of partitions' own"
+            rows.append((word, what, names, reason))
+        else:
+            rows += [(word, what, name_with_attached(part), reason) for part in found]
+    return rows
+
+
+def name_with_attached(part: Part | RepairStep) -> str:
+    """Return the name of an index or key, and how many of partitions belong to it."""
+    return f"{part.name}, with {part.attached} of partitions" if part.attached else part.name
 
 
 def parking_object(parking: ParkingPlan | None) -> dict[str, object] | None:

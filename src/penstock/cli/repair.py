@@ -13,6 +13,7 @@ from penstock.cli.columns import line_up
 from penstock.cli.load import interrupting_signals
 from penstock.cli.messages import Messages
 from penstock.cli.output import write_result
+from penstock.cli.parking_view import name_with_attached
 from penstock.cli.target import open_target
 from penstock.units import format_duration
 
@@ -72,7 +73,7 @@ def describe_steps(steps: Sequence[RepairStep]) -> list[str]:
     if not steps:
         return ["nothing to repair"]
     heads = ("table", "what", "name", "as", "action", "why")
-    rows = [(step.table, step.kind, step.name, step.owner, step.action, step.reason) for step in steps]
+    rows = [(step.table, step.kind, name_with_attached(step), step.owner, step.action, step.reason) for step in steps]
     return line_up([heads, *rows], align="<<<<<<")
 
 
