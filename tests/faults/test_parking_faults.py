@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
@@ -24,7 +25,7 @@ from support.zoo import can_describe, describe_zoo, make_zoo
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from penstock.lab import EmbeddedServer
@@ -35,10 +36,13 @@ if TYPE_CHECKING:
 
 REBUILD = LoadRules(retry_for_s=0.0, indexes="rebuild")
 ROWS = 40
-# Enough to have parking, loading, each kind of rebuild and the end among them.
-POINTS = 7
 MANY = ("many_pkey", "many_a_key", "many_b_idx", "many_b_a_idx", "many_a_b_idx", "many_expr_idx", "many_a_idx")
 TABLES = ("parent", "child", "child_full", "circle_1", "circle_2", "clustered_key", "commented", "excluding", "partial")
+TREE = ("parent", "tree", "to_leaf")
+# Enough to have parking, loading, each kind of rebuild and the end among them.
+POINTS = {TABLES: 7, TREE: 3}
+# The first repair dies before it has done anything; each later one some statements later, and goes on from there.
+FIRST_DEATH, LATER_BY = 20, 3
 
 
 @pytest.fixture
@@ -55,9 +59,9 @@ def loads(database18: str) -> Loads:
     return Loads(database18, piece_bytes=200)
 
 
-def targets(path: Path) -> list[TargetJob]:
-    """Return targets of the tables that refer to each other."""
-    return [target(path, into=f"zoo.{table}") for table in TABLES]
+def targets(path: Path, tables: Sequence[str]) -> list[TargetJob]:
+    """Return targets of tables of the zoo."""
+    return [target(path, into=f"zoo.{table}") for table in tables]
 
 
 def repair(conninfo: str, *, role: str | None = None) -> PutBack:
@@ -72,30 +76,31 @@ def parked(loads: Loads) -> list[str]:
 
 
 @pytest.mark.pg("!= 17")
+@pytest.mark.parametrize("tables", [TABLES, TREE], ids=["tables", "partitions"])
 def test_whatever_kills_a_loader_a_repair_puts_all_back(
-    pg: PgServer, database: str, path: Path, rng: random.Random
+    pg: PgServer, database: str, path: Path, rng: random.Random, tables: tuple[str, ...]
 ) -> None:
     """At statements chosen by the seed; then the load goes on, parks once more and ends as it should."""
     if not can_describe(pg):
-        pytest.skip("pg_dump is not among this server's programs")
+        pytest.skip("no pg_dump here reads this server")
     make_zoo(pg, database)
     before = describe_zoo(pg, database)
     loads = Loads(database)
-    names = ", ".join(f"zoo.{table}" for table in TABLES)
+    names = ", ".join(f"zoo.{table}" for table in tables)
 
     def begin_anew() -> None:
         loads.execute(f"TRUNCATE {names} CASCADE; DELETE FROM penstock.loads")
 
     with killing_at(-1) as sent:
-        loads.run(*targets(path), rules=REBUILD)
-    for number, point in enumerate(sorted(rng.sample(range(20, sent[0]), POINTS))):
+        loads.run(*targets(path, tables), rules=REBUILD)
+    for number, point in enumerate(sorted(rng.sample(range(20, sent[0]), POINTS[tables]))):
         begin_anew()
         with killing_at(point), pytest.raises(Killed):
-            loads.run(*targets(path), rules=REBUILD)
+            loads.run(*targets(path, tables), rules=REBUILD)
         if number % 2:
             assert [str(error) for error in repair(database).errors] == [], f"killed at {point}"
             assert describe_zoo(pg, database) == before, f"killed at {point}"
-        loads.run(*targets(path), rules=REBUILD)
+        loads.run(*targets(path, tables), rules=REBUILD)
         assert describe_zoo(pg, database) == before, f"killed at {point}"
         assert loads.count("zoo.parent") == ROWS
         assert parked(loads) == []
@@ -164,6 +169,30 @@ def await_end_of_backends(loads: Loads) -> None:
     own = "datname = current_database() AND application_name LIKE 'penstock%'"
     while loads.execute(f"SELECT pid FROM pg_stat_activity WHERE {own}"):
         time.sleep(0.02)
+
+
+@pytest.mark.pg("!= 17, != 16, != 15")
+def test_repairs_that_die_one_after_another_end_all_the_same(pg: PgServer, database: str, path: Path) -> None:
+    """Each goes on with what the one before has left of a partitioned table: half of its parts, or none attached."""
+    if not can_describe(pg):
+        pytest.skip("no pg_dump here reads this server")
+    make_zoo(pg, database)
+    before = describe_zoo(pg, database)
+    loads = Loads(database, piece_bytes=200)
+    die_while_loading(loads, *targets(path, ("parent", "tree")))
+    left = [len(parked(loads))]
+    for death in itertools.count(FIRST_DEATH, LATER_BY):
+        try:
+            with killing_at(death):
+                assert [str(error) for error in repair(database).errors] == []
+        except Killed:
+            left.append(len(parked(loads)))
+        else:
+            break
+    assert describe_zoo(pg, database) == before
+    assert parked(loads) == []
+    assert left == sorted(left, reverse=True)
+    assert len(set(left)) >= 10
 
 
 def test_the_last_of_two_loads_rebuilds(pg18: PgServer, loads: Loads, path: Path, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ ROWS = 100
 @pytest.fixture(autouse=True)
 def _has_pg_dump(pg: PgServer) -> None:
     if not can_describe(pg):
-        pytest.skip("pg_dump is not among this server's programs")
+        pytest.skip("no pg_dump here reads this server")
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def test_the_zoo_is_what_it_was(pg: PgServer, database: str, path: Path) -> None
     outcome = loads.run(*(target(path, into=table) for table in tables), rules=REBUILD)
     assert outcome.rows == ROWS * len(tables)
     assert len(tables) >= 40
-    assert len(outcome.rebuilt) >= 60
+    assert len(outcome.rebuilt) >= 85
     after = describe_zoo(pg, database)
     assert after[0] == before[0]
     assert after[1:] == before[1:]
