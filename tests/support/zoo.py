@@ -236,8 +236,8 @@ _ATTRIBUTES = """
       LEFT JOIN pg_tablespace AS s ON s.oid = c.reltablespace
      ORDER BY t.relname, c.relname
 """
-# Of a partition's keys the server sets two flags otherwise where they are made and attached, as pg_dump does it, than
-# where they come with the partition: see docs/decisions/0013.
+# Two flags come out otherwise where a partition's keys are made and attached than where they come with the partition:
+# see docs/decisions/0013.
 _CONSTRAINTS = """
     SELECT t.relname, k.conname, k.contype::text, k.condeferrable, k.condeferred, k.convalidated, k.coninhcount,
            k.conislocal OR (k.contype = 'n' AND t.relispartition), k.connoinherit OR k.conparentid <> 0,

@@ -26,8 +26,8 @@ SMALL_BYTES = 4 * MIB
 # And this for each index and key of a partition: it takes 13 ms by itself, and a MB of rows saves 18 (ibidem).
 SMALL_PART_BYTES = MIB // 2
 
-# An index, its constraint, a trigger or two. The lock table is everybody's.
-_LOCKS_PER_PART = 4
+# An index and its constraint, or a foreign key and its triggers (2.05 were counted). The lock table is everybody's.
+_LOCKS_PER_PART = 2
 _LOCK_SHARE = 2
 
 

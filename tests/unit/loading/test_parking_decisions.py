@@ -339,7 +339,7 @@ def test_partitions_ask_for_more_bytes() -> None:
 def test_more_partitions_than_the_server_can_lock_are_left_alone() -> None:
     """The lock table is everybody's."""
     tree = make_tree()
-    tree = replace(tree, table=replace(tree.table, lock_count=60))
+    tree = replace(tree, table=replace(tree.table, lock_count=39))
     assert "max_locks_per_transaction" in decide_tree(tree).plan.reason
 
 
