@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,7 +12,7 @@ from penstock.cli.drawing import ASCII, draw
 from penstock.cli.messages import Messages
 from penstock.cli.meter import Meter
 from penstock.cli.progress import PlainProgress
-from penstock.model.outcome import FileProgress, LoadProgress
+from penstock.model.outcome import FileProgress, LoadProgress, StepProgress
 
 if TYPE_CHECKING:
     from penstock.cli.drawing import Line
@@ -92,6 +93,38 @@ def test_only_commits_left_is_said() -> None:
     lines = _drawn(_progress(_file(1, is_done=True), _file(2, is_done=True)))
     assert lines[-1].startswith("committing, ")
     assert "left" not in lines[0]
+
+
+def _rebuilding(elapsed_s: float) -> LoadProgress:
+    return replace(
+        _progress(_file(1, is_done=True), elapsed_s=elapsed_s),
+        activity="rebuilding indexes, 1 of 3 done",
+        steps=(
+            StepProgress(name="t_pkey", phase="scanning", fraction=0.5),
+            StepProgress(name="t_note_idx", phase="sorting", fraction=None),
+        ),
+    )
+
+
+def test_indexes_that_are_made_have_bars_of_their_own() -> None:
+    """How far each is in its phase; rates of what was loaded before are no news."""
+    total, key, index, status = _drawn(_rebuilding(12.0))
+    assert "MB/s" not in total
+    assert key.split()[-3:] == ["50", "%", "scanning"]
+    assert key.count("#") == key.count("-")
+    assert index.split()[-1] == "sorting"
+    assert "%" not in index
+    assert status == "rebuilding indexes, 1 of 3 done, 12.0 s"
+    assert len({width_of(line) for line in (total, key, index)}) == 1
+
+
+def test_plain_progress_tells_of_indexes_every_ten_seconds(capsys: pytest.CaptureFixture[str]) -> None:
+    """And at once when one is done."""
+    progress = PlainProgress(Messages(is_quiet=False))
+    for elapsed_s in (3.0, 4.0, 14.0):
+        progress.show(_rebuilding(elapsed_s))
+    line = "progress: rebuilding indexes, 1 of 3 done: t_pkey scanning 50 %, t_note_idx sorting"
+    assert capsys.readouterr().err.splitlines() == [line, line]
 
 
 def test_meter_follows_a_change_of_pace() -> None:

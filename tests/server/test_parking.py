@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from penstock.model.outcome import LoadProgress
+    from penstock.model.outcome import LoadProgress, StepProgress
 
 REBUILD = LoadRules(retry_for_s=0.0, indexes="rebuild")
 AUTO = LoadRules(retry_for_s=0.0)
@@ -93,7 +93,7 @@ def test_a_large_load_into_an_empty_table_parks(loads: Loads, path: Path, monkey
     assert indexes(loads) == ["i", "t_pkey"]
     assert {(each.kind, each.name) for each in outcome.rebuilt} == {("index", "i"), ("constraint", "t_pkey")}
     assert outcome.rebuild_seconds > 0
-    assert {"rebuilding index i", "rebuilding index t_pkey"} <= set(activities)
+    assert {"rebuilding indexes, 0 of 2 done", "rebuilding index t_pkey"} <= set(activities)
     path.write_text("a,b\n90,x\n")
     seen = look_while_loading(loads)
     assert loads.run(target(path), rules=replace(AUTO, is_again=True, on_changed="load")).rebuilt == ()
@@ -215,6 +215,23 @@ def test_the_plan_shows_what_is_parked_and_why(loads: Loads, path: Path) -> None
     assert [part["name"] for part in told["kept"]] == ["i", "t_pkey"]
 
 
+def test_progress_tells_how_far_each_index_is(loads: Loads, tmp_path: Path) -> None:
+    """Two that take a second and more, by their names and the phase they are in."""
+    loads.execute("CREATE TABLE slow (a int)")
+    loads.execute(
+        "CREATE FUNCTION wait(int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS"
+        " 'BEGIN PERFORM pg_sleep(0.4); RETURN $1; END'"
+    )
+    for name in ("one", "two"):
+        loads.execute(f"CREATE INDEX {name} ON slow (wait(a))")
+    path = tmp_path / "slow.csv"
+    path.write_text("a\n1\n2\n3\n4\n")
+    seen: list[StepProgress] = []
+    loads.run(target(path, into="slow"), rules=REBUILD, on_progress=lambda progress: seen.extend(progress.steps))
+    assert {(step.name, step.phase) for step in seen} >= {("one", "scanning"), ("two", "scanning")}
+    assert all(step.fraction is None or 0 <= step.fraction <= 1 for step in seen)
+
+
 def test_an_unknown_word_for_indexes_is_refused(loads: Loads, path: Path) -> None:
     """With the words there are."""
     done = run_command("load", str(path), "--into", "t", "--to", loads.conninfo, "--indexes", "drop")
@@ -226,7 +243,7 @@ def test_the_command_tells_of_each_index(loads: Loads, path: Path) -> None:
     """When it is parked, when it is rebuilt, and how long that took."""
     done = run_command("load", str(path), "--into", "t", "--to", loads.conninfo, "--indexes", "rebuild")
     assert done.returncode == 0
-    assert "progress: rebuilding index i" in done.stderr
+    assert "progress: rebuilding indexes, 0 of 2 done" in done.stderr
     assert "rebuilt 2 indexes and keys in" in done.stdout
 
 

@@ -63,27 +63,35 @@ def draw(progress: LoadProgress, reading: Reading, *, width: int, style: BarStyl
         rows, hidden = [_total_row(progress.files[0].uri, progress, reading)], 0
     else:
         is_open = [file for file in progress.files if not file.is_done]
-        rows = [_row(file.uri, rows=file.rows, reading=read_file(file), left_s=None) for file in is_open[:_BARS_SHOWN]]
+        read = [(file, read_file(file)) for file in is_open[:_BARS_SHOWN]]
+        rows = [_row(file.uri, rows=file.rows, reading=its, rate=its.read_rate, left_s=None) for file, its in read]
         hidden = len(is_open) - len(rows)
         rows.append(_total_row("in all", progress, reading))
+    rows += [
+        _Row(name=step.name, fraction=step.fraction, cells=(format_percent(step.fraction), step.phase, "", ""))
+        for step in progress.steps
+    ]
     lines = _draw_rows(rows, elapsed_s=progress.elapsed_s, width=width, style=style)
     if hidden:
-        lines.insert(-1, [(f"and {format_count(hidden)} more"[:width], "dim")])
+        lines.insert(-1 - len(progress.steps), [(f"and {format_count(hidden)} more"[:width], "dim")])
     return [*lines, [(_status(progress, reading)[:width], "dim")]]
 
 
 def _total_row(name: str, progress: LoadProgress, reading: Reading) -> _Row:
-    return _row(name, rows=progress.rows, reading=reading, left_s=None if is_all_sent(progress) else reading.left_s)
+    # Behind the last row there is no rate any more.
+    is_over = is_all_sent(progress)
+    rate, left_s = (None, None) if is_over else (reading.read_rate, reading.left_s)
+    return _row(name, rows=progress.rows, reading=reading, rate=rate, left_s=left_s)
 
 
-def _row(name: str, *, rows: int, reading: Reading, left_s: float | None) -> _Row:
+def _row(name: str, *, rows: int, reading: Reading, rate: float | None, left_s: float | None) -> _Row:
     return _Row(
         name=name,
         fraction=reading.fraction,
         cells=(
             format_percent(reading.fraction),
             f"{format_count(rows)} rows",
-            f"{reading.read_rate / MB:.1f} MB/s",
+            "" if rate is None else f"{rate / MB:.1f} MB/s",
             format_left(left_s),
         ),
     )
@@ -91,10 +99,12 @@ def _row(name: str, *, rows: int, reading: Reading, left_s: float | None) -> _Ro
 
 def _status(progress: LoadProgress, reading: Reading) -> str:
     """Return what concerns the load as a whole: phase, files, sessions, and the rate after decompression."""
+    if is_all_sent(progress):
+        return f"{progress.activity or 'committing'}, {format_duration(progress.elapsed_s)}"
     done = sum(file.is_done for file in progress.files)
     sessions = f"{progress.sessions} session{'' if progress.sessions == 1 else 's'}"
     words = [
-        progress.activity or "committing" if is_all_sent(progress) else format_duration(progress.elapsed_s),
+        format_duration(progress.elapsed_s),
         sessions,
         f"{reading.sent_rate / MB:.0f} MB/s sent",
     ]

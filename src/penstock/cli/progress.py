@@ -46,14 +46,24 @@ class PlainProgress:
     def show(self, progress: LoadProgress) -> None:
         """Say how far a load is, if it is time."""
         if progress.activity:
-            if progress.activity != self._activity:
+            if progress.activity != self._activity or progress.elapsed_s >= self._next_s:
                 self._activity = progress.activity
-                self._messages.note(f"progress: {progress.activity}")
+                self._next_s = progress.elapsed_s + _LINE_INTERVAL_S
+                self._messages.note(f"progress: {describe_activity(progress)}")
             return
         reading = self._meter.read(progress)
         if progress.elapsed_s >= self._next_s:
             self._next_s = progress.elapsed_s + _LINE_INTERVAL_S
             self._messages.note(describe_progress(progress, reading))
+
+
+def describe_activity(progress: LoadProgress) -> str:
+    """Return in one line what is done behind the last row, and how far that is."""
+    steps = [
+        " ".join(word for word in (step.name, step.phase, format_percent(step.fraction)) if word)
+        for step in progress.steps
+    ]
+    return f"{progress.activity}{': ' if steps else ''}{', '.join(steps)}"
 
 
 def describe_progress(progress: LoadProgress, reading: Reading) -> str:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from penstock.loading.rejects import RejectLimit
     from penstock.loading.shape import LoadShape
     from penstock.loading.tools import LoadTools
-    from penstock.model.outcome import FileOutcome
+    from penstock.model.outcome import FileOutcome, StepProgress
     from penstock.model.plan import LoadPlan, SessionPlan
     from penstock.server.autovacuum import Visit
     from penstock.server.connection import Connection
@@ -285,17 +285,17 @@ class LoadAttempt:
     def _bytes_copied(self) -> int:
         return sum(running.totals.bytes_copied for running in self._sessions)
 
-    def report(self, activity: str) -> None:
+    def report(self, activity: str, steps: tuple[StepProgress, ...] = ()) -> None:
         """Tell what is done now that is not loading."""
-        self._report_progress(activity)
+        self._report_progress(activity, steps)
 
-    def _report_progress(self, activity: str = "") -> None:
+    def _report_progress(self, activity: str = "", steps: tuple[StepProgress, ...] = ()) -> None:
         if self._tools.on_progress is not None:
             elapsed_s = self._tools.clock() - self._began_s
             progress = self._feed.progress(
                 bytes_copied=self._bytes_copied(), size_bytes=self._plan.size_bytes, elapsed_s=elapsed_s
             )
-            self._tools.on_progress(replace(progress, activity=activity) if activity else progress)
+            self._tools.on_progress(replace(progress, activity=activity, steps=steps) if activity else progress)
 
     # ---------------------------------------------------------------- the end
 

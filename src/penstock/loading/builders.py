@@ -12,7 +12,7 @@ from penstock.errors import ServerError
 from penstock.server.shape.sessions import cancel, set_build_memory
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from penstock.loading.rebuild_plan import RebuildPlan
     from penstock.loading.tools import LoadTools
@@ -23,9 +23,16 @@ _log = logging.getLogger(__name__)
 
 _CANCEL_INTERVAL_S = 1.0
 
+# How often it is looked how far the indexes are, where somebody wants to know.
+_LOOK_INTERVAL_S = 0.5
+
 
 class Builders:
-    """Threads with a session each, which take one index after another."""
+    """Threads with a session each, which take one index after another.
+
+    `look` is told now and then, by the thread that waits for them, how many indexes are done and which are being made,
+    by their backends.
+    """
 
     def __init__(
         self,
@@ -35,12 +42,16 @@ class Builders:
         *,
         build: Callable[[Connection, Change], float],
         note: Callable[[Change, float], None],
+        look: Callable[[int, Mapping[int, Change]], None] | None = None,
     ) -> None:
         self._tools = tools
         self._plan = plan
         self._waiting = list(changes)
         self._build = build
         self._note = note
+        self._look = look
+        self._done = 0
+        self._building: dict[int, Change] = {}
         self._lock = threading.Lock()
         self._connections: list[Connection] = []
 
@@ -52,7 +63,12 @@ class Builders:
             pending = set(futures)
             try:
                 while pending:
-                    _, pending = wait(pending, return_when=FIRST_COMPLETED)
+                    if self._look is not None:
+                        with self._lock:
+                            done, building = self._done, dict(self._building)
+                        self._look(done, building)
+                    interval_s = None if self._look is None else _LOOK_INTERVAL_S
+                    _, pending = wait(pending, timeout=interval_s, return_when=FIRST_COMPLETED)
             except BaseException:
                 self._stop()
                 while pending:
@@ -86,9 +102,13 @@ class Builders:
             with connection:
                 self._connections.append(connection)
                 set_build_memory(connection, memory_bytes=self._plan.memory_bytes, workers=self._plan.workers)
+                pid = connection.info.backend_pid
                 while (change := self._take()) is not None:
+                    self._building[pid] = change
                     seconds = self._build(connection, change)
                     with self._lock:
+                        del self._building[pid]
+                        self._done += 1
                         self._note(change, seconds)
         except BaseException:
             self._stop()

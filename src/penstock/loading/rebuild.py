@@ -7,7 +7,6 @@ catalogue and takes its record with it, so that it can be broken off anywhere an
 from __future__ import annotations
 
 import logging
-import threading
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
@@ -32,6 +31,7 @@ from penstock.server.shape.parts import (
     place_of,
     read_index_record,
 )
+from penstock.server.shape.progress import read_build_progress
 from penstock.server.shape.rebuild import (
     add_foreign_key,
     build_index,
@@ -43,9 +43,10 @@ from penstock.server.shape.rebuild import (
 from penstock.server.shape.switches import SWITCHES, put_switch_back
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from penstock.loading.tools import LoadTools
+    from penstock.loading.tools import LoadTools, Report
+    from penstock.model.outcome import StepProgress
     from penstock.model.shape import Change
     from penstock.server.connection import Connection
     from penstock.server.locking import Blocker
@@ -87,7 +88,7 @@ class Rebuilder:
         *,
         is_local: bool,
         patience_s: float = DEFAULT_PATIENCE_S,
-        report: Callable[[str], None] | None = None,
+        report: Report | None = None,
     ) -> None:
         self._tools = tools
         self._connection = connection
@@ -96,7 +97,6 @@ class Rebuilder:
         self._memory_bytes = memory_bytes() if is_local else None
         self._patience_s = max(patience_s, DEFAULT_PATIENCE_S)
         self._report = report
-        self._saying = threading.Lock()
         self._told: set[int | None] = set()
         # Of each index and foreign key that is to be attached, to which.
         self._parents: dict[Place, Place | None] = {}
@@ -230,11 +230,17 @@ class Rebuilder:
             return
         plan = plan_rebuild(len(changes), cpu_count=self._cpu_count, memory_bytes=self._memory_bytes)
         _log.info("rebuilding %d indexes by %d sessions, %d workers each", len(changes), plan.sessions, plan.workers)
-        Builders(self._tools, plan, changes, build=self._build_one, note=partial(self._note_built, done=done)).run()
+        Builders(
+            self._tools,
+            plan,
+            changes,
+            build=self._build_one,
+            note=partial(self._note_built, done=done),
+            look=None if self._report is None else partial(self._tell_progress, len(changes)),
+        ).run()
 
     def _build_one(self, connection: Connection, change: Change) -> float:
         began_s = self._tools.clock()
-        self._say(f"rebuilding index {change.name}")
 
         def act() -> None:
             lock_for_build(connection, change)
@@ -322,10 +328,13 @@ class Rebuilder:
     def _tell_of_wait(self) -> None:
         self._tools.notice("waiting for another process that parks or rebuilds indexes of the table")
 
-    def _say(self, text: str) -> None:
+    def _tell_progress(self, count: int, done: int, building: Mapping[int, Change]) -> None:
+        steps = read_build_progress(self._connection, {pid: change.name for pid, change in building.items()})
+        self._say(f"rebuilding indexes, {done} of {count} done", steps)
+
+    def _say(self, text: str, steps: tuple[StepProgress, ...] = ()) -> None:
         if self._report is not None:
-            with self._saying:
-                self._report(text)
+            self._report(text, steps)
 
     def _note(self, change: Change, began_s: float, done: PutBack) -> None:
         self._note_built(change, self._tools.clock() - began_s, done=done)

@@ -20,10 +20,11 @@ from penstock.server.shape.parts import capture_for, is_foreign_key, parent_of, 
 from penstock.server.shape.switches import SWITCHES, look_at_switch
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from penstock.loading.rebuild import PutBack
-    from penstock.loading.tools import LoadTools
+    from penstock.loading.tools import LoadTools, Report
+    from penstock.model.outcome import StepProgress
     from penstock.model.shape import Change, RepairAction
     from penstock.server.connection import Connection
 
@@ -66,8 +67,23 @@ def repair(tools: LoadTools, connection: Connection, *, is_local: bool) -> PutBa
     oids = set()
     if find_version(connection, schema) == VERSION:
         oids = {change.target_oid for change in read_changes(connection, schema)}
-    rebuilder = Rebuilder(tools, connection, is_local=is_local, patience_s=DEFAULT_PATIENCE_S, report=tools.notice)
+    rebuilder = Rebuilder(
+        tools, connection, is_local=is_local, patience_s=DEFAULT_PATIENCE_S, report=_telling_once(tools.notice)
+    )
     return rebuilder.put_back(oids)
+
+
+def _telling_once(tell: Callable[[str], None]) -> Report:
+    """Return what tells of each activity when it begins."""
+    told = ""
+
+    def report(activity: str, steps: tuple[StepProgress, ...] = ()) -> None:  # noqa: ARG001 (a line has no bars)
+        nonlocal told
+        if activity != told:
+            told = activity
+            tell(activity)
+
+    return report
 
 
 def _plan_step(change: Change, holders: Mapping[int, str], connection: Connection) -> RepairStep:

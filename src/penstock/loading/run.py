@@ -23,12 +23,12 @@ from penstock.server.sequences import advance_sequences
 from penstock.server.tables import drop_created
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from penstock.loading.landing import TargetLanding
     from penstock.loading.prepare import PreparedLoad
     from penstock.loading.shape import LoadShape
-    from penstock.loading.tools import LoadTools
+    from penstock.loading.tools import LoadTools, Report
     from penstock.model.ledger import Claim
     from penstock.model.outcome import LoadOutcome
     from penstock.model.plan import LoadPlan, TargetPlan
@@ -160,7 +160,9 @@ class _LoadRun:
         attempt.close()
         if not attempt.is_stopped:
             self._retry_references(prepared, connection)
-        finished = self._finish(prepared, connection, report=attempt.report)
+        finished = self._finish(
+            prepared, connection, report=attempt.report if self._tools.on_progress is not None else None
+        )
         if finished is None and attempt.is_stopped:
             raise Interrupted("load interrupted")
         may_have_rejected = bool(prepared.landings) and self._plan.job.rules.on_error == "reject"
@@ -193,9 +195,7 @@ class _LoadRun:
             self._shape = LoadShape(self._plan, self._tools)
         return self._shape
 
-    def _finish(
-        self, prepared: PreparedLoad, connection: Connection, *, report: Callable[[str], None]
-    ) -> FinishedLoad | None:
+    def _finish(self, prepared: PreparedLoad, connection: Connection, *, report: Report | None) -> FinishedLoad | None:
         """End the load where nothing is missing. It is complete only when what was parked stands again.
 
         Rows that come from a staging table come with the end, and what was parked after them.
@@ -217,7 +217,7 @@ class _LoadRun:
             self._put_back(connection, report)
         return finished
 
-    def _put_back(self, connection: Connection, report: Callable[[str], None] | None) -> None:
+    def _put_back(self, connection: Connection, report: Report | None) -> None:
         assert self._shape is not None and self._claim is not None
         began_s = self._tools.clock()
         try:

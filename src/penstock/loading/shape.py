@@ -25,12 +25,12 @@ from penstock.server.shape.switches import SWITCHES
 from penstock.server.tables import is_empty
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from penstock.loading.plan import TargetInput
     from penstock.loading.prepare import NothingToDo, PreparedLoad
     from penstock.loading.rebuild import PutBack
-    from penstock.loading.tools import LoadTools
+    from penstock.loading.tools import LoadTools, Report
     from penstock.model.plan import LoadPlan, TargetPlan
     from penstock.model.shape import Rebuilt
     from penstock.model.table import TableName
@@ -250,9 +250,7 @@ class LoadShape:
         """Whether something that this load has parked is not put back."""
         return bool(self._held) and not self._has_failed
 
-    def put_back(
-        self, load_id: str, connection: Connection, *, report: Callable[[str], None] | None = None
-    ) -> tuple[Rebuilt, ...]:
+    def put_back(self, load_id: str, connection: Connection, *, report: Report | None = None) -> tuple[Rebuilt, ...]:
         """Put back what this load has parked, unless another load at work wants it so.
 
         Raises DataError where rows do not fit a key: they stay, and what was not rebuilt stays parked. TargetError,
@@ -324,7 +322,7 @@ class LoadShape:
 
     # ---------------------------------------------------------------- what it is done with
 
-    def _rebuilder(self, connection: Connection, *, report: Callable[[str], None] | None = None) -> Rebuilder:
+    def _rebuilder(self, connection: Connection, *, report: Report | None = None) -> Rebuilder:
         return Rebuilder(
             self._tools,
             connection,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.server.ledger import Ledger
 
@@ -13,9 +13,16 @@ if TYPE_CHECKING:
 
     from penstock.files import SourceReader
     from penstock.loading.guard import SpaceGuard
-    from penstock.model.outcome import LoadProgress
+    from penstock.model.outcome import LoadProgress, StepProgress
     from penstock.model.server import ServerFacts
     from penstock.server.connection import ConnectionFactory
+
+
+class Report(Protocol):
+    """Who wants to hear what is done behind the last row, and how far its parts are."""
+
+    def __call__(self, activity: str, steps: tuple[StepProgress, ...] = ()) -> None:
+        """Take note of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

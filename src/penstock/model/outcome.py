@@ -24,10 +24,22 @@ class FileProgress:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StepProgress:
+    """Something that is made behind the last row, such as an index: how much of the phase it is in is done.
+
+    `fraction` is None where the phase counts nothing.
+    """
+
+    name: str
+    phase: str
+    fraction: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LoadProgress:
     """A load in flight: `files` holds those that have been opened; `sessions` how many are sending.
 
-    `activity` is what is done now where that is not loading.
+    `activity` is what is done now where that is not loading, `steps` its parts that are under way.
     """
 
     rows: int
@@ -39,6 +51,7 @@ class LoadProgress:
     files: tuple[FileProgress, ...]
     file_count: int
     activity: str = ""
+    steps: tuple[StepProgress, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

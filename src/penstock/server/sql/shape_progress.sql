@@ -1,0 +1,15 @@
+-- shape_progress.sql: how far the index builds of this role's sessions are, within the phase that each is in
+-- returns shape.progress.BuildRow; needs no privilege; PostgreSQL 14+
+-- psql -f shape_progress.sql
+--
+-- A sort counts nothing.
+SELECT p.pid,
+       p.phase,
+       CASE WHEN p.phase LIKE '%loading tuples%' THEN p.tuples_done ELSE p.blocks_done END AS done,
+       CASE
+           WHEN p.phase LIKE '%loading tuples%' THEN p.tuples_total
+           WHEN p.phase NOT LIKE '%sorting%' THEN p.blocks_total
+           ELSE 0
+       END AS total
+  FROM pg_catalog.pg_stat_progress_create_index AS p
+ WHERE p.phase IS NOT NULL;
