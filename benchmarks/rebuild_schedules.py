@@ -22,7 +22,7 @@ from penstock.server.connection import ConnectionFactory
 from penstock.server.ledger import Ledger
 from penstock.server.shape import write_changes
 from penstock.server.shape.park import make_changes, park
-from penstock.server.shape.parts import capture_parts
+from penstock.server.shape.parts import capture_tree
 
 if TYPE_CHECKING:
     from benchmarks.options import Options
@@ -118,7 +118,7 @@ def _park(connection: psycopg.Connection) -> int:
     Ledger().ensure(connection)
     row = connection.execute("SELECT %s::regclass::oid", [LINEITEM]).fetchone()
     assert row is not None
-    parts = capture_parts(connection, row[0])
+    parts = capture_tree(connection, row[0])
     assert parts is not None
     changes = make_changes(parts, indexes=parts.indexes, foreign_keys=(), load_id=_NOBODY)
     write_changes(connection, "penstock", changes)

@@ -204,17 +204,12 @@ class TableParts:
         return next((part for part in self.indexes if part.name == name), None)
 
 
-def capture_parts(connection: Connection, oid: int) -> TableParts | None:
-    """Return the indexes, keys and foreign keys of a table, None where the table is gone; three round trips.
-
-    They are one state of the catalogue only where the caller holds a lock on the table. Raises TargetError where the
-    server describes an index otherwise than we read, ServerError.
-    """
-    return capture_many(connection, [oid]).get(oid)
-
-
 def capture_tree(connection: Connection, oid: int) -> TableParts | None:
-    """Do as `capture_parts`, with what the table's partitions have; one round trip more."""
+    """Return the indexes, keys and foreign keys of a table and its partitions, None where the table is gone.
+
+    They are one state of the catalogue only where the caller holds a lock on all of them. It takes four round trips.
+    Raises TargetError where the server describes an index otherwise than we read, ServerError.
+    """
     with translate_errors("looking up a table's partitions"):
         tree = connection.execute("SELECT p.relid::oid FROM pg_catalog.pg_partition_tree(%s) AS p", [oid]).fetchall()
     found = capture_many(connection, dict.fromkeys([oid, *(relation for (relation,) in tree)]))
@@ -223,13 +218,13 @@ def capture_tree(connection: Connection, oid: int) -> TableParts | None:
 
 
 def capture_for(connection: Connection, change: Change) -> TableParts | None:
-    """Do as `capture_parts` for the table at which a record's thing is, without what is of another kind."""
+    """Do as `capture_tree` for the one table at which a record's thing is, without what is of another kind."""
     what: What = "foreign keys" if is_foreign_key(change) else "indexes"
     return capture_many(connection, [change.relation_oid], what=what).get(change.relation_oid)
 
 
 def capture_many(connection: Connection, oids: Iterable[int], *, what: What = "all") -> dict[int, TableParts]:
-    """Do as `capture_parts` for several tables, in as many round trips; those that are gone are missing."""
+    """Do as `capture_tree` for several tables, without their partitions; those that are gone are missing."""
     with translate_errors("reading a table's indexes and keys"), qualified_names(connection):
         with connection.pipeline():
             captures = [_send_capture(connection, oid, what) for oid in oids]
