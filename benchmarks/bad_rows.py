@@ -52,36 +52,65 @@ class Way:
     constraints: tuple[str, ...] = _CONSTRAINTS
     argv: tuple[str, ...] = ()
     is_single: bool = False
+    rejects: bool = False
 
 
+def _mistype(fields: Fields, _before: Fields) -> Fields:
+    return [fields[0], b"first", *fields[2:]]
+
+
+def _shorten(fields: Fields, _before: Fields) -> Fields:
+    return fields[:4]
+
+
+def _lack(fields: Fields, _before: Fields) -> Fields:
+    return [b"\\N", *fields[1:]]
+
+
+def _break_check(fields: Fields, _before: Fields) -> Fields:
+    return [fields[0], b"0", *fields[2:]]
+
+
+def _repeat_key(fields: Fields, before: Fields) -> Fields:
+    return [*before[:2], *fields[2:]]
+
+
+def _refer_to_nothing(fields: Fields, _before: Fields) -> Fields:
+    return [*fields[:3], b"nobody", *fields[4:]]
+
+
+# Two sessions would wait for each other where a pair of records is parted between them and the key is in place.
 _ONE_SESSION = ("--sessions", "1")
-# With --on-error reject keys and foreign keys stay in place, so that what breaks them can be told: the clean load that
-# shows what bad records cost keeps them too. What it takes with them parked is shown beside.
+# Keys and foreign keys are parked, with --on-error reject too, and what breaks them is found when they cannot be
+# rebuilt. What is compared is a clean load that is told to reject; what it takes with them in place is shown beside.
 _KEEP = ("--indexes", "keep")
 _WAYS: dict[str, Way] = {
     "none": Way(),
-    "one in all: a value its type refuses": Way(
-        spoil=lambda fields, _: [fields[0], b"first", *fields[2:]], is_single=True
+    "one in all: a value its type refuses": Way(spoil=_mistype, is_single=True),
+    "a value its type refuses": Way(spoil=_mistype),
+    "too few fields": Way(spoil=_shorten),
+    "null in a NOT NULL column": Way(spoil=_lack),
+    "a CHECK violated": Way(spoil=_break_check),
+    "none, with a primary key": Way(constraints=_KEY, rejects=True),
+    "one in all: a key that is there": Way(
+        spoil=_repeat_key, base="none, with a primary key", constraints=_KEY, is_single=True
     ),
-    "a value its type refuses": Way(spoil=lambda fields, _: [fields[0], b"first", *fields[2:]]),
-    "too few fields": Way(spoil=lambda fields, _: fields[:4]),
-    "null in a NOT NULL column": Way(spoil=lambda fields, _: [b"\\N", *fields[1:]]),
-    "a CHECK violated": Way(spoil=lambda fields, _: [fields[0], b"0", *fields[2:]]),
-    # Two sessions would wait for each other where a pair of records is parted between them.
-    "none, the primary key parked": Way(constraints=_KEY, argv=_ONE_SESSION),
-    "none, with a primary key": Way(constraints=_KEY, argv=(*_ONE_SESSION, *_KEEP)),
-    "a key that is there": Way(
-        spoil=lambda fields, before: [*before[:2], *fields[2:]],
-        base="none, with a primary key",
+    "a key that is there": Way(spoil=_repeat_key, base="none, with a primary key", constraints=_KEY),
+    "none, the primary key in place": Way(constraints=_KEY, argv=_KEEP, rejects=True),
+    "a key that is there, in place": Way(
+        spoil=_repeat_key,
+        base="none, the primary key in place",
         constraints=_KEY,
-        argv=_ONE_SESSION,
+        argv=(*_ONE_SESSION, *_KEEP),
     ),
-    "none, the foreign key parked": Way(constraints=_REFERENCE),
-    "none, with a foreign key": Way(constraints=_REFERENCE, argv=_KEEP),
-    "a reference to nothing": Way(
-        spoil=lambda fields, _: [*fields[:3], b"nobody", *fields[4:]],
-        base="none, with a foreign key",
-        constraints=_REFERENCE,
+    "none, with a foreign key": Way(constraints=_REFERENCE, rejects=True),
+    "one in all: a reference to nothing": Way(
+        spoil=_refer_to_nothing, base="none, with a foreign key", constraints=_REFERENCE, is_single=True
+    ),
+    "a reference to nothing": Way(spoil=_refer_to_nothing, base="none, with a foreign key", constraints=_REFERENCE),
+    "none, the foreign key in place": Way(constraints=_REFERENCE, argv=_KEEP, rejects=True),
+    "a reference to nothing, in place": Way(
+        spoil=_refer_to_nothing, base="none, the foreign key in place", constraints=_REFERENCE, argv=_KEEP
     ),
 }
 _CLEAN = "none"
@@ -92,7 +121,7 @@ def run(options: Options) -> None:
     """Run it and write the results."""
     path = principals(options.data, options.scale)
     rows = expected_rows("title.principals", options.scale)
-    files = {name: _spoil(path, number, way, rows=rows) for number, (name, way) in enumerate(_WAYS.items())}
+    files = {name: _spoil(path, way, rows=rows) for name, way in _WAYS.items()}
     runs: dict[str, list[Run]] = {name: [] for name in _WAYS}
     with bench_server(options.data) as server, Target(server.conninfo()) as target:
         target.renew_categories(_read_categories(path))
@@ -101,7 +130,13 @@ def run(options: Options) -> None:
                 target.renew(way.constraints)
                 bad = _count_bad(way, rows=rows)
                 argv = [PENSTOCK, "load", str(files[name]), "--into", QUALIFIED, "--to", server.conninfo()]
-                argv += ["--quiet", "--again", *AS_COPY, *way.argv, *(["--on-error", "reject"] if bad else [])]
+                argv += [
+                    "--quiet",
+                    "--again",
+                    *AS_COPY,
+                    *way.argv,
+                    *(["--on-error", "reject"] if bad or way.rejects else []),
+                ]
                 found = run_once(argv, server, target, rows=rows - bad, status=_REJECTED if bad else 0)
                 print(f"{name}: {found.seconds:.2f} s, {found.cpu_s:.2f} s of CPU", flush=True)
                 if number >= 0:
@@ -149,11 +184,12 @@ def _read_categories(path: Path) -> list[str]:
         return sorted({line.split("\t")[3] for line in source})
 
 
-def _spoil(path: Path, number: int, way: Way, *, rows: int) -> Path:
+def _spoil(path: Path, way: Way, *, rows: int) -> Path:
     """Return the file with bad records: the one in the middle, or the last of every hundred."""
     if way.spoil is None:
         return path
-    target = path.with_name(f"bad-{number}-{path.name}")
+    name = f"bad-{way.spoil.__name__.strip('_')}-{'one' if way.is_single else 'some'}"
+    target = path.with_name(f"{name}-{path.name}")
     if not target.exists():
         unfinished = target.with_suffix(".new")
         with gzip.open(path, "rb") as source, igzip.open(unfinished, "wb", compresslevel=2) as out:
