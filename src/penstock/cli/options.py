@@ -325,7 +325,8 @@ OnErrorOption = Annotated[
         "--on-error",
         metavar="WHAT",
         help="For a record that the table refuses: stop (the default), or reject: put it aside in the ledger and load "
-        "all others. Which of two records with the same key is put aside is not certain.",
+        "all others. Of records with the same key the first in file order stays where the key was parked (--plan "
+        "tells), elsewhere the one that came first.",
         rich_help_panel=_REJECTS,
     ),
 ]

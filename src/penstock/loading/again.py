@@ -20,7 +20,7 @@ from penstock.loading.salvage import Salvage, Salvaged
 from penstock.loading.screen import BAD_FORMAT
 from penstock.model.block import Block
 from penstock.model.ledger import Claim, LandedCounts
-from penstock.model.reject import FOREIGN_KEY_VIOLATION, Correction, Reason, RetryOutcome
+from penstock.model.reject import FOREIGN_KEY_VIOLATION, UNIQUE_VIOLATION, Correction, Reason, RetryOutcome
 from penstock.server.copy import CopyFailed, CopySession, Superseded
 from penstock.server.ledger.ledger import taken_over
 from penstock.server.ledger.locks import try_lock
@@ -36,18 +36,35 @@ if TYPE_CHECKING:
     from penstock.server.connection import Connection
 
 
-def retry_references(claim: Claim, tools: LoadTools, connection: Connection, *, max_rejects: int | None = None) -> None:
+# What records break that are put aside only when a key is rebuilt.
+_BROKEN_LATE = (FOREIGN_KEY_VIOLATION, UNIQUE_VIOLATION)
+
+
+def retry_references(
+    claim: Claim,
+    tools: LoadTools,
+    connection: Connection,
+    *,
+    max_rejects: int | None = None,
+    with_keys: bool = False,
+) -> None:
     """Try records again that broke a foreign key, until none of them goes in any more.
 
-    Raises PenstockError, and DataError where more than `max_rejects` records of the load are left.
+    `with_keys`: in file order first, together with those whose key was taken. Raises PenstockError, and DataError where
+    more than `max_rejects` records of the load are left.
     """
     again = _Again(claim, tools, connection)
-    if again.store.count_rejected(connection):
+    if again.store.count_rejected(connection) and (not with_keys or again.send_all(codes=_BROKEN_LATE).rows):
         again.send_references()
     if max_rejects is None or again.store.count(connection) <= max_rejects:
         return
     rejects = again.store.read(connection)
     raise too_many_rejects(max_rejects, rejects, uris=again.uris)
+
+
+def retry_keys(claim: Claim, tools: LoadTools, connection: Connection) -> None:
+    """Try records again whose key was taken, in file order. Raises PenstockError."""
+    _Again(claim, tools, connection).send_all(codes=[UNIQUE_VIOLATION])
 
 
 def retry_rejects(
@@ -130,10 +147,12 @@ class _Again:
             for number, item in stored.items()
         }
 
-    def send_all(self, raws: Mapping[tuple[int, int], bytes] | None) -> Salvaged:
-        """Send all records once, with the bytes that they were given since."""
+    def send_all(
+        self, raws: Mapping[tuple[int, int], bytes] | None = None, *, codes: Sequence[str] | None = None
+    ) -> Salvaged:
+        """Send all records, or those of some SQLSTATEs, once, with the bytes that they were given since."""
         total = Salvaged()
-        for rejects in self.store.read_all(self._connection):
+        for rejects in self.store.read_all(self._connection, codes=codes):
             _add(total, self._send(replace_raw(self._without(rejects), raws)))
         return total
 
@@ -146,7 +165,9 @@ class _Again:
         is_backwards = True
         while True:
             sent = Salvaged()
-            for rejects in self.store.read_all(self._connection, code=FOREIGN_KEY_VIOLATION, is_backwards=is_backwards):
+            for rejects in self.store.read_all(
+                self._connection, codes=[FOREIGN_KEY_VIOLATION], is_backwards=is_backwards
+            ):
                 _add(sent, self._send(self._without(rejects)))
             if not sent.rows:
                 return total

@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from penstock.errors import ServerError
+from penstock.server.shape.rebuild import RowsDoNotFit
 from penstock.server.shape.sessions import cancel, set_build_memory
 
 if TYPE_CHECKING:
@@ -30,8 +31,8 @@ _LOOK_INTERVAL_S = 0.5
 class Builders:
     """Threads with a session each, which take one index after another.
 
-    `look` is told now and then, by the thread that waits for them, how many indexes are done and which are being made,
-    by their backends.
+    Keys that rows do not fit end no other where `misfits` takes them. `look` is told now and then, by the thread that
+    waits, how many indexes are done and which are being made, by their backends.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class Builders:
         *,
         build: Callable[[Connection, Change], float],
         note: Callable[[Change, float], None],
+        misfits: list[RowsDoNotFit] | None = None,
         look: Callable[[int, Mapping[int, Change]], None] | None = None,
     ) -> None:
         self._tools = tools
@@ -49,6 +51,7 @@ class Builders:
         self._waiting = list(changes)
         self._build = build
         self._note = note
+        self._misfits = misfits
         self._look = look
         self._done = 0
         self._building: dict[int, Change] = {}
@@ -105,11 +108,17 @@ class Builders:
                 pid = connection.info.backend_pid
                 while (change := self._take()) is not None:
                     self._building[pid] = change
-                    seconds = self._build(connection, change)
+                    try:
+                        seconds = self._build(connection, change)
+                    except RowsDoNotFit as misfit:
+                        if self._misfits is None:
+                            raise
+                        self._misfits.append(misfit)
+                        continue
                     with self._lock:
-                        del self._building[pid]
                         self._done += 1
                         self._note(change, seconds)
+                self._building.pop(pid, None)
         except BaseException:
             self._stop()
             raise

@@ -6,7 +6,7 @@ and only for a load that is worth it; --indexes rebuild says that nobody else is
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from penstock.model.shape import ParkingPlan, Part
@@ -16,7 +16,7 @@ from penstock.units import MIB, format_bytes
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from penstock.model.job import OnError, TargetJob
+    from penstock.model.job import TargetJob
     from penstock.model.shape import Indexes
     from penstock.server.shape.parts import ForeignKey, IndexPart, Place, TableParts
 
@@ -38,16 +38,17 @@ class ParkingFacts:
     `is_empty`: the table has no rows, or will have none when the load begins; `is_truncated` is the latter.
     `is_parked`: this load has parked something there already. `size_bytes` is the sources' as stored, None where one
     does not tell. `empty_tables` are the oids of those that refer to it and have no rows, or are this load's too.
+    `unfindable`: why records that break a key or foreign key and are to be rejected could not be found after the load.
     """
 
     indexes: Indexes
-    on_error: OnError
     job: TargetJob
     is_empty: bool
     size_bytes: int | None
     is_parked: bool = False
     is_truncated: bool = False
     empty_tables: Collection[int] = ()
+    unfindable: Mapping[Place, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +64,11 @@ class Decision:
     def is_parking(self) -> bool:
         """Whether anything is parked."""
         return bool(self.indexes or self.foreign_keys)
+
+    @property
+    def is_parking_checks(self) -> bool:
+        """Whether anything is parked that keeps rows out."""
+        return bool(self.foreign_keys) or any(part.refuses_rows for part in self.indexes)
 
 
 def decide_parking(parts: TableParts, facts: ParkingFacts) -> Decision:
@@ -178,7 +184,7 @@ def _why_foreign_key_stays(key: ForeignKey, parts: TableParts, facts: ParkingFac
         (key.has_altered_triggers, "its triggers are not enabled as they are by default"),
         (is_own and not key.is_enforced and not key.is_self_reference, "it is not enforced"),
         (not is_whole, "it is not valid"),
-        (is_own and facts.on_error == "reject", "records that break it are to be rejected"),
+        _rejecting(key.place, facts),
         (has_rows, f"table {key.relation} has rows"),
     )
 
@@ -189,7 +195,6 @@ def _why_index_stays(part: IndexPart, parts: TableParts, facts: ParkingFacts) ->
         return "it is not valid"
     is_identity = row.is_replica_identity or (index.is_primary and table.replica_identity == "d")
     is_merge_key = row.is_unique and bool(job.key) and set(index.key_columns) == set(job.key)
-    is_checking = row.is_unique or part.constraint is not None
     return _first(
         (not table.is_owner, f'partition {table.quoted_name} is owned by "{table.owner}"'),
         (bool(index.dependents), f"{', '.join(index.dependents)} depends on it"),
@@ -198,8 +203,13 @@ def _why_index_stays(part: IndexPart, parts: TableParts, facts: ParkingFacts) ->
         (table.is_published and is_identity, "it tells a published table's rows apart"),
         (is_merge_key, f"--mode {job.mode} needs it"),
         (row.is_unique and job.transform is not None, "the transform may need it"),
-        (is_checking and facts.on_error == "reject", "records that break it are to be rejected"),
+        _rejecting(part.place, facts),
     )
+
+
+def _rejecting(part: Place, facts: ParkingFacts) -> tuple[bool, str]:
+    reason = facts.unfindable.get(part)
+    return reason is not None, f"records that break it are to be rejected: {reason}"
 
 
 def _first(*rules: tuple[bool, str]) -> str | None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from penstock.errors import PenstockError, ServerError
 from penstock.host import cpu_count, memory_bytes
 from penstock.loading.builders import Builders
-from penstock.loading.rebuild_plan import order_by_cost, order_by_depth, plan_rebuild
+from penstock.loading.rebuild_plan import order_by_cost, order_by_depth, order_references, plan_rebuild
 from penstock.model.shape import Rebuilt
 from penstock.server.locking import describe_blocker, with_lock_retries
 from penstock.server.shape.changes import read_changes
@@ -33,6 +33,7 @@ from penstock.server.shape.parts import (
 )
 from penstock.server.shape.progress import read_build_progress
 from penstock.server.shape.rebuild import (
+    RowsDoNotFit,
     add_foreign_key,
     build_index,
     complete_index,
@@ -45,6 +46,7 @@ from penstock.server.shape.switches import SWITCHES, put_switch_back
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from penstock.loading.late_rejects import LateRejects
     from penstock.loading.tools import LoadTools, Report
     from penstock.model.outcome import StepProgress
     from penstock.model.shape import Change
@@ -79,7 +81,10 @@ class PutBack:
 
 
 class Rebuilder:
-    """Puts tables back as they were; `connection` is one session, others are made as they are needed."""
+    """Puts tables back as they were; `connection` is one session, others are made as they are needed.
+
+    Where rows break a key, `late` may put the records of a load aside that they are of.
+    """
 
     def __init__(
         self,
@@ -89,9 +94,11 @@ class Rebuilder:
         is_local: bool,
         patience_s: float = DEFAULT_PATIENCE_S,
         report: Report | None = None,
+        late: LateRejects | None = None,
     ) -> None:
         self._tools = tools
         self._connection = connection
+        self._late = late
         self._schema = tools.ledger.schema
         self._cpu_count = cpu_count() if is_local else None
         self._memory_bytes = memory_bytes() if is_local else None
@@ -112,6 +119,8 @@ class Rebuilder:
         for oid in wanted:
             self._put_table_back(oid, load_id, done)
         if not done.errors:
+            if self._late is not None:
+                self._late.try_keys_again(self._connection)
             self._put_references_back(set(wanted), done)
         return done
 
@@ -131,7 +140,8 @@ class Rebuilder:
                         began_s = self._tools.clock()
                         self._with_locks(partial(put_switch_back, self._connection, self._schema, change), change)
                         self._note(change, began_s, done)
-                self._rebuild_indexes([change for change in changes if self._is_index_or_key(change)], done)
+                indexes = [change for change in changes if self._is_index_or_key(change)]
+                self._settling(partial(self._rebuild_indexes, indexes, done))
             except PenstockError as error:
                 if error.is_transient:
                     raise
@@ -149,6 +159,20 @@ class Rebuilder:
                 "rebuilds what is parked"
             )
         return bool(holds)
+
+    def _settling(self, act: Callable[[], None]) -> None:
+        """Act, once more each time that rows were in the way which could be put aside. Raises PenstockError."""
+        while True:
+            try:
+                act()
+            except RowsDoNotFit as misfit:
+                if self._late is None:
+                    raise
+                self._say(f"looking for records that break {misfit.change.name}")
+                if not self._late.settle(self._connection, misfit):
+                    raise
+            else:
+                return
 
     def _rebuild_indexes(self, changes: Sequence[Change], done: PutBack) -> None:
         self._note_parents(changes)
@@ -228,6 +252,9 @@ class Rebuilder:
         """Make indexes by several sessions; the first error stops those that were not begun. Raises PenstockError."""
         if not changes:
             return
+        # Which of several records of one key stays may depend on another key: where records can be put aside, all that
+        # break a key are, of whichever.
+        collected: list[RowsDoNotFit] | None = None if self._late is None else []
         plan = plan_rebuild(len(changes), cpu_count=self._cpu_count, memory_bytes=self._memory_bytes)
         _log.info("rebuilding %d indexes by %d sessions, %d workers each", len(changes), plan.sessions, plan.workers)
         Builders(
@@ -236,8 +263,13 @@ class Rebuilder:
             changes,
             build=self._build_one,
             note=partial(self._note_built, done=done),
+            misfits=collected,
             look=None if self._report is None else partial(self._tell_progress, len(changes)),
         ).run()
+        if collected:
+            first, *others = collected
+            first.others = tuple(others)
+            raise first
 
     def _build_one(self, connection: Connection, change: Change) -> float:
         began_s = self._tools.clock()
@@ -255,14 +287,14 @@ class Rebuilder:
         changes = [change for change in read_changes(self._connection, self._schema) if is_foreign_key(change)]
         self._note_parents(changes)
         failed: set[Place | None] = set()
-        for found in order_by_depth(changes, self._parents):
+        for found in order_by_depth(order_references(changes), self._parents):
             tables = {found.target_oid, found.relation_oid, int(found.record["references_oid"])}
             if place_of(found) in failed:
                 # Rows of a partition do not fit: they would not fit here either.
                 failed.add(parent_of(found))
             elif tables & oids:
                 try:
-                    self._put_reference_back(found, tables, done)
+                    self._settling(partial(self._put_reference_back, found, tables, done))
                 except PenstockError as error:
                     if error.is_transient:
                         raise

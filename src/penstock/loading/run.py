@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from penstock.loading.landing import TargetLanding
+    from penstock.loading.late_rejects import LateRejects
     from penstock.loading.prepare import PreparedLoad
     from penstock.loading.shape import LoadShape
     from penstock.loading.tools import LoadTools, Report
@@ -158,14 +159,16 @@ class _LoadRun:
         finally:
             self._tally.note_attempt(attempt)
         attempt.close()
-        if not attempt.is_stopped:
-            self._retry_references(prepared, connection)
-        finished = self._finish(
-            prepared, connection, report=attempt.report if self._tools.on_progress is not None else None
-        )
+        if not attempt.is_stopped and (self._shape is None or not self._shape.is_holding):
+            # A run before may have been cut short between putting records aside and trying them again.
+            with_keys = prepared.claim.is_resumed and not prepared.landings
+            self._retry_references(prepared, connection, with_keys=with_keys)
+        report = attempt.report if self._tools.on_progress is not None else None
+        finished = self._finish(prepared, connection, report=report)
         if finished is None and attempt.is_stopped:
             raise Interrupted("load interrupted")
-        may_have_rejected = bool(prepared.landings) and self._plan.job.rules.on_error == "reject"
+        is_changed_late = bool(prepared.landings) or self._shape is not None
+        may_have_rejected = is_changed_late and self._plan.job.rules.on_error == "reject"
         if finished is not None and (self._tally.attempts > 1 or may_have_rejected):
             coverage = read_coverage(connection, self._tools.ledger.schema, prepared.claim.load_id)
             self._tally.set_file_rows({number: found.rows for number, found in coverage.items()})
@@ -181,12 +184,18 @@ class _LoadRun:
                 prepared.landings, plan=self._plan, tools=self._tools, connection=connection, claim=prepared.claim
             )
 
-    def _retry_references(self, prepared: PreparedLoad, connection: Connection) -> None:
+    def _retry_references(self, prepared: PreparedLoad, connection: Connection, *, with_keys: bool) -> None:
         rules = self._plan.job.rules
         if rules.on_error == "reject":
             from penstock.loading.again import retry_references  # noqa: PLC0415
 
-            retry_references(prepared.claim, self._tools, connection, max_rejects=rules.max_rejects)
+            retry_references(
+                prepared.claim,
+                self._tools,
+                connection,
+                max_rejects=rules.max_rejects,
+                with_keys=with_keys,
+            )
 
     def _open_shape(self) -> LoadShape:
         if self._shape is None:
@@ -206,7 +215,7 @@ class _LoadRun:
             if not has_all(connection, ledger.schema, claim.load_id):
                 ledger.check_claim(connection, claim)
                 return None
-            self._put_back(connection, report)
+            self._put_back_all(prepared, connection, report)
         if not prepared.landings:
             return finish(ledger, connection, claim)
         from penstock.loading.finish import finish_load  # noqa: PLC0415
@@ -217,11 +226,27 @@ class _LoadRun:
             self._put_back(connection, report)
         return finished
 
-    def _put_back(self, connection: Connection, report: Report | None) -> None:
+    def _put_back_all(self, prepared: PreparedLoad, connection: Connection, report: Report | None) -> None:
+        """Put back what was parked, and put aside the records that it would not stand for."""
+        late = None
+        if self._plan.job.rules.on_error == "reject":
+            from penstock.loading.late_rejects import LateRejects  # noqa: PLC0415
+
+            late = LateRejects(self._plan, prepared, self._tools)
+        self._put_back(connection, report, late)
+        if late is not None:
+            self._retry_references(prepared, connection, with_keys=late.has_untried)
+
+    def _put_back(
+        self,
+        connection: Connection,
+        report: Report | None,
+        late: LateRejects | None = None,
+    ) -> None:
         assert self._shape is not None and self._claim is not None
         began_s = self._tools.clock()
         try:
-            self._tally.rebuilt += self._shape.put_back(self._claim.load_id, connection, report=report)
+            self._tally.rebuilt += self._shape.put_back(self._claim.load_id, connection, report=report, late=late)
         finally:
             self._tally.rebuild_s += self._tools.clock() - began_s
 

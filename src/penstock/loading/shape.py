@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock.errors import PenstockError, TargetError
+from penstock.loading.findable import LoadedTable, explain_unfindable
 from penstock.loading.landing import with_locks
 from penstock.loading.parking import Decision, ParkingFacts, decide_parking
 from penstock.loading.rebuild import DEFAULT_PATIENCE_S, Rebuilder
@@ -18,15 +19,18 @@ from penstock.loading.switches import pause_autovacuum, turn_off
 from penstock.model.shape import ParkingPlan
 from penstock.server.ledger.locks import try_lock
 from penstock.server.shape import find_other_holds, hold_shape, read_changes, release_shape, shape_lock, write_changes
+from penstock.server.shape.hindrances import find_hindrances
 from penstock.server.shape.holds import find_holds_of
 from penstock.server.shape.park import lock_table, make_changes, park
 from penstock.server.shape.parts import capture_tree
+from penstock.server.shape.rebuild import RowsDoNotFit
 from penstock.server.shape.switches import SWITCHES
 from penstock.server.tables import is_empty
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
+    from penstock.loading.late_rejects import LateRejects
     from penstock.loading.plan import TargetInput
     from penstock.loading.prepare import NothingToDo, PreparedLoad
     from penstock.loading.rebuild import PutBack
@@ -36,7 +40,7 @@ if TYPE_CHECKING:
     from penstock.model.table import TableName
     from penstock.server.autovacuum import Visit
     from penstock.server.connection import Connection
-    from penstock.server.shape.parts import ForeignKey, TableParts
+    from penstock.server.shape.parts import ForeignKey, Place, TableParts
 
 _log = logging.getLogger(__name__)
 
@@ -57,12 +61,13 @@ def plan_parking(plan: LoadPlan, connection: Connection) -> tuple[LoadPlan, dict
     ServerError.
     """
     targets, freed = [], {}
+    unfindable = _explain_unfindable(plan, connection)
     for target in plan.targets:
         parking = None
         if may_be_parked(target) and target.facts is not None:
             oid = target.facts.oid
             if (parts := capture_tree(connection, oid)) is not None:
-                decision = _decide(plan, target, parts, connection)
+                decision = _decide(plan, target, parts, connection, unfindable=unfindable)
                 parking = decision.plan
                 own = [key for key in decision.foreign_keys if key.relation_oid in parts.tables]
                 freed[oid] = _references(own) - _references(decision.staying)
@@ -89,19 +94,53 @@ def _references(keys: Iterable[ForeignKey]) -> frozenset[int]:
     return frozenset(key.references_oid for key in keys)
 
 
+def _explain_unfindable(plan: LoadPlan, connection: Connection) -> Mapping[Place, str]:
+    """Return the keys and foreign keys that must stay for rejects to be told, with the reason."""
+    if plan.job.rules.on_error != "reject":
+        return {}
+    reason = None
+    if not plan.is_repeatable:
+        reason = "a pipe cannot be read again for that without --spool"
+    elif any(target.landing != "table" for target in plan.targets):
+        reason = "they are staged first"
+    columns: dict[int, set[str]] = {}
+    for target in plan.targets:
+        if target.facts is not None:
+            filled = set(target.column_map.columns)
+            columns[target.facts.oid] = columns.get(target.facts.oid, filled) & filled
+    fresh = {oid for oid in columns if is_empty(connection, oid)}
+    fresh |= {target.facts.oid for target in plan.targets if target.facts is not None and _is_truncated(target)}
+    tables = [
+        LoadedTable(
+            parts=parts,
+            is_fresh=oid in fresh,
+            hindrances=find_hindrances(connection, oid, columns=filled),
+        )
+        for oid, filled in columns.items()
+        if (parts := capture_tree(connection, oid)) is not None
+    ]
+    return explain_unfindable(tables, reason=reason)
+
+
 def _decide(
-    plan: LoadPlan, target: TargetPlan, parts: TableParts, connection: Connection, *, is_parked: bool = False
+    plan: LoadPlan,
+    target: TargetPlan,
+    parts: TableParts,
+    connection: Connection,
+    *,
+    unfindable: Mapping[Place, str],
+    is_parked: bool = False,
 ) -> Decision:
     rules, own = plan.job.rules, {each.facts.oid for each in plan.targets if each.facts is not None}
     facts = ParkingFacts(
         indexes=rules.indexes,
-        on_error=rules.on_error,
         job=target.job,
         is_empty=True,
         size_bytes=plan.size_bytes,
         is_parked=is_parked,
         is_truncated=_is_truncated(target),
         empty_tables=own,
+        unfindable=unfindable,
     )
     if rules.indexes != "auto" or not decide_parking(parts, facts).is_parking:
         return decide_parking(parts, facts)
@@ -138,6 +177,7 @@ class LoadShape:
         Raises TargetError, ServerError.
         """
         load_id = prepared.claim.load_id
+        unfindable = _explain_unfindable(self._plan, connection) if prepared.work else {}
         targets = {
             target.facts.oid: target
             for target in self._plan.targets
@@ -148,14 +188,28 @@ class LoadShape:
             self._tell(self._rebuilder(connection).put_back(left))
         for oid, target in targets.items():
             if (target.parking is not None and target.parking.parked) or oid in prepared.changed_by:
-                self._prepare(oid, target, load_id, connection, has_rows_to_come=bool(prepared.work))
+                self._prepare(
+                    oid,
+                    target,
+                    load_id,
+                    connection,
+                    unfindable=unfindable,
+                    has_rows_to_come=bool(prepared.work),
+                )
         rules = self._plan.job.rules
         # What is staged fires triggers at the end alone.
         if (prepared.work or prepared.landings) and (rules.triggers != "keep" or rules.autovacuum == "pause"):
             turn_off(self._plan, self._tools, connection, load_id=load_id, held=self._held, on_wait=self._tell_of_wait)
 
     def _prepare(
-        self, oid: int, target: TargetPlan, load_id: str, connection: Connection, *, has_rows_to_come: bool
+        self,
+        oid: int,
+        target: TargetPlan,
+        load_id: str,
+        connection: Connection,
+        *,
+        unfindable: Mapping[Place, str],
+        has_rows_to_come: bool,
     ) -> None:
         with shape_lock(connection, oid, on_wait=self._tell_of_wait, sleep=self._tools.sleep):
             written = read_changes(connection, self._schema)
@@ -169,7 +223,7 @@ class LoadShape:
             if parts is None:
                 raise TargetError(f'table "{target.table}" is gone')
             if has_rows_to_come:
-                decision = _decide(self._plan, target, parts, connection, is_parked=is_parked)
+                decision = _decide(self._plan, target, parts, connection, unfindable=unfindable, is_parked=is_parked)
                 self._check_relied_on(target, decision, known)
             else:
                 # What was rebuilt before a fault stays; only the rest is left to do.
@@ -193,7 +247,7 @@ class LoadShape:
 
             def act() -> None:
                 lock_table(connection, oid)
-                if not is_parked and not self._is_as_planned(target, oid, connection):
+                if not is_parked and not self._is_as_planned(target, oid, connection, decision):
                     raise TargetError(
                         f'table "{target.table}" has got rows since the load was planned',
                         hint="Run the load again.",
@@ -223,8 +277,11 @@ class LoadShape:
                     hint="Run the load again.",
                 )
 
-    def _is_as_planned(self, target: TargetPlan, oid: int, connection: Connection) -> bool:
-        is_any_fine = self._plan.job.rules.indexes == "rebuild" or _is_truncated(target)
+    def _is_as_planned(self, target: TargetPlan, oid: int, connection: Connection, decision: Decision) -> bool:
+        rules = self._plan.job.rules
+        # Rows that break a key are taken out again: none of those that stood there before.
+        takes_out = rules.on_error == "reject" and decision.is_parking_checks
+        is_any_fine = (rules.indexes == "rebuild" and not takes_out) or _is_truncated(target)
         return is_any_fine or is_empty(connection, oid)
 
     # ---------------------------------------------------------------- meanwhile
@@ -250,15 +307,22 @@ class LoadShape:
         """Whether something that this load has parked is not put back."""
         return bool(self._held) and not self._has_failed
 
-    def put_back(self, load_id: str, connection: Connection, *, report: Report | None = None) -> tuple[Rebuilt, ...]:
+    def put_back(
+        self,
+        load_id: str,
+        connection: Connection,
+        *,
+        report: Report | None = None,
+        late: LateRejects | None = None,
+    ) -> tuple[Rebuilt, ...]:
         """Put back what this load has parked, unless another load at work wants it so.
 
-        Raises DataError where rows do not fit a key: they stay, and what was not rebuilt stays parked. TargetError,
-        ServerError.
+        Raises DataError where rows do not fit a key, and `late` cannot put them aside: they stay, and what was not
+        rebuilt stays parked. TargetError, ServerError.
         """
         if not self._held:
             return ()
-        rebuilder = self._rebuilder(connection, report=report)
+        rebuilder = self._rebuilder(connection, report=report, late=late)
         try:
             if self._paused:
                 self._put_paused_back(rebuilder, load_id)
@@ -309,7 +373,9 @@ class LoadShape:
             done.raise_first()
         except (PenstockError, KeyboardInterrupt) as trouble:
             why = trouble.message if isinstance(trouble, PenstockError) else "interrupted"
-            self._tools.notice(f"indexes stay parked ({why}): run penstock repair")
+            is_for_resume = isinstance(trouble, RowsDoNotFit) and self._plan.job.rules.on_error == "reject"
+            how = "penstock resume puts these records aside" if is_for_resume else "run penstock repair"
+            self._tools.notice(f"indexes stay parked ({why}): {how}")
 
     def _take_lock(self, lock: str, connection: Connection) -> bool:
         """Take the load's lock once more: our lost session may have it a moment longer."""
@@ -322,13 +388,20 @@ class LoadShape:
 
     # ---------------------------------------------------------------- what it is done with
 
-    def _rebuilder(self, connection: Connection, *, report: Report | None = None) -> Rebuilder:
+    def _rebuilder(
+        self,
+        connection: Connection,
+        *,
+        report: Report | None = None,
+        late: LateRejects | None = None,
+    ) -> Rebuilder:
         return Rebuilder(
             self._tools,
             connection,
             is_local=self._tools.guard is not None,
             patience_s=max(self._plan.job.rules.retry_for_s, DEFAULT_PATIENCE_S),
             report=report,
+            late=late,
         )
 
     def _tell(self, done: PutBack) -> None:

@@ -56,12 +56,14 @@ class Tally:
 
     def outcome(self, load_id: str | None, finished: FinishedLoad, *, now_s: float) -> LoadOutcome:
         """Return what the load came to."""
+        # Of what had been stored some may have been put aside since.
+        before = min(self._rows_before, finished.rows)
         return LoadOutcome(
             load_id=load_id,
             state="complete",
             is_local_only=finished.is_local_only,
-            rows=finished.rows - self._rows_before,
-            rows_before=self._rows_before,
+            rows=finished.rows - before,
+            rows_before=before,
             objects_skipped=self._skipped,
             rejected=self.rejected,
             suppressed=finished.suppressed,

@@ -174,7 +174,7 @@ def _compose_create(
     if as_text:
         definitions = [_text_column(column) for column in columns]
     else:
-        definitions = _typed_columns(connection, target, columns)
+        definitions = typed_columns(connection, target, columns)
     body = sql.SQL(", ").join([*definitions, *_position_columns()])
     return sql.SQL("CREATE TABLE {} ({})").format(table, body)
 
@@ -183,7 +183,8 @@ def _text_column(name: str) -> sql.Composed:
     return sql.SQL("{} pg_catalog.text").format(sql.Identifier(name))
 
 
-def _typed_columns(connection: Connection, target: TableFacts, columns: Sequence[str]) -> list[sql.Composed]:
+def typed_columns(connection: Connection, target: TableFacts, columns: Sequence[str]) -> list[sql.Composed]:
+    """Return definitions of columns with the target's types and collations. Raises TargetError."""
     types = {row.name: row for row in fetch_rows(connection, "landing_columns", ColumnType, oid=target.oid)}
     if missing := [name for name in columns if name not in types]:
         raise TargetError(f'column "{missing[0]}" does not exist in table "{target.name}"')

@@ -6,17 +6,26 @@ from dataclasses import replace
 
 import pytest
 
+from penstock.loading.findable import LoadedTable, explain_unfindable
 from penstock.loading.parking import SMALL_BYTES, SMALL_PART_BYTES, Decision, ParkingFacts, decide_parking
-from penstock.loading.rebuild_plan import RebuildPlan, estimate_cost, order_by_cost, order_by_depth, plan_rebuild
+from penstock.loading.rebuild_plan import (
+    RebuildPlan,
+    estimate_cost,
+    order_by_cost,
+    order_by_depth,
+    order_references,
+    plan_rebuild,
+)
 from penstock.model.job import TargetJob
 from penstock.model.shape import Change
 from penstock.model.table import TableName
 from penstock.server.ddl.definition import ConstraintRow, IndexRow
+from penstock.server.shape.hindrances import Hindrance
 from penstock.server.shape.parts import ForeignKey, IndexFacts, IndexPart, ShapeTable, TableParts
 from penstock.units import GIB, MIB
 
 JOB = TargetJob(sources=("f",), table=TableName(schema="s", name="t"))
-FACTS = ParkingFacts(indexes="auto", on_error="stop", job=JOB, is_empty=True, size_bytes=SMALL_BYTES)
+FACTS = ParkingFacts(indexes="auto", job=JOB, is_empty=True, size_bytes=SMALL_BYTES)
 TABLE = ShapeTable(
     oid=1,
     schema="s",
@@ -174,12 +183,99 @@ def test_a_load_goes_on_in_the_shape_it_had_made() -> None:
     assert decide(PK, is_parked=True, is_empty=False)[0] == ["pk"]
 
 
-def test_rejects_need_what_refuses_records() -> None:
-    """Keys, exclusion constraints and foreign keys stay with --on-error reject; plain indexes go."""
-    exclusion = make_index("x", kind="x")
-    parked, kept, _ = decide(PK, UNIQUE, exclusion, PLAIN, keys=(OWN,), on_error="reject")
-    assert parked == ["i"]
-    assert set(kept) == {"pk", "u", "x", "own"}
+def test_what_could_not_be_told_later_stays_for_rejects() -> None:
+    """The plan says why; all else goes."""
+    unfindable = {(1, "pk"): "triggers would fire", (1, "own"): "it is MATCH FULL"}
+    parked, kept, _ = decide(PK, UNIQUE, PLAIN, keys=(OWN,), unfindable=unfindable)
+    assert parked == ["u", "i"]
+    assert kept["pk"] == "records that break it are to be rejected: triggers would fire"
+    assert kept["own"] == "records that break it are to be rejected: it is MATCH FULL"
+
+
+def loaded(oid: int, *keys: ForeignKey, is_fresh: bool = True, hindrances: tuple[Hindrance, ...] = ()) -> LoadedTable:
+    """Return a table of a load with a key and a plain index."""
+    indexes = tuple(replace(part, facts=replace(part.facts, relation_oid=oid)) for part in (PK, PLAIN))
+    parts = TableParts(table=replace(TABLE, oid=oid), indexes=indexes, foreign_keys=keys)
+    return LoadedTable(parts=parts, is_fresh=is_fresh, hindrances=hindrances)
+
+
+def hindrance(reason: str, *, name: str | None = None, because_of_oid: int | None = None) -> Hindrance:
+    """Return what is in the way at a table."""
+    return Hindrance(name=name, because_of_oid=because_of_oid, reason=reason)
+
+
+def test_what_breaks_the_keys_of_a_fresh_table_can_be_told_later() -> None:
+    """Where nothing is in the way, also with a foreign key of the load that acts on deletes: it is parked."""
+    child = loaded(2, make_key("child", relation_oid=2))
+    parent = loaded(1, hindrances=(hindrance("acts on deletes", because_of_oid=2),))
+    assert explain_unfindable([child, parent], reason=None) == {}
+
+
+@pytest.mark.parametrize(
+    ("table", "reason"),
+    [
+        (loaded(1, is_fresh=False), "the table has rows, and one of them must not be taken for one of the load's"),
+        (loaded(1, hindrances=(hindrance("triggers"),)), "triggers"),
+        (loaded(1, hindrances=(hindrance("acts on deletes", because_of_oid=9),)), "acts on deletes"),
+    ],
+)
+def test_all_keys_of_a_table_stay_that_has_something_in_the_way(table: LoadedTable, reason: str) -> None:
+    """But for plain indexes, which refuse nothing."""
+    assert explain_unfindable([table], reason=None) == {(1, "pk"): reason}
+
+
+def test_partitioned_tables_keep_their_keys_and_those_of_their_partitions() -> None:
+    """Rows are looked for in one table."""
+    below = replace(PK, facts=replace(PK.facts, relation_oid=11))
+    partition = TableParts(table=replace(TABLE, oid=11), indexes=(below,), foreign_keys=())
+    parts = TableParts(table=replace(TABLE, kind="p"), indexes=(PK,), foreign_keys=(), partitions=(partition,))
+    found = explain_unfindable([LoadedTable(parts=parts, is_fresh=True)], reason=None)
+    assert found == dict.fromkeys([(1, "pk"), (11, "pk")], "the table has partitions")
+
+
+def test_what_a_staying_foreign_key_refers_to_stays() -> None:
+    """Rows that it refers to could not be taken out again; and so on to what that table refers to."""
+    child = loaded(3, make_key("c", relation_oid=3, references_oid=2), hindrances=(hindrance("no", name="c"),))
+    parent = loaded(2, make_key("p", relation_oid=2, references_oid=1))
+    found = explain_unfindable([child, parent, loaded(1)], reason=None)
+    assert set(found) == {(3, "c"), (2, "pk"), (2, "p"), (1, "pk")}
+    assert found[2, "pk"] == 'foreign key "c" of s.t3 refers to it, and stays'
+
+
+def test_tables_that_refer_to_each_other_in_a_circle_keep_their_keys() -> None:
+    """Whichever came first, rows would refer to what is taken out."""
+    circle = [
+        loaded(1, make_key("a", relation_oid=1, references_oid=2)),
+        loaded(2, make_key("b", relation_oid=2, references_oid=1)),
+    ]
+    found = explain_unfindable(circle, reason=None)
+    assert set(found.values()) == {"tables of the load refer to each other in a circle"}
+    assert set(found) == {(1, "pk"), (1, "a"), (2, "pk"), (2, "b")}
+
+
+def test_foreign_keys_of_a_table_come_before_those_that_refer_to_it() -> None:
+    """And its own to itself behind its others; a circle keeps its order."""
+    changes = [change_of(3, 2), change_of(2, 2), change_of(2, 1), change_of(5, 6), change_of(6, 5)]
+    assert [(each.relation_oid, each.record["references_oid"]) for each in order_references(changes)] == [
+        (2, 1),
+        (2, 2),
+        (3, 2),
+        (5, 6),
+        (6, 5),
+    ]
+
+
+def change_of(relation_oid: int, references_oid: int) -> Change:
+    """Return the record of a foreign key."""
+    return Change(
+        target_oid=relation_oid,
+        target=TableName(schema="s", name="t"),
+        kind="constraint",
+        relation_oid=relation_oid,
+        name="k",
+        record={"references_oid": references_oid},
+        load_id="l",
+    )
 
 
 @pytest.mark.parametrize("mode", ["upsert", "insert-new"])
@@ -215,7 +311,8 @@ def test_a_key_stays_with_a_foreign_key_that_relies_on_it(key: ForeignKey, reaso
 
 def test_a_foreign_key_to_a_key_that_stays_is_not_in_the_way() -> None:
     """Other tables' foreign keys are parked for the key alone."""
-    assert decide(PK, keys=(TO_US,), on_error="reject", empty_tables={7})[0] == []
+    unfindable = {(1, "pk"): "triggers"}
+    assert decide(PK, keys=(TO_US,), unfindable=unfindable, empty_tables={7})[0] == []
 
 
 @pytest.mark.parametrize(

@@ -188,13 +188,13 @@ class RejectStore:
         connection: Connection,
         *,
         beyond: tuple[int, int] | None = None,
-        code: str | None = None,
+        codes: Sequence[str] | None = None,
         is_backwards: bool = False,
         limit_bytes: int = 8 * MIB,
     ) -> list[Reject]:
         """Return records by objects and offsets, beyond a place, up to so many bytes (but one at least).
 
-        With `code`, only those of that SQLSTATE; `is_backwards`: the last ones first.
+        With `codes`, only those of these SQLSTATEs; `is_backwards`: the last ones first.
         """
         query = sql.SQL(
             """
@@ -205,7 +205,7 @@ class RejectStore:
                          FROM {schema}.rejects AS r
                         WHERE r.load = %(load)s
                           AND (r.object, r.start) {beyond} (%(object)s, %(start)s)
-                          AND (%(code)s::text IS NULL OR r.sqlstate = %(code)s)
+                          AND (%(codes)s::text[] IS NULL OR r.sqlstate = ANY (%(codes)s))
                        WINDOW w AS (ORDER BY r.object {order}, r.start {order})
                    ) AS r
              WHERE r.total <= %(limit)s
@@ -218,7 +218,13 @@ class RejectStore:
             order=sql.SQL("DESC" if is_backwards else "ASC"),
         )
         number, start = beyond or ((_BEHIND_ALL, 0) if is_backwards else (-1, 0))
-        values = {"load": self._load_id, "object": number, "start": start, "code": code, "limit": limit_bytes}
+        values = {
+            "load": self._load_id,
+            "object": number,
+            "start": start,
+            "codes": codes and list(codes),
+            "limit": limit_bytes,
+        }
         with translate_errors("reading rejected records"):
             rows = connection.execute(query, values).fetchall()
         return [
@@ -233,11 +239,11 @@ class RejectStore:
         ]
 
     def read_all(
-        self, connection: Connection, *, code: str | None = None, is_backwards: bool = False
+        self, connection: Connection, *, codes: Sequence[str] | None = None, is_backwards: bool = False
     ) -> Iterator[list[Reject]]:
-        """Yield all records, or those of one SQLSTATE, a few MiB at a time."""
+        """Yield all records, or those of some SQLSTATEs, a few MiB at a time."""
         beyond = None
-        while rejects := self.read(connection, beyond=beyond, code=code, is_backwards=is_backwards):
+        while rejects := self.read(connection, beyond=beyond, codes=codes, is_backwards=is_backwards):
             yield rejects
             beyond = rejects[-1].object_number, rejects[-1].start
 

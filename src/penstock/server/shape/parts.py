@@ -162,6 +162,11 @@ class IndexPart:
         """Return that of the index to which it is attached."""
         return make_place(self.facts.parent_oid, self.facts.parent)
 
+    @property
+    def refuses_rows(self) -> bool:
+        """Whether it is there to keep rows out."""
+        return self.constraint is not None or (self.row is not None and self.row.is_unique)
+
     def record(self) -> dict[str, Any]:
         """Return what is written down of it."""
         assert self.row is not None

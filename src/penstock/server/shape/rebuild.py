@@ -31,6 +31,14 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+
+class RowsDoNotFit(DataError):
+    """Rows break what a change is to put back; `others` are such errors of other keys of the same table."""
+
+    change: Change
+    others: tuple[RowsDoNotFit, ...] = ()
+
+
 # ---------------------------------------------------------------- made again
 
 
@@ -179,15 +187,17 @@ def as_owner(connection: Connection, change: Change) -> Iterator[None]:
         yield
 
 
-def _does_not_fit(change: Change, error: DataError) -> DataError:
+def _does_not_fit(change: Change, error: DataError) -> RowsDoNotFit:
     what = "foreign key" if is_foreign_key(change) else change.kind
-    return DataError(
+    misfit = RowsDoNotFit(
         f'cannot rebuild {what} "{change.name}" of table "{change.target}": {error.message}',
         detail=error.detail,
         hint="The rows are loaded, and this and what was parked with it is not there: remove the rows that do not fit, "
         "then run penstock repair.",
         sqlstate=error.sqlstate,
     )
+    misfit.change = change
+    return misfit
 
 
 def check_columns(parts: TableParts, change: Change) -> None:
