@@ -103,7 +103,7 @@ class Loader(Closing):
         plan = plan_load(job, inputs, server=server, cpu_count=cpus, load_id=load_id)
         if not any(target.facts and (target.facts.has_indexes or target.facts.references) for target in plan.targets):
             return plan
-        from penstock.loading.shape import free_references, plan_parking  # noqa: PLC0415 (paid for by who has indexes)
+        from penstock.loading.shape_plan import free_references, plan_parking  # noqa: PLC0415 (paid for by who has indexes)
 
         plan, freed = plan_parking(plan, connection)
         if not plan.is_in_job_order:

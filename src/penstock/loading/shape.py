@@ -7,19 +7,17 @@ when it still is what the plan was made for.
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock.errors import PenstockError, TargetError
-from penstock.loading.findable import LoadedTable, explain_unfindable
 from penstock.loading.landing import with_locks
-from penstock.loading.parking import Decision, ParkingFacts, decide_parking
+from penstock.loading.parking import Decision
 from penstock.loading.rebuild import DEFAULT_PATIENCE_S, Rebuilder
+from penstock.loading.shape_plan import decide, find_unfindable, is_truncated
 from penstock.loading.switches import pause_autovacuum, turn_off
 from penstock.model.shape import ParkingPlan
 from penstock.server.ledger.locks import try_lock
 from penstock.server.shape import find_other_holds, hold_shape, read_changes, release_shape, shape_lock, write_changes
-from penstock.server.shape.hindrances import find_hindrances
 from penstock.server.shape.holds import find_holds_of
 from penstock.server.shape.park import lock_table, make_changes, park
 from penstock.server.shape.parts import capture_tree
@@ -28,10 +26,9 @@ from penstock.server.shape.switches import SWITCHES
 from penstock.server.tables import is_empty
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Mapping
 
     from penstock.loading.late_rejects import LateRejects
-    from penstock.loading.plan import TargetInput
     from penstock.loading.prepare import NothingToDo, PreparedLoad
     from penstock.loading.rebuild import PutBack
     from penstock.loading.tools import LoadTools, Report
@@ -40,121 +37,13 @@ if TYPE_CHECKING:
     from penstock.model.table import TableName
     from penstock.server.autovacuum import Visit
     from penstock.server.connection import Connection
-    from penstock.server.shape.parts import ForeignKey, Place, TableParts
+    from penstock.server.shape.parts import Place
 
 _log = logging.getLogger(__name__)
 
 # The load's own sessions are ending when it looks whether it may put things back.
 _LOCK_PATIENCE_S = 20.0
 _LOCK_LOOK_S = 0.1
-
-
-def may_be_parked(target: TargetPlan) -> bool:
-    """Whether a table has something to park, as far as the first look at it tells."""
-    return target.facts is not None and (target.facts.has_indexes or bool(target.facts.references))
-
-
-def plan_parking(plan: LoadPlan, connection: Connection) -> tuple[LoadPlan, dict[int, frozenset[int]]]:
-    """Return the plan with what is parked of each table that has something to park.
-
-    With it go the tables to which a table refers no longer while it is loaded, by its oid. Raises TargetError,
-    ServerError.
-    """
-    targets, freed = [], {}
-    unfindable = _explain_unfindable(plan, connection)
-    for target in plan.targets:
-        parking = None
-        if may_be_parked(target) and target.facts is not None:
-            oid = target.facts.oid
-            if (parts := capture_tree(connection, oid)) is not None:
-                decision = _decide(plan, target, parts, connection, unfindable=unfindable)
-                parking = decision.plan
-                own = [key for key in decision.foreign_keys if key.relation_oid in parts.tables]
-                freed[oid] = _references(own) - _references(decision.staying)
-        targets.append(replace(target, parking=parking))
-    return replace(plan, targets=tuple(targets)), freed
-
-
-def free_references(inputs: Iterable[TargetInput], freed: Mapping[int, frozenset[int]]) -> tuple[TargetInput, ...]:
-    """Return what a plan is made from without the references that are parked."""
-    return tuple(
-        gathered
-        if gathered.facts is None
-        else replace(
-            gathered,
-            facts=replace(
-                gathered.facts, references=gathered.facts.references - freed.get(gathered.facts.oid, frozenset())
-            ),
-        )
-        for gathered in inputs
-    )
-
-
-def _references(keys: Iterable[ForeignKey]) -> frozenset[int]:
-    return frozenset(key.references_oid for key in keys)
-
-
-def _explain_unfindable(plan: LoadPlan, connection: Connection) -> Mapping[Place, str]:
-    """Return the keys and foreign keys that must stay for rejects to be told, with the reason."""
-    if plan.job.rules.on_error != "reject":
-        return {}
-    reason = None
-    if not plan.is_repeatable:
-        reason = "a pipe cannot be read again for that without --spool"
-    elif any(target.landing != "table" for target in plan.targets):
-        reason = "they are staged first"
-    columns: dict[int, set[str]] = {}
-    for target in plan.targets:
-        if target.facts is not None:
-            filled = set(target.column_map.columns)
-            columns[target.facts.oid] = columns.get(target.facts.oid, filled) & filled
-    fresh = {oid for oid in columns if is_empty(connection, oid)}
-    fresh |= {target.facts.oid for target in plan.targets if target.facts is not None and _is_truncated(target)}
-    tables = [
-        LoadedTable(
-            parts=parts,
-            is_fresh=oid in fresh,
-            hindrances=find_hindrances(connection, oid, columns=filled),
-        )
-        for oid, filled in columns.items()
-        if (parts := capture_tree(connection, oid)) is not None
-    ]
-    return explain_unfindable(tables, reason=reason)
-
-
-def _decide(
-    plan: LoadPlan,
-    target: TargetPlan,
-    parts: TableParts,
-    connection: Connection,
-    *,
-    unfindable: Mapping[Place, str],
-    is_parked: bool = False,
-) -> Decision:
-    rules, own = plan.job.rules, {each.facts.oid for each in plan.targets if each.facts is not None}
-    facts = ParkingFacts(
-        indexes=rules.indexes,
-        job=target.job,
-        is_empty=True,
-        size_bytes=plan.size_bytes,
-        is_parked=is_parked,
-        is_truncated=_is_truncated(target),
-        empty_tables=own,
-        unfindable=unfindable,
-    )
-    if rules.indexes != "auto" or not decide_parking(parts, facts).is_parking:
-        return decide_parking(parts, facts)
-    # Only where it matters are tables looked into.
-    is_fresh = facts.is_truncated or is_empty(connection, parts.table.oid)
-    # Partitions are as empty as their table.
-    referring = {key.relation_oid for key in parts.all_foreign_keys if key.parent_oid is None}
-    empty = {oid for oid in referring if is_empty(connection, oid)}
-    return decide_parking(parts, replace(facts, is_empty=is_fresh, empty_tables=empty))
-
-
-def _is_truncated(target: TargetPlan) -> bool:
-    """Whether the table is emptied before its first row: what comes from a staging table is exchanged at the end."""
-    return target.job.mode == "truncate" and target.landing == "table"
 
 
 class LoadShape:
@@ -177,7 +66,7 @@ class LoadShape:
         Raises TargetError, ServerError.
         """
         load_id = prepared.claim.load_id
-        unfindable = _explain_unfindable(self._plan, connection) if prepared.work else {}
+        unfindable = find_unfindable(self._plan, connection) if prepared.work else {}
         targets = {
             target.facts.oid: target
             for target in self._plan.targets
@@ -223,7 +112,7 @@ class LoadShape:
             if parts is None:
                 raise TargetError(f'table "{target.table}" is gone')
             if has_rows_to_come:
-                decision = _decide(self._plan, target, parts, connection, unfindable=unfindable, is_parked=is_parked)
+                decision = decide(self._plan, target, parts, connection, unfindable=unfindable, is_parked=is_parked)
                 self._check_relied_on(target, decision, known)
             else:
                 # What was rebuilt before a fault stays; only the rest is left to do.
@@ -281,7 +170,7 @@ class LoadShape:
         rules = self._plan.job.rules
         # Rows that break a key are taken out again: none of those that stood there before.
         takes_out = rules.on_error == "reject" and decision.is_parking_checks
-        is_any_fine = (rules.indexes == "rebuild" and not takes_out) or _is_truncated(target)
+        is_any_fine = (rules.indexes == "rebuild" and not takes_out) or is_truncated(target)
         return is_any_fine or is_empty(connection, oid)
 
     # ---------------------------------------------------------------- meanwhile
