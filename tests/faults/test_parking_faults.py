@@ -91,9 +91,12 @@ def test_whatever_kills_a_loader_a_repair_puts_all_back(
     def begin_anew() -> None:
         loads.execute(f"TRUNCATE {names} CASCADE; DELETE FROM penstock.loads")
 
-    with killing_at(-1) as sent:
-        loads.run(*targets(path, tables), rules=REBUILD)
-    for number, point in enumerate(sorted(rng.sample(range(20, sent[0]), POINTS[tables]))):
+    # The first load makes the ledger; those that follow send less, and not always the same.
+    for _ in range(2):
+        with killing_at(-1) as sent:
+            loads.run(*targets(path, tables), rules=REBUILD)
+        begin_anew()
+    for number, point in enumerate(sorted(rng.sample(range(20, sent[0] - 5), POINTS[tables]))):
         begin_anew()
         with killing_at(point), pytest.raises(Killed):
             loads.run(*targets(path, tables), rules=REBUILD)

@@ -203,6 +203,7 @@ def test_autovacuum_that_is_seen_is_paused_until_the_load_ends(
 def test_only_the_partition_where_it_is_seen_is_paused(busy18: str, path: Path) -> None:
     """Another one, which the load does not write to, keeps its autovacuum, though that is at work there."""
     loads = Loads(busy18, piece_bytes=65536)
+    path.write_text("id,name\n" + "".join(f"{number % 1000},{'x' * 1000}\n" for number in range(1200)))
     loads.execute("CREATE TABLE root (id int, name text) PARTITION BY RANGE (id)")
     for name, start, end in (("filled", 0, 1000), ("other", 1000, 90000)):
         loads.execute(f"CREATE TABLE {name} PARTITION OF root FOR VALUES FROM ({start}) TO ({end}) WITH ({SLOW})")
