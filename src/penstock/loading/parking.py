@@ -38,7 +38,8 @@ class ParkingFacts:
     `is_empty`: the table has no rows, or will have none when the load begins; `is_truncated` is the latter.
     `is_parked`: this load has parked something there already. `size_bytes` is the sources' as stored, None where one
     does not tell. `empty_tables` are the oids of those that refer to it and have no rows, or are this load's too.
-    `unfindable`: why records that break a key or foreign key and are to be rejected could not be found after the load.
+    `rejects`: records that are refused are put aside; `unfindable`: why those that break a key or foreign key could not
+    be found after the load.
     """
 
     indexes: Indexes
@@ -49,6 +50,7 @@ class ParkingFacts:
     is_truncated: bool = False
     empty_tables: Collection[int] = ()
     unfindable: Mapping[Place, str] = field(default_factory=dict)
+    rejects: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,6 +206,11 @@ def _why_index_stays(part: IndexPart, parts: TableParts, facts: ParkingFacts) ->
         (is_merge_key, f"--mode {job.mode} needs it"),
         (row.is_unique and job.transform is not None, "the transform may need it"),
         _rejecting(part.place, facts),
+        # Many duplicates cost more when they are looked for later (docs/decisions/0010).
+        (
+            row.is_unique and facts.rejects and facts.indexes == "auto",
+            "records that break it are to be rejected; --indexes rebuild parks it all the same",
+        ),
     )
 
 

@@ -119,6 +119,7 @@ def decide(
         is_truncated=is_truncated(target),
         empty_tables=own,
         unfindable=unfindable,
+        rejects=rules.on_error == "reject",
     )
     if rules.indexes != "auto" or not decide_parking(parts, facts).is_parking:
         return decide_parking(parts, facts)

@@ -224,6 +224,17 @@ def test_all_keys_of_a_table_stay_that_has_something_in_the_way(table: LoadedTab
     assert explain_unfindable([table], reason=None) == {(1, "pk"): reason}
 
 
+def test_keys_stay_where_records_are_rejected_unless_it_is_said_out_loud() -> None:
+    """Plain indexes refuse nothing."""
+    parts = TableParts(table=TABLE, indexes=(PK, PLAIN), foreign_keys=())
+    facts = replace(FACTS, rejects=True)
+    assert [part.name for part in decide_parking(parts, facts).indexes] == [PLAIN.name]
+    assert [part.name for part in decide_parking(parts, replace(facts, indexes="rebuild")).indexes] == [
+        PK.name,
+        PLAIN.name,
+    ]
+
+
 def test_partitioned_tables_keep_their_keys_and_those_of_their_partitions() -> None:
     """Rows are looked for in one table."""
     below = replace(PK, facts=replace(PK.facts, relation_oid=11))
