@@ -189,7 +189,7 @@ def test_autovacuum_that_is_seen_is_paused_until_the_load_ends(
 
     def await_pause() -> None:
         wait_until(lambda: is_paused(admin), "paused")
-        assert at_work(admin) == []
+        wait_until(lambda: not at_work(admin), "gone")
         assert options(admin)[1] == ["autovacuum_enabled=false"]
 
     assert run(loads, path, await_pause).rows == 1200
@@ -215,7 +215,7 @@ def test_only_the_partition_where_it_is_seen_is_paused(busy18: str, path: Path) 
         wait_until(lambda: is_paused(loads, "filled"), "paused")
 
     run(loads, path, await_pause, into="root")
-    assert at_work(loads, "other")
+    wait_until(lambda: at_work(loads, "other"), "still at work at the other")
     assert [text for text in loads.notices if "autovacuum" in text] == [
         'autovacuum is at work on "public.filled": pausing it there until the load ends'
     ]
@@ -248,7 +248,7 @@ def test_autovacuum_is_never_touched_where_it_is_to_be_kept(busy18: str, path: P
         assert not is_paused(loads)
 
     run(loads, path, look, rules=KEEP)
-    assert at_work(loads)
+    wait_until(lambda: at_work(loads), "still at work")
 
 
 def watching(loads: Loads) -> list[Any]:
@@ -269,7 +269,7 @@ def test_role_that_does_not_own_the_table_leaves_it_alone(busy18: str, path: Pat
         assert watching(admin) == []
 
     assert run(loads, path, look).rows == 1200
-    assert at_work(admin)
+    wait_until(lambda: at_work(admin), "still at work")
     assert options(admin) == (SLOW_OPTIONS, None)
     drop_role(admin, "autovacuum_clerk")
 
