@@ -107,18 +107,21 @@ class Builders:
                 set_build_memory(connection, memory_bytes=self._plan.memory_bytes, workers=self._plan.workers)
                 pid = connection.info.backend_pid
                 while (change := self._take()) is not None:
-                    self._building[pid] = change
+                    with self._lock:
+                        self._building[pid] = change
                     try:
                         seconds = self._build(connection, change)
                     except RowsDoNotFit as misfit:
                         if self._misfits is None:
                             raise
-                        self._misfits.append(misfit)
+                        with self._lock:
+                            del self._building[pid]
+                            self._misfits.append(misfit)
                         continue
                     with self._lock:
+                        del self._building[pid]
                         self._done += 1
                         self._note(change, seconds)
-                self._building.pop(pid, None)
         except BaseException:
             self._stop()
             raise

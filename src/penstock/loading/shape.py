@@ -66,7 +66,6 @@ class LoadShape:
         Raises TargetError, ServerError.
         """
         load_id = prepared.claim.load_id
-        unfindable = find_unfindable(self._plan, connection) if prepared.work else {}
         targets = {
             target.facts.oid: target
             for target in self._plan.targets
@@ -75,16 +74,22 @@ class LoadShape:
         left = {oid for oid, loads in prepared.changed_by.items() if set(loads) - {load_id}}
         if left:
             self._tell(self._rebuilder(connection).put_back(left))
-        for oid, target in targets.items():
-            if (target.parking is not None and target.parking.parked) or oid in prepared.changed_by:
-                self._prepare(
-                    oid,
-                    target,
-                    load_id,
-                    connection,
-                    unfindable=unfindable,
-                    has_rows_to_come=bool(prepared.work),
-                )
+        parked = {
+            oid: target
+            for oid, target in targets.items()
+            if (target.parking is not None and target.parking.parked) or oid in prepared.changed_by
+        }
+        # Behind what was put back just now: those keys count too.
+        unfindable = find_unfindable(self._plan, connection) if prepared.work and parked else {}
+        for oid, target in parked.items():
+            self._prepare(
+                oid,
+                target,
+                load_id,
+                connection,
+                unfindable=unfindable,
+                has_rows_to_come=bool(prepared.work),
+            )
         rules = self._plan.job.rules
         # What is staged fires triggers at the end alone.
         if (prepared.work or prepared.landings) and (rules.triggers != "keep" or rules.autovacuum == "pause"):
