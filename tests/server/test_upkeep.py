@@ -308,7 +308,7 @@ def test_checkpoint_follows_a_load_for_which_settings_were_changed(
     before = last_checkpoint(loads)
     with loads._loader() as loader:
         plan = loader.plan(LoadJob(targets=(target(people),), rules=NEVER))
-        outcome = run_load(plan, replace(loader._tools(None, None), is_leased=True))
+        outcome = run_load(plan, replace(loader._tools(None, None), lease_id="0"))
     assert outcome.checkpoint_s > 0
     assert last_checkpoint(loads) != before
 

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from penstock.model.space import DiskForecast
     from penstock.model.table import TableName
     from penstock.server.connection import Connection, ConnectionFactory
+    from penstock.settings.backend import SettingsBackend
 
 
 class Loader(Closing):
@@ -158,8 +159,8 @@ class Loader(Closing):
         if self._settings == "none":
             return run_load(plan, self._tools(on_progress, on_notice))
         tools = self._tools(on_progress, on_notice)
-        with self._lease(plan, tools.notice) as lease:
-            outcome = run_load(plan, replace(tools, is_leased=lease.is_taken))
+        with self._lease(plan, tools) as lease:
+            outcome = run_load(plan, replace(tools, lease_id=lease.lease_id))
         return replace(outcome, settings=lease.settings)
 
     def plan_settings(self, plan: LoadPlan) -> LoadSettings | None:
@@ -167,21 +168,17 @@ class Loader(Closing):
 
         Raises PenstockError.
         """
-        return None if self._settings == "none" else self._lease(plan, lambda _: None).look()
+        return None if self._settings == "none" else self._lease(plan, self._tools(None, None)).look()
 
-    def _lease(self, plan: LoadPlan, notice: Callable[[str], None]) -> LoadLease:
-        from penstock.api.settings import open_backend  # noqa: PLC0415 (paid for by loads that change settings)
+    def _lease(self, plan: LoadPlan, tools: LoadTools) -> LoadLease:
         from penstock.loading.leasing import LoadLease  # noqa: PLC0415 (paid for by loads that change settings)
 
-        return LoadLease(
-            plan,
-            self._samples,
-            self._connect,
-            lambda: open_backend(self._connect, may_share_group=self._may_share_group),
-            choice=self._settings,
-            is_local=self.server.is_local,
-            notice=notice,
-        )
+        return LoadLease(plan, self._samples, tools, choice=self._settings, is_local=self.server.is_local)
+
+    def _open_settings(self) -> SettingsBackend:
+        from penstock.api.settings import open_backend  # noqa: PLC0415 (paid for by loads that change settings)
+
+        return open_backend(self._connect, may_share_group=self._may_share_group)
 
     def write_rejects(self, load_id: str, path: Path) -> list[Path]:
         """Write the rejected records of a load to a file, or to several where headers or dialects differ."""
@@ -227,6 +224,7 @@ class Loader(Closing):
             on_progress=on_progress,
             on_notice=on_notice,
             server=self.server,
+            open_settings=self._open_settings,
         )
 
 

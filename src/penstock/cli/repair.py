@@ -14,13 +14,14 @@ from penstock.cli.load import interrupting_signals
 from penstock.cli.messages import Messages
 from penstock.cli.output import write_result
 from penstock.cli.parking_view import name_with_attached
+from penstock.cli.settings_view import describe_report
 from penstock.cli.target import open_target
 from penstock.units import format_duration
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.loading.rebuild import PutBack
+    from penstock.api.repair import RepairOutcome
     from penstock.model.shape import RepairStep
 
 app = typer.Typer(add_completion=False)
@@ -40,29 +41,31 @@ def repair(
     quiet: given.Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Put back what loads have changed at tables and left so, after a crash or a failed rebuild.
+    """Put back what loads have changed and left so, after a crash or a failed rebuild.
 
-    These are indexes and keys that were parked, triggers that were disabled, autovacuum that was paused. What a load at
-    work has changed stays as it is. Each is put back as the role that changed it: run it as that role, or as one that
-    may become it.
+    These are indexes and keys that were parked, triggers that were disabled, autovacuum that was paused, and settings
+    of the server under a lease that nobody holds. What a load at work has changed stays as it is. What belongs to a
+    table is put back as the role that changed it: run it as that role, or as one that may become it.
     """
     from penstock.api.repair import Repairer
 
     messages = Messages(is_quiet=quiet)
     connect = open_target(to, role=role, iam_auth=iam_auth, tunnel=tunnel)
-    with Repairer(connect, ledger_schema=ledger_schema) as repairer, messages.showing_log(), interrupting_signals():
+    repairer = Repairer(connect, ledger_schema=ledger_schema, on_notice=messages.note)
+    with repairer, messages.showing_log(), interrupting_signals():
         if plan:
             steps = repairer.plan()
             as_text = json.dumps({"steps": [asdict(step) for step in steps]})
             write_result(as_text if as_json else "\n".join(describe_steps(steps)))
             return
-        done = repairer.run(on_notice=messages.note)
+        done = repairer.run()
     for text in dict.fromkeys(done.held):
         messages.warning(text)
     if as_json:
         errors = [{"message": error.message, "detail": error.detail, "hint": error.hint} for error in done.errors]
         rebuilt = [asdict(each) for each in done.rebuilt]
-        write_result(json.dumps({"rebuilt": rebuilt, "held": done.held, "errors": errors}))
+        settings = [asdict(each) for each in done.settings.results]
+        write_result(json.dumps({"rebuilt": rebuilt, "settings": settings, "held": done.held, "errors": errors}))
     elif not quiet:
         write_result("\n".join(describe_repair(done)))
     done.raise_first()
@@ -77,11 +80,13 @@ def describe_steps(steps: Sequence[RepairStep]) -> list[str]:
     return line_up([heads, *rows], align="<<<<<<")
 
 
-def describe_repair(done: PutBack) -> list[str]:
+def describe_repair(done: RepairOutcome) -> list[str]:
     """Return what a repair has put back."""
+    lines = [f"settings: {line}" for line in describe_report(done.settings)] if done.settings.lease_ids else []
     if not done.rebuilt:
-        return ["nothing was put back" if done.errors or done.held else "nothing to repair"]
-    lines = [f"put back {len(done.rebuilt)}:"]
+        nothing = "nothing was put back" if done.errors or done.held else "nothing to repair"
+        return lines or [nothing]
+    lines += [f"put back {len(done.rebuilt)}:"]
     return lines + line_up(
         [(each.table, each.kind, each.name, format_duration(each.seconds)) for each in done.rebuilt],
         align="<<<>",

@@ -109,7 +109,9 @@ def _lease_state(lease: Lease, overview: SettingsOverview) -> str:
         return "of another server"
     if lease.holder_pid is not None:
         return f"held by backend {lease.holder_pid}"
-    return "holder gone" if lease.until is None else "stands"
+    if lease.until is None:
+        return "holder gone"
+    return "its time is up" if lease.is_over(overview.as_of) else "stands"
 
 
 def overview_object(overview: SettingsOverview) -> dict[str, object]:

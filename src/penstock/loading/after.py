@@ -151,7 +151,7 @@ class _Upkeep:
         decision = decide_checkpoint(
             asked=self._plan.job.rules.checkpoints,
             stored_bytes=self._stored_bytes(),
-            is_leased=self._tools.is_leased,
+            is_leased=self._tools.lease_id is not None,
             is_aurora=server is not None and server.is_aurora,
             may_checkpoint=server is not None and server.may_checkpoint,
         )

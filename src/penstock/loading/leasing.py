@@ -13,6 +13,7 @@ from penstock.loading.claims import client_name
 from penstock.loading.space import SpaceInput, estimate_wal
 from penstock.loading.work import all_objects
 from penstock.model.settings import LeasedSetting, LeaseReport, LoadSettings
+from penstock.server.ledger.lease_notes import delete_lease_notes, noting_lease
 from penstock.server.space import read_table_spaces
 from penstock.settings.decide import choose_auto, is_too_small
 from penstock.settings.lease import LeaseRequest, refuse_obstacle
@@ -22,9 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from types import TracebackType
 
+    from penstock.loading.tools import LoadTools
     from penstock.model.plan import LoadPlan, ObjectSample
     from penstock.model.settings import SettingResult
-    from penstock.server.connection import ConnectionFactory
     from penstock.settings.backend import SettingsBackend
 
 _log = logging.getLogger(__name__)
@@ -35,28 +36,24 @@ _T = TypeVar("_T")
 class LoadLease:
     """Holds the lease of one load; a context manager around it. `choice` is "auto" or a profile's name.
 
-    `open_backend` tells how settings of the server are changed. A profile that was named must be had: without the
-    rights the load does not begin. `is_local`: the server's directories are this machine's.
+    A profile that was named must be had: without the rights the load does not begin. `is_local`: the server's
+    directories are this machine's. The ledger notes the lease, for the next load to find it where this one is killed.
     """
 
     def __init__(
         self,
         plan: LoadPlan,
         samples: Sequence[ObjectSample],
-        connect: ConnectionFactory,
-        open_backend: Callable[[], SettingsBackend],
+        tools: LoadTools,
         *,
         choice: str,
         is_local: bool,
-        notice: Callable[[str], None],
     ) -> None:
         self._plan = plan
         self._samples = samples
-        self._connect = connect
-        self._open_backend = open_backend
+        self._tools = tools
         self._choice = choice
         self._is_local = is_local
-        self._notice = notice
         self._backend: SettingsBackend | None = None
         self._taken: LeaseReport | None = None
         self.settings: tuple[LeasedSetting, ...] = ()
@@ -82,9 +79,9 @@ class LoadLease:
         return LoadSettings(choice=self._choice, decision=decision, reason=reason)
 
     @property
-    def is_taken(self) -> bool:
-        """Whether settings of the server are others now."""
-        return self._taken is not None
+    def lease_id(self) -> str | None:
+        """Return the lease under which settings of the server are others now."""
+        return None if self._taken is None else self._taken.lease_ids[0]
 
     def __enter__(self) -> Self:
         if self._is_too_small():
@@ -92,12 +89,12 @@ class LoadLease:
         try:
             self._take()
         except PenstockError as error:
-            self._close()
+            self._end()
             if self._choice != "auto":
                 raise
-            self._notice(f"the server's settings stay as they are: {error.message}")
+            self._tools.notice(f"the server's settings stay as they are: {error.message}")
         except BaseException:
-            self._close()
+            self._end()
             raise
         return self
 
@@ -110,15 +107,29 @@ class LoadLease:
             report = LeaseReport() if decision.obstacle is not None else self._backend.clear()
         else:
             refuse_obstacle(decision)
-            report, _ = self._backend.take(request)
+            report = self._take_noted(self._backend, request)
         for warning in report.warnings:
-            self._notice(warning)
-        if report.lease_ids:
-            self._taken = report
+            self._tools.notice(warning)
+
+    def _take_noted(self, backend: SettingsBackend, request: LeaseRequest) -> LeaseReport:
+        """Take a lease that is noted in the ledger before it is there."""
+        ledger = self._tools.ledger
+        with self._tools.connect.borrow() as connection:
+            ledger.ensure(connection, is_publishing_allowed=self._tools.is_publishing_allowed)
+            with noting_lease(connection, ledger.schema, request.lease_id):
+                report, _ = backend.take(request)
+                if report.lease_ids:
+                    self._taken = report
+                else:
+                    delete_lease_notes(connection, ledger.schema, [request.lease_id])
+        return report
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        self._end()
+
+    def _end(self) -> None:
         taken, self._taken = self._taken, None
         try:
             if taken is not None:
@@ -132,16 +143,29 @@ class LoadLease:
         try:
             report = self._backend.release(taken.lease_ids[0])
         except PenstockError as error:
-            self._notice(f"settings were not put back ({error.message}): penstock settings restore does that")
+            self._tools.notice(f"settings were not put back ({error.message}): penstock settings restore does that")
             return ()
         for warning in report.warnings:
-            self._notice(warning)
+            self._tools.notice(warning)
+        self._forget(report.lease_ids)
         return report.results
+
+    def _forget(self, lease_ids: Sequence[str]) -> None:
+        """Remove the note of a lease that is no more; where that fails, the next load finds it done with."""
+        try:
+            with self._tools.connect.borrow() as connection:
+                delete_lease_notes(connection, self._tools.ledger.schema, lease_ids)
+        except PenstockError as error:
+            _log.info("the note of a lease stays: %s", error.message)
 
     def _close(self) -> None:
         backend, self._backend = self._backend, None
         if backend is not None:
             backend.close()
+
+    def _open_backend(self) -> SettingsBackend:
+        assert self._tools.open_settings is not None
+        return self._tools.open_settings()
 
     def _is_too_small(self) -> bool:
         """Whether `auto` need not even ask the server."""
@@ -160,7 +184,7 @@ class LoadLease:
     def _expect(self) -> tuple[int | None, int | None]:
         """Return how much WAL the load is expected to write, and what is free where WAL is; None is not known."""
         oids = [0 if target.facts is None else target.facts.oid for target in self._plan.targets]
-        with self._connect.borrow() as connection:
+        with self._tools.connect.borrow() as connection:
             spaces = read_table_spaces(connection, oids)
         inputs = [SpaceInput(sample=sample, space=space) for sample, space in zip(self._samples, spaces, strict=True)]
         path = spaces[0].place.wal_path

@@ -27,7 +27,7 @@ from penstock.server.ledger.targets import drop_ranges
 from penstock.server.tables import CreatedTable, create_text_table, is_empty
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Mapping, Sequence
 
     from penstock.loading.landing import TargetLanding
     from penstock.loading.tools import LoadTools
@@ -43,7 +43,7 @@ class PreparedLoad:
 
     `work` leaves out objects that are complete; `skipped` counts those that earlier loads have loaded, `rows_before`
     the rows that this load had committed to its tables, `rows_committed` those in landing tables too. `objects` has
-    each object by its number, complete ones too.
+    each object by its number, complete ones too. `changed_by` and `leases` are the ledger's; see LedgerFindings.
     """
 
     claim: Claim
@@ -54,6 +54,7 @@ class PreparedLoad:
     rows_committed: int = 0
     landings: tuple[TargetLanding, ...] = ()
     changed_by: Mapping[int, Collection[str]] = field(default_factory=dict)
+    leases: Sequence[str] = ()
     objects: Mapping[int, ObjectWork] = field(default_factory=dict)
 
 
@@ -63,6 +64,7 @@ class NothingToDo:
 
     skipped: int
     changed_by: Mapping[int, Collection[str]] = field(default_factory=dict)
+    leases: Sequence[str] = ()
 
 
 def prepare_load(
@@ -128,19 +130,20 @@ class _Preparation:
         works = all_objects(self._plan.targets)
         meaning = self._meaning(self._target_oids(created))
         identity = digest(meaning)
-        running, known, changed_by = self._ledger.look_up(self._connection, identity, items)
+        found = self._ledger.look_up(self._connection, identity, items)
+        running, known = found.running, found.known
         decisions = decide_objects(
             items,
             known,
             running=running,
-            emptied=self._find_emptied(oids, has_rows={found.target_oid for found in known if found.rows}),
+            emptied=self._find_emptied(oids, has_rows={each.target_oid for each in known if each.rows}),
             rules=self._plan.job.rules,
             landed=frozenset(work.number for work in works if work.target.landing != "table"),
             fresh=frozenset(work.number for work in works if is_fresh(work.target.job)),
         )
         skipped = sum(decision.action == "skip" for decision in decisions)
         if running is None and skipped == len(decisions):
-            return NothingToDo(skipped=skipped, changed_by=changed_by)
+            return NothingToDo(skipped=skipped, changed_by=found.changed_by, leases=found.leases)
         self._check_ways()
         facts = self._find_facts(created)
         # What a new load makes is written down with it; a load that is taken up again is ours before anything is made.
@@ -167,10 +170,11 @@ class _Preparation:
             work=tuple(work for work in prepared if not work.coverage.is_complete),
             created=created,
             skipped=skipped,
-            rows_before=sum(found.rows for number, found in coverage.items() if number not in landed),
+            rows_before=sum(each.rows for number, each in coverage.items() if number not in landed),
             rows_committed=sum(work.coverage.rows for work in prepared),
             landings=landings,
-            changed_by=changed_by,
+            changed_by=found.changed_by,
+            leases=found.leases,
             objects={work.number: work for work in prepared},
         )
 

@@ -9,10 +9,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock.errors import PenstockError
-from penstock.loading.rebuild import DEFAULT_PATIENCE_S, Rebuilder
+from penstock.loading.rebuild import DEFAULT_PATIENCE_S, PutBack, Rebuilder
 from penstock.model.shape import RepairStep
 from penstock.server.ledger.locks import find_lock_holder
-from penstock.server.ledger.schema import VERSION, find_version
+from penstock.server.ledger.schema import CHANGES_VERSION, find_version
 from penstock.server.shape import read_changes
 from penstock.server.shape.holds import read_holds
 from penstock.server.shape.look import look_at
@@ -22,7 +22,6 @@ from penstock.server.shape.switches import SWITCHES, look_at_switch
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from penstock.loading.rebuild import PutBack
     from penstock.loading.tools import LoadTools, Report
     from penstock.model.outcome import StepProgress
     from penstock.model.shape import Change, RepairAction
@@ -35,7 +34,7 @@ def plan_repair(tools: LoadTools, connection: Connection) -> list[RepairStep]:
     What is attached to an index or key of a partitioned table is counted with it where the same becomes of both.
     """
     schema = tools.ledger.schema
-    if find_version(connection, schema) < VERSION:
+    if find_version(connection, schema) < CHANGES_VERSION:
         return []
     holders: dict[int, str] = {}
     for oid, load_id, lock in read_holds(connection, schema):
@@ -64,9 +63,9 @@ def _count_attached(changes: Sequence[Change], steps: Sequence[RepairStep]) -> l
 def repair(tools: LoadTools, connection: Connection, *, is_local: bool) -> PutBack:
     """Put back everything that no load at work wants changed; errors are in the result. Raises ServerError."""
     schema = tools.ledger.schema
-    oids = set()
-    if find_version(connection, schema) == VERSION:
-        oids = {change.target_oid for change in read_changes(connection, schema)}
+    if find_version(connection, schema) < CHANGES_VERSION:
+        return PutBack()
+    oids = {change.target_oid for change in read_changes(connection, schema)}
     rebuilder = Rebuilder(
         tools, connection, is_local=is_local, patience_s=DEFAULT_PATIENCE_S, report=_telling_once(tools.notice)
     )

@@ -23,7 +23,7 @@ from penstock.server.sequences import advance_sequences
 from penstock.server.tables import drop_created
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from penstock.loading.landing import TargetLanding
     from penstock.loading.late_rejects import LateRejects
@@ -68,6 +68,7 @@ class _LoadRun:
 
     def run(self) -> LoadOutcome:
         prepared, connection = self._begin()
+        self._end_left_leases(prepared.leases, connection)
         if isinstance(prepared, NothingToDo):
             with connection:
                 if prepared.changed_by:
@@ -106,6 +107,17 @@ class _LoadRun:
                 self._wait_to_retry(error)
             else:
                 return prepared, connection
+
+    def _end_left_leases(self, noted: Sequence[str], connection: Connection) -> None:
+        others = [lease_id for lease_id in noted if lease_id != self._tools.lease_id]
+        if others:
+            from penstock.loading.left_leases import end_left_leases  # noqa: PLC0415 (paid for where one is left)
+
+            try:
+                end_left_leases(self._tools, connection, others)
+            except BaseException:
+                connection.close()
+                raise
 
     def _refuse_shortage(self, prepared: PreparedLoad, connection: Connection) -> None:
         guard = self._tools.guard
@@ -393,7 +405,7 @@ class _LoadRun:
 
     def _keep_up(self, outcome: LoadOutcome) -> LoadOutcome:
         rules = self._plan.job.rules
-        if rules.vacuums is False and not (rules.checkpoints or self._tools.is_leased):
+        if rules.vacuums is False and not (rules.checkpoints or self._tools.lease_id):
             return outcome
         from penstock.loading.after import keep_up  # noqa: PLC0415 (read once the load is done)
 

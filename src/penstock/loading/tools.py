@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from penstock.model.outcome import LoadProgress, StepProgress
     from penstock.model.server import ServerFacts
     from penstock.server.connection import ConnectionFactory
+    from penstock.settings.backend import SettingsBackend
 
 
 class Report(Protocol):
@@ -29,8 +30,8 @@ class Report(Protocol):
 class LoadTools:
     """Connections, sources, the ledger, the clock, and who wants to hear of progress and of notices.
 
-    `guard` looks after disks, where these are this machine's. `server` is what is known of it; `is_leased`: its
-    settings were changed for this load.
+    `guard` looks after disks, where these are this machine's. `server` is what is known of it; `open_settings` tells
+    how its settings are changed, and `lease_id` is the lease under which they are others for this load.
     """
 
     connect: ConnectionFactory
@@ -42,7 +43,8 @@ class LoadTools:
     guard: SpaceGuard | None = None
     on_notice: Callable[[str], None] | None = None
     server: ServerFacts | None = None
-    is_leased: bool = False
+    open_settings: Callable[[], SettingsBackend] | None = None
+    lease_id: str | None = None
     clock: Callable[[], float] = time.perf_counter
     sleep: Callable[[float], None] = time.sleep
 

@@ -264,7 +264,10 @@ class SettingResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseReport:
-    """What was done about leases: `results` setting by setting; `warnings` are what somebody has to look at."""
+    """What was done about leases: `results` setting by setting; `warnings` are what somebody has to look at.
+
+    `lease_ids` are the leases that were taken, or that are no more.
+    """
 
     results: tuple[SettingResult, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -304,8 +307,9 @@ class LoadSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingsOverview:
-    """The settings of profiles as they are, and the leases on them, for show."""
+    """The settings of profiles as they are, and the leases on them; `as_of` is the time by the server's clock."""
 
     identity: ServerIdentity
+    as_of: datetime
     settings: tuple[SettingState, ...]
     leases: tuple[Lease, ...] = ()

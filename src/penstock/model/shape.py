@@ -95,11 +95,11 @@ class RepairStep:
 
     rebuild: make it again. restore: switch it on as it was. finish: complete what was begun. forget: it stands already,
     or its table is gone. wait: a load at work rebuilds it. refuse: it cannot be put back. `attached`: how many of
-    partitions belong to it, of which the same holds.
+    partitions belong to it, of which the same holds. Of kind "settings" it is a lease on settings of the server.
     """
 
     table: str
-    kind: ChangeKind
+    kind: ChangeKind | Literal["settings"]
     name: str
     owner: str
     action: RepairAction

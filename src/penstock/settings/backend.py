@@ -80,6 +80,7 @@ class SystemSettings:
         leases = store.read()[0] if store.exists() else []
         return SettingsOverview(
             identity=read_identity(store.connection),
+            as_of=store.now(),
             settings=tuple(read_settings(store.connection).values()),
             leases=tuple(leases),
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from penstock.errors import ServerError, TargetError
@@ -46,7 +46,10 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseRequest:
-    """Who asks for a lease and why; `lasts_s` is how long it stands by itself, None: as long as the session."""
+    """Who asks for a lease and why; `lasts_s` is how long it stands by itself, None: as long as the session.
+
+    `lease_id` will be the lease's.
+    """
 
     profile: Profile
     client: str
@@ -54,6 +57,7 @@ class LeaseRequest:
     lasts_s: float | None = None
     expected_wal_bytes: int | None = None
     wal_free_bytes: int | None = None
+    lease_id: str = field(default_factory=lambda: str(uuid.uuid4()))
 
 
 def look(store: LeaseStore, request: LeaseRequest) -> tuple[SettingsDecision, SettingsFacts]:
@@ -78,7 +82,7 @@ def take(store: LeaseStore, request: LeaseRequest) -> tuple[LeaseReport, Setting
         decision = decide(request.profile, _read_facts(store, request))
         refuse_obstacle(decision)
         if not decision.leased:
-            return cleared, decision
+            return LeaseReport(warnings=cleared.warnings), decision
         lease = _write_down(store, request, decision, identity)
         try:
             report = _settle(store, leaving=())
@@ -88,7 +92,7 @@ def take(store: LeaseStore, request: LeaseRequest) -> tuple[LeaseReport, Setting
             raise
     named = {change.name for change in decision.leased}
     results = tuple(result for result in report.results if result.name in named)
-    return replace(cleared, results=cleared.results + results, lease_ids=(lease.lease_id,)), decision
+    return LeaseReport(results=results, warnings=cleared.warnings, lease_ids=(lease.lease_id,)), decision
 
 
 def clear(store: LeaseStore) -> LeaseReport:
@@ -102,16 +106,18 @@ def clear(store: LeaseStore) -> LeaseReport:
 def release(store: LeaseStore, lease_id: str) -> LeaseReport:
     """End a lease of this process: settings go back, or to what other leases ask for.
 
-    Where the server failed over meanwhile, nothing is changed and both are named. Raises ServerError.
+    Where the server failed over meanwhile, nothing is changed and both are named: the lease stays on record, and is
+    not in the report's `lease_ids`. Raises ServerError.
     """
     with store.alone():
         mine = [lease for lease in store.read()[0] if lease.lease_id == lease_id]
         if not mine:
-            return LeaseReport(warnings=("the lease on settings had been restored by another penstock",))
+            told = "the lease on settings had been restored by another penstock"
+            return LeaseReport(warnings=(told,), lease_ids=(lease_id,))
         identity = read_identity(store.connection)
         if not mine[0].server.is_same(identity):
             return LeaseReport(warnings=(_describe_foreign(store, mine[0], identity),))
-        return _settle(store, leaving=mine)
+        return replace(_settle(store, leaving=mine), lease_ids=(lease_id,))
 
 
 def restore(store: LeaseStore, *, beginning: str | None = None, forgets: bool = False) -> LeaseReport:
@@ -197,12 +203,13 @@ def _clear_away(store: LeaseStore, identity: ServerIdentity) -> LeaseReport:
     over = [lease for lease in store.read()[0] if lease.is_over(now) and lease.server.is_same(identity)]
     if not over:
         return LeaseReport()
+    refuse_missing_rights(store, over)
     report = _settle(store, leaving=over)
     told = tuple(
         f"restored the settings of lease {lease.lease_id} ({lease.reason}), which nobody holds" for lease in over
     )
-    # Its results would read as this lease's own.
-    return LeaseReport(warnings=(*told, *report.warnings))
+    ids = tuple(lease.lease_id for lease in over)
+    return replace(report, warnings=(*told, *report.warnings), lease_ids=ids)
 
 
 def _write_down(
@@ -210,7 +217,7 @@ def _write_down(
 ) -> Lease:
     """Commit a new lease, with what the settings are now where no other lease is on them."""
     lease = Lease(
-        lease_id=str(uuid.uuid4()),
+        lease_id=request.lease_id,
         owner="",
         client=request.client,
         reason=request.reason,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import time
-import uuid
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Protocol
@@ -96,7 +95,7 @@ class GroupSettings:
             decision = decide(request.profile, self._read_facts(store, request, group))
             refuse_obstacle(decision)
             if not decision.leased:
-                return cleared, decision
+                return LeaseReport(warnings=cleared.warnings), decision
             lease = self._write_down(store, group, request, decision)
             try:
                 report = self._settle(store, group, leaving=())
@@ -105,7 +104,7 @@ class GroupSettings:
                 raise
         named = {change.name for change in decision.leased}
         results = tuple(result for result in report.results if result.name in named)
-        return replace(cleared, results=results, lease_ids=(lease.lease_id,)), decision
+        return LeaseReport(results=results, warnings=cleared.warnings, lease_ids=(lease.lease_id,)), decision
 
     def clear(self) -> LeaseReport:
         """Restore leases whose holder has gone, or whose time is up."""
@@ -127,8 +126,9 @@ class GroupSettings:
             group = self._groups.describe()
             mine = [lease for lease in self._read(store, group)[0] if lease.lease_id == lease_id]
             if not mine:
-                return LeaseReport(warnings=("the lease on settings had been restored by another penstock",))
-            return self._settle(store, group, leaving=mine)
+                told = "the lease on settings had been restored by another penstock"
+                return LeaseReport(warnings=(told,), lease_ids=(lease_id,))
+            return replace(self._settle(store, group, leaving=mine), lease_ids=(lease_id,))
 
     def restore(self, *, beginning: str | None = None, forgets: bool = False) -> LeaseReport:
         """End leases of this instance that no session holds; `forgets`: those of other instances in the group too."""
@@ -158,6 +158,7 @@ class GroupSettings:
         group = self._groups.describe()
         return SettingsOverview(
             identity=_identify(group),
+            as_of=store.now(),
             settings=tuple(read_settings(store.connection).values()),
             leases=tuple(self._read(store, group)[0]),
         )
@@ -217,13 +218,11 @@ class GroupSettings:
         over = [lease for lease in leases if lease.is_over(now) and lease.server.resource_id == group.resource_id]
         if not over:
             return LeaseReport()
-        self._settle(store, group, leaving=over)
-        return LeaseReport(
-            warnings=tuple(
-                f"restored the settings of lease {lease.lease_id} ({lease.reason}), which nobody holds"
-                for lease in over
-            )
+        told = tuple(
+            f"restored the settings of lease {lease.lease_id} ({lease.reason}), which nobody holds" for lease in over
         )
+        ids = tuple(lease.lease_id for lease in over)
+        return replace(self._settle(store, group, leaving=over), warnings=told, lease_ids=ids)
 
     def _write_down(
         self, store: LeaseStore, group: AttachedGroup, request: LeaseRequest, decision: SettingsDecision
@@ -239,7 +238,7 @@ class GroupSettings:
             )
         now = store.now()
         lease = Lease(
-            lease_id=str(uuid.uuid4()),
+            lease_id=request.lease_id,
             owner="",
             client=request.client,
             reason=request.reason,

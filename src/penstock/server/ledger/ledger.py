@@ -6,20 +6,21 @@ takes a load over waits for the transactions that are still under way and shuts 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from psycopg import sql
 
 from penstock.errors import ServerError, TargetError
-from penstock.model.ledger import Claim, KnownObject, LedgerObject
-from penstock.model.table import TableName
+from penstock.model.ledger import Claim
 from penstock.server.errors import translate_errors
 from penstock.server.ledger.locks import mark, send_lock
+from penstock.server.ledger.lookup import LedgerFindings, look_up, object_arrays
 from penstock.server.ledger.schema import find_version, lead_forward, look_for_version
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from penstock.model.ledger import LedgerObject
     from penstock.server.connection import Connection
 
 # A statement that waits for another transaction is tried again so often, to be able to say for whom it waits.
@@ -45,89 +46,9 @@ class Ledger:
         lead_forward(connection, self.schema, version=version(), is_publishing_allowed=is_publishing_allowed)
         return is_locked()
 
-    def look_up(
-        self, connection: Connection, identity: str, objects: Sequence[LedgerObject]
-    ) -> tuple[str | None, list[KnownObject], dict[int, set[str]]]:
-        """Return the id of the load of that identity that has begun and not ended, and what is known of the objects.
-
-        They are found by their URI and by their table's oid or name. With them go the loads that have changed
-        something at the tables, or as tables that partition or are partitions of these, that is not put back yet, by
-        the oids of the tables that they loaded.
-        """
-        running = sql.SQL("SELECT id::text FROM {} WHERE identity = %s AND state = 'running'")
-        changed = sql.SQL(
-            """
-            SELECT DISTINCT c.target_oid, c.load::text
-              FROM {} AS c
-             WHERE c.target_oid = ANY (%(oids)s)
-                OR (c.relation_oid = ANY (%(oids)s) AND c.kind <> 'reference')
-                OR EXISTS (
-                       SELECT
-                         FROM pg_catalog.pg_partition_ancestors(c.target_oid) AS a
-                        WHERE a.relid = ANY (%(oids)s)
-                   )
-            """
-        ).format(self._table("changes"))
-        query = sql.SQL(
-            """
-            SELECT o.load::text, l.identity, l.state, o.number, o.target_oid, o.target_schema, o.target_table,
-                   o.uri, o.version, (
-                       SELECT coalesce(sum(r.rows), 0)
-                         FROM {schema}.ranges AS r
-                        WHERE r.load = o.load
-                          AND r.object = o.number
-                          AND NOT (
-                                  -- Staged, and nothing came of it: a transform may leave out everything.
-                                  SELECT coalesce(bool_and(t.inserted + t.updated + t.existing = 0), false)
-                                    FROM {schema}.targets AS t
-                                   WHERE t.load = o.load
-                                     AND t.target_oid = o.target_oid
-                                     AND t.kind = 'staging'
-                                     AND l.state = 'complete'
-                              )
-                   ), EXISTS (
-                       SELECT
-                         FROM {schema}.targets AS t
-                        WHERE t.target_oid = o.target_oid
-                          AND t.load <> o.load
-                          AND t.truncated_at > l.changed_at
-                   )
-              FROM ROWS FROM (
-                       unnest(%(oids)s::oid[]), unnest(%(schemas)s::name[]), unnest(%(tables)s::name[]),
-                       unnest(%(uris)s::text[])
-                   ) AS w (oid, schema_name, table_name, uri)
-              JOIN {schema}.objects AS o
-                ON o.uri = w.uri
-               AND (o.target_oid = w.oid OR (o.target_schema = w.schema_name AND o.target_table = w.table_name))
-              JOIN {schema}.loads AS l
-                ON l.id = o.load
-             ORDER BY l.changed_at
-            """
-        ).format(schema=sql.Identifier(self.schema))
-        with translate_errors("looking up what has been loaded"), connection.pipeline():
-            found = connection.execute(running.format(self._table("loads")), [identity])
-            known = connection.execute(query, _object_arrays(objects))
-            changes = connection.execute(changed, {"oids": [item.target_oid for item in objects]})
-        row, rows = found.fetchone(), known.fetchall()
-        changed_by: dict[int, set[str]] = {}
-        for oid, load_id in changes.fetchall():
-            changed_by.setdefault(oid, set()).add(load_id)
-        known_objects = [
-            KnownObject(
-                load_id=load_id,
-                identity=identity,
-                state=state,
-                number=number,
-                target_oid=oid,
-                target=TableName(schema=schema, name=table),
-                uri=uri,
-                version=version,
-                rows=int(count),
-                is_superseded=state == "complete" and is_superseded,
-            )
-            for load_id, identity, state, number, oid, schema, table, uri, version, count, is_superseded in rows
-        ]
-        return None if row is None else str(row[0]), known_objects, changed_by
+    def look_up(self, connection: Connection, identity: str, objects: Sequence[LedgerObject]) -> LedgerFindings:
+        """Return what concerns a load that is about to begin."""
+        return look_up(connection, self.schema, identity, objects)
 
     def has(self, connection: Connection, load_id: str) -> bool:
         """Return whether a load is written down."""
@@ -166,7 +87,7 @@ class Ledger:
             loads=self._table("loads"),
             insert=self._insert_objects(sql.SQL("(SELECT begun.id FROM begun)")),
         )
-        values = _object_arrays(objects) | {
+        values = object_arrays(objects) | {
             "load": load_id,
             "identity": identity,
             "lock": lock,
@@ -208,7 +129,7 @@ class Ledger:
         """Add objects to a load that has begun."""
         query = self._insert_objects(sql.SQL("%(load)s::uuid"))
         with translate_errors("writing objects down"):
-            connection.execute(query, _object_arrays(objects) | {"load": claim.load_id})
+            connection.execute(query, object_arrays(objects) | {"load": claim.load_id})
 
     def change_version(self, connection: Connection, claim: Claim, number: int, item: LedgerObject) -> None:
         """Write down the version of an object with which the load goes on."""
@@ -271,15 +192,3 @@ def taken_over(load_id: str) -> TargetError:
         detail="What this one had committed stays, and the other knows of it.",
         hint="See penstock loads.",
     )
-
-
-def _object_arrays(objects: Sequence[LedgerObject]) -> dict[str, Any]:
-    return {
-        "numbers": [item.number for item in objects],
-        "oids": [item.target_oid for item in objects],
-        "schemas": [item.target.schema for item in objects],
-        "tables": [item.target.name for item in objects],
-        "uris": [item.uri for item in objects],
-        "versions": [item.version for item in objects],
-        "sizes": [item.size_bytes for item in objects],
-    }

@@ -43,6 +43,12 @@ def send_lock(connection: Connection, identity: str) -> Callable[[], bool]:
     return is_locked
 
 
+def unlock(connection: Connection, identity: str) -> None:
+    """Give up what `try_lock` took. Raises ServerError."""
+    with translate_errors("unlocking"):
+        connection.execute("SELECT pg_catalog.pg_advisory_unlock(%s)", [_lock_key(identity)])
+
+
 def find_lock_holder(connection: Connection, identity: str) -> int | None:
     """Return the backend that has the lock on a load, None where it has gone."""
     key = _lock_key(identity) & (2**64 - 1)

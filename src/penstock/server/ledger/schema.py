@@ -155,12 +155,24 @@ _STEPS: tuple[tuple[str, ...], ...] = (
         )
         """,
     ),
+    # Leases on the server's settings are in another database: so does a load learn of one without looking there.
+    (
+        """
+        CREATE TABLE {schema}.lease_notes (
+            lease uuid PRIMARY KEY,
+            made_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp()
+        )
+        """,
+    ),
 )
 
 VERSION = len(_STEPS)
 
+# The versions that brought what loads change at tables, and the notes of leases on settings.
+CHANGES_VERSION, LEASES_VERSION = 2, 3
+
 # Those of this version.
-_TABLES = frozenset(("changes", "holds", "loads", "objects", "ranges", "rejects", "targets"))
+_TABLES = frozenset(("changes", "holds", "lease_notes", "loads", "objects", "ranges", "rejects", "targets"))
 
 # As ledger_state.sql spells them: a planted one of the same name would read otherwise.
 _OWN_ADDITIONS = (

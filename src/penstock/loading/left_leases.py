@@ -1,0 +1,97 @@
+"""Ends leases on the server's settings whose load was killed; the ledger notes them, and a repair looks for them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.errors import PenstockError
+from penstock.model.shape import RepairStep
+from penstock.server.ledger.lease_notes import delete_lease_notes, find_settled, read_lease_notes
+from penstock.server.ledger.schema import LEASES_VERSION, find_version
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.loading.tools import LoadTools
+    from penstock.model.settings import Lease, LeaseReport, SettingsOverview
+    from penstock.model.shape import RepairAction
+    from penstock.server.connection import Connection
+    from penstock.settings.backend import SettingsBackend
+
+
+def end_left_leases(tools: LoadTools, connection: Connection, lease_ids: Sequence[str]) -> None:
+    """Put settings back under leases that the ledger notes and nobody holds; what cannot be is told, and stays noted.
+
+    `connection` is to the ledger's database. Raises ServerError where that cannot be asked.
+    """
+    settled = find_settled(connection, lease_ids)
+    if not settled or tools.open_settings is None:
+        return
+    try:
+        backend = tools.open_settings()
+        try:
+            end_leases(tools, connection, backend, settled)
+        finally:
+            backend.close()
+    except PenstockError as error:
+        tools.notice(
+            "a load that was killed may have left the server's settings changed, and they were not put back "
+            f"({error.message}): penstock settings restore does that"
+        )
+
+
+def end_leases(tools: LoadTools, connection: Connection, backend: SettingsBackend, noted: Sequence[str]) -> LeaseReport:
+    """Put settings back under leases that nobody holds, and forget those of the notes that are of no lease any more.
+
+    Raises PenstockError.
+    """
+    report = backend.clear()
+    for warning in report.warnings:
+        tools.notice(warning)
+    overview = backend.overview()
+    standing = {lease.lease_id: lease for lease in overview.leases}
+    if done_with := [lease_id for lease_id in noted if lease_id not in standing]:
+        delete_lease_notes(connection, tools.ledger.schema, done_with)
+    for lease_id in noted:
+        if lease_id in standing and not standing[lease_id].server.is_same(overview.identity):
+            lease = standing[lease_id]
+            tools.notice(
+                f"lease {lease_id} ({lease.reason}) was made on {lease.server}, and this is {overview.identity}: "
+                "penstock settings restore tells what to do"
+            )
+    return report
+
+
+def find_noted(tools: LoadTools, connection: Connection) -> list[str]:
+    """Return the leases that the ledger notes and nobody is just taking. Raises ServerError, TargetError."""
+    schema = tools.ledger.schema
+    if find_version(connection, schema) < LEASES_VERSION:
+        return []
+    return find_settled(connection, read_lease_notes(connection, schema))
+
+
+def plan_leases(overview: SettingsOverview) -> list[RepairStep]:
+    """Return what a repair does about each lease on the server's settings."""
+    return [_plan_lease(lease, overview) for lease in overview.leases]
+
+
+def _plan_lease(lease: Lease, overview: SettingsOverview) -> RepairStep:
+    action, reason = _decide_lease(lease, overview)
+    return RepairStep(
+        table="(the server)",
+        kind="settings",
+        name=", ".join(lease.wanted),
+        owner=lease.owner,
+        action=action,
+        reason=reason,
+    )
+
+
+def _decide_lease(lease: Lease, overview: SettingsOverview) -> tuple[RepairAction, str]:
+    if not lease.server.is_same(overview.identity):
+        return "refuse", f"{lease.server} had them changed: penstock settings restore tells what to do"
+    if lease.holder_pid is not None:
+        return "wait", f"{lease.reason} is at work (backend {lease.holder_pid}), and restores them"
+    if not lease.is_over(overview.as_of):
+        return "wait", f"its lease stands until {lease.until:%Y-%m-%d %H:%M:%S}: penstock settings restore ends it"
+    return "restore", f"nobody holds the lease of {lease.reason}"

@@ -1,0 +1,136 @@
+"""What the ledger knows of a load that is about to begin, in one round trip."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from psycopg import sql
+
+from penstock.model.ledger import KnownObject
+from penstock.model.table import TableName
+from penstock.server.errors import translate_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from penstock.model.ledger import LedgerObject
+    from penstock.server.connection import Connection
+
+_RUNNING = "SELECT id::text FROM {schema}.loads WHERE identity = %s AND state = 'running'"
+
+_KNOWN = """
+    SELECT o.load::text, l.identity, l.state, o.number, o.target_oid, o.target_schema, o.target_table,
+           o.uri, o.version, (
+               SELECT coalesce(sum(r.rows), 0)
+                 FROM {schema}.ranges AS r
+                WHERE r.load = o.load
+                  AND r.object = o.number
+                  AND NOT (
+                          -- Staged, and nothing came of it: a transform may leave out everything.
+                          SELECT coalesce(bool_and(t.inserted + t.updated + t.existing = 0), false)
+                            FROM {schema}.targets AS t
+                           WHERE t.load = o.load
+                             AND t.target_oid = o.target_oid
+                             AND t.kind = 'staging'
+                             AND l.state = 'complete'
+                      )
+           ), EXISTS (
+               SELECT
+                 FROM {schema}.targets AS t
+                WHERE t.target_oid = o.target_oid
+                  AND t.load <> o.load
+                  AND t.truncated_at > l.changed_at
+           )
+      FROM ROWS FROM (
+               unnest(%(oids)s::oid[]), unnest(%(schemas)s::name[]), unnest(%(tables)s::name[]),
+               unnest(%(uris)s::text[])
+           ) AS w (oid, schema_name, table_name, uri)
+      JOIN {schema}.objects AS o
+        ON o.uri = w.uri
+       AND (o.target_oid = w.oid OR (o.target_schema = w.schema_name AND o.target_table = w.table_name))
+      JOIN {schema}.loads AS l
+        ON l.id = o.load
+     ORDER BY l.changed_at
+"""
+
+_CHANGED = """
+    SELECT DISTINCT c.target_oid, c.load::text
+      FROM {schema}.changes AS c
+     WHERE c.target_oid = ANY (%(oids)s)
+        OR (c.relation_oid = ANY (%(oids)s) AND c.kind <> 'reference')
+        OR EXISTS (
+               SELECT
+                 FROM pg_catalog.pg_partition_ancestors(c.target_oid) AS a
+                WHERE a.relid = ANY (%(oids)s)
+           )
+"""
+
+_LEASES = "SELECT lease::text FROM {schema}.lease_notes"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerFindings:
+    """What concerns a load that is about to begin.
+
+    `running` is the load of the same identity that has begun and not ended. `known` are its objects in any load, found
+    by their URI and by their table's oid or name. `changed_by` has the loads that have changed something at the tables,
+    or as tables that partition or are partitions of these, that is not put back yet, by the oids of the tables that
+    they loaded. `leases` are those on the server's settings that loads have noted and not ended.
+    """
+
+    running: str | None
+    known: Sequence[KnownObject]
+    changed_by: Mapping[int, Collection[str]]
+    leases: Sequence[str]
+
+
+def look_up(connection: Connection, schema: str, identity: str, objects: Sequence[LedgerObject]) -> LedgerFindings:
+    """Return what the ledger knows that concerns a load. Raises ServerError, TargetError."""
+
+    def compose(query: str) -> sql.Composed:
+        return sql.SQL(query).format(schema=sql.Identifier(schema))
+
+    with translate_errors("looking up what has been loaded"), connection.pipeline():
+        running = connection.execute(compose(_RUNNING), [identity])
+        known = connection.execute(compose(_KNOWN), object_arrays(objects))
+        changes = connection.execute(compose(_CHANGED), {"oids": [item.target_oid for item in objects]})
+        leases = connection.execute(compose(_LEASES))
+    row = running.fetchone()
+    changed_by: dict[int, set[str]] = {}
+    for oid, load_id in changes.fetchall():
+        changed_by.setdefault(oid, set()).add(load_id)
+    known_objects = [
+        KnownObject(
+            load_id=load_id,
+            identity=identity,
+            state=state,
+            number=number,
+            target_oid=oid,
+            target=TableName(schema=schema_name, name=table),
+            uri=uri,
+            version=version,
+            rows=int(count),
+            is_superseded=state == "complete" and is_superseded,
+        )
+        for load_id, identity, state, number, oid, schema_name, table, uri, version, count, is_superseded in known
+    ]
+    return LedgerFindings(
+        running=None if row is None else str(row[0]),
+        known=known_objects,
+        changed_by=changed_by,
+        leases=[lease for (lease,) in leases],
+    )
+
+
+def object_arrays(objects: Sequence[LedgerObject]) -> dict[str, Any]:
+    """Return objects as arrays for `unnest`, by the name of the parameter."""
+    return {
+        "numbers": [item.number for item in objects],
+        "oids": [item.target_oid for item in objects],
+        "schemas": [item.target.schema for item in objects],
+        "tables": [item.target.name for item in objects],
+        "uris": [item.uri for item in objects],
+        "versions": [item.version for item in objects],
+        "sizes": [item.size_bytes for item in objects],
+    }
