@@ -7,8 +7,12 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
+from penstock.cli.parsing import SourceOptions
+from penstock.cli.request import make_request
+from penstock.cli.rules import RuleOptions
 from penstock.errors import UsageError
 from penstock.loading.jobfile import JobFile, read_job_file
+from penstock.model.job import LoadRules
 from penstock.model.table import TableName
 
 if TYPE_CHECKING:
@@ -58,6 +62,74 @@ def test_full_target_becomes_a_job(job_path: Path) -> None:
     assert target.table == TableName(schema="staging", name="T")
     assert (target.dialect.delimiter, target.dialect.nulls, target.dialect.has_header) == ("\t", ("", "-"), False)
     assert (target.columns, target.constants, target.skip) == (("a", "b"), {"source": "{filename}"}, ("b",))
+
+
+def test_rules_of_a_file_are_those_of_the_options(job_path: Path) -> None:
+    """And what is typed beside the file wins over it."""
+    job_path.write_text(
+        """
+        on_error = "reject"
+        max_rejects = 7
+        retry_for = "1h"
+        atomic = true
+        changed = "load"
+        emptied = "skip"
+        indexes = "rebuild"
+        triggers = "disable"
+        autovacuum = "pause"
+        vacuum = false
+        checkpoint = true
+        settings = "auto"
+        [[target]]
+        sources = "a.csv"
+        into = "t"
+        """
+    )
+    sources = SourceOptions(
+        sources=(str(job_path),),
+        into=None,
+        create=False,
+        format=None,
+        delimiter=None,
+        quote=None,
+        escape=None,
+        nulls=(),
+        header=None,
+        encoding=None,
+        columns=None,
+        constants=(),
+        skip=(),
+    )
+    request = make_request(sources, RuleOptions(), to=None, role=None, sessions=None)
+    assert request.settings == "auto"
+    assert request.job.rules == LoadRules(
+        on_error="reject",
+        max_rejects=7,
+        retry_for_s=3600.0,
+        is_atomic=True,
+        on_changed="load",
+        on_emptied="skip",
+        indexes="rebuild",
+        triggers="disable",
+        autovacuum="pause",
+        vacuums=False,
+        checkpoints=True,
+    )
+    typed = RuleOptions(max_rejects="0", vacuum=True, retry_for="5s")
+    rules = make_request(sources, typed, to=None, role=None, sessions=None).job.rules
+    assert (rules.max_rejects, rules.vacuums, rules.retry_for_s, rules.indexes) == (0, True, 5.0, "rebuild")
+
+
+def test_settings_of_a_file_are_taken_and_a_check_leaves_them_alone(
+    penstock: Run, database18: str, job_path: Path
+) -> None:
+    """A profile that is not there is an error of the load, as the option's is."""
+    (job_path.parent / "a.csv").write_text("a\n1\n")
+    job_path.write_text('settings = "quick"\n[[target]]\nsources = "a.csv"\ninto = "t"\ncreate = true\n')
+    finished = penstock("load", str(job_path), "--to", database18)
+    assert (finished.code, finished.err.splitlines()[0]) == (2, 'error: there is no --settings "quick"')
+    assert penstock("load", str(job_path), "--to", database18, "--check").code == 0
+    assert penstock("load", str(job_path), "--to", database18, "--settings", "none").code == 0
 
 
 @pytest.mark.parametrize(

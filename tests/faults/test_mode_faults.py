@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable
 
-    from penstock.model.job import TargetJob
+    from penstock.model.job import OnError, TargetJob
 
 _SETUP = "CREATE TABLE t (k int PRIMARY KEY, v text); INSERT INTO t VALUES (1, 'old'), (2, 'old')"
 _OLD: list[Row] = [(1, "old"), (2, "old")]
@@ -44,6 +44,7 @@ class Way:
     options: dict[str, Any]
     is_atomic: bool
     rows: list[Row]
+    on_error: OnError = "stop"
 
     def target(self, path: Path) -> TargetJob:
         """Return the target of a job."""
@@ -52,13 +53,15 @@ class Way:
     @property
     def rules(self) -> LoadRules:
         """Return rules by which all is seen at once where the mode does not do so by itself."""
-        return LoadRules(retry_for_s=0.0, is_atomic=self.is_atomic)
+        return LoadRules(retry_for_s=0.0, is_atomic=self.is_atomic, on_error=self.on_error)
 
 
 _WAYS = {
     "truncate": Way(mode="truncate", options={}, is_atomic=False, rows=_RECORDS),
     "atomic truncate": Way(mode="truncate", options={}, is_atomic=True, rows=_RECORDS),
     "replace": Way(mode="replace", options={}, is_atomic=False, rows=_RECORDS),
+    # Its keys are there from the start.
+    "rejecting replace": Way(mode="replace", options={}, is_atomic=False, rows=_RECORDS, on_error="reject"),
     "upsert": Way(mode="upsert", options={"key": ("k",)}, is_atomic=False, rows=[_OLD[0], *_RECORDS]),
     "insert-new": Way(mode="insert-new", options={"key": ("k",)}, is_atomic=False, rows=[*_OLD, *_RECORDS[1:]]),
     "transform": Way(mode="append", options={"transform": _NEW}, is_atomic=False, rows=[*_OLD, *_RECORDS[1:]]),

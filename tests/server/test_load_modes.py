@@ -284,6 +284,52 @@ def test_replacing_rows_that_break_a_constraint_leave_the_old_table(loads18: Loa
     assert loads18.rows() == [(1, "a", None), (2, "b", None)]
 
 
+def test_replace_puts_records_aside_that_break_any_constraint(loads: Loads, tmp_path: Path) -> None:
+    """Keys, checks and foreign keys of the new table refuse rows as they come, and are named as the old one's."""
+    loads.execute(
+        "CREATE TABLE p (id int PRIMARY KEY); INSERT INTO p VALUES (1);"
+        "ALTER TABLE t ADD UNIQUE (v), ADD CONSTRAINT small CHECK (k < 100), ADD CONSTRAINT ref FOREIGN KEY (w)"
+        " REFERENCES p; ALTER TABLE t ALTER v SET NOT NULL; DELETE FROM t WHERE k = 2; CREATE INDEX helps ON t (w)"
+    )
+    lines = ["5,x,1", "5,dup,1", "6,x,1", "x,type,1", "7,y,9", "100,z,1", "8,\\N,1", "9,ok,1"]
+    file = write(tmp_path / "f", *lines, header="k,v,w")
+    job = mode_target(file, "replace", format="csv", has_header=True, nulls=("\\N",))
+    outcome = loads.run(job, rules=replace(IMPATIENT, on_error="reject"), sessions=1)
+    assert (outcome.rows, outcome.rejected) == (2, 6)
+    assert loads.rows() == [(5, "x", 1), (9, "ok", 1)]
+    found = dict(loads.execute("SELECT line, sqlstate || ' ' || message FROM penstock.rejects"))
+    assert {line: text[:5] for line, text in found.items()} == {
+        3: "23505",
+        4: "23505",
+        5: "22P02",
+        6: "23503",
+        7: "23514",
+        8: "23502",
+    }
+    assert not [text for text in found.values() if "penstock_" in text]
+    assert '"t_v_key"' in found[4]
+    assert loads.execute("SELECT count(*) FROM pg_indexes WHERE tablename = 't'") == [(3,)]
+    assert landing_tables(loads) == []
+
+
+def test_replacement_that_refers_to_itself_gets_that_key_at_the_end(loads18: Loads, tmp_path: Path) -> None:
+    """A record may stand before the one that it refers to."""
+    loads18.execute("ALTER TABLE t ADD FOREIGN KEY (w) REFERENCES t")
+    file = write(tmp_path / "f", "5,x,6", "6,y,", "x,z,6", header="k,v,w")
+    job = mode_target(file, "replace", format="csv", has_header=True)
+    outcome = loads18.run(job, rules=replace(IMPATIENT, on_error="reject"))
+    assert (outcome.rows, outcome.rejected) == (2, 1)
+    assert loads18.rows() == [(5, "x", 6), (6, "y", None)]
+
+
+def test_refusal_of_a_replacement_names_the_table_that_users_know(loads18: Loads, tmp_path: Path) -> None:
+    """Not the one that it is until the swap."""
+    loads18.execute("ALTER TABLE t ALTER v SET NOT NULL")
+    file = write(tmp_path / "f", "5,\\N,6", header="k,v,w")
+    with pytest.raises(DataError, match='of relation "t"'):
+        loads18.run(mode_target(file, "replace", format="csv", has_header=True, nulls=("\\N",)))
+
+
 def test_replacement_begins_anew_when_the_table_was_altered(loads18: Loads, tmp_path: Path) -> None:
     """A load that is taken up again carries the table as it is now."""
     path = write(tmp_path / "f", "5,x,1", "5,y,1", header="k,v,w")

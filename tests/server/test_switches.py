@@ -156,6 +156,26 @@ def test_autovacuum_is_paused_and_its_setting_as_it_was(
     assert records(loads) == 0
 
 
+def test_autovacuum_is_paused_at_a_table_made_for_the_load(database18: str, people: Path) -> None:
+    """It is the load's own, and others may write to it at once."""
+    loads = Loads(database18, piece_bytes=8)
+    seen: list[tuple[Any, ...]] = []
+    loads.at_piece = lambda _number: seen.append(options(loads, "made.people"))
+    assert loads.run(target(people, into="made.people", create=True), rules=PAUSE).rows == 3
+    assert seen[-1] == (["autovacuum_enabled=false"], ["autovacuum_enabled=false"])
+    assert (options(loads, "made.people"), records(loads)) == ((None, None), 0)
+
+
+def test_table_made_for_a_load_that_failed_leaves_no_record(database18: str, tmp_path: Path) -> None:
+    """It is dropped, and with it what was to be put back."""
+    loads = Loads(database18)
+    bad = tmp_path / "bad.csv"
+    bad.write_text("id,name\n1,Ada\n2\n")
+    with pytest.raises(DataError):
+        loads.run(target(bad, into="made.people", create=True), rules=PAUSE)
+    assert (loads.has_table("made.people"), records(loads)) == (False, 0)
+
+
 def test_autovacuum_is_paused_at_each_partition(database18: str, people: Path) -> None:
     """A partitioned table has no such setting."""
     loads = Loads(database18)

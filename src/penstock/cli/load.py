@@ -86,7 +86,7 @@ def load(
     checkpoint: table.Checkpoint = None,
     ledger_schema: given.LedgerSchema = "penstock",
     publish_ledger: given.PublishLedger = False,
-    settings: Settings = "none",
+    settings: Settings = None,
     shared_group: SharedGroup = False,
     pg_bin: given.BinDir = None,
     plan: given.PlanOnly = False,
@@ -150,6 +150,8 @@ def load(
             detail="A connection string names another server.",
             hint="Leave one of the two out.",
         )
+    if settings is None and not check:
+        settings = request.settings
     messages = Messages(is_quiet=quiet)
     warn_of_secrets(to, messages, sources=sources)
     command = LoadCommand(messages=messages, is_quiet=quiet, as_json=as_json)

@@ -9,13 +9,13 @@ import typer
 from penstock.errors import UsageError
 
 Settings = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--settings",
         metavar="none|auto|PROFILE",
-        help="Settings of the server while the load runs. none leaves them alone. bulk-load has fewer checkpoints, "
-        "under a lease that is put back on every way out, and needs rights that are named where they lack. auto does "
-        "that where the rights are there and the load is large enough to gain from it.",
+        help="Settings of the server while the load runs. none, the default, leaves them alone. bulk-load has "
+        "fewer checkpoints, under a lease that is put back on every way out, and needs rights that are named where "
+        "they lack. auto does that where the rights are there and the load is large enough to gain from it.",
         rich_help_panel="Server",
     ),
 ]
@@ -62,16 +62,18 @@ Forget = Annotated[
 ]
 
 
-def parse_settings(text: str, *, may_share_group: bool = False, only_checks: bool = False) -> str:
-    """Return what becomes of the server's settings. Raises UsageError, also for options that would mean nothing.
+def parse_settings(text: str | None, *, may_share_group: bool = False, only_checks: bool = False) -> str:
+    """Return what becomes of the server's settings, None being none.
+
+    Raises UsageError, also for options that would mean nothing.
 
     >>> parse_settings("auto")
     'auto'
     """
-    if text == "none":
+    if text is None or text == "none":
         if may_share_group:
             raise UsageError("--shared-group needs --settings", hint="Without it no setting is changed.")
-        return text
+        return "none"
     if only_checks:
         raise UsageError("--settings and --check cannot be used together", hint="A check writes nothing.")
     # Not paid for by a load that leaves settings alone.

@@ -15,7 +15,7 @@ from penstock.cli.parsing import (
     parse_mode,
     parse_sessions,
 )
-from penstock.cli.rules import parse_rules
+from penstock.cli.rules import fill_rules, parse_rules
 from penstock.errors import SourceError, UsageError
 from penstock.model.job import LoadJob, TargetJob
 from penstock.model.names import parse_table_name
@@ -23,18 +23,18 @@ from penstock.model.names import parse_table_name
 if TYPE_CHECKING:
     from penstock.cli.parsing import SourceOptions
     from penstock.cli.rules import RuleOptions
-    from penstock.model.job import LoadRules
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """A job and where it goes; `to` may hold a password."""
+    """A job and where it goes; `to` may hold a password. `settings` is a job file's, None without."""
 
     job: LoadJob
     to: str | None
     role: str | None
     iam_auth: bool = False
     tunnel: str | None = None
+    settings: str | None = None
 
     def __repr__(self) -> str:
         return f"Request({self.job!r}, role={self.role!r})"
@@ -44,9 +44,9 @@ def make_request(
     options: SourceOptions, rule_options: RuleOptions, *, to: str | None, role: str | None, sessions: str | None
 ) -> Request:
     """Return what to load and where. Raises UsageError."""
-    rules = parse_rules(rule_options)
     if options.is_job_file:
-        return _read_request(options, rules, to=to, role=role, sessions=sessions)
+        return _read_request(options, rule_options, to=to, role=role, sessions=sessions)
+    rules = parse_rules(rule_options)
     if options.into is None:
         raise UsageError("no table to load into", hint="Name it with --into TABLE, or give a job file (.toml) alone.")
     if any(source.lower().endswith(".toml") for source in options.sources):
@@ -74,7 +74,7 @@ def make_request(
 
 
 def _read_request(
-    options: SourceOptions, rules: LoadRules, *, to: str | None, role: str | None, sessions: str | None
+    options: SourceOptions, rule_options: RuleOptions, *, to: str | None, role: str | None, sessions: str | None
 ) -> Request:
     refused = options.given_names()
     if refused:
@@ -89,6 +89,11 @@ def _read_request(
     if not path.exists():
         raise SourceError(f'job file "{path}" does not exist')
     found = read_job_file(path)
-    job = replace(found.job, rules=rules)
+    job = replace(found.job, rules=parse_rules(fill_rules(rule_options, found.rules)))
     job = job if sessions is None else replace(job, sessions=parse_sessions(sessions))
-    return Request(job=job, to=found.to if to is None else to, role=found.role if role is None else role)
+    return Request(
+        job=job,
+        to=found.to if to is None else to,
+        role=found.role if role is None else role,
+        settings=found.settings,
+    )

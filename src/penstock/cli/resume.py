@@ -33,7 +33,7 @@ def resume(
     on_error: given.OnErrorOption = None,
     max_rejects: given.MaxRejects = None,
     reject_file: given.RejectFile = None,
-    settings: Settings = "none",
+    settings: Settings = None,
     shared_group: SharedGroup = False,
     ledger_schema: given.LedgerSchema = "penstock",
     quiet: given.Quiet = False,

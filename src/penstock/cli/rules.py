@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.cli.parsing import parse_duration
 from penstock.errors import UsageError
@@ -43,6 +43,18 @@ class RuleOptions:
     autovacuum: str | None = None
     vacuum: bool | None = None
     checkpoint: bool | None = None
+
+
+def fill_rules(options: RuleOptions, said: Mapping[str, Any]) -> RuleOptions:
+    """Return the options with what a job file says where nothing was typed.
+
+    >>> fill_rules(RuleOptions(on_error="stop"), {"on_error": "reject", "retry_for": "1h"}).on_error
+    'stop'
+    """
+    unsaid = {name: value for name, value in said.items() if getattr(options, name) in (None, False)}
+    if isinstance(number := unsaid.get("max_rejects"), int):
+        unsaid["max_rejects"] = str(number)
+    return replace(options, **unsaid)
 
 
 def parse_rules(options: RuleOptions) -> LoadRules:

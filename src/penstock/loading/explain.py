@@ -6,10 +6,11 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from penstock.errors import DataError
 from penstock.server.errors import ServerReport, choose_class, find_hint, is_passing
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterable, Sequence
 
     from penstock.errors import PenstockError
     from penstock.server.copy import CopyFailed
@@ -25,13 +26,38 @@ _MESSAGE_SHOWN = 400
 _ENDED_CLASSES = ("08", "57")
 
 
+def rename(text: str, names: Iterable[tuple[str, str]]) -> str:
+    """Return a message of the server's with what things will be called in place of their working names.
+
+    >>> rename('duplicate key value violates unique constraint "penstock_1_i"', [("penstock_1_i", "t_pkey")])
+    'duplicate key value violates unique constraint "t_pkey"'
+    """
+    for working, name in names:
+        text = text.replace(f'"{working}"', f'"{name}"')
+    return text
+
+
+def explain_miscount(uri: str, *, reported: int, records: int) -> DataError:
+    """Return the error for a COPY command that reports other rows than records were cut for it."""
+    return DataError(
+        f"COPY reported {reported} rows for {records} records",
+        detail=f"{uri}: the server and penstock disagree about where records end.",
+        hint="Check --format, --quote and --escape; please report this as a bug if they are right.",
+    )
+
+
 def explain_failure(
-    failure: CopyFailed, *, where: str | None, constants: Collection[str] = (), is_in_conflict: bool = False
+    failure: CopyFailed,
+    *,
+    where: str | None,
+    constants: Collection[str] = (),
+    working_names: Sequence[tuple[str, str]] = (),
+    is_in_conflict: bool = False,
 ) -> PenstockError:
     """Return the error to show; `where` is the place in the files as far as it is known.
 
-    `constants` are the columns whose value --set gives. `is_in_conflict`: the session was cancelled because it waited
-    for another one of the same load.
+    `constants` are the columns whose value --set gives, `working_names` those of a table that replaces another.
+    `is_in_conflict`: the session was cancelled because it waited for another one of the same load.
     """
     report, place = _reword(failure.report, is_in_conflict=is_in_conflict), failure.place
     is_ended = failure.is_disconnect or (not is_in_conflict and (report.sqlstate or "").startswith(_ENDED_CLASSES))
@@ -43,11 +69,11 @@ def explain_failure(
     detail = ", ".join(facts)
     if detail and place.value is not None:
         detail += f': "{shorten(place.value)}"'
-    lines = [f"{detail}." if detail else "", shorten_message(report.detail or "")]
+    lines = [f"{detail}." if detail else "", shorten_message(rename(report.detail or "", working_names))]
     lines.append(f"SQLSTATE {report.sqlstate}." if report.sqlstate else "")
     error_class = choose_class(report.sqlstate)
     return error_class(
-        shorten_message(report.message),
+        shorten_message(rename(report.message, working_names)),
         detail="\n".join(line for line in lines if line) or None,
         hint=report.hint or find_hint(report.sqlstate or ("08006" if failure.is_disconnect else None)),
         sqlstate=report.sqlstate,

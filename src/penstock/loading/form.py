@@ -33,6 +33,8 @@ def form_from_json(text: str) -> RecordForm:
         encoding=fields["encoding"],
         header=None if fields["header"] is None else fields["header"].encode(_BYTES),
         allows_suppressed_rows=fields["allows_suppressed_rows"],
+        # Forms that were written down before these were known lack them.
+        working_names=tuple((working, name) for working, name in fields.get("working_names", ())),
     )
 
 

@@ -10,7 +10,7 @@ import difflib
 import glob
 import os
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
@@ -24,16 +24,23 @@ from penstock.model.names import parse_table_name
 from penstock.model.refusals import explain_refusal
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFile:
-    """A job and where it goes; `to` and `role` are None where the file is silent. `to` may hold a password."""
+    """A job and where it goes; `to` and `role` are None where the file is silent. `to` may hold a password.
+
+    `rules` is what the file says of them, by the names of the options without dashes; the job does not have them yet.
+    `settings` is what becomes of the server's settings, None where the file is silent.
+    """
 
     job: LoadJob
     to: str | None
     role: str | None
+    rules: Mapping[str, Any] = field(default_factory=dict)
+    settings: str | None = None
 
     def __repr__(self) -> str:
         return f"JobFile({self.job!r}, role={self.role!r})"
@@ -75,10 +82,25 @@ class _Target(_Table):
     transform: str | None = None
 
 
-class _Job(_Table):
+class _Rules(_Table):
+    atomic: bool = False
+    changed: Literal["error", "load", "skip"] | None = None
+    emptied: Literal["error", "load", "skip"] | None = None
+    retry_for: str | None = None
+    on_error: Literal["stop", "reject"] | None = None
+    max_rejects: Annotated[int | None, Field(ge=0)] = None
+    indexes: Literal["auto", "keep", "rebuild"] | None = None
+    triggers: Literal["keep", "disable"] | None = None
+    autovacuum: Literal["auto", "keep", "pause"] | None = None
+    vacuum: bool | None = None
+    checkpoint: bool | None = None
+
+
+class _Job(_Rules):
     to: str | None = None
     role: str | None = None
     sessions: Annotated[int | None, Field(ge=1), BeforeValidator(_as_session_count)] = None
+    settings: str | None = None
     target: Annotated[list[_Target], Field(min_length=1)]
 
 
@@ -100,7 +122,13 @@ def read_job_file(path: Path) -> JobFile:
     targets = tuple(
         _make_target(target, path=path, number=number) for number, target in enumerate(parsed.target, start=1)
     )
-    return JobFile(job=LoadJob(targets=targets, sessions=parsed.sessions), to=parsed.to, role=parsed.role)
+    return JobFile(
+        job=LoadJob(targets=targets, sessions=parsed.sessions),
+        to=parsed.to,
+        role=parsed.role,
+        rules=parsed.model_dump(include=set(_Rules.model_fields), exclude_unset=True),
+        settings=parsed.settings,
+    )
 
 
 def _make_target(target: _Target, *, path: Path, number: int) -> TargetJob:

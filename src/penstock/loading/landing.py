@@ -20,8 +20,10 @@ from penstock.server.catalog import find_table
 from penstock.server.ddl import (
     capture_table,
     create_replacement,
+    enforce_early,
     find_all_tables_publications,
     find_obstacles,
+    find_working_names,
     refuse_obstacles,
 )
 from penstock.server.ddl.replacement import describe_replacement
@@ -60,7 +62,7 @@ class TargetLanding:
     """One target of a load that does more than COPY into its table.
 
     `facts` are the table's, `record` is what the ledger has of it, `objects` are its objects' numbers. `definition` is
-    that of a table to be replaced.
+    that of a table to be replaced, `working_names` pairs what the new one and its indexes are called with what follows.
     """
 
     target: TargetPlan
@@ -68,6 +70,7 @@ class TargetLanding:
     record: LandingRecord
     objects: tuple[int, ...]
     definition: TableDefinition | None = None
+    working_names: tuple[tuple[str, str], ...] = ()
 
     @property
     def table(self) -> TableName | None:
@@ -139,6 +142,7 @@ class LandingMaker:
         self._claim = claim
         self._identity = identity
         self._schema = tools.ledger.schema
+        self._loaded: frozenset[int] = frozenset()
 
     def open(self, facts: Sequence[TableFacts], objects: Mapping[int, Sequence[int]]) -> tuple[TargetLanding, ...]:
         """Return the targets that need more than COPY, with what was made for them.
@@ -148,6 +152,7 @@ class LandingMaker:
         """
         with in_transaction(self._connection, "opening the tables to land in"):
             self._tools.ledger.hold_claim(self._connection, self._claim)
+            self._loaded = frozenset(each.oid for each in facts)
             records = read_landings(self._connection, self._schema, self._claim.load_id)
             return tuple(
                 self._open(
@@ -176,7 +181,7 @@ class LandingMaker:
             plan=self._plan,
             tools=self._tools,
             connection=self._connection,
-            relations=[landing.facts.oid],
+            relations=[landing.facts.oid, *landing.facts.references],
             what=f'look at "{landing.facts.name}"',
         )
 
@@ -271,7 +276,7 @@ class LandingMaker:
         found = find_table(self._connection, name)
         is_there = found is not None and found.oid == landing.record.oid
         if is_there and landing.record.definition == digest:
-            return landing
+            return self._name_parts(landing)
         self._begin_anew(landing)
         if is_there:
             drop_landing(self._connection, landing.record)
@@ -281,7 +286,16 @@ class LandingMaker:
             lambda: describe_replacement(definition, name=name.name),
         )
         oid = create_replacement(self._connection, definition, name=name.name)
-        return self._note(landing, table=name, oid=oid, digest=digest)
+        if self._plan.job.rules.on_error == "reject":
+            # One that refers to rows of this load would refuse those that come before what they refer to.
+            is_apart = landing.facts.references.isdisjoint(self._loaded)
+            enforce_early(self._connection, definition, oid, with_foreign_keys=is_apart)
+        return self._name_parts(self._note(landing, table=name, oid=oid, digest=digest))
+
+    def _name_parts(self, landing: TargetLanding) -> TargetLanding:
+        assert landing.definition is not None and landing.record.oid is not None
+        names = find_working_names(self._connection, landing.definition, landing.record.oid)
+        return replace(landing, working_names=names)
 
     def _refuse_publications(self, publications: Iterable[str], describe: Callable[[], str]) -> None:
         """Refuse where a new table would stop subscribers, which lack it."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.copyformat import make_encoder
 from penstock.copyformat.encoder import python_codec
 from penstock.errors import DataError
+from penstock.loading.explain import explain_miscount
 from penstock.loading.form import form_to_json
 from penstock.loading.objects import RangeSums, open_blocks
 from penstock.loading.pieces import Origin, Piece, runs
@@ -202,11 +203,7 @@ class Search:
         spec = picked[0].piece.origin.encoder.spec
         copied = copy_to_stage(self._connection, spec, (part for each in picked for part in each.payload()))
         if copied != records:
-            raise DataError(
-                f"COPY reported {copied} rows for {records} records",
-                detail=f"{picked[0].piece.origin.uri}: the server and penstock disagree about where records end.",
-                hint="Check --format, --quote and --escape; please report this as a bug if they are right.",
-            )
+            raise explain_miscount(picked[0].piece.origin.uri, reported=copied, records=records)
         self._sent += records
 
 

@@ -120,6 +120,7 @@ def _make_encoder(work: ObjectWork, blocks: BlockReader) -> tuple[Encoder, Recor
         encoding=client_encoding(target.dialect.encoding),
         header=record,
         allows_suppressed_rows=target.allows_suppressed_rows,
+        working_names=work.working_names,
     )
     encoder = make_encoder(
         form.dialect,

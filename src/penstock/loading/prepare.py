@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from penstock.loading.tools import LoadTools
     from penstock.model.job import LoadJob
     from penstock.model.plan import LoadPlan
-    from penstock.model.table import TableFacts
+    from penstock.model.table import TableFacts, TableName
     from penstock.server.connection import Connection
 
 
@@ -76,6 +76,12 @@ def prepare_load(
     """
     tools.connect.refuse_pooler("load")
     return _Preparation(plan, tools, connection, created).run()
+
+
+def tables_made(plan: LoadPlan, created: Sequence[CreatedTable]) -> dict[TableName, CreatedTable]:
+    """Return the tables that were made for a load by the names that its job has for them."""
+    wanted = dict.fromkeys(target.table for target in plan.targets if target.create_columns is not None)
+    return dict(zip(wanted, created, strict=True))
 
 
 class _Preparation:
@@ -221,11 +227,17 @@ class _Preparation:
     ) -> ObjectWork:
         table = None if landing is None else landing.table
         has_positions = table is not None and work.target.landing == "staging"
-        return replace(work, number=decision.number, coverage=coverage, landing=table, has_positions=has_positions)
+        return replace(
+            work,
+            number=decision.number,
+            coverage=coverage,
+            landing=table,
+            has_positions=has_positions,
+            working_names=() if landing is None else landing.working_names,
+        )
 
     def _target_oids(self, created: tuple[CreatedTable, ...]) -> list[int]:
-        wanted = dict.fromkeys(target.table for target in self._plan.targets if target.create_columns is not None)
-        made = dict(zip(wanted, created, strict=True))
+        made = tables_made(self._plan, created)
         return [
             target.facts.oid if target.facts is not None else made[target.table].oid for target in self._plan.targets
         ]

@@ -15,12 +15,12 @@ and the table is asked for them by themselves at its end.
 from __future__ import annotations
 
 from collections import Counter, deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.errors import DataError
+from penstock.loading.explain import explain_miscount, rename
 from penstock.loading.pieces import Spot, count_records, find_spots, part, remove, runs, take_records
 from penstock.loading.reasons import KEY_TAKEN, describe_failure, is_records_fault
 from penstock.loading.screen import SCREENED
@@ -213,11 +213,7 @@ class Salvage:
         if missing < 0 or spots is None or (missing and ended.skipped and not form.allows_suppressed_rows):
             return self._distrust(pieces)
         if missing and not form.allows_suppressed_rows:
-            raise DataError(
-                f"COPY reported {ended.reported} rows for {records} records",
-                detail=f"{pieces[0].origin.uri}: the server and penstock disagree about where records end.",
-                hint="Check --format, --quote and --escape; please report this as a bug if they are right.",
-            )
+            raise explain_miscount(pieces[0].origin.uri, reported=ended.reported, records=records)
         self._put_aside_skipped(pieces, spots, ended.skipped)
         self._parked_together = _FEWEST_PARKED if self._parks else 1
         self._result.rows += ended.reported
@@ -414,4 +410,7 @@ class Salvage:
 def make_reject(piece: Piece, record: int, reason: Reason) -> Reject:
     """Return a record of a piece as it is put aside."""
     start, _, line = piece.bounds(record)
+    if names := piece.origin.form.working_names:
+        detail = None if reason.detail is None else rename(reason.detail, names)
+        reason = replace(reason, message=rename(reason.message, names), detail=detail)
     return Reject(object_number=piece.origin.number, start=start, line=line, raw=piece.raw(record), reason=reason)

@@ -10,11 +10,10 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from penstock import _native
-from penstock.errors import DataError, PenstockError
 from penstock.files.blocks import make_cutter, record_error
 from penstock.loading.batch import Batch
 from penstock.loading.chunk import Chunk
-from penstock.loading.explain import explain_failure
+from penstock.loading.explain import explain_failure, explain_miscount
 from penstock.loading.feed import NothingReady
 from penstock.server.copy import CopyFailed, CopySession, Superseded
 from penstock.server.ledger.committed import insert_ranges
@@ -23,6 +22,7 @@ from penstock.server.ledger.ledger import taken_over
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from penstock.errors import PenstockError
     from penstock.loading.feed import BlockFeed, OpenObject
     from penstock.loading.keeper import RejectKeeper
     from penstock.model.block import Block, CopySpec, LineEnd
@@ -256,11 +256,7 @@ class LoadSession:
         assert opened is not None
         missing = chunk.records - reported
         if missing < 0 or (missing and not opened.target.allows_suppressed_rows):
-            raise DataError(
-                f"COPY reported {reported} rows for {chunk.records} records",
-                detail=f"{opened.source.uri}: the server and penstock disagree about where records end.",
-                hint="Check --format, --quote and --escape; please report this as a bug if they are right.",
-            )
+            raise explain_miscount(opened.source.uri, reported=reported, records=chunk.records)
         if missing:
             self._note_suppressed(opened, missing)
 
@@ -281,6 +277,7 @@ class LoadSession:
             failure,
             where=self._where(failure.place.line),
             constants=self._current.target.job.constants if self._current is not None else (),
+            working_names=self._current.work.working_names if self._current is not None else (),
             is_in_conflict=self.is_in_conflict,
         )
 

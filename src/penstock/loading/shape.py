@@ -93,7 +93,15 @@ class LoadShape:
         rules = self._plan.job.rules
         # What is staged fires triggers at the end alone.
         if (prepared.work or prepared.landings) and (rules.triggers != "keep" or rules.autovacuum == "pause"):
-            turn_off(self._plan, self._tools, connection, load_id=load_id, held=self._held, on_wait=self._tell_of_wait)
+            turn_off(
+                self._plan,
+                self._tools,
+                connection,
+                load_id=load_id,
+                created=prepared.created,
+                held=self._held,
+                on_wait=self._tell_of_wait,
+            )
 
     def _prepare(
         self,
@@ -224,7 +232,7 @@ class LoadShape:
         except KeyboardInterrupt:
             # Whoever interrupts a rebuild does not want it begun again.
             self._has_failed = True
-            self._tools.notice("indexes stay parked: run penstock repair")
+            self._tools.notice("what is parked stays so: run penstock repair")
             raise
         self._tell(done)
         self._has_failed = bool(done.errors)
@@ -269,7 +277,7 @@ class LoadShape:
             why = trouble.message if isinstance(trouble, PenstockError) else "interrupted"
             is_for_resume = isinstance(trouble, RowsDoNotFit) and self._plan.job.rules.on_error == "reject"
             how = "penstock resume puts these records aside" if is_for_resume else "run penstock repair"
-            self._tools.notice(f"indexes stay parked ({why}): {how}")
+            self._tools.notice(f"what was parked or switched off stays so ({why}): {how}")
 
     def _take_lock(self, lock: str, connection: Connection) -> bool:
         """Take the load's lock once more: our lost session may have it a moment longer."""

@@ -9,6 +9,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.loading.landing import with_locks
+from penstock.loading.prepare import tables_made
+from penstock.server.catalog import find_table
 from penstock.server.errors import in_transaction
 from penstock.server.shape import (
     delete_changes,
@@ -28,15 +30,16 @@ from penstock.server.shape.switches import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from penstock.loading.tools import LoadTools
     from penstock.model.job import LoadRules
     from penstock.model.plan import LoadPlan, TargetPlan
     from penstock.model.shape import Change
-    from penstock.model.table import TableName
+    from penstock.model.table import TableFacts, TableName
     from penstock.server.autovacuum import Visit
     from penstock.server.connection import Connection
+    from penstock.server.tables import CreatedTable
 
 
 def turn_off(
@@ -45,20 +48,22 @@ def turn_off(
     connection: Connection,
     *,
     load_id: str,
+    created: Sequence[CreatedTable],
     held: set[int],
     on_wait: Callable[[], None],
 ) -> None:
-    """Switch off what the job asks for at the tables that get rows; the tables are added to `held`.
+    """Switch off what the job asks for at the tables that get rows, those `created` for it too.
 
-    Raises TargetError, ServerError.
+    The tables are added to `held`. Raises TargetError, ServerError.
     """
+    made = {name: find_table(connection, table.name) for name, table in tables_made(plan, created).items()}
     for target in plan.targets:
-        facts = target.facts
+        facts = target.facts or made.get(target.table)
         # A table that is replaced keeps its switches: the new one gets its triggers when it is loaded.
         if facts is None or facts.kind not in ("r", "p") or target.landing == "replacement":
             continue
         with shape_lock(connection, facts.oid, on_wait=on_wait, sleep=tools.sleep):
-            changes = _find(plan.job.rules, target, connection, load_id=load_id)
+            changes = _find(plan.job.rules, target, facts, connection, load_id=load_id)
             held.add(facts.oid)
             _write_down(changes, tools, connection, load_id=load_id, target_oid=facts.oid)
             if not changes:
@@ -129,8 +134,9 @@ def _write_down(
         write_changes(connection, schema, changes)
 
 
-def _find(rules: LoadRules, target: TargetPlan, connection: Connection, *, load_id: str) -> list[Change]:
-    assert target.facts is not None
+def _find(
+    rules: LoadRules, target: TargetPlan, facts: TableFacts, connection: Connection, *, load_id: str
+) -> list[Change]:
     changes: list[Change] = []
     if rules.triggers == "disable":
         events = ON_INSERT
@@ -139,10 +145,9 @@ def _find(rules: LoadRules, target: TargetPlan, connection: Connection, *, load_
         if target.job.transform is not None:
             # It may do anything.
             events |= ON_UPDATE | ON_DELETE
-        changes += find_triggers(connection, target.facts, events=events, load_id=load_id)
+        changes += find_triggers(connection, facts, events=events, load_id=load_id)
     if rules.autovacuum == "pause":
-        oid, name = target.facts.oid, target.facts.name
-        changes += find_autovacuum(connection, oid, target_oid=oid, target=name, load_id=load_id)
+        changes += find_autovacuum(connection, facts.oid, target_oid=facts.oid, target=facts.name, load_id=load_id)
     return changes
 
 

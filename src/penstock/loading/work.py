@@ -18,7 +18,8 @@ class ObjectWork:
     """An object to load; blocks within `coverage` are not sent again.
 
     `place` is the target's in the job. `landing` is the table that COPY fills, where that is not the target's own;
-    `has_positions`: each record is to say there where it stood.
+    `has_positions`: each record is to say there where it stood. `working_names` are those of a table that is made to
+    replace the target's, and of its indexes, each with the name that it will have.
     """
 
     target: TargetPlan
@@ -28,6 +29,7 @@ class ObjectWork:
     place: int = 0
     landing: TableName | None = None
     has_positions: bool = False
+    working_names: tuple[tuple[str, str], ...] = ()
 
 
 def all_objects(targets: tuple[TargetPlan, ...]) -> list[ObjectWork]:

@@ -1,8 +1,9 @@
 """A table's definition: captured, made again beside it, and swapped in.
 
-The order is capture_table, find_obstacles, create_replacement, the load, finish_replacement, swap_replacement; until
-the last commits, the old table is untouched and drop_replacement takes the new one away. find_older_snapshots names who
-should be waited for before the swap. Loading and the record of it belong to others.
+The order is capture_table, find_obstacles, create_replacement (and enforce_early, where rows are to be refused one by
+one), the load, finish_replacement, swap_replacement; until the last commits, the old table is untouched and
+drop_replacement takes the new one away. find_older_snapshots names who should be waited for before the swap. Loading
+and the record of it belong to others.
 """
 
 from __future__ import annotations
@@ -15,7 +16,13 @@ from penstock.server.ddl.dependencies import (
     find_obstacles,
     refuse_obstacles,
 )
-from penstock.server.ddl.replacement import create_replacement, drop_replacement, finish_replacement
+from penstock.server.ddl.replacement import (
+    create_replacement,
+    drop_replacement,
+    enforce_early,
+    find_working_names,
+    finish_replacement,
+)
 from penstock.server.ddl.snapshots import OlderSnapshot, find_older_snapshots, mark_end_of_load
 from penstock.server.ddl.swap import swap_replacement
 
@@ -26,10 +33,12 @@ __all__ = [
     "capture_table",
     "create_replacement",
     "drop_replacement",
+    "enforce_early",
     "find_all_tables_publications",
     "find_differences",
     "find_obstacles",
     "find_older_snapshots",
+    "find_working_names",
     "finish_replacement",
     "mark_end_of_load",
     "refuse_obstacles",

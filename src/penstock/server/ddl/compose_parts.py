@@ -9,7 +9,7 @@ from psycopg import sql
 from penstock.server.ddl.compose_table import compose_options
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
     from penstock.server.ddl.definition import ConstraintRow, IndexRow, StatisticsRow, TableDefinition, TriggerRow
     from penstock.server.ddl.names import WorkingNames
@@ -74,9 +74,13 @@ def compose_index_marks(definition: TableDefinition, names: WorkingNames) -> Ite
         yield _alter(names, sql.SQL("REPLICA IDENTITY {}").format(sql.SQL(word)))
 
 
-def compose_checks(definition: TableDefinition, names: WorkingNames) -> Iterator[sql.Composed]:
-    """Yield the check constraints, and NOT NULL constraints that are not validated."""
+def compose_checks(
+    definition: TableDefinition, names: WorkingNames, *, but: Collection[str] = ()
+) -> Iterator[sql.Composed]:
+    """Yield the check constraints, and NOT NULL constraints that are not validated, `but` those of some names."""
     for constraint in definition.constraints:
+        if constraint.name in but:
+            continue
         if constraint.kind == "c" or (constraint.kind == "n" and not constraint.is_validated):
             name = sql.Identifier(constraint.name)
             yield _add_constraint(names.qualified, name, sql.SQL(constraint.definition))

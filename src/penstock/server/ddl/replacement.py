@@ -80,6 +80,30 @@ def create_replacement(connection: Connection, definition: TableDefinition, *, n
     return replacement.oid
 
 
+def enforce_early(connection: Connection, definition: TableDefinition, oid: int, *, with_foreign_keys: bool) -> None:
+    """Give the new table, empty as yet, what refuses rows: keys, unique indexes, exclusion and check constraints.
+
+    `with_foreign_keys`: these too, which locks the referenced tables until the transaction ends. finish_replacement
+    adds the rest. Raises TargetError, ServerError.
+    """
+    replacement = capture_table(connection, oid)
+    names = choose_names(definition, replacement)
+    with translate_errors(f"preparing table {replacement.name}"):
+        with local_settings(connection, search_path=_evaluation_path(connection)):
+            _make_keys(connection, definition, replacement, names, but_indexes_that_only_help=True)
+        if with_foreign_keys:
+            _add_foreign_keys(connection, definition, replacement, names, _at_once)
+
+
+def find_working_names(connection: Connection, definition: TableDefinition, oid: int) -> tuple[tuple[str, str], ...]:
+    """Return the names that the new table and its indexes have until the swap, each with the one that follows.
+
+    Raises TargetError, ServerError.
+    """
+    names = choose_names(definition, capture_table(connection, oid))
+    return (names.table, definition.table.name), *((working, name) for name, working in names.indexes.items())
+
+
 def describe_replacement(definition: TableDefinition, *, name: str) -> str:
     """Return the statement that makes the bare new table, for a subscriber's psql."""
     return compose_create(definition, name).as_string(None) + ";"
@@ -103,9 +127,9 @@ def finish_replacement(
     replacement = capture_table(connection, oid)
     names = choose_names(definition, replacement)
     with translate_errors(f"finishing table {replacement.name}"):
-        if not _has_parts(replacement):
-            with local_settings(connection, search_path=_evaluation_path(connection)):
-                _make_parts(connection, definition, names)
+        with local_settings(connection, search_path=_evaluation_path(connection)):
+            _make_keys(connection, definition, replacement, names)
+            _make_other_parts(connection, definition, replacement, names)
         _add_foreign_keys(connection, definition, replacement, names, with_locks)
         with qualified_names(connection):
             # After the foreign keys: forced row security without a policy would hide all rows from their validation.
@@ -143,15 +167,6 @@ def _continue_identities(connection: Connection, definition: TableDefinition, re
         connection.execute(set_state, [new[sequence.column].oid, state.last_value, state.is_called])
 
 
-def _has_parts(replacement: TableDefinition) -> bool:
-    """Whether _make_parts has been here: it makes all or nothing."""
-    has_constraints = any(
-        constraint.kind in "puxc" or (constraint.kind == "n" and not constraint.is_validated)
-        for constraint in replacement.constraints
-    )
-    return bool(has_constraints or replacement.indexes or replacement.statistics or replacement.triggers)
-
-
 def _evaluation_path(connection: Connection) -> str:
     """Return a search_path that reads unqualified names as the server wrote them, then as the session would.
 
@@ -162,19 +177,42 @@ def _evaluation_path(connection: Connection) -> str:
     return f"pg_catalog, {row[0]}" if row[0] else "pg_catalog"
 
 
-def _make_parts(connection: Connection, definition: TableDefinition, names: WorkingNames) -> None:
+def _make_keys(
+    connection: Connection,
+    definition: TableDefinition,
+    replacement: TableDefinition,
+    names: WorkingNames,
+    *,
+    but_indexes_that_only_help: bool = False,
+) -> None:
+    """Make the indexes with their constraints, and the check constraints, that are not there yet."""
     constraints = {constraint.name: constraint for constraint in definition.constraints}
+    present = {index.name for index in replacement.indexes}
     for index in definition.indexes:
+        only_helps = not index.is_unique and index.constraint_name is None
+        if names.indexes[index.name] in present or (only_helps and but_indexes_that_only_help):
+            continue
         _log.info("making index %s of %s", index.name, definition.name)
         constraint = constraints[index.constraint_name] if index.constraint_name else None
         with local_settings(connection, default_tablespace=index.tablespace):
             run_all(connection, compose_index(index, constraint, names))
-    run_all(connection, compose_checks(definition, names))
+    has_constraints = {constraint.name for constraint in replacement.constraints}
+    run_all(connection, compose_checks(definition, names, but=has_constraints))
+
+
+def _make_other_parts(
+    connection: Connection, definition: TableDefinition, replacement: TableDefinition, names: WorkingNames
+) -> None:
     run_all(connection, compose_index_marks(definition, names))
+    has_statistics = {(statistics.schema, statistics.name) for statistics in replacement.statistics}
     for statistics in definition.statistics:
-        run_all(connection, compose_statistics(statistics, names))
+        place = statistics.schema, statistics.name
+        if (statistics.schema, names.statistics[place]) not in has_statistics:
+            run_all(connection, compose_statistics(statistics, names))
+    has_triggers = {trigger.name for trigger in replacement.triggers}
     for trigger in definition.triggers:
-        run_all(connection, compose_trigger(trigger, names))
+        if trigger.name not in has_triggers:
+            run_all(connection, compose_trigger(trigger, names))
 
 
 def _set_grants(

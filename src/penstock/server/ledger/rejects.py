@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 # More than any object's number.
 _BEHIND_ALL = 2**31 - 1
 
+# What a record takes in memory beside its bytes, about.
+_OVERHEAD_BYTES = 200
+
 
 class RejectStore:
     """The rejected records of one load."""
@@ -200,13 +203,19 @@ class RejectStore:
             """
             SELECT object, start, line, "column", sqlstate, message, detail, raw
               FROM (
-                       SELECT r.*, sum(pg_catalog.length(r.raw) + 200) OVER w AS total,
+                       SELECT n.*, sum(pg_catalog.length(n.raw) + %(overhead)s) OVER w AS total,
                               pg_catalog.row_number() OVER w AS place
-                         FROM {schema}.rejects AS r
-                        WHERE r.load = %(load)s
-                          AND (r.object, r.start) {beyond} (%(object)s, %(start)s)
-                          AND (%(codes)s::text[] IS NULL OR r.sqlstate = ANY (%(codes)s))
-                       WINDOW w AS (ORDER BY r.object {order}, r.start {order})
+                         FROM (
+                                  -- No more than could fit: the key's index gives them in order.
+                                  SELECT r.*
+                                    FROM {schema}.rejects AS r
+                                   WHERE r.load = %(load)s
+                                     AND (r.object, r.start) {beyond} (%(object)s, %(start)s)
+                                     AND (%(codes)s::text[] IS NULL OR r.sqlstate = ANY (%(codes)s))
+                                   ORDER BY r.object {order}, r.start {order}
+                                   LIMIT %(limit)s / %(overhead)s + 1
+                              ) AS n
+                       WINDOW w AS (ORDER BY n.object {order}, n.start {order})
                    ) AS r
              WHERE r.total <= %(limit)s
                 OR r.place = 1
@@ -224,6 +233,7 @@ class RejectStore:
             "start": start,
             "codes": codes and list(codes),
             "limit": limit_bytes,
+            "overhead": _OVERHEAD_BYTES,
         }
         with translate_errors("reading rejected records"):
             rows = connection.execute(query, values).fetchall()
