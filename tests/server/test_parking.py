@@ -319,3 +319,11 @@ def test_a_rebuild_that_is_interrupted_stays_parked_and_says_so(loads: Loads, pa
         repairer.run().raise_first()
     assert indexes(loads) == ["i", "t_pkey"]
     assert loads.run(target(path), rules=REBUILD).rows_before == 20
+
+
+def test_a_foreign_key_of_a_users_own_type_comes_back(loads: Loads, path: Path) -> None:
+    """Its type is written down with its schema, whatever the session's path."""
+    loads.execute("CREATE DOMAIN number AS int; CREATE TABLE up (a number PRIMARY KEY)")
+    loads.execute("INSERT INTO up SELECT generate_series(0, 30)")
+    loads.execute("ALTER TABLE t ALTER a TYPE number; ALTER TABLE t ADD CONSTRAINT f FOREIGN KEY (a) REFERENCES up")
+    assert "f" in {each.name for each in loads.run(target(path), rules=REBUILD).rebuilt}

@@ -15,7 +15,7 @@ from psycopg import sql
 from penstock.errors import DataError, TargetError
 from penstock.server.ddl.compose_parts import compose_index
 from penstock.server.ddl.names import WorkingNames
-from penstock.server.ddl.session import local_settings
+from penstock.server.ddl.session import local_settings, qualified_names
 from penstock.server.errors import translate_errors
 from penstock.server.shape.changes import delete_changes
 from penstock.server.shape.look import look_at
@@ -221,7 +221,9 @@ def _check_foreign_key(connection: Connection, parts: TableParts, change: Change
            AND NOT a.attisdropped
     """
     oid = record["references_oid"]
-    rows = connection.execute(query, [record["references"], oid, change.relation_oid, oid]).fetchall()
+    # Types are told from others as they were written down.
+    with qualified_names(connection):
+        rows = connection.execute(query, [record["references"], oid, change.relation_oid, oid]).fetchall()
     if parts.table.quoted_name != record["relation"] or not rows or not rows[0][2]:
         raise TargetError(
             f'cannot rebuild foreign key "{change.name}": one of its tables is gone or has another name',
