@@ -186,6 +186,7 @@ def _why_foreign_key_stays(key: ForeignKey, parts: TableParts, facts: ParkingFac
         (key.has_altered_triggers, "its triggers are not enabled as they are by default"),
         (is_own and not key.is_enforced and not key.is_self_reference, "it is not enforced"),
         (not is_whole, "it is not valid"),
+        (key.cast_owner is not None, f'functions of "{key.cast_owner}" compare its columns'),
         _rejecting(key.place, facts),
         (has_rows, f"table {key.relation} has rows"),
     )

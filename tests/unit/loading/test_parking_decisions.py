@@ -114,6 +114,7 @@ def make_key(name: str, *, relation_oid: int = 1, references_oid: int = 1, **fac
         is_owner=True,
         may_refer=True,
         has_altered_triggers=False,
+        cast_owner=None,
         columns={},
     )
     return replace(key, **facts)  # type: ignore[arg-type]

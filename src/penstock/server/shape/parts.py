@@ -14,6 +14,7 @@ from penstock.server.ddl.definition import ConstraintRow, IndexRow
 from penstock.server.ddl.session import qualified_names
 from penstock.server.errors import translate_errors
 from penstock.server.queries import send_query
+from penstock.server.shape.clauses import is_one_clause, read_referring_columns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -101,6 +102,7 @@ class ForeignKey:
     is_owner: bool
     may_refer: bool
     has_altered_triggers: bool
+    cast_owner: str | None
     columns: dict[str, str]
 
     @property
@@ -122,6 +124,9 @@ class ForeignKey:
         """Return what is written down of it."""
         return {name: getattr(self, name) for name in _FOREIGN_KEY_RECORD} | _parent_record(self.parent_place)
 
+
+# How the server begins a constraint's definition, by pg_constraint.contype.
+_KEY_HEADS = {"p": "PRIMARY KEY (", "u": "UNIQUE ", "x": "EXCLUDE "}
 
 # What makes a foreign key what it is; who may do what with it is no part of it.
 _FOREIGN_KEY_RECORD = (
@@ -292,16 +297,20 @@ def read_index_record(change: Change) -> tuple[IndexRow, ConstraintRow | None]:
     """Return the index, and its constraint, that a record tells of. Raises TargetError where it is not whole."""
     index = _read_row(change, "index", IndexRow)
     constraint = None if change.record.get("constraint") is None else _read_row(change, "constraint", ConstraintRow)
-    is_whole = index.name == change.name and index.body is not None and isinstance(change.record.get("columns"), dict)
+    is_whole = index.name == change.name and isinstance(index.body, str)
+    is_whole = is_whole and isinstance(change.record.get("columns"), dict)
     is_key = constraint is not None
     if not is_whole or is_key != (change.kind == "constraint") or (constraint and constraint.name != change.name):
+        raise spoilt_record(change)
+    if constraint is not None and not is_one_clause(constraint.definition, _KEY_HEADS.get(constraint.kind, "?")):
         raise spoilt_record(change)
     return index, constraint
 
 
 def check_foreign_key_record(change: Change) -> None:
     """Raise TargetError where a foreign key's record is not whole."""
-    if set(change.record) - {"parent"} != set(_FOREIGN_KEY_RECORD):
+    is_whole = set(change.record) - {"parent"} == set(_FOREIGN_KEY_RECORD)
+    if not is_whole or read_referring_columns(change.record["definition"]) is None:
         raise spoilt_record(change)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from psycopg import sql
@@ -17,7 +18,9 @@ from penstock.server.ddl.compose_parts import compose_index
 from penstock.server.ddl.names import WorkingNames
 from penstock.server.ddl.session import local_settings, qualified_names
 from penstock.server.errors import translate_errors
+from penstock.server.queries import fetch_rows
 from penstock.server.shape.changes import delete_changes
+from penstock.server.shape.clauses import read_referring_columns
 from penstock.server.shape.look import look_at
 from penstock.server.shape.parts import capture_for, is_foreign_key, read_index_record
 
@@ -30,6 +33,14 @@ if TYPE_CHECKING:
     from penstock.server.shape.parts import TableParts
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CastRow:
+    """The row of shape_casts.sql."""
+
+    column: str
+    owner: str
 
 
 class RowsDoNotFit(DataError):
@@ -87,6 +98,7 @@ def add_foreign_key(connection: Connection, schema: str, change: Change) -> None
     record = change.record
     with putting_back(connection, change) as parts:
         _check_foreign_key(connection, parts, change)
+        _refuse_casts(connection, change)
         relation = sql.Identifier(parts.table.schema, parts.table.name)
         # A partitioned table's looks at no rows where those of the partitions are valid, and NOT VALID is not for it.
         is_valid = record["is_validated"] and record["is_enforced"] and parts.table.kind != "p"
@@ -110,6 +122,7 @@ def validate_foreign_key(connection: Connection, schema: str, change: Change) ->
     Raises DataError where a row does not, TargetError, ServerError.
     """
     with putting_back(connection, change) as parts:
+        _refuse_casts(connection, change)
         relation = sql.Identifier(parts.table.schema, parts.table.name)
         with local_settings(connection, search_path=""):
             validate = sql.SQL("ALTER TABLE {} VALIDATE CONSTRAINT {}").format(relation, sql.Identifier(change.name))
@@ -234,6 +247,20 @@ def _check_foreign_key(connection: Connection, parts: TableParts, change: Change
     for name, was in record["columns"].items():
         if now.get(name) != was:
             raise _column_changed(change, name.partition(".")[2], was=was, now=now.get(name))
+
+
+def _refuse_casts(connection: Connection, change: Change) -> None:
+    """Raise TargetError where looking at rows may run a role's functions: RESET ROLE would give them our rights.
+
+    No such foreign key is parked.
+    """
+    columns = read_referring_columns(change.record["definition"])
+    for cast in fetch_rows(connection, "shape_casts", CastRow, oid=change.relation_oid, columns=columns):
+        raise TargetError(
+            f'cannot rebuild foreign key "{change.name}": functions of "{cast.owner}" would be run for it',
+            detail=f'They cast values of column "{cast.column}".',
+            hint="Add it by hand, and delete its record from the ledger's table changes.",
+        )
 
 
 def _column_changed(change: Change, name: str, *, was: str, now: str | None) -> TargetError:

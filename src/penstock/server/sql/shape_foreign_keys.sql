@@ -4,7 +4,8 @@
 --
 -- Run with an empty search_path, so that names are qualified. `definition` is what ADD CONSTRAINT takes. `is_kept_whole`:
 -- it refers to a partitioned table, or is a part of one that does. `parent` is that of the partitioned table `parent_oid`
--- to which it is attached. Fields of later versions are read through JSON.
+-- to which it is attached. `cast_owner`: whose functions may be run to compare its columns. Fields of later versions are read
+-- through JSON.
 SELECT k.conname::text AS name,
        k.conrelid AS relation_oid,
        pg_catalog.format('%I.%I', rn.nspname, r.relname) AS relation,
@@ -35,6 +36,27 @@ SELECT k.conname::text AS name,
             WHERE g.tgconstraint = k.oid
               AND g.tgenabled <> 'O'
        ) AS has_altered_triggers,
+       -- As in shape_casts.sql.
+       (
+           WITH RECURSIVE compared AS (
+               SELECT a.atttypid AS oid
+                 FROM pg_catalog.pg_attribute AS a
+                WHERE a.attrelid = k.conrelid
+                  AND a.attnum = ANY (k.conkey)
+                UNION
+               SELECT t.typbasetype
+                 FROM compared AS c
+                 JOIN pg_catalog.pg_type AS t ON t.oid = c.oid
+                WHERE t.typtype = 'd'
+           )
+           SELECT pg_catalog.min(o.rolname::text)
+             FROM compared AS c
+             JOIN pg_catalog.pg_cast AS s ON s.castsource = c.oid
+             JOIN pg_catalog.pg_proc AS p ON p.oid = s.castfunc
+             JOIN pg_catalog.pg_roles AS o ON o.oid = p.proowner
+            WHERE s.castcontext = 'i'
+              AND NOT o.rolsuper
+       ) AS cast_owner,
        (
            SELECT COALESCE(
                       pg_catalog.jsonb_object_agg(
