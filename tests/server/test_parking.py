@@ -327,3 +327,76 @@ def test_a_foreign_key_of_a_users_own_type_comes_back(loads: Loads, path: Path) 
     loads.execute("INSERT INTO up SELECT generate_series(0, 30)")
     loads.execute("ALTER TABLE t ALTER a TYPE number; ALTER TABLE t ADD CONSTRAINT f FOREIGN KEY (a) REFERENCES up")
     assert "f" in {each.name for each in loads.run(target(path), rules=REBUILD).rebuilt}
+
+
+def break_the_key(loads: Loads, path: Path) -> None:
+    """Leave the key parked: rows break it."""
+    path.write_text("a,b\n1,x\n1,y\n")
+    with pytest.raises(DataError, match="t_pkey"):
+        loads.run(target(path), rules=REBUILD)
+    assert indexes(loads) == ["i"]
+
+
+def write_second(path: Path) -> Path:
+    """Write another file beside the first."""
+    second = path.with_name("second.csv")
+    second.write_text("a,b\n7,x\n8,y\n")
+    return second
+
+
+def test_a_table_whose_key_cannot_come_back_is_not_replaced(loads: Loads, path: Path) -> None:
+    """The new one would have none, and nobody would know of the old one's; emptied first, it has it again."""
+    break_the_key(loads, path)
+    second = write_second(path)
+    with pytest.raises(DataError, match="t_pkey") as caught:
+        loads.run(mode_target(second, "replace"), rules=AUTO)
+    assert "--mode truncate" in str(caught.value.hint)
+    assert loads.count() == 2
+    loads.execute("DELETE FROM penstock.loads")
+    loads.run(mode_target(second, "truncate"), rules=AUTO)
+    assert (indexes(loads), loads.count()) == (["i", "t_pkey"], 2)
+
+
+def test_what_a_killed_load_left_parked_is_the_replacements_too(loads: Loads, path: Path) -> None:
+    """It is put back before the new table is made after the old one."""
+    die_while_loading(loads, path)
+    loads.run(mode_target(write_second(path), "replace"), rules=AUTO)
+    assert (indexes(loads), loads.count()) == (["i", "t_pkey"], 2)
+
+
+def test_a_replaced_table_keeps_the_foreign_key_that_a_load_of_another_parked(loads: Loads, path: Path) -> None:
+    """The record is of the table that it refers to."""
+    loads.execute("CREATE TABLE child (a int REFERENCES t, b text)")
+    die_while_loading(loads, path)
+    loads.execute("TRUNCATE t, child; INSERT INTO t VALUES (7, ''), (8, '')")
+    loads.run(mode_target(write_second(path), "replace", into="child"), rules=AUTO)
+    keys = "SELECT conname::text FROM pg_constraint WHERE conrelid = 'child'::regclass AND contype = 'f'"
+    assert loads.execute(keys) == [("child_a_fkey",)]
+
+
+def test_a_table_that_is_being_loaded_without_its_key_is_not_replaced(loads: Loads, path: Path) -> None:
+    """The other load would put the key back at a table that is gone."""
+    errors: list[PenstockError] = []
+    other = Loads(loads.conninfo)
+
+    def replace_it(number: int) -> None:
+        if number == 0:
+            with pytest.raises(TargetError, match="cannot be replaced") as caught:
+                other.run(mode_target(write_second(path), "replace"), rules=AUTO)
+            errors.append(caught.value)
+
+    loads.at_piece = replace_it
+    loads.run(target(path), rules=REBUILD)
+    assert "is being loaded by load" in str(errors[0].detail)
+    assert indexes(loads) == ["i", "t_pkey"]
+
+
+def test_a_table_that_lacks_its_key_when_it_is_looked_at_is_not_replaced(
+    loads: Loads, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody may park between the two looks; nothing is written down then."""
+    die_while_loading(loads, path)
+    monkeypatch.setattr("penstock.loading.shape.put_back_replaced", lambda *_: None)
+    with pytest.raises(TargetError, match="is parked or switched off"):
+        loads.run(mode_target(write_second(path), "replace"), rules=AUTO)
+    assert loads.execute("SELECT count(*) FROM penstock.loads") == [(1,)]

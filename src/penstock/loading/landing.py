@@ -41,6 +41,7 @@ from penstock.server.locking import describe_blocker, with_lock_retries
 from penstock.server.merge import check_merge
 from penstock.server.merge_key import check_key
 from penstock.server.merge_transform import check_transform
+from penstock.server.shape import find_changed
 from penstock.server.truncate import check_truncatable, truncate_table
 
 if TYPE_CHECKING:
@@ -270,6 +271,13 @@ class LandingMaker:
 
     def _open_replacement(self, landing: TargetLanding) -> TargetLanding:
         definition = capture_table(self._connection, landing.facts.oid)
+        # Behind the capture: what was gone by then has its record still, or is back when the tables are exchanged.
+        if find_changed(self._connection, self._schema, [landing.facts.oid]):
+            raise TargetError(
+                f'something of table "{definition.name}" is parked or switched off for a load',
+                detail="The new table would be without it.",
+                hint="Run the load again when that load has ended; penstock repair --plan tells what it is.",
+            )
         landing = replace(landing, definition=definition)
         digest = hashlib.sha256(repr(definition).encode()).hexdigest()
         name = TableName(schema=definition.table.schema, name=f"penstock_{self._identity[:16]}_{landing.record.number}")

@@ -150,6 +150,7 @@ class _Preparation:
         skipped = sum(decision.action == "skip" for decision in decisions)
         if running is None and skipped == len(decisions):
             return NothingToDo(skipped=skipped, changed_by=found.changed_by, leases=found.leases)
+        self._put_back_replaced()
         self._check_ways()
         facts = self._find_facts(created)
         # What a new load makes is written down with it; a load that is taken up again is ours before anything is made.
@@ -183,6 +184,13 @@ class _Preparation:
             leases=found.leases,
             objects={work.number: work for work in prepared},
         )
+
+    def _put_back_replaced(self) -> None:
+        targets = [target for target in self._plan.targets if target.landing == "replacement"]
+        if oids := [target.facts.oid for target in targets if target.facts is not None]:
+            from penstock.loading.shape import put_back_replaced  # noqa: PLC0415 (paid for by loads that need it)
+
+            put_back_replaced(oids, self._tools, self._connection)
 
     def _check_ways(self) -> None:
         if needs_more_than_copy(self._plan.targets):

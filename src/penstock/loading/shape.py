@@ -17,7 +17,15 @@ from penstock.loading.shape_plan import decide, find_unfindable, is_truncated
 from penstock.loading.switches import pause_autovacuum, turn_off
 from penstock.model.shape import ParkingPlan
 from penstock.server.ledger.locks import try_lock
-from penstock.server.shape import find_other_holds, hold_shape, read_changes, release_shape, shape_lock, write_changes
+from penstock.server.shape import (
+    find_changed,
+    find_other_holds,
+    hold_shape,
+    read_changes,
+    release_shape,
+    shape_lock,
+    write_changes,
+)
 from penstock.server.shape.holds import find_holds_of
 from penstock.server.shape.park import lock_table, make_changes, park
 from penstock.server.shape.parts import capture_tree
@@ -26,7 +34,7 @@ from penstock.server.shape.switches import SWITCHES
 from penstock.server.tables import is_empty
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Mapping, Sequence
 
     from penstock.loading.late_rejects import LateRejects
     from penstock.loading.prepare import NothingToDo, PreparedLoad
@@ -44,6 +52,29 @@ _log = logging.getLogger(__name__)
 # The load's own sessions are ending when it looks whether it may put things back.
 _LOCK_PATIENCE_S = 20.0
 _LOCK_LOOK_S = 0.1
+
+
+def put_back_replaced(oids: Sequence[int], tools: LoadTools, connection: Connection) -> None:
+    """Put back what loads have left changed at tables that are to be replaced: the new ones get what is there then.
+
+    Raises TargetError where a load at work wants it changed, DataError where rows do not fit a key, ServerError.
+    """
+    changed = find_changed(connection, tools.ledger.schema, oids)
+    if not changed:
+        return
+    done = Rebuilder(tools, connection, is_local=tools.guard is not None).put_back(changed)
+    if done.errors and isinstance(done.errors[0], RowsDoNotFit):
+        done.errors[0].hint = (
+            "The new table would lack it: remove the rows that do not fit, or load with --mode truncate, which empties the "
+            "table first."
+        )
+    done.raise_first()
+    if done.held:
+        raise TargetError(
+            "a table cannot be replaced while another load has something of it parked or switched off",
+            detail="\n".join(dict.fromkeys(done.held)),
+            hint="Run the load again when that one has ended.",
+        )
 
 
 class LoadShape:

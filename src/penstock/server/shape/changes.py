@@ -88,6 +88,24 @@ def read_changes(connection: Connection, schema: str, *, target_oid: int | None 
     ]
 
 
+def find_changed(connection: Connection, schema: str, oids: Sequence[int]) -> set[int]:
+    """Return the tables whose loads have changed something at, or of, the given ones, or that refers to these.
+
+    Raises ServerError.
+    """
+    query = sql.SQL(
+        """
+        SELECT DISTINCT c.target_oid::bigint
+          FROM {} AS c
+         WHERE c.target_oid = ANY (%(oids)s::oid[])
+            OR c.relation_oid = ANY (%(oids)s::oid[])
+            OR c.record ->> 'references_oid' = ANY (%(oids)s::oid[]::text[])
+        """
+    ).format(_changes(schema))
+    with translate_errors("reading what is changed at tables"):
+        return {oid for (oid,) in connection.execute(query, {"oids": list(oids)})}
+
+
 def delete_changes(connection: Connection, schema: str, changes: Sequence[Change]) -> int:
     """Remove records, in the transaction that puts back what they tell of; return how many there were.
 
