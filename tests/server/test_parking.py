@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 
 from penstock.api import Loader
 from penstock.api.repair import Repairer
@@ -400,3 +401,37 @@ def test_a_table_that_lacks_its_key_when_it_is_looked_at_is_not_replaced(
     with pytest.raises(TargetError, match="is parked or switched off"):
         loads.run(mode_target(write_second(path), "replace"), rules=AUTO)
     assert loads.execute("SELECT count(*) FROM penstock.loads") == [(1,)]
+
+
+def test_a_later_load_says_that_a_key_is_still_missing(loads: Loads, path: Path) -> None:
+    """It loads, and whoever reads its notices knows that nothing keeps duplicates out."""
+    break_the_key(loads, path)
+    loads.run(target(write_second(path)), rules=AUTO)
+    assert any("t_pkey" in text and "penstock repair" in text for text in loads.notices)
+
+
+def test_what_another_role_has_written_down_is_not_taken_away(loads: Loads, path: Path, role: str) -> None:
+    """It could be put back as that role alone."""
+    group = f"{role}_all"
+    loads.execute(f"CREATE ROLE {group}; GRANT {group} TO {role}")
+    loads.execute(f"CREATE ROLE {role}_other LOGIN IN ROLE {group}; GRANT CREATE ON SCHEMA public TO {group}")
+    loads.execute(f"ALTER TABLE t OWNER TO {group}")
+    share_ledger(loads, f"{role}_other")
+    try:
+        with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
+            patch.setattr("penstock.loading.shape.lock_table", die)
+            Loads(make_conninfo(loads.conninfo, user=role)).run(target(path), rules=REBUILD)
+        assert loads.execute("SELECT DISTINCT owner::text FROM penstock.changes") == [(role,)]
+        other = Loads(make_conninfo(loads.conninfo, user=f"{role}_other"))
+        assert other.run(target(write_second(path)), rules=REBUILD).rebuilt == ()
+        assert any("stay as they are" in text for text in other.notices)
+        assert indexes(loads) == ["i", "t_pkey"]
+    finally:
+        loads.execute(f"ALTER TABLE t OWNER TO {role}")
+        for name in (f"{role}_other", group):
+            loads.execute(f"DROP OWNED BY {name} CASCADE; DROP ROLE {name}")
+
+
+def die(*_: object) -> None:
+    """Die."""
+    raise Killed

@@ -20,6 +20,7 @@ from penstock.server.ledger.locks import try_lock
 from penstock.server.shape import (
     find_changed,
     find_other_holds,
+    find_others,
     hold_shape,
     read_changes,
     release_shape,
@@ -65,8 +66,8 @@ def put_back_replaced(oids: Sequence[int], tools: LoadTools, connection: Connect
     done = Rebuilder(tools, connection, is_local=tools.guard is not None).put_back(changed)
     if done.errors and isinstance(done.errors[0], RowsDoNotFit):
         done.errors[0].hint = (
-            "The new table would lack it: remove the rows that do not fit, or load with --mode truncate, which empties the "
-            "table first."
+            "The new table would lack it: remove the rows that do not fit, or load with --mode truncate, which empties "
+            "the table first."
         )
     done.raise_first()
     if done.held:
@@ -104,7 +105,11 @@ class LoadShape:
         }
         left = {oid for oid, loads in prepared.changed_by.items() if set(loads) - {load_id}}
         if left:
-            self._tell(self._rebuilder(connection).put_back(left))
+            done = self._rebuilder(connection).put_back(left)
+            self._tell(done)
+            for error in done.errors:
+                # This load is not the one that has to see to it.
+                self._tools.notice(f"what another load has left is not put back ({error.message}): run penstock repair")
         parked = {
             oid: target
             for oid, target in targets.items()
@@ -161,11 +166,16 @@ class LoadShape:
             else:
                 # What was rebuilt before a fault stays; only the rest is left to do.
                 decision = Decision(plan=ParkingPlan(reason="every row is loaded"))
-            if not decision.is_parking and not (before and (others or ours)):
-                return
             new = make_changes(parts, indexes=decision.indexes, foreign_keys=decision.foreign_keys, load_id=load_id)
             # One whose rebuild was begun has a record, which knows how it was before.
             changes = [known.get((change.relation_oid, change.name), change) for change in new]
+            if not ours and (strangers := find_others(connection, [*before, *changes])):
+                # Only as them could it be put back.
+                names = ", ".join(f'"{name}"' for name in sorted(strangers))
+                self._tools.notice(f'indexes of "{target.table}" stay as they are: {names} has parked there before')
+                return
+            if not changes and not (before and (others or ours)):
+                return
             # Before anything is taken away, in a transaction of its own; a crash from here on leaves a record.
             with connection.transaction():
                 hold_shape(connection, self._schema, load_id=load_id, target_oid=oid)

@@ -12,7 +12,7 @@ from penstock.model.table import TableName
 from penstock.server.errors import translate_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from penstock.server.connection import Connection
 
@@ -104,6 +104,22 @@ def find_changed(connection: Connection, schema: str, oids: Sequence[int]) -> se
     ).format(_changes(schema))
     with translate_errors("reading what is changed at tables"):
         return {oid for (oid,) in connection.execute(query, {"oids": list(oids)})}
+
+
+def find_others(connection: Connection, changes: Iterable[Change]) -> set[str]:
+    """Return the owners of written changes as whom the current role may not put them back. Raises ServerError."""
+    query = """
+        SELECT o.name
+          FROM pg_catalog.unnest(%s::text[]) AS o (name)
+          LEFT JOIN pg_catalog.pg_roles AS r ON r.rolname = o.name
+         WHERE r.oid IS NULL
+            OR NOT pg_catalog.pg_has_role(r.oid, 'MEMBER')
+    """
+    owners = {change.owner for change in changes if change.number}
+    if not owners:
+        return set()
+    with translate_errors("looking who may put changes back"):
+        return {name for (name,) in connection.execute(query, [sorted(owners)])}
 
 
 def delete_changes(connection: Connection, schema: str, changes: Sequence[Change]) -> int:

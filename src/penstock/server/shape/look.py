@@ -119,5 +119,6 @@ def _without_comment(constraint: ConstraintRow | None) -> ConstraintRow | None:
 def _is_another(change: Change) -> TargetError:
     return TargetError(
         f'"{change.name}" is at table "{change.target}", and is not what was parked under that name',
-        hint="Rename or drop it, and run penstock repair.",
+        hint="Rename or drop it, and run penstock repair; where it is to stay, delete record "
+        f"{change.number} of table oid {change.target_oid} from the ledger's table changes.",
     )
