@@ -435,3 +435,29 @@ def test_what_another_role_has_written_down_is_not_taken_away(loads: Loads, path
 def die(*_: object) -> None:
     """Die."""
     raise Killed
+
+
+def test_a_load_that_was_not_told_to_park_does_without(
+    loads: Loads, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where somebody reads the table and does not end; it says so."""
+    monkeypatch.setattr(parking, "SMALL_BYTES", 10)
+    seen = look_while_loading(loads)
+    with psycopg.connect(loads.conninfo) as reader:
+        reader.execute("SELECT count(*) FROM t")
+        assert loads.run(target(path), rules=AUTO).rows == 20
+    assert any("stay in place: could not get a lock" in text for text in loads.notices)
+    assert seen == [["i", "t_pkey"]]
+    assert loads.execute("SELECT count(*) FROM penstock.changes") == [(0,)]
+
+
+def test_a_load_of_tables_that_wait_for_each_other_needs_its_locks(
+    loads: Loads, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the foreign key in place its sessions would wait for each other's rows."""
+    monkeypatch.setattr(parking, "SMALL_BYTES", 10)
+    loads.execute("CREATE TABLE child (a int REFERENCES t, b text)")
+    with psycopg.connect(loads.conninfo) as reader:
+        reader.execute("SELECT count(*) FROM child")
+        with pytest.raises(ServerError, match="could not get a lock"):
+            loads.run(target(path, into="child"), target(path), rules=AUTO)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from penstock.errors import PenstockError, TargetError
+from penstock.errors import PenstockError, ServerError, TargetError
 from penstock.loading.landing import with_locks
 from penstock.loading.parking import Decision
 from penstock.loading.rebuild import DEFAULT_PATIENCE_S, Rebuilder
@@ -42,17 +42,19 @@ if TYPE_CHECKING:
     from penstock.loading.rebuild import PutBack
     from penstock.loading.tools import LoadTools, Report
     from penstock.model.plan import LoadPlan, TargetPlan
-    from penstock.model.shape import Rebuilt
+    from penstock.model.shape import Change, Rebuilt
     from penstock.model.table import TableName
     from penstock.server.autovacuum import Visit
     from penstock.server.connection import Connection
-    from penstock.server.shape.parts import Place
+    from penstock.server.shape.parts import ForeignKey, Place, TableParts
 
 _log = logging.getLogger(__name__)
 
 # The load's own sessions are ending when it looks whether it may put things back.
 _LOCK_PATIENCE_S = 20.0
 _LOCK_LOOK_S = 0.1
+
+_LOCK_NOT_AVAILABLE = "55P03"
 
 
 def put_back_replaced(oids: Sequence[int], tools: LoadTools, connection: Connection) -> None:
@@ -181,22 +183,36 @@ class LoadShape:
                 hold_shape(connection, self._schema, load_id=load_id, target_oid=oid)
                 write_changes(connection, self._schema, [change for change in changes if not change.number])
             self._held.add(oid)
-            if not changes:
-                return
-            self._paused.discard(oid)
-            # What is attached goes with it.
-            names = ", ".join(part.name for part in decision.plan.parked)
-            _log.info("parking of %s, to be rebuilt after the load: %s", target.table, names)
+            if changes:
+                self._paused.discard(oid)
+                self._park(target, parts, decision, changes, connection, is_parked=is_parked)
 
-            def act() -> None:
-                lock_table(connection, oid)
-                if not is_parked and not self._is_as_planned(target, oid, connection, decision):
-                    raise TargetError(
-                        f'table "{target.table}" has got rows since the load was planned',
-                        hint="Run the load again.",
-                    )
-                park(connection, oid, changes)
+    def _park(
+        self,
+        target: TargetPlan,
+        parts: TableParts,
+        decision: Decision,
+        changes: Sequence[Change],
+        connection: Connection,
+        *,
+        is_parked: bool,
+    ) -> None:
+        """Take away what is written down, where the table is as the plan has it or the load has begun to already."""
+        oid = parts.table.oid
+        # What is attached goes with it.
+        names = ", ".join(part.name for part in decision.plan.parked)
+        _log.info("parking of %s, to be rebuilt after the load: %s", target.table, names)
 
+        def act() -> None:
+            lock_table(connection, oid)
+            if not is_parked and not self._is_as_planned(target, oid, connection, decision):
+                raise TargetError(
+                    f'table "{target.table}" has got rows since the load was planned',
+                    hint="Run the load again.",
+                )
+            park(connection, oid, changes)
+
+        try:
             with_locks(
                 act,
                 plan=self._plan,
@@ -205,15 +221,24 @@ class LoadShape:
                 relations=sorted({*parts.tables, *(int(c.record.get("references_oid", oid)) for c in changes)}),
                 what=f'park indexes of "{target.table}"',
             )
+        except ServerError as error:
+            is_needed = any(self._is_relied_on(target, key) for key in decision.foreign_keys)
+            if error.sqlstate != _LOCK_NOT_AVAILABLE or is_needed or self._plan.job.rules.indexes != "auto":
+                raise
+            # Nobody has asked for it, and the load does without.
+            self._tools.notice(f'indexes of "{target.table}" stay in place: {error.message}')
 
-    def _check_relied_on(self, target: TargetPlan, decision: Decision, known: Collection[tuple[int, str]]) -> None:
-        """Raise TargetError where a foreign key that the plan has parked stays now: sessions would wait for rows."""
+    def _is_relied_on(self, target: TargetPlan, key: ForeignKey) -> bool:
+        """Whether sessions would wait for rows of another, where a foreign key stays that the plan has parked."""
         loaded = {each.facts.oid for each in self._plan.targets if each.facts is not None}
         parked = () if target.parking is None else target.parking.parked
         planned = {part.name for part in parked if part.what == "foreign key"}
+        return key.references_oid in loaded and key.name in planned and self._plan.sessions.maximum > 1
+
+    def _check_relied_on(self, target: TargetPlan, decision: Decision, known: Collection[tuple[int, str]]) -> None:
+        """Raise TargetError where a foreign key that the plan has parked stays now."""
         for key in decision.staying:
-            is_relied_on = key.references_oid in loaded and key.name in planned and self._plan.sessions.maximum > 1
-            if is_relied_on and (key.relation_oid, key.name) not in known:
+            if self._is_relied_on(target, key) and (key.relation_oid, key.name) not in known:
                 raise TargetError(
                     f'foreign key "{key.name}" of "{target.table}" cannot be parked as it was planned',
                     detail="The table has got rows, or was altered.",
