@@ -11,7 +11,8 @@ import pytest
 from penstock.errors import DataError, PenstockError
 from penstock.loading import late_rejects, late_search
 from penstock.model.job import LoadJob, LoadRules
-from support.loads import Loads, share_ledger, target
+from support.loads import Loads, chop_commands, share_ledger, target
+from support.modes import mode_target
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -277,3 +278,19 @@ def test_too_many_are_too_many(loads: Loads, tmp_path: Path) -> None:
     check_counts(loads)
     outcome = loads.run(target(path), rules=replace(RULES, max_rejects=2))
     assert (outcome.rejected, len(rejected(loads))) == (2, 2)
+
+
+def test_records_are_tried_again_beside_a_table_that_is_merged(
+    loads: Loads, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rows of one come with the end, and the other's index behind it: what stood before its parent goes in."""
+    chop_commands(monkeypatch, 1)
+    loads.execute("CREATE TABLE tree (id int PRIMARY KEY, up int REFERENCES tree); CREATE INDEX tree_up ON tree (up)")
+    loads.execute("CREATE TABLE merged (a int PRIMARY KEY, b text)")
+    one, two = tmp_path / "tree.csv", tmp_path / "merged.csv"
+    one.write_text("id,up\n" + "".join(f"{n},{min(n + 1, 20)}\n" for n in range(1, 21)))
+    two.write_text("a,b\n1,x\n")
+    jobs = (target(one, into="tree"), mode_target(two, "upsert", into="merged", key=("a",)))
+    outcome = loads.run(*jobs, rules=RULES, sessions=1)
+    assert [each.name for each in outcome.rebuilt] == ["tree_up"]
+    assert (outcome.rows, outcome.rejected) == (21, 0)

@@ -171,7 +171,8 @@ class _LoadRun:
         finally:
             self._tally.note_attempt(attempt)
         attempt.close()
-        if not attempt.is_stopped and (self._shape is None or not self._shape.is_holding):
+        # Where keys come back before the end, records are tried again behind them.
+        if not attempt.is_stopped and (self._shape is None or not self._shape.is_holding or _is_staged(prepared)):
             # A run before may have been cut short between putting records aside and trying them again.
             with_keys = prepared.claim.is_resumed and not prepared.landings
             self._retry_references(prepared, connection, with_keys=with_keys)
@@ -222,7 +223,7 @@ class _LoadRun:
         Rows that come from a staging table come with the end, and what was parked after them.
         """
         ledger, claim = self._tools.ledger, prepared.claim
-        is_staged = any(landing.table is not None for landing in prepared.landings)
+        is_staged = _is_staged(prepared)
         if self._shape is not None and not is_staged:
             if not has_all(connection, ledger.schema, claim.load_id):
                 ledger.check_claim(connection, claim)
@@ -429,6 +430,11 @@ class _LoadRun:
             messages.append(f"sequences were not advanced: {error or 'interrupted'}")
         for message in messages:
             self._tools.notice(message)
+
+
+def _is_staged(prepared: PreparedLoad) -> bool:
+    """Whether rows come to a table with the load's end."""
+    return any(landing.table is not None for landing in prepared.landings)
 
 
 def _fed_columns(target: TargetPlan) -> tuple[str, ...]:
