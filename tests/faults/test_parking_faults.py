@@ -316,3 +316,24 @@ def test_a_server_that_crashes_while_indexes_are_rebuilt_is_waited_for(
     assert len(index_names(loads, "t")) == 3
     assert parked(loads) == []
     assert loads.execute("SELECT state FROM penstock.loads") == [("complete",)]
+
+
+def test_a_load_whose_server_is_gone_says_what_stays_parked(
+    new_server: Callable[..., EmbeddedServer], path: Path
+) -> None:
+    """Nothing can be put back then; a repair does it when the server is there again."""
+    server = new_server()
+    loads = Loads(server.ensure_running(), piece_bytes=200)
+    loads.execute("CREATE TABLE t (id int PRIMARY KEY, a int UNIQUE, b text); CREATE INDEX i ON t (b)")
+    loads.at_piece = lambda number: None if number else stop(server)
+    with pytest.raises(PenstockError):
+        loads.run(target(path), rules=REBUILD)
+    assert any("stay parked" in text and "penstock repair" in text for text in loads.notices)
+    conninfo = server.ensure_running()
+    assert repair(conninfo).errors == []
+    assert len(index_names(Loads(conninfo), "t")) == 3
+
+
+def stop(server: EmbeddedServer) -> None:
+    """Stop a server whoever is connected."""
+    server.stop()

@@ -13,6 +13,7 @@ from psycopg.conninfo import make_conninfo
 
 from penstock.api import Loader, connect_to
 from penstock.api.repair import Repairer
+from penstock.errors import Interrupted
 from penstock.model.job import LoadJob, LoadRules
 from penstock.server.connection import ConnectionFactory
 from penstock.server.leases import LeaseStore
@@ -268,3 +269,21 @@ def test_load_with_settings_notes_its_lease_only_while_it_runs(changed18: Change
     changed18.reload()
     run(changed18.conninfo, path, settings="bulk-load", is_again=True)
     assert notes_of(changed18.conninfo) == []
+
+
+def test_interrupt_while_settings_of_another_are_put_back_leaves_nothing(
+    changed18: ChangedServer, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The load has begun by then: its table goes, and the ledger knows of none."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("penstock.loading.left_leases.end_left_leases", interrupt)
+    with ConnectionFactory(changed18.conninfo).connect() as connection:
+        Ledger().ensure(connection)
+    changed18.execute("DROP TABLE IF EXISTS t", "DELETE FROM penstock.loads")
+    changed18.execute("INSERT INTO penstock.lease_notes (lease) VALUES (gen_random_uuid())")
+    with pytest.raises(Interrupted):
+        run(changed18.conninfo, path)
+    assert changed18.execute("SELECT to_regclass('t')::text, (SELECT count(*) FROM penstock.loads)") == [(None, 0)]

@@ -68,8 +68,8 @@ class _LoadRun:
 
     def run(self) -> LoadOutcome:
         prepared, connection = self._begin()
-        self._end_left_leases(prepared.leases, connection)
         if isinstance(prepared, NothingToDo):
+            self._end_left_leases(prepared.leases, connection)
             with connection:
                 if prepared.changed_by:
                     self._open_shape().put_back_left(prepared, connection)
@@ -79,6 +79,7 @@ class _LoadRun:
         self._landings = prepared.landings
         self._tally.note_before(skipped=prepared.skipped, rows=prepared.rows_before)
         try:
+            self._end_left_leases(prepared.leases, connection)
             self._refuse_shortage(prepared, connection)
             finished = self._load(prepared, connection)
             if self._shape is not None and self._shape.is_holding:
@@ -311,10 +312,13 @@ class _LoadRun:
                 rows = self._tidy(connection)
                 if self._shape is not None and self._claim is not None:
                     self._shape.put_back_after(self._claim.load_id, connection)
-        except ServerError as lost:
+        except (ServerError, KeyboardInterrupt) as lost:
+            why = lost.message if isinstance(lost, ServerError) else "interrupted"
             names = ", ".join(f'"{table.name}"' for table in self._created)
             if names:
-                self._tools.notice(f"made for this load and not dropped again: {names} ({lost.message})")
+                self._tools.notice(f"made for this load and not dropped again: {names} ({why})")
+            if self._shape is not None:
+                self._shape.tell_left(why)
             rows = None
         return self._with_rows(error, rows)
 

@@ -54,6 +54,8 @@ _log = logging.getLogger(__name__)
 _LOCK_PATIENCE_S = 20.0
 _LOCK_LOOK_S = 0.1
 
+_REPAIR = "run penstock repair"
+
 _LOCK_NOT_AVAILABLE = "55P03"
 
 
@@ -342,7 +344,11 @@ class LoadShape:
         except (PenstockError, KeyboardInterrupt) as trouble:
             why = trouble.message if isinstance(trouble, PenstockError) else "interrupted"
             is_for_resume = isinstance(trouble, RowsDoNotFit) and self._plan.job.rules.on_error == "reject"
-            how = "penstock resume puts these records aside" if is_for_resume else "run penstock repair"
+            self.tell_left(why, how="penstock resume puts these records aside" if is_for_resume else _REPAIR)
+
+    def tell_left(self, why: str, *, how: str = _REPAIR) -> None:
+        """Say that what this load has parked is not put back, and why."""
+        if self.is_holding:
             self._tools.notice(f"what was parked or switched off stays so ({why}): {how}")
 
     def _take_lock(self, lock: str, connection: Connection) -> bool:
