@@ -19,6 +19,7 @@ from penstock.loading import leasing
 from penstock.loading.leasing import undisturbed
 from penstock.model.job import LoadJob, LoadRules
 from penstock.server.leases import LeaseStore
+from penstock.settings.backend import SystemSettings
 from penstock.settings.lease import take
 from support.changed_server import request_for
 from support.loads import ChoppedSources, target
@@ -217,11 +218,13 @@ def test_interrupt_waits_for_what_is_put_back() -> None:
 
     def act() -> None:
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
-        done.extend(range(100_000))
+        # Long enough for the other to have raised it, were it to raise it at once.
+        threading.Event().wait(0.3)
+        done.append(1)
 
     with pytest.raises(KeyboardInterrupt):
         undisturbed(act)
-    assert len(done) == 100_000
+    assert done == [1]
 
 
 def test_error_of_what_is_put_back_is_raised() -> None:
@@ -229,3 +232,26 @@ def test_error_of_what_is_put_back_is_raised() -> None:
     with pytest.raises(ZeroDivisionError):
         undisturbed(lambda: 1 / 0)
     assert undisturbed(lambda: 7) == 7
+
+
+def test_second_interrupt_says_that_settings_stay(
+    changed18: ChangedServer, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It gives up putting them back; the next load does it."""
+    before = changed18.snapshot()
+    is_over = threading.Event()
+
+    def release(*_: object) -> None:
+        for _ in range(2):
+            is_over.wait(0.2)
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        is_over.wait()
+
+    notices: list[str] = []
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(SystemSettings, "release", release)
+        run(changed18.conninfo, path, notices=notices)
+    assert any("penstock settings restore" in text for text in notices)
+    is_over.set()
+    run(changed18.conninfo, path, settings="none")
+    assert changed18.snapshot() == before

@@ -56,6 +56,7 @@ class LoadLease:
         self._is_local = is_local
         self._backend: SettingsBackend | None = None
         self._taken: LeaseReport | None = None
+        self._is_released = False
         self.settings: tuple[LeasedSetting, ...] = ()
 
     def look(self) -> LoadSettings:
@@ -135,6 +136,10 @@ class LoadLease:
         try:
             if taken is not None:
                 self.settings = _join(taken.results, undisturbed(lambda: self._release(taken)))
+        except KeyboardInterrupt:
+            if not self._is_released:
+                self._tools.notice("settings were not put back (interrupted): penstock settings restore does that")
+            raise
         finally:
             self._close()
 
@@ -146,6 +151,8 @@ class LoadLease:
         except PenstockError as error:
             self._tools.notice(f"settings were not put back ({error.message}): penstock settings restore does that")
             return ()
+        finally:
+            self._is_released = True
         for warning in report.warnings:
             self._tools.notice(warning)
         self._forget(report.lease_ids)
@@ -216,19 +223,26 @@ def undisturbed(act: Callable[[], _T]) -> _T:
     """Run a function to its end though Ctrl-C comes, which is raised then; a second one gives it up."""
     results: list[_T] = []
     errors: list[BaseException] = []
+    is_over = threading.Event()
 
     def run() -> None:
         try:
             results.append(act())
         except BaseException as error:  # noqa: BLE001 (raised below, in the thread that waits)
             errors.append(error)
+        finally:
+            is_over.set()
 
     thread = threading.Thread(target=run, name="penstock-settings", daemon=True)
-    thread.start()
+    is_started = False
     interrupt: KeyboardInterrupt | None = None
-    while thread.is_alive():
+    # Before Python 3.13 a join that is interrupted takes the thread for ended (Thread._wait_for_tstate_lock).
+    while not is_over.is_set():
         try:
-            thread.join()
+            if not is_started:
+                is_started = True
+                thread.start()
+            is_over.wait()
         except KeyboardInterrupt as error:
             if interrupt is not None:
                 raise
