@@ -274,6 +274,24 @@ def test_result_that_cannot_be_written_says_that_the_load_succeeded(database18: 
     assert _query(database18, "SELECT count(*) FROM people") == [(3,)]
 
 
+@pytest.mark.parametrize("closed", ["2>&-", "<&-", "<&- 2>&-"])
+def test_closed_streams_do_not_stop_a_load(database18: str, people: str, closed: str) -> None:
+    """As cron jobs and daemons may have it: messages then go nowhere, and nothing else gets their numbers."""
+    arguments = ["load", people, "--into", "public.people", "--create", "--json", "--to", database18]
+    command = f"{shlex.join([sys.executable, '-m', 'penstock', *arguments])} {closed}"
+    finished = subprocess.run(["sh", "-c", command], stdout=subprocess.PIPE, text=True, check=False)
+    assert (finished.returncode, json.loads(finished.stdout)["rows"]) == (0, 3)
+
+
+def test_closed_standard_input_is_an_error(database18: str) -> None:
+    """It is not what was opened since: a connection, say."""
+    arguments = ["load", "-", "--into", "public.people", "--to", database18]
+    command = f"{shlex.join([sys.executable, '-m', 'penstock', *arguments])} <&-"
+    _execute(database18, "CREATE TABLE people (id int)")
+    finished = subprocess.run(["sh", "-c", command], stderr=subprocess.PIPE, text=True, check=False, timeout=60)
+    assert (finished.returncode, finished.stderr) == (4, 'error: could not read "stdin": Bad file descriptor\n')
+
+
 def test_plan_for_a_closed_output_is_one_error(database18: str, people: str) -> None:
     """No descriptor that the load opens is taken for standard output."""
     arguments = ["load", people, "--into", "public.people", "--create", "--json", "--plan", "--to", database18]

@@ -27,7 +27,7 @@ from penstock.cli.output import (
     abandon_output,
     flush_output,
     naming_output_failure,
-    open_closed_output,
+    open_closed_streams,
     write_result,
 )
 from penstock.errors import Interrupted, PenstockError, UsageError
@@ -120,7 +120,7 @@ def run_process() -> NoReturn:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command that the arguments name (by default the process's own) and return the exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    open_closed_output()
+    open_closed_streams()
     if isinstance(sys.stdout, io.TextIOWrapper):
         # A file's name that the locale cannot write must not turn a finished load into a failure.
         sys.stdout.reconfigure(errors="backslashreplace")

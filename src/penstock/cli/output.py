@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from penstock.errors import PenstockError
 
@@ -17,14 +17,22 @@ class OutputError(PenstockError):
     """Standard output is full, closed or broken otherwise."""
 
 
-def open_closed_output() -> None:
-    """Have writing to a standard output that was closed fail like any other.
+def open_closed_streams() -> None:
+    """Have reading and writing fail where standard input and output were closed; messages then go nowhere.
 
-    Python leaves sys.stdout None then, and what is opened next, such as a connection, would get its number.
+    Python leaves such a stream None, and what is opened next, such as a connection, would get its number.
     """
+    # What is opened gets the lowest number that is free.
+    if sys.stdin is None:
+        os.open(os.devnull, os.O_WRONLY)
     if sys.stdout is None:
-        fd = os.open(os.devnull, os.O_RDONLY)
-        sys.stdout = open(fd, "w", encoding="utf-8", errors="backslashreplace")  # noqa: SIM115, PTH123
+        sys.stdout = _open_null(os.O_RDONLY)
+    if sys.stderr is None:
+        sys.stderr = _open_null(os.O_WRONLY)
+
+
+def _open_null(flags: int) -> TextIO:
+    return open(os.open(os.devnull, flags), "w", encoding="utf-8", errors="backslashreplace")  # noqa: PTH123
 
 
 def write_result(text: str, *, done: str | None = None) -> None:
