@@ -303,6 +303,16 @@ def test_truncated_gzip_is_refused_and_the_created_table_dropped(loads: Loads, w
     assert loads.execute("SELECT 1 FROM pg_namespace WHERE nspname = 'made'") == []
 
 
+def test_created_table_is_dropped_whatever_its_name(loads: Loads, write: Write) -> None:
+    """Characters that mean something to SQL, to the driver or to nobody."""
+    path = write("a,b\n1,x\n1,x,y\n")
+    for name in ('"100% new"', '"%s"', '"two ""quotes"""', '"a.b"'):
+        with pytest.raises(DataError):
+            loads.run(target(path, into=f"made.{name}", create=True, format="csv", has_header=True))
+        assert not loads.has_table(f"made.{name}")
+    assert loads.execute("SELECT 1 FROM pg_namespace WHERE nspname = 'made'") == []
+
+
 def test_failed_load_keeps_a_table_that_was_there(loads: Loads, write: Write) -> None:
     """--create is no licence to drop what others made."""
     loads.refuse(target(write("a,b\nbad,x\n"), format="csv", create=True))

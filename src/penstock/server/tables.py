@@ -174,9 +174,10 @@ def _has_schema(connection: Connection, schema: str) -> bool:
 def _drop_if_untouched(connection: Connection, table: sql.Identifier, oid: int) -> bool:
     connection.execute(sql.SQL("SET LOCAL lock_timeout = {}").format(sql.Literal(_DROP_LOCK_TIMEOUT)))
     connection.execute(sql.SQL("LOCK TABLE ONLY {} IN ACCESS EXCLUSIVE MODE").format(table))
+    # Composed, not passed beside it: a name may hold a %, which would be taken for a parameter.
+    name = sql.Literal(table.as_string(connection))
     is_untouched = connection.execute(
-        sql.SQL("SELECT %s::regclass::oid = %s AND NOT EXISTS (SELECT FROM {})").format(table),
-        [table.as_string(connection), oid],
+        sql.SQL("SELECT {}::regclass::oid = {} AND NOT EXISTS (SELECT FROM {})").format(name, sql.Literal(oid), table)
     ).fetchone()
     if is_untouched != (True,):
         return False
