@@ -11,6 +11,7 @@ from penstock.server.catalog import check_loadable, find_foreign_partitions, sur
 if TYPE_CHECKING:
     from penstock.files import SourceReader
     from penstock.model.job import LoadJob, TargetJob
+    from penstock.model.plan import ObjectSample
     from penstock.model.server import ServerFacts
     from penstock.model.source import SourceObject
     from penstock.model.table import TableFacts
@@ -22,7 +23,8 @@ def gather_inputs(
 ) -> tuple[ServerFacts, tuple[TargetInput, ...]]:
     """Return the server's facts, and each target's objects, sample and table facts.
 
-    Reads a few hundred KiB of one object a target. Raises SourceError, TargetError, ServerError.
+    Reads a few hundred KiB of one object a target, and those before it that hold nothing. Raises SourceError,
+    TargetError, ServerError.
     """
     server, tables = survey(connection, [target.table for target in job.targets])
     inputs = tuple(
@@ -49,9 +51,16 @@ def _gather_target(
             is_in_recovery=server.is_in_recovery,
             foreign_partitions=find_foreign_partitions(connection, facts),
         )
-    first = next((source for source in objects if source.size_bytes != 0), objects[0])
-    sample = sources.sample(first, encoding=target.dialect.encoding)
+    sample = _sample_first(objects, encoding=target.dialect.encoding, sources=sources)
     return TargetInput(job=target, objects=objects, sample=sample, facts=facts)
+
+
+def _sample_first(objects: tuple[SourceObject, ...], *, encoding: str | None, sources: SourceReader) -> ObjectSample:
+    """Return the sample of the first object that has text: a compressed one may have none though it has a size."""
+    for source in objects:
+        if source.size_bytes != 0 and (sample := sources.sample(source, encoding=encoding)).head:
+            return sample
+    return sources.sample(objects[0], encoding=encoding)
 
 
 def _refuse_shared_input(inputs: tuple[TargetInput, ...]) -> None:

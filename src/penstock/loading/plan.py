@@ -35,7 +35,7 @@ _BATCH = BatchPlan(limit_bytes=GIB, duration_s=10.0)
 class TargetInput:
     """What was gathered for one target.
 
-    `sample` is its first object's that is not empty, `facts` None without a table.
+    `sample` is its first object's that holds any text, `facts` None without a table.
     """
 
     job: TargetJob
