@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import lzma
 from typing import TYPE_CHECKING
 
@@ -53,6 +54,32 @@ def test_first_record_of_a_later_object_is_not_dropped_unseen(loads: Loads, tmp_
     error = loads.refuse(target([tmp_path / "1.csv", tmp_path / "2.csv"], columns=["a", "b"]))
     assert isinstance(error, DataError)
     assert "2.csv line 1" in (error.detail or "")
+
+
+@pytest.mark.parametrize("nothing", [b"", b"\xef\xbb\xbf", gzip.compress(b"")], ids=["empty", "mark", "gzip"])
+def test_object_without_text_tells_no_dialect(loads: Loads, tmp_path: Path, nothing: bytes) -> None:
+    """An export whose first part has no rows: the header of the next is one all the same."""
+    loads.execute("CREATE TABLE u (a text, b text)")
+    paths = [tmp_path / "part-0", tmp_path / "part-1"]
+    paths[0].write_bytes(nothing)
+    paths[1].write_text("b;a\n2;1\n")
+    loads.run(target(paths, into="u"))
+    assert loads.rows("u") == [("1", "2")]
+
+
+@pytest.mark.parametrize(
+    ("first", "is_told"), [("sensor1,unknown", True), ("A,value", False), ("x,B", False)], ids=["data", "table", "list"]
+)
+def test_first_record_that_is_left_out_unknown_is_told(
+    loads: Loads, tmp_path: Path, first: str, *, is_told: bool
+) -> None:
+    """With --columns nobody looks at its names, so that it may well have been data."""
+    loads.execute("CREATE TABLE u (a text, b text)")
+    path = tmp_path / "file"
+    path.write_text(f"{first}\nsensor2,3.4\nsensor3,4.5\n")
+    loads.run(target(path, into="u", columns=["a", "b"]))
+    assert loads.count("u") == 2
+    assert ("first line is taken as a header and not loaded" in [each.message for each in loads.warnings]) is is_told
 
 
 def test_referenced_objects_are_loaded_first_however_slow(loads: Loads, tmp_path: Path) -> None:

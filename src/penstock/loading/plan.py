@@ -162,7 +162,25 @@ def _plan_target(gathered: TargetInput, rules: LoadRules) -> tuple[TargetPlan, t
     )
     if table.row_triggers:
         target = replace(target, estimated_records=estimate_records(target, sample))
-    return target, (*probe.notices, *_table_notices(table, gathered), *describe_notices(job, table))
+    notices = (*probe.notices, *_header_notices(probe, job, filled, uri=uri), *_table_notices(table, gathered))
+    return target, (*notices, *describe_notices(job, table))
+
+
+def _header_notices(probe: ProbeResult, job: TargetJob, table: TableFacts, *, uri: str) -> tuple[Notice, ...]:
+    """Return a warning of a first record that is left out as a header though nobody knows its names."""
+    if job.columns is None or job.dialect.has_header is not None or probe.header is None:
+        return ()
+    known = {name.strip().casefold() for name in (*job.columns, *(column.name for column in table.columns))}
+    if any(name.strip().casefold() in known for name in probe.header):
+        return ()
+    return (
+        Notice(
+            message="first line is taken as a header and not loaded",
+            uri=uri,
+            line=1,
+            hint="--no-header loads it; --header says that it is one.",
+        ),
+    )
 
 
 def _created_columns(probe: ProbeResult, job: TargetJob, *, uri: str) -> tuple[str, ...]:
