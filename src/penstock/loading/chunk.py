@@ -108,7 +108,8 @@ class Chunk:
         Exact, but for records that were sent long ago in objects of whose lines the server counts only some (with
         CR LF, the lone line feeds inside quotes; in text, escaped ones): then a line of the right block.
         """
-        remaining = server_line + (self._missed if server_line > self._missed_until else 0)
+        # Within the first record too: it is its last line that is named.
+        remaining = max(server_line, self._missed_until) + self._missed
         for carried in self._carried:
             is_last = carried is self._carried[-1]
             if remaining <= carried.server_lines or is_last:

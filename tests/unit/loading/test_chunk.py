@@ -54,6 +54,15 @@ def test_lines_of_one_file_are_its_own() -> None:
     assert (chunk.records, chunk.bytes_sent) == (100, 200)
 
 
+@pytest.mark.parametrize(("record", "server_lines"), [(b'"a\rb"\n', 2), (b'"a\nb"\n', 1), (b'"a\r\r\nb"\n', 3)])
+def test_first_record_of_a_command_ends_on_its_last_line(record: bytes, server_lines: int) -> None:
+    """Until it has met a line end the server counts carriage returns in quotes, and no line feeds."""
+    chunk = Chunk(SPEC)
+    _send(chunk, record + b"c\n" * 10, piece_bytes=1000)
+    lines = record.count(b"\n")
+    assert [_line(chunk, line) for line in (server_lines, server_lines + 1)] == [lines, lines + 1]
+
+
 def test_command_that_began_later_counts_from_there() -> None:
     """Its blocks know where they stood."""
     chunk = Chunk(SPEC)
