@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         (["load", "a.csv", "--into", "t", "--colums", "a"], "no such option: --colums"),
         (["load", "a.csv", "--into"], "option '--into' requires an argument"),
         (["load", "a.csv", "--into", "a.b.c"], '"a.b.c" is not a table name'),
+        (["load", "a.csv", "--into", "staging."], '"staging." is not a table name'),
         (["load", "a.csv", "--into", "t", "--format", "tab"], 'there is no format "tab"'),
         (["load", "a.csv", "--into", "t", "--set", "x"], "--set takes COLUMN=VALUE"),
         (["load", "a.csv", "--into", "t", "--set", "x=1", "--set", "x=2"], 'column "x" is set twice'),

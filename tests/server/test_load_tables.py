@@ -167,6 +167,16 @@ def test_names_that_need_quotes_are_kept(loads: Loads, path: Path) -> None:
     assert loads.rows('"My Schema"."T 1"') == [(1, "x")]
 
 
+def test_names_without_quotes_are_those_of_sql(loads: Loads, path: Path) -> None:
+    """Of a letter that is not ASCII's SQL keeps the case."""
+    loads.execute("CREATE TABLE ÜBUNG (ÄNDERUNG int, b text)")
+    path.write_text("ÄNDERUNG,b\n1,x\n")
+    loads.run(target(path, into="ÜBUNG"))
+    loads.run(target(path, into="MESSE_É", create=True))
+    assert loads.execute("SELECT ÄNDERUNG, b FROM ÜBUNG") == [(1, "x")]
+    assert loads.execute("SELECT ÄNDERUNG, B FROM MESSE_É") == [("1", "x")]
+
+
 def test_filename_constant_is_each_objects_own(loads: Loads, path: Path) -> None:
     """Also when sessions mix the blocks of both."""
     other = path.with_name("other")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import TargetError, UsageError
 from penstock.loading.ways import allows_missing_columns
+from penstock.model.names import fold_name
 from penstock.model.table import Column, ColumnMap, TableFacts
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def name_created_columns(header: Sequence[str], job: TargetJob, *, uri: str) -> 
     Lower case, so that SQL finds them without quotes however they are spelled. Raises TargetError.
     """
     fields = [name for name in header if name not in job.skip]
-    names = tuple(name.strip().lower() for name in fields) + tuple(job.constants)
+    names = tuple(fold_name(name.strip()) for name in fields) + tuple(job.constants)
     for position, name in enumerate(names, start=1):
         if not name:
             raise TargetError(

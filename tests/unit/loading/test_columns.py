@@ -96,6 +96,12 @@ def test_created_columns_are_lower_case() -> None:
     assert name_created_columns(("Id", "X", " Name"), job, uri="f") == ("id", "name", "origin")
 
 
+def test_created_columns_answer_to_their_names_without_quotes() -> None:
+    """Which fold the letters of ASCII alone."""
+    names = name_created_columns(("ÄNDERUNG", "Straße"), TargetJob(sources=("f",), table=NAME), uri="f")
+    assert names == ("Änderung", "straße")
+
+
 @pytest.mark.parametrize("header", [("a", ""), ("a", "A"), ("x" * 64,), ("é" * 32,)])
 def test_names_that_no_table_can_have_are_refused(header: tuple[str, ...]) -> None:
     """Empty, doubled, or longer than PostgreSQL keeps."""
