@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import secrets
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 from psycopg.conninfo import make_conninfo
 
 from penstock.errors import TargetError
+from penstock.loading import run
 from support.loads import Loads, chop_commands, share_ledger, target
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from penstock.model.job import Mode
 
 
 @pytest.fixture
@@ -141,6 +145,30 @@ def test_sequence_is_advanced_past_what_was_loaded(every: Loads, path: Path, col
     every.execute(f"CREATE TABLE t (a {column} PRIMARY KEY, b text)")
     every.run(target(path))
     assert every.execute("INSERT INTO t (b) VALUES ('next') RETURNING a") == [(1000,)]
+
+
+@pytest.mark.parametrize("mode", ["append", "upsert"])
+def test_sequence_is_advanced_by_the_next_run_after_a_kill(
+    loads: Loads, path: Path, monkeypatch: pytest.MonkeyPatch, mode: Mode
+) -> None:
+    """Wherever behind its last row the load died: the command that is run again comes by the sequence."""
+    loads.execute("CREATE TABLE t (a serial PRIMARY KEY, b text)")
+    job = replace(target(path), mode=mode, key=("a",) if mode == "upsert" else ())
+
+    class Killed(BaseException):
+        """Nobody catches it."""
+
+    def die(*_args: object) -> list[str]:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(run, "advance_sequences", die)
+        with pytest.raises(Killed):
+            loads.run(job)
+    assert loads.count() == 1000
+    loads.run(job)
+    assert loads.count() == 1000
+    assert loads.execute("INSERT INTO t (b) VALUES ('next') RETURNING a") == [(1000,)]
 
 
 def test_columns_that_the_file_lacks_take_their_defaults(every: Loads, path: Path) -> None:

@@ -7,6 +7,7 @@ says what is committed, since a server that crashed may have lost what it had ac
 from __future__ import annotations
 
 import logging
+from contextlib import nullcontext
 from copy import copy
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from penstock.loading.attempt import LoadAttempt
 from penstock.loading.prepare import NothingToDo, prepare_load
 from penstock.loading.retry import Patience, fewer_sessions
 from penstock.loading.tally import Tally
+from penstock.loading.ways import needs_more_than_copy
 from penstock.model.ledger import FinishedLoad
 from penstock.server.errors import in_transaction
 from penstock.server.ledger.committed import count_rows, has_all, read_coverage
@@ -73,6 +75,9 @@ class _LoadRun:
             with connection:
                 if prepared.changed_by:
                     self._open_shape().put_back_left(prepared, connection)
+                if needs_more_than_copy(self._plan.targets):
+                    # The run that merged the rows may have died before it came to the sequences.
+                    self._advance_sequences(connection)
             self._tally.note_before(skipped=prepared.skipped, rows=0)
             return self._tally.outcome(None, _NOTHING, now_s=self._tools.clock())
         self._claim, self._created = prepared.claim, prepared.created
@@ -90,7 +95,8 @@ class _LoadRun:
         except KeyboardInterrupt as exc:
             raise self._explain_end(Interrupted("load interrupted")) from exc
         self._count_rejected()
-        self._advance_sequences()
+        if self._is_staged():
+            self._advance_sequences()
         return self._keep_up(self._tally.outcome(self._claim.load_id, finished, now_s=self._tools.clock()))
 
     def _begin(self) -> tuple[PreparedLoad | NothingToDo, Connection]:
@@ -173,7 +179,7 @@ class _LoadRun:
             self._tally.note_attempt(attempt)
         attempt.close()
         # Where keys come back before the end, records are tried again behind them.
-        if not attempt.is_stopped and (self._shape is None or not self._shape.is_holding or _is_staged(prepared)):
+        if not attempt.is_stopped and (self._shape is None or not self._shape.is_holding or self._is_staged()):
             # A run before may have been cut short between putting records aside and trying them again.
             with_keys = prepared.claim.is_resumed and not prepared.landings
             self._retry_references(prepared, connection, with_keys=with_keys)
@@ -224,12 +230,15 @@ class _LoadRun:
         Rows that come from a staging table come with the end, and what was parked after them.
         """
         ledger, claim = self._tools.ledger, prepared.claim
-        is_staged = _is_staged(prepared)
+        is_staged = self._is_staged()
         if self._shape is not None and not is_staged:
             if not has_all(connection, ledger.schema, claim.load_id):
                 ledger.check_claim(connection, claim)
                 return None
             self._put_back_all(prepared, connection, report)
+        if not is_staged:
+            # While the load is incomplete: after a kill it is run again, and comes by here once more.
+            self._advance_sequences(connection)
         if not prepared.landings:
             return finish(ledger, connection, claim)
         from penstock.loading.finish import finish_load  # noqa: PLC0415
@@ -416,7 +425,11 @@ class _LoadRun:
 
         return keep_up(self._plan, self._tools, outcome, before=self._partitions)
 
-    def _advance_sequences(self) -> None:
+    def _is_staged(self) -> bool:
+        """Whether rows come to some table with the load's end."""
+        return any(landing.table is not None for landing in self._landings)
+
+    def _advance_sequences(self, connection: Connection | None = None) -> None:
         fed = [
             (target.facts, _fed_columns(target))
             for target in self._plan.targets
@@ -426,19 +439,14 @@ class _LoadRun:
             return
         messages: list[str] = []
         try:
-            with self._tools.connect.borrow() as connection:
+            with self._tools.connect.borrow() if connection is None else nullcontext(connection) as session:
                 for facts, columns in fed:
-                    messages += advance_sequences(connection, facts, columns)
+                    messages += advance_sequences(session, facts, columns)
         except (PenstockError, KeyboardInterrupt) as error:
             # The rows are in; nothing that happens here must look like a failed load.
             messages.append(f"sequences were not advanced: {error or 'interrupted'}")
         for message in messages:
             self._tools.notice(message)
-
-
-def _is_staged(prepared: PreparedLoad) -> bool:
-    """Whether rows come to a table with the load's end."""
-    return any(landing.table is not None for landing in prepared.landings)
 
 
 def _fed_columns(target: TargetPlan) -> tuple[str, ...]:
