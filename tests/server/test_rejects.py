@@ -73,6 +73,27 @@ def write_csv(path: Path, records: list[str], header: str = "a,b") -> Path:
     return path
 
 
+@pytest.mark.parametrize(
+    ("column_type", "bad", "good"),
+    [("tsvector", "a:b:c'", "a"), ("jsonpath", "$.[", "$.a"), ("regclass", "nowhere", "pg_class")],
+)
+def test_value_that_its_type_calls_a_syntax_error_is_put_aside(
+    loads: Loads, tmp_path: Path, column_type: str, bad: str, good: str
+) -> None:
+    """Or a relation that does not exist: the codes that types give are not those of bad data alone."""
+    loads.execute(f"CREATE TABLE v (a int, b {column_type})")
+    path = tmp_path / "file"
+    path.write_text("".join(f"{number};{bad if number % 20 == 7 else good}\n" for number in range(400)))
+    job = target(path, into="v", format="csv", delimiter=";", has_header=False)
+    error = loads.refuse(job)
+    assert isinstance(error, DataError)
+    assert "file line 8," in str(error.detail)
+    assert str(error.hint).startswith("Correct the value in the file")
+    outcome = loads.run(job, rules=REJECT)
+    assert (outcome.rows, outcome.rejected) == (380, 20)
+    assert {row[2] for row in read_rejects(loads)} == {"b"}
+
+
 @pytest.mark.parametrize("constants", [{}, {"c": "x"}], ids=["untouched", "rewritten"])
 def test_place_and_bytes_are_the_records_own(loads: Loads, tmp_path: Path, constants: dict[str, str]) -> None:
     """Behind records of several lines; the line is the one that the record begins on."""

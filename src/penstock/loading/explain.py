@@ -25,6 +25,8 @@ _MESSAGE_SHOWN = 400
 # The codes of a session that was ended from outside: what it was sending then has nothing to do with it.
 _ENDED_CLASSES = ("08", "57")
 
+_INVALID_VALUE = "22P02"
+
 
 def rename(text: str, names: Iterable[tuple[str, str]]) -> str:
     """Return a message of the server's with what things will be called in place of their working names.
@@ -71,14 +73,27 @@ def explain_failure(
         detail += f': "{shorten(place.value)}"'
     lines = [f"{detail}." if detail else "", shorten_message(rename(report.detail or "", working_names))]
     lines.append(f"SQLSTATE {report.sqlstate}." if report.sqlstate else "")
-    error_class = choose_class(report.sqlstate)
+    is_value = is_types_refusal(failure)
+    error_class = DataError if is_value else choose_class(report.sqlstate)
+    code = _INVALID_VALUE if is_value else report.sqlstate
     return error_class(
         shorten_message(rename(report.message, working_names)),
         detail="\n".join(line for line in lines if line) or None,
-        hint=report.hint or find_hint(report.sqlstate or ("08006" if failure.is_disconnect else None)),
+        hint=report.hint or find_hint(code or ("08006" if failure.is_disconnect else None)),
         sqlstate=report.sqlstate,
         is_transient=is_in_conflict or is_passing(report.sqlstate, is_disconnect=failure.is_disconnect),
     )
+
+
+def is_types_refusal(failure: CopyFailed) -> bool:
+    """Whether a type refused a value with a code that says something else of a statement.
+
+    COPY names a column only while it reads a value. There a syntax error is one of tsvector or jsonpath, what does not
+    exist is a regclass, and a parameter that is invalid a time zone.
+    """
+    sqlstate = failure.report.sqlstate or ""
+    may_be = sqlstate == "22023" or (sqlstate.startswith("42") and sqlstate != "42501")
+    return may_be and failure.place.column is not None
 
 
 def _reword(report: ServerReport, *, is_in_conflict: bool) -> ServerReport:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.errors import DataError
 from penstock.files.probe import split_record
-from penstock.loading.explain import shorten_message
+from penstock.loading.explain import is_types_refusal, shorten_message
 from penstock.model.dialect import Dialect
 from penstock.model.reject import Reason
 from penstock.server.errors import DATA_CLASSES, choose_class, is_passing
@@ -52,7 +52,7 @@ def is_records_fault(failure: CopyFailed) -> bool:
     if sqlstate == INVALID_PARAMETER:
         # Of an option of the command, unless it speaks of a line: some types say so of a value (bytea before 17).
         return failure.place.line is not None
-    return choose_class(sqlstate) is DataError or sqlstate.startswith(_OWN_CODES)
+    return choose_class(sqlstate) is DataError or sqlstate.startswith(_OWN_CODES) or is_types_refusal(failure)
 
 
 def is_nobodys_fault(failure: CopyFailed) -> bool:
@@ -66,11 +66,12 @@ def is_nobodys_fault(failure: CopyFailed) -> bool:
 def describe_failure(failure: CopyFailed) -> Reason:
     """Return why the record was refused that a COPY failed for."""
     report = failure.report
+    is_of_a_value = _is_of_a_value(report.sqlstate or "") or is_types_refusal(failure)
     return Reason(
         message=shorten_message(report.message),
         sqlstate=report.sqlstate,
         detail=None if report.detail is None else shorten_message(report.detail),
-        column=report.column or (failure.place.column if _is_of_a_value(report.sqlstate or "") else None),
+        column=report.column or (failure.place.column if is_of_a_value else None),
     )
 
 
