@@ -166,6 +166,7 @@ def test_closing_early_ends_the_requests(s3: S3, reader: SourceReader) -> None:
         (f"{_ROOT}/*.missing", '"s3://landing/\\*.missing" matches no file'),
         ("s3://no-such-bucket/d/", '"s3://no-such-bucket/d/" does not exist'),
         ("s3://", "needs a bucket's name"),
+        ("s3://a bucket/d/", "needs a bucket's name"),
     ],
 )
 def test_source_that_stands_for_nothing_is_named(s3: S3, reader: SourceReader, source: str, message: str) -> None:
@@ -181,6 +182,14 @@ def test_key_with_an_empty_part_is_an_error_that_says_so(s3: S3, reader: SourceR
     with pytest.raises(SourceError, match="could not read") as caught:
         reader.list([f"{_ROOT}/d/"])
     assert caught.value.detail == "A key has an empty part, which is not supported."
+
+
+@pytest.mark.parametrize("key", ["d//a.csv", "./a.csv", "d/../a.csv", "d//*.csv"])
+def test_key_that_cannot_be_named_is_an_error(s3: S3, reader: SourceReader, key: str) -> None:
+    """A slash too many, or what is a way through folders elsewhere."""
+    with pytest.raises(SourceError, match="could not read") as caught:
+        reader.list([f"{_ROOT}/{key}"])
+    assert "is not supported" in str(caught.value.detail)
 
 
 def test_profile_gives_credentials_region_and_endpoint(

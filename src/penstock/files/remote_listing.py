@@ -7,6 +7,7 @@ with a dot must be asked for.
 from __future__ import annotations
 
 import random
+import re
 import time
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, TypeVar
@@ -29,6 +30,9 @@ _T = TypeVar("_T")
 
 _WILDCARDS = frozenset("*?[")
 
+# Not their rules: what can stand in a request. A tenant of Ceph ends with a colon, a container of Azure begins with $.
+_BUCKET = re.compile(r"[\w$.:-]+", re.ASCII)
+
 # A first request that fails is more often a mistyped name than a passing fault, and somebody is waiting
 _LISTING_FAILURES = 3
 
@@ -40,7 +44,7 @@ def list_remote(source: str, stores: Stores) -> Iterator[SourceObject]:
         yield _stat_url(source, stores)
         return
     bucket, _, key = rest.partition("/")
-    if not bucket or "@" in bucket:
+    if not _BUCKET.fullmatch(bucket):
         raise SourceError(
             f"a source of the form {scheme}:// needs a bucket's name", hint=f"Write {scheme}://bucket/key."
         )
@@ -174,7 +178,8 @@ def _retrying(request: Callable[[], _T], *, uri: str) -> _T:
     while True:
         try:
             return request()
-        except STORE_ERRORS as exc:
+        except (*STORE_ERRORS, ValueError) as exc:
+            # ValueError is a key that obstore cannot name
             failures += 1
             # The jitter spreads requests over time and guards nothing
             delay_s = retry_delay_s(failures, jitter=random.random())  # noqa: S311
