@@ -156,9 +156,16 @@ class _Preparation:
         # What a new load makes is written down with it; a load that is taken up again is ours before anything is made.
         makes_tables = any(target.landing != "table" for target in self._plan.targets)
         is_one = running is None and makes_tables
+        landings: tuple[TargetLanding, ...] = ()
         with in_transaction(self._connection, "writing the load down") if is_one else nullcontext():
-            claim = self._begin_or_resume(running, identity=identity, meaning=meaning, decisions=decisions)
-            landings = self._open_landings(claim, identity, facts, works=works, decisions=decisions)
+            claim = self._begin_or_resume(
+                running, identity=identity, meaning=meaning, decisions=decisions, seen={each.load_id for each in known}
+            )
+            if claim is not None:
+                landings = self._open_landings(claim, identity, facts, works=works, decisions=decisions)
+        if claim is None:
+            # Another load has begun with one of the objects just now: what is done with it is decided anew.
+            return self._claim(created)
         coverage = read_coverage(self._connection, self._ledger.schema, claim.load_id) if claim.is_resumed else {}
         by_place = {landing.record.number: landing for landing in landings}
         prepared = [
@@ -272,13 +279,17 @@ class _Preparation:
         """Return which targets are empty though the ledger says that they were given rows."""
         return frozenset(oid for oid in set(oids.values()) & has_rows if is_empty(self._connection, oid))
 
-    def _begin_or_resume(self, running: str | None, *, identity: str, meaning: str, decisions: list[Decision]) -> Claim:
+    def _begin_or_resume(
+        self, running: str | None, *, identity: str, meaning: str, decisions: list[Decision], seen: Collection[str]
+    ) -> Claim | None:
+        """Make the load ours; None where another that was not `seen` has one of its objects."""
         new = [replace(each.item, number=each.number) for each in decisions if each.action == "new"]
+        unshared = self._find_unshared(decisions)
         if running is not None:
             waits = self._plan.job.rules.waits
             claim = take_over(running, self._tools, self._connection, waits=waits, job=self._job_text())
-            if new:
-                self._ledger.add_objects(self._connection, claim, new)
+            if new and not self._ledger.add_objects(self._connection, claim, new, unshared=unshared, seen=seen):
+                return None
             return claim
         return self._ledger.begin(
             self._connection,
@@ -290,6 +301,19 @@ class _Preparation:
             meaning=meaning,
             job=self._job_text(),
             objects=new,
+            unshared=unshared,
+            seen=seen,
+        )
+
+    def _find_unshared(self, decisions: list[Decision]) -> frozenset[int]:
+        """Return the numbers of the objects that no other load may have: those that what was loaded decides about."""
+        if self._plan.job.rules.is_again:
+            return frozenset()
+        works = all_objects(self._plan.targets)
+        return frozenset(
+            decision.number
+            for work, decision in zip(works, decisions, strict=True)
+            if decision.action == "new" and not is_fresh(work.target.job)
         )
 
     def _job_text(self) -> str | None:

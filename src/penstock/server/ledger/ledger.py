@@ -6,19 +6,19 @@ takes a load over waits for the transactions that are still under way and shuts 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from psycopg import sql
 
 from penstock.errors import ServerError, TargetError
 from penstock.model.ledger import Claim
 from penstock.server.errors import translate_errors
-from penstock.server.ledger.locks import mark, send_lock
+from penstock.server.ledger.locks import lock_objects, mark, send_lock
 from penstock.server.ledger.lookup import LedgerFindings, look_up, object_arrays
 from penstock.server.ledger.schema import find_version, lead_forward, look_for_version
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from penstock.model.ledger import LedgerObject
     from penstock.server.connection import Connection
@@ -68,26 +68,35 @@ class Ledger:
         meaning: str,
         job: str | None,
         objects: Sequence[LedgerObject],
-    ) -> Claim:
-        """Write a new load down, with its objects, in one statement.
+        unshared: Collection[int] = (),
+        seen: Collection[str] = (),
+    ) -> Claim | None:
+        """Write a new load down, with its objects, in one round trip.
 
-        `lock` is what locks.try_lock was given; `meaning` and `job` are JSON.
+        `lock` is what locks.try_lock was given; `meaning` and `job` are JSON. None, and nothing written, where a load
+        that is none of `seen` has one of the objects whose numbers are `unshared`: it has begun since the ledger was
+        looked at.
         """
         query = sql.SQL(
             """
             WITH begun AS (
                 INSERT INTO {loads} (id, identity, lock_key, client, tables, meaning, job)
-                VALUES (%(load)s, %(identity)s, %(lock)s, %(client)s, %(names)s::text[], %(meaning)s::jsonb,
-                        %(job)s::jsonb)
+                SELECT %(load)s::uuid, %(identity)s, %(lock)s, %(client)s, %(names)s::text[], %(meaning)s::jsonb,
+                       %(job)s::jsonb
+                 WHERE NOT EXISTS ({taken})
                 RETURNING id
+            ),
+            added AS (
+                {insert}
             )
-            {insert}
+            SELECT FROM begun
             """
         ).format(
             loads=self._table("loads"),
-            insert=self._insert_objects(sql.SQL("(SELECT begun.id FROM begun)")),
+            taken=self._find_taken(),
+            insert=self._insert_objects(sql.SQL("begun.id"), sql.SQL("begun")),
         )
-        values = object_arrays(objects) | {
+        values = _with_seen(objects, unshared, seen) | {
             "load": load_id,
             "identity": identity,
             "lock": lock,
@@ -97,7 +106,11 @@ class Ledger:
             "job": job,
         }
         with translate_errors("writing the load down"):
-            connection.execute(query, values)
+            with connection.pipeline(), connection.transaction():
+                lock_objects(connection, _oids(objects, unshared))
+                begun = connection.execute(query, values)
+            if begun.fetchone() is None:
+                return None
         return Claim(load_id=load_id, epoch=1, is_resumed=False)
 
     def take_over(self, connection: Connection, load_id: str, *, client: str, job: str | None = None) -> Claim | None:
@@ -125,11 +138,24 @@ class Ledger:
             raise TargetError(f"load {load_id} is not there any more, or has ended", hint="See penstock loads.")
         return Claim(load_id=load_id, epoch=int(row[0]), is_resumed=True)
 
-    def add_objects(self, connection: Connection, claim: Claim, objects: Sequence[LedgerObject]) -> None:
-        """Add objects to a load that has begun."""
-        query = self._insert_objects(sql.SQL("%(load)s::uuid"))
+    def add_objects(
+        self,
+        connection: Connection,
+        claim: Claim,
+        objects: Sequence[LedgerObject],
+        *,
+        unshared: Collection[int] = (),
+        seen: Collection[str] = (),
+    ) -> bool:
+        """Add objects to a load that has begun; False, and none added, where `begin` would return None."""
+        free = sql.SQL("(SELECT WHERE NOT EXISTS ({})) AS f").format(self._find_taken())
+        query = self._insert_objects(sql.SQL("%(load)s::uuid"), free)
+        values = _with_seen(objects, unshared, {*seen, claim.load_id}) | {"load": claim.load_id}
         with translate_errors("writing objects down"):
-            connection.execute(query, object_arrays(objects) | {"load": claim.load_id})
+            with connection.pipeline(), connection.transaction():
+                lock_objects(connection, _oids(objects, unshared))
+                added = connection.execute(query, values)
+            return added.rowcount == len(objects)
 
     def change_version(self, connection: Connection, claim: Claim, number: int, item: LedgerObject) -> None:
         """Write down the version of an object with which the load goes on."""
@@ -168,21 +194,53 @@ class Ledger:
         with translate_errors("removing the load from the ledger"):
             return connection.execute(query, [claim.load_id, claim.epoch, even_if_used]).fetchone() is not None
 
-    def _insert_objects(self, load: sql.Composable) -> sql.Composed:
+    def _find_taken(self) -> sql.Composed:
+        """Return the query for objects that must not be shared and that a load has which was not seen."""
+        return sql.SQL(
+            """
+            SELECT
+              FROM ROWS FROM (
+                       unnest(%(unshared)s::boolean[]), unnest(%(oids)s::oid[]), unnest(%(schemas)s::name[]),
+                       unnest(%(tables)s::name[]), unnest(%(uris)s::text[])
+                   ) AS w (is_unshared, oid, schema_name, table_name, uri)
+              JOIN {objects} AS o
+                ON o.uri = w.uri
+               AND (o.target_oid = w.oid OR (o.target_schema = w.schema_name AND o.target_table = w.table_name))
+             WHERE w.is_unshared
+               AND o.load <> ALL (%(seen)s::uuid[])
+            """
+        ).format(objects=self._table("objects"))
+
+    def _insert_objects(self, load: sql.Composable, source: sql.Composable) -> sql.Composed:
+        """Return the statement that adds objects to `load`, for each row of `source`."""
         return sql.SQL(
             """
             INSERT INTO {objects} (load, number, target_oid, target_schema, target_table, uri, version, size_bytes)
             SELECT {load}, w.*
-              FROM ROWS FROM (
+              FROM {source},
+                   ROWS FROM (
                        unnest(%(numbers)s::integer[]), unnest(%(oids)s::oid[]), unnest(%(schemas)s::name[]),
                        unnest(%(tables)s::name[]), unnest(%(uris)s::text[]), unnest(%(versions)s::text[]),
                        unnest(%(sizes)s::bigint[])
                    ) AS w
             """
-        ).format(objects=self._table("objects"), load=load)
+        ).format(objects=self._table("objects"), load=load, source=source)
 
     def _table(self, name: str) -> sql.Identifier:
         return sql.Identifier(self.schema, name)
+
+
+def _with_seen(
+    objects: Sequence[LedgerObject], unshared: Collection[int], seen: Collection[str]
+) -> dict[str, Any]:
+    return object_arrays(objects) | {
+        "unshared": [item.number in unshared for item in objects],
+        "seen": list(seen),
+    }
+
+
+def _oids(objects: Sequence[LedgerObject], numbers: Collection[int]) -> list[int]:
+    return [item.target_oid for item in objects if item.number in numbers]
 
 
 def taken_over(load_id: str) -> TargetError:

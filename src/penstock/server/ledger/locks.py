@@ -13,7 +13,7 @@ from psycopg import sql
 from penstock.server.errors import translate_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from penstock.server.connection import Connection
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 _MARK = 0x70656E73
 # That of the locks under which a table's indexes and settings are changed for loading; "pent".
 _SHAPE = 0x70656E74
+# That of the locks under which loads take objects on; "peno".
+_OBJECTS = 0x70656E6F
 
 
 def try_lock(connection: Connection, identity: str) -> bool:
@@ -90,6 +92,13 @@ def mark(load_id: str) -> sql.Composed:
     return sql.SQL("pg_catalog.pg_try_advisory_xact_lock_shared({}, {})").format(
         sql.Literal(_MARK), sql.Literal(_mark_key(load_id))
     )
+
+
+def lock_objects(connection: Connection, target_oids: Iterable[int]) -> None:
+    """Let no other load take objects of these tables on before this transaction ends. Raises psycopg.Error."""
+    # In one order everywhere: two loads must not wait for each other.
+    for oid in sorted(set(target_oids)):
+        connection.execute("SELECT pg_catalog.pg_advisory_xact_lock(%s, %s)", [_OBJECTS, _signed(oid)])
 
 
 def try_shape_lock(connection: Connection, target_oid: int) -> bool:
