@@ -10,7 +10,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from penstock.errors import DataError, TargetError
+from penstock.errors import DataError, SourceError, TargetError
 from penstock.files.listing import lasting_name
 from penstock.loading.claims import client_name, open_ledger, take_over
 from penstock.loading.decide import Decision, decide_objects
@@ -22,7 +22,7 @@ from penstock.loading.work import ObjectWork, all_objects
 from penstock.model.ledger import Claim, Coverage, LedgerObject
 from penstock.server.catalog import find_table
 from penstock.server.errors import in_transaction
-from penstock.server.ledger.committed import read_coverage, read_ranges
+from penstock.server.ledger.committed import find_others, read_coverage, read_ranges
 from penstock.server.ledger.targets import drop_ranges
 from penstock.server.tables import CreatedTable, create_text_table, is_empty
 
@@ -167,6 +167,8 @@ class _Preparation:
             # Another load has begun with one of the objects just now: what is done with it is decided anew.
             return self._claim(created)
         coverage = read_coverage(self._connection, self._ledger.schema, claim.load_id) if claim.is_resumed else {}
+        if claim.is_resumed:
+            self._let_missing_go(claim, coverage, decisions)
         by_place = {landing.record.number: landing for landing in landings}
         prepared = [
             self._place(work, decision, coverage.get(decision.number, Coverage()), by_place.get(work.place))
@@ -325,6 +327,24 @@ class _Preparation:
             for target, names in zip(self._plan.job.targets, self._sources, strict=True)
         )
         return replace(self._plan.job, targets=targets)
+
+    def _let_missing_go(self, claim: Claim, coverage: Mapping[int, Coverage], decisions: list[Decision]) -> None:
+        """Go on without objects that the sources do not stand for any more; raise SourceError for one half loaded."""
+        listed = [decision.number for decision in decisions]
+        missing = find_others(self._connection, self._ledger.schema, claim.load_id, listed)
+        for number, uri in missing:
+            found = coverage.get(number)
+            if found is not None and not found.is_complete:
+                raise SourceError(
+                    f'"{uri}" is gone, and a part of it is loaded',
+                    detail=f"Load {claim.load_id} has committed {found.rows} of its rows.",
+                    hint=f"Restore the object, or remove the load's rows and say penstock loads forget {claim.load_id}.",
+                )
+        unread = {number: uri for number, uri in missing if number not in coverage}
+        if unread:
+            self._ledger.drop_objects(self._connection, claim, list(unread))
+            names = ", ".join(f'"{uri}"' for uri in unread.values())
+            self._tools.notice(f"going on without what is gone and was not begun: {names}")
 
     def _go_on_with_changed(self, work: ObjectWork, decision: Decision, claim: Claim) -> ObjectWork:
         """Let an object go on that is another version now, if what is committed of it is the same.

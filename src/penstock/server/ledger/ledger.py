@@ -157,6 +157,13 @@ class Ledger:
                 added = connection.execute(query, values)
             return added.rowcount == len(objects)
 
+    def drop_objects(self, connection: Connection, claim: Claim, numbers: Sequence[int]) -> None:
+        """Remove objects of which nothing is committed from a load that is ours."""
+        query = sql.SQL("DELETE FROM {} WHERE load = %s AND number = ANY (%s)").format(self._table("objects"))
+        with translate_errors("removing objects from the load"), connection.transaction():
+            self.hold_claim(connection, claim)
+            connection.execute(query, [claim.load_id, list(numbers)])
+
     def change_version(self, connection: Connection, claim: Claim, number: int, item: LedgerObject) -> None:
         """Write down the version of an object with which the load goes on."""
         query = sql.SQL("UPDATE {} SET version = %s, size_bytes = %s WHERE load = %s AND number = %s")
