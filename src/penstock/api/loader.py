@@ -46,7 +46,8 @@ class Loader(Closing):
     Loads are written down in schema `ledger_schema` of the target database; `is_publishing_allowed` makes it there
     though a publication for all tables publishes it. `spools`: pipes are copied to a temporary file and read from that.
     `settings` is what becomes of the server's settings meanwhile: "none", "auto", or a profile's name;
-    `may_share_group`: also where a parameter group of Amazon RDS is other instances' too.
+    `may_share_group`: also where a parameter group of Amazon RDS is other instances' too. `resumes` is a load's id: it
+    is gone on with, or nothing is loaded.
     Sources are read once where they cannot be read again (standard input): plan and run with the same Loader.
     """
 
@@ -59,8 +60,10 @@ class Loader(Closing):
         spools: bool = False,
         settings: str = "none",
         may_share_group: bool = False,
+        resumes: str | None = None,
     ) -> None:
         self._connect = connect
+        self._resumes = resumes
         self._settings = settings
         self._may_share_group = may_share_group
         self._ledger = Ledger(ledger_schema)
@@ -225,6 +228,7 @@ class Loader(Closing):
             on_notice=on_notice,
             server=self.server,
             open_settings=self._open_settings,
+            resumes=self._resumes,
         )
 
 

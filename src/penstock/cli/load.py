@@ -196,7 +196,8 @@ def interrupting_signals() -> Iterator[None]:
 class Housekeeping:
     """Where loads are written down, whether pipes are copied to disk first, and where rejected records go.
 
-    A load that is expected to take `expected_s` does not begin where it would meet a window of RDS.
+    A load that is expected to take `expected_s` does not begin where it would meet a window of RDS. `resumes` is the
+    load that is to be gone on with.
     """
 
     ledger_schema: str = "penstock"
@@ -207,6 +208,7 @@ class Housekeeping:
     ignores_windows: bool = False
     settings: str = "none"
     may_share_group: bool = False
+    resumes: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,6 +235,7 @@ class LoadCommand:
             spools=house.spools,
             settings=house.settings,
             may_share_group=house.may_share_group,
+            resumes=house.resumes,
         ) as loader:
             plan = loader.plan(request.job)
             if action == "plan":

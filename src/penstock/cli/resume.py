@@ -46,7 +46,8 @@ def resume(
     from penstock.api.ledger_view import LedgerView
 
     with LedgerView(open_target(to, role=role, iam_auth=iam_auth, tunnel=tunnel), ledger_schema=ledger_schema) as view:
-        job = view.job(view.find(load_id))
+        whole_id = view.find(load_id)
+        job = view.job(whole_id)
     rule_options = RuleOptions(
         no_wait=no_wait,
         retry_for=retry_for,
@@ -58,7 +59,7 @@ def resume(
     rules = replace(
         job.rules,
         waits=given_rules.waits,
-        retry_for_s=given_rules.retry_for_s,
+        retry_for_s=job.rules.retry_for_s if retry_for is None else given_rules.retry_for_s,
         on_error=given_rules.on_error,
         max_rejects=job.rules.max_rejects if max_rejects is None else given_rules.max_rejects,
     )
@@ -73,6 +74,7 @@ def resume(
                 reject_file=None if reject_file is None else Path(reject_file),
                 settings=parse_settings(settings, may_share_group=shared_group),
                 may_share_group=shared_group,
+                resumes=whole_id,
             ),
             pg_bin=None,
             action="load",

@@ -119,7 +119,12 @@ def _is_lost(item: LedgerObject, found: KnownObject, *, emptied: frozenset[int],
 def _refuse_loss(item: LedgerObject, found: KnownObject, *, emptied: frozenset[int], rules: LoadRules) -> None:
     """Refuse to go on where what was committed before is gone."""
     if found.rows and item.target_oid in emptied and rules.on_emptied != "skip":
-        raise _emptied(item, found)
+        raise TargetError(
+            f'table "{item.target}" was emptied after a part of this load had gone into it',
+            detail=f'Load {found.load_id} has committed {found.rows} rows of "{item.uri}".',
+            hint="Load with --emptied skip to load what is missing alone; or say penstock loads forget "
+            f"{found.load_id}, and load all of it anew.",
+        )
 
 
 def _emptied(item: LedgerObject, found: KnownObject) -> TargetError:
@@ -133,6 +138,12 @@ def _emptied(item: LedgerObject, found: KnownObject) -> TargetError:
 
 
 def _other_load(item: LedgerObject, found: KnownObject) -> TargetError:
+    if found.target_oid != item.target_oid:
+        return TargetError(
+            f'table "{item.target}" was made anew since load {found.load_id} began, which has not ended',
+            detail=f'That load has "{item.uri}", among others.',
+            hint=f"Give it up with penstock loads forget {found.load_id}: its rows went with the table.",
+        )
     return TargetError(
         f'"{item.uri}" belongs to load {found.load_id}, which has not ended',
         detail="That load has other sources, options or settings, so this one cannot go on with it.",

@@ -44,6 +44,29 @@ def digest(meaning: str) -> str:
     return hashlib.sha256(meaning.encode()).hexdigest()
 
 
+def describe_changes(before: str, now: str) -> list[str]:
+    """Return what differs between two meanings, a sentence each.
+
+    >>> one = '{"targets": [], "settings": {"TimeZone": "UTC"}}'
+    >>> describe_changes(one, one.replace("UTC", "Europe/Rome"))
+    ['TimeZone was "UTC" and is "Europe/Rome".']
+    """
+    old, new = json.loads(before), json.loads(now)
+    changes = [
+        f'{name} was "{old["settings"].get(name)}" and is "{value}".'
+        for name, value in new["settings"].items()
+        if old["settings"].get(name) != value
+    ]
+    for was, target in zip(old["targets"], new["targets"], strict=False):
+        table = target["table"] if target["schema"] is None else f"{target['schema']}.{target['table']}"
+        if was.get("oid") != target["oid"]:
+            changes.append(f'Table "{table}" is not the one that the load began with.')
+        others = [name for name in target if name != "oid" and was.get(name) != target[name]]
+        if others:
+            changes.append(f'Of table "{table}" other: {", ".join(others)}.')
+    return changes
+
+
 def _describe_target(target: TargetPlan, *, oid: int, sources: Sequence[str]) -> dict[str, Any]:
     return {
         "oid": oid,

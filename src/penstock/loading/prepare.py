@@ -14,7 +14,7 @@ from penstock.errors import DataError, SourceError, TargetError
 from penstock.files.listing import lasting_name
 from penstock.loading.claims import client_name, open_ledger, take_over
 from penstock.loading.decide import Decision, decide_objects
-from penstock.loading.identity import describe_meaning, digest, job_to_json
+from penstock.loading.identity import describe_changes, describe_meaning, digest, job_to_json
 from penstock.loading.objects import is_unchanged
 from penstock.loading.plan import table_after_creation
 from penstock.loading.ways import is_fresh, needs_more_than_copy
@@ -23,6 +23,7 @@ from penstock.model.ledger import Claim, Coverage, LedgerObject
 from penstock.server.catalog import find_table
 from penstock.server.errors import in_transaction
 from penstock.server.ledger.committed import find_others, read_coverage, read_ranges
+from penstock.server.ledger.lookup import read_meaning
 from penstock.server.ledger.targets import drop_ranges
 from penstock.server.tables import CreatedTable, create_text_table, is_empty
 
@@ -68,14 +69,19 @@ class NothingToDo:
 
 
 def prepare_load(
-    plan: LoadPlan, tools: LoadTools, connection: Connection, *, created: tuple[CreatedTable, ...] = ()
+    plan: LoadPlan,
+    tools: LoadTools,
+    connection: Connection,
+    *,
+    created: tuple[CreatedTable, ...] = (),
+    resumes: str | None = None,
 ) -> PreparedLoad | NothingToDo:
     """Claim a load and return what is left of it; `created` was made for it by this process before.
 
-    Raises PenstockError, and then has written nothing down.
+    It must be `resumes`, where that is given. Raises PenstockError, and then has written nothing down.
     """
     tools.connect.refuse_pooler("load")
-    return _Preparation(plan, tools, connection, created).run()
+    return _Preparation(plan, tools, connection, created, resumes=resumes).run()
 
 
 def tables_made(plan: LoadPlan, created: Sequence[CreatedTable]) -> dict[TableName, CreatedTable]:
@@ -86,8 +92,15 @@ def tables_made(plan: LoadPlan, created: Sequence[CreatedTable]) -> dict[TableNa
 
 class _Preparation:
     def __init__(
-        self, plan: LoadPlan, tools: LoadTools, connection: Connection, created: tuple[CreatedTable, ...]
+        self,
+        plan: LoadPlan,
+        tools: LoadTools,
+        connection: Connection,
+        created: tuple[CreatedTable, ...],
+        *,
+        resumes: str | None,
     ) -> None:
+        self._resumes = resumes
         self._plan = plan
         self._tools = tools
         self._ledger = tools.ledger
@@ -138,6 +151,8 @@ class _Preparation:
         identity = digest(meaning)
         found = self._ledger.look_up(self._connection, identity, items)
         running, known = found.running, found.known
+        if self._resumes is not None and running != self._resumes:
+            raise self._other_than(self._resumes, meaning)
         decisions = decide_objects(
             items,
             known,
@@ -200,6 +215,23 @@ class _Preparation:
             from penstock.loading.shape import put_back_replaced  # noqa: PLC0415 (paid for by loads that need it)
 
             put_back_replaced(oids, self._tools, self._connection)
+
+    def _other_than(self, load_id: str, meaning: str) -> TargetError:
+        """Return the error for a load that is not the one that was to be gone on with."""
+        from penstock.server.ledger.listing import no_such_load  # noqa: PLC0415 (paid for by who needs it)
+
+        known = read_meaning(self._connection, self._ledger.schema, load_id)
+        if known is None:
+            return no_such_load(load_id)
+        if known.state == "complete":
+            return TargetError(f"load {load_id} is complete", hint="There is nothing to go on with.")
+        changes = describe_changes(known.meaning, meaning)
+        return TargetError(
+            f"cannot go on with load {load_id}: what its rows depend on is another now",
+            detail="\n".join(changes) or None,
+            hint="Have it as it was when the load began, or remove the load's rows and say "
+            f"penstock loads forget {load_id}.",
+        )
 
     def _check_ways(self) -> None:
         if needs_more_than_copy(self._plan.targets):

@@ -105,7 +105,9 @@ class _LoadRun:
             try:
                 connection = self._tools.connect.take(label="session 1")
                 try:
-                    prepared = prepare_load(self._plan, self._tools, connection)
+                    prepared = prepare_load(
+                        self._plan, self._tools, connection, resumes=self._tools.resumes
+                    )
                     self._note_partitions(prepared, connection)
                 except BaseException:
                     connection.close()

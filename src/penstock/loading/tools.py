@@ -31,7 +31,8 @@ class LoadTools:
     """Connections, sources, the ledger, the clock, and who wants to hear of progress and of notices.
 
     `guard` looks after disks, where these are this machine's. `server` is what is known of it; `open_settings` tells
-    how its settings are changed, and `lease_id` is the lease under which they are others for this load.
+    how its settings are changed, and `lease_id` is the lease under which they are others for this load. `resumes` is
+    the load that is to be gone on with, where none other may begin.
     """
 
     connect: ConnectionFactory
@@ -45,6 +46,7 @@ class LoadTools:
     server: ServerFacts | None = None
     open_settings: Callable[[], SettingsBackend] | None = None
     lease_id: str | None = None
+    resumes: str | None = None
     clock: Callable[[], float] = time.perf_counter
     sleep: Callable[[float], None] = time.sleep
 

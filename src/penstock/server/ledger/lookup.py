@@ -14,7 +14,7 @@ from penstock.server.errors import translate_errors
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from penstock.model.ledger import LedgerObject
+    from penstock.model.ledger import LedgerObject, LoadState
     from penstock.server.connection import Connection
 
 _RUNNING = "SELECT id::text FROM {schema}.loads WHERE identity = %s AND state = 'running'"
@@ -85,6 +85,14 @@ class LedgerFindings:
     leases: Sequence[str]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownMeaning:
+    """A load's state, and what decided which rows it stores when it began, as JSON."""
+
+    state: LoadState
+    meaning: str
+
+
 def look_up(connection: Connection, schema: str, identity: str, objects: Sequence[LedgerObject]) -> LedgerFindings:
     """Return what the ledger knows that concerns a load. Raises ServerError, TargetError."""
 
@@ -121,6 +129,14 @@ def look_up(connection: Connection, schema: str, identity: str, objects: Sequenc
         changed_by=changed_by,
         leases=[lease for (lease,) in leases],
     )
+
+
+def read_meaning(connection: Connection, schema: str, load_id: str) -> KnownMeaning | None:
+    """Return what a load was when it began, None where there is none of that id. Raises ServerError."""
+    query = sql.SQL("SELECT state, meaning::text FROM {} WHERE id = %s").format(sql.Identifier(schema, "loads"))
+    with translate_errors("looking up the load"):
+        row = connection.execute(query, [load_id]).fetchone()
+    return None if row is None else KnownMeaning(state=row[0], meaning=row[1])
 
 
 def object_arrays(objects: Sequence[LedgerObject]) -> dict[str, Any]:
