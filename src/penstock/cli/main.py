@@ -25,7 +25,9 @@ from penstock.cli.messages import show_error
 from penstock.cli.output import (
     OutputError,
     abandon_output,
+    begin_output,
     flush_output,
+    has_result,
     naming_output_failure,
     open_closed_streams,
     write_result,
@@ -121,6 +123,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command that the arguments name (by default the process's own) and return the exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     open_closed_streams()
+    begin_output()
     if isinstance(sys.stdout, io.TextIOWrapper):
         # A file's name that the locale cannot write must not turn a finished load into a failure.
         sys.stdout.reconfigure(errors="backslashreplace")
@@ -136,8 +139,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except PenstockError as error:
         return _fail(error, given)
     except Exception:  # noqa: BLE001 (the last resort: a fault of ours gets an exit code of its own)
-        traceback.print_exc()
-        return INTERNAL_ERROR
+        print(hide_secrets(traceback.format_exc()), end="", file=sys.stderr, flush=True)
+        return _answer(PenstockError("a fault in penstock", hint="Please report its traceback."), given, INTERNAL_ERROR)
     return code
 
 
@@ -178,7 +181,12 @@ def _usage_error(error: typer.TyperException) -> UsageError:
 def _fail(error: PenstockError, arguments: Sequence[str]) -> int:
     """Print an error, also as an object on standard output for those who asked for JSON."""
     show_error(error)
-    if "--json" in arguments:
+    return _answer(error, arguments, error.exit_code)
+
+
+def _answer(error: PenstockError, arguments: Sequence[str], code: int) -> int:
+    """Print an error as an object for those who asked for JSON and have got none yet; return the exit code."""
+    if "--json" in arguments and not has_result():
         words = {"message": error.message, "detail": error.detail, "hint": error.hint}
         described = {name: None if text is None else hide_secrets(text) for name, text in words.items()}
         if hasattr(error, "sqlstate"):
@@ -190,7 +198,7 @@ def _fail(error: PenstockError, arguments: Sequence[str]) -> int:
         except OutputError:
             # What went wrong first was told, and decides the exit code
             abandon_output()
-    return error.exit_code
+    return code
 
 
 def _leave_broken_pipe() -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TextIO
 
 from penstock.errors import PenstockError
@@ -15,6 +16,26 @@ if TYPE_CHECKING:
 
 class OutputError(PenstockError):
     """Standard output is full, closed or broken otherwise."""
+
+
+@dataclass(slots=True)
+class _Written:
+    """What this run of the command has written."""
+
+    has_result: bool = False
+
+
+_written = _Written()
+
+
+def begin_output() -> None:
+    """Forget what an earlier run in this process has written."""
+    _written.has_result = False
+
+
+def has_result() -> bool:
+    """Whether a result was written: as JSON there is one object, and nothing may follow it."""
+    return _written.has_result
 
 
 def open_closed_streams() -> None:
@@ -37,6 +58,7 @@ def _open_null(flags: int) -> TextIO:
 
 def write_result(text: str, *, done: str | None = None) -> None:
     """Print a result at once; `done` is what stays true where that fails. Raises OutputError, BrokenPipeError."""
+    _written.has_result = True
     with naming_output_failure(done):
         print(text, flush=True)
 
