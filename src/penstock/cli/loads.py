@@ -12,6 +12,7 @@ from penstock.cli.loads_view import describe_load, describe_loads, load_object
 from penstock.cli.messages import Messages
 from penstock.cli.output import write_result
 from penstock.cli.target import open_target
+from penstock.errors import UsageError
 
 app = typer.Typer(add_completion=False)
 
@@ -34,6 +35,7 @@ def list_loads(
     With a command, show or forget one of them; its options stand behind the command.
     """
     if context.invoked_subcommand is not None:
+        _refuse_options(context, context.invoked_subcommand)
         return
     from penstock.api.ledger_view import LedgerView
 
@@ -43,6 +45,17 @@ def list_loads(
         write_result(json.dumps({"loads": [load_object(record) for record in records]}))
     else:
         write_result("\n".join(describe_loads(records)))
+
+
+def _refuse_options(context: typer.Context, command: str) -> None:
+    """Raise UsageError where an option stands before a command, which would not see it."""
+    for param in context.command.params:
+        source = context.get_parameter_source(param.name or "")
+        if source is not None and source.name == "COMMANDLINE":
+            raise UsageError(
+                f"{param.opts[0]} stands before {command}, which does not see it",
+                hint=f"Write it behind: penstock loads {command} ID {param.opts[0]} ...",
+            )
 
 
 @app.command()
