@@ -6,13 +6,17 @@ import os
 import signal
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
 
 from cli.conftest import run_process
-from penstock.errors import DataError
+from penstock.api.ledger_view import LedgerView
+from penstock.cli.load import LoadCommand
+from penstock.errors import DataError, ServerError
+from penstock.model.job import LoadRules
+from penstock.server.ledger import Ledger
 from support.loads import Loads, chop_commands, target
 
 if TYPE_CHECKING:
@@ -20,6 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cli.conftest import Finished
+    from penstock.model.job import LoadJob
 
     Run = Callable[..., Finished]
 
@@ -91,6 +96,68 @@ def test_load_that_was_cut_short_is_resumed_by_its_id(penstock: Run, database18:
         assert connection.execute("SELECT count(*), count(DISTINCT a) FROM t").fetchone() == (ROWS, ROWS)
 
 
+def test_load_is_not_resumed_by_other_settings(
+    penstock: Run, database18: str, cut_short: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What differs is named: the same command would only be refused again."""
+    monkeypatch.setenv("PGTZ", "Asia/Tokyo")
+    refused = penstock("resume", cut_short, "--to", database18)
+    assert refused.code == 6
+    assert f"\nerror: cannot go on with load {cut_short}: " in refused.err
+    assert 'and is "Asia/Tokyo".' in refused.err
+    assert f"penstock loads forget {cut_short}" in refused.err
+
+
+def test_load_is_not_resumed_into_another_table_of_the_name(penstock: Run, database18: str, cut_short: str) -> None:
+    """Its rows were in the old one."""
+    with psycopg.connect(database18) as connection:
+        connection.execute("DROP TABLE t; CREATE TABLE t (a int, b text)")
+    refused = penstock("resume", cut_short, "--to", database18)
+    assert refused.code == 6
+    assert 'Table "public.t" is not the one that the load began with.' in refused.err
+
+
+def test_resume_begins_no_other_load(
+    penstock: Run, database18: str, people: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where another process completes the load meanwhile: one that loads --again would store all of it twice."""
+    loads = Loads(database18)
+    loads.execute("CREATE TABLE people (id int, name text)")
+    job, begin = LedgerView.job, Ledger.begin
+    again = LoadRules(retry_for_s=0.0, is_again=True)
+
+    def begin_and_fail(ledger: Ledger, *args: Any, **options: Any) -> object:
+        begin(ledger, *args, **options)
+        raise ServerError("the loader is gone")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Ledger, "begin", begin_and_fail)
+        with pytest.raises(ServerError):
+            loads.run(target(people, into="people"), rules=again)  # type: ignore[arg-type]
+    ((load_id,),) = loads.execute("SELECT id::text FROM penstock.loads")
+
+    def complete_and_read(view: LedgerView, load_id: str) -> LoadJob:
+        found = job(view, load_id)
+        loads.run(target(people, into="people"), rules=again)  # type: ignore[arg-type]
+        return found
+
+    monkeypatch.setattr(LedgerView, "job", complete_and_read)
+    refused = penstock("resume", load_id, "--to", database18)
+    assert (refused.code, refused.err.splitlines()[1]) == (6, f"error: load {load_id} is complete")
+    assert loads.count("people") == 3
+
+
+def test_resumed_load_is_as_patient_as_it_was(
+    penstock: Run, database18: str, cut_short: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its options are those of the command that began it, unless others are given."""
+    rules: list[LoadRules] = []
+    monkeypatch.setattr(LoadCommand, "run", lambda _self, request, *_, **__: rules.append(request.job.rules))
+    penstock("resume", cut_short, "--to", database18)
+    penstock("resume", cut_short, "--to", database18, "--retry-for", "7s")
+    assert [each.retry_for_s for each in rules] == [0.0, 7.0]
+
+
 def test_complete_load_is_not_resumed(penstock: Run, database18: str, people: str) -> None:
     """There is nothing to go on with."""
     done = penstock("load", people, "--into", "public.people", "--create", "--to", database18, "--json").object
@@ -106,6 +173,26 @@ def test_forgotten_load_counts_as_not_loaded(penstock: Run, database18: str, peo
     assert penstock(*command).object["rows"] == 3
     with psycopg.connect(database18) as connection:
         assert connection.execute("SELECT count(*) FROM people").fetchone() == (6,)
+
+
+@pytest.mark.parametrize("command", [["loads", "show"], ["loads", "forget"], ["resume"], ["rejects"], ["retry"]])
+def test_empty_id_is_no_beginning_of_one(penstock: Run, database18: str, people: str, command: list[str]) -> None:
+    """An empty variable of a script would stand for the only load that there is."""
+    penstock("load", people, "--into", "public.people", "--create", "--to", database18)
+    refused = penstock(*command, "", "--to", database18)
+    assert (refused.code, refused.err.splitlines()[0]) == (6, "error: the load's id is empty")
+    assert "complete" in penstock("loads", "--to", database18).out
+
+
+@pytest.mark.parametrize("option", [["--to", "elsewhere"], ["--json"], ["--ledger-schema", "x"], ["--role=x"]])
+def test_option_before_a_command_that_would_not_see_it_is_an_error(penstock: Run, option: list[str]) -> None:
+    """The load would be looked for, and forgotten, in another database than the one that was named."""
+    refused = penstock("loads", *option, "forget", "1")
+    name = option[0].partition("=")[0]
+    assert (refused.code, refused.err.splitlines()[0]) == (
+        2,
+        f"error: {name} stands before forget, which does not see it",
+    )
 
 
 @pytest.mark.parametrize("command", [["loads", "show"], ["loads", "forget"], ["resume"]])

@@ -153,3 +153,14 @@ def test_pipe_that_is_spooled_can_have_its_rejects_found_again(
     assert (finished.code, finished.object["rows"], finished.object["rejected"]) == (3, 2, 2)
     causes = penstock("rejects", finished.object["load_id"], "--json", "--to", database18).object["causes"]
     assert sorted(cause["raw"] for cause in causes) == ["3,", "two,y"]
+
+
+def test_json_is_one_object_though_the_reject_file_cannot_be_written(
+    penstock: Run, database18: str, numbers: str, tmp_path: Path
+) -> None:
+    """The load is complete and told so; what failed after is an error on standard error, and the exit code."""
+    file = tmp_path / "nowhere" / "rejects.csv"
+    options = ["--on-error", "reject", "--reject-file", str(file), "--json", "--to", database18]
+    finished = penstock("load", numbers, "--into", "t", *options)
+    assert (finished.code, finished.object["rows"], finished.object["rejected"]) == (4, 2, 2)
+    assert f'error: could not write "{file}"' in finished.err

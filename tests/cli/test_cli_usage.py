@@ -132,3 +132,17 @@ def test_output_that_cannot_be_written_is_one_error(redirection: str, arguments:
 def test_messages_have_no_colours_without_terminal() -> None:
     """Escape sequences do not belong into logs."""
     assert "\x1b" not in run_process("load", "a.csv").err
+
+
+def test_fault_of_ours_is_an_object_too_and_tells_no_secret(penstock: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For those who asked for JSON; the traceback is for standard error."""
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("host=db1 password=s3cret")
+
+    monkeypatch.setattr(main_module, "load_command", fail)
+    finished = penstock("loads", "--json")
+    assert finished.code == 70
+    assert finished.object["error"]["message"] == "a fault in penstock"
+    assert "RuntimeError: host=db1 password=***" in finished.err
+    assert "s3cret" not in finished.err

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
 
-from penstock.errors import DataError, TargetError
+from penstock.errors import DataError, SourceError, TargetError
 from penstock.model.job import LoadRules
+from penstock.server.ledger import Ledger
 from support.loads import IMPATIENT, Loads, chop_commands, target
+from support.modes import mode_target
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from penstock.lab import EmbeddedServer
+    from penstock.model.outcome import LoadOutcome
 
 ROWS = 2000
 BATCH = 4000
@@ -161,12 +164,81 @@ def test_table_that_lost_its_rows_is_a_question(loads: Loads, tmp_path: Path, ho
     assert loads.run(target(path), rules=LoadRules(on_emptied="load")).rows == 10
 
 
+def test_table_that_lost_a_part_of_a_load_is_told_from_one_that_lost_all(loads: Loads, tmp_path: Path) -> None:
+    """What is missing can go in alone; for all of it the load has to be forgotten."""
+    path = write(tmp_path / "f", bad=1500)
+    load_id = fail(loads, path)
+    write(path)
+    before = loads.count()
+    loads.execute("TRUNCATE t")
+    for answer in ("error", "load"):
+        with pytest.raises(TargetError, match="a part of this load had gone into it") as caught:
+            loads.run(target(path), rules=LoadRules(on_emptied=answer))
+        assert f"penstock loads forget {load_id}" in str(caught.value.hint)
+    assert loads.run(target(path), rules=LoadRules(on_emptied="skip")).rows == ROWS - before
+
+
+def test_table_made_anew_under_a_load_ends_it(loads: Loads, tmp_path: Path) -> None:
+    """It is named as the reason, and not other options."""
+    path = write(tmp_path / "f", bad=1500)
+    load_id = fail(loads, path)
+    loads.execute("DROP TABLE t; CREATE TABLE t (a int, b text)")
+    with pytest.raises(TargetError, match=f"was made anew since load {load_id} began") as caught:
+        loads.run(target(path))
+    assert f"penstock loads forget {load_id}" in str(caught.value.hint)
+
+
 def test_many_small_objects_are_looked_up_together(loads: Loads, tmp_path: Path) -> None:
     """A thousand of them, in one load and once more."""
     for number in range(1000):
         (tmp_path / f"{number:04}").write_text(f"a,b\n{number},x\n")
     assert loads.run(target(tmp_path)).rows == 1000
     assert loads.run(target(tmp_path)).objects_skipped == 1000
+
+
+# ---------------------------------------------------------------- objects that go
+
+
+def folder_of(folder: Path, *, bad: int | None = None) -> Path:
+    """Put one file of the numbers from 0 into a folder."""
+    write(folder / "1", bad=bad)
+    return folder
+
+
+def cut_short(loads: Loads, folder: Path) -> None:
+    """Load a folder of three files, largest first; the second ends the load: the first is in, the third not begun."""
+    folder.mkdir()
+    write(folder / "1", rows=ROWS + 100)
+    write(folder / "2", bad=1500)
+    write(folder / "3", rows=10)
+    with pytest.raises(DataError):
+        loads.run(target(folder), sessions=1, batch_bytes=BATCH)
+    assert loads.count() > ROWS + 100
+    assert loads.execute("SELECT max(object) FROM penstock.ranges") == [(1,)]
+
+
+def test_load_goes_on_without_files_that_are_gone(loads: Loads, tmp_path: Path) -> None:
+    """One that was complete and one that was not begun: each of them says what it goes on without."""
+    folder = tmp_path / "folder"
+    cut_short(loads, folder)
+    write(folder / "2")
+    (folder / "1").unlink()
+    (folder / "3").unlink()
+    loads.run(target(folder))
+    assert numbers(loads) == sorted([*range(ROWS + 100), *range(ROWS)])
+    assert loads.notices == [f'going on without what is gone and was not begun: "{folder / "3"}"']
+    assert loads.execute("SELECT state FROM penstock.loads") == [("complete",)]
+
+
+def test_file_that_is_gone_with_a_part_of_it_loaded_is_an_error(loads: Loads, tmp_path: Path) -> None:
+    """The load could never be complete."""
+    folder = tmp_path / "folder"
+    cut_short(loads, folder)
+    (folder / "2").unlink()
+    before = loads.count()
+    with pytest.raises(SourceError, match="is gone, and a part of it is loaded"):
+        loads.run(target(folder))
+    assert loads.count() == before
 
 
 # ---------------------------------------------------------------- two processes, one load
@@ -207,6 +279,58 @@ def test_second_process_does_not_wait_when_told(loads: Loads, tmp_path: Path) ->
     loads.at_piece = try_second
     loads.run(target(path))
     assert "backend" in str(errors[0].detail)
+
+
+def _beginning_between(
+    monkeypatch: pytest.MonkeyPatch, begin_other: Callable[[], LoadOutcome]
+) -> Iterator[LoadOutcome]:
+    """Have another load run between the next look at the ledger and what is made of it; yield what that one did."""
+    look_up = Ledger.look_up
+    other: list[LoadOutcome] = []
+    begun: list[bool] = []
+
+    def look_up_and_wait(ledger: Ledger, *args: Any) -> object:
+        found = look_up(ledger, *args)
+        if not begun:
+            begun.append(True)
+            other.append(begin_other())
+        return found
+
+    monkeypatch.setattr(Ledger, "look_up", look_up_and_wait)
+    return iter(other)
+
+
+@pytest.mark.parametrize("mode", ["append", "insert-new"])
+def test_loads_that_begin_at_once_do_not_share_an_object(
+    loads: Loads, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    """One names the file, the other its folder: which of them is the second to write itself down leaves it out."""
+    loads.execute("CREATE UNIQUE INDEX ON t (a)" if mode == "insert-new" else "SELECT")
+    key = {"key": ("a",)} if mode == "insert-new" else {}
+    path = write(tmp_path / "f", rows=100)
+    other = _beginning_between(
+        monkeypatch, lambda: Loads(loads.conninfo).run(mode_target(path, mode, **key), sessions=1)
+    )
+    outcome = loads.run(mode_target(tmp_path, mode, **key))
+    assert (next(other).rows, outcome.rows, outcome.objects_skipped, loads.count()) == (100, 0, 1, 100)
+    assert loads.execute("SELECT count(*) FROM penstock.objects") == [(1,)]
+
+
+def test_object_that_joins_a_load_late_is_not_shared_either(
+    loads: Loads, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that came into the folder of a load that was cut short, and is loaded by its name just now."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    with pytest.raises(DataError):
+        loads.run(target(folder_of(folder, bad=1500)), batch_bytes=BATCH)
+    write(folder / "1")
+    late = folder / "2"
+    late.write_text("a,b\n-1,late\n")
+    other = _beginning_between(monkeypatch, lambda: Loads(loads.conninfo).run(target(late)))
+    outcome = loads.run(target(folder))
+    assert (next(other).rows, outcome.objects_skipped) == (1, 1)
+    assert numbers(loads) == [-1, *range(ROWS)]
 
 
 def test_loader_whose_load_was_taken_over_writes_nothing_more(loads: Loads, tmp_path: Path) -> None:

@@ -43,8 +43,11 @@ class LedgerView(Closing):
             return list_loads(connection, self._schema)
 
     def find(self, beginning: str) -> str:
-        """Return the id of the one load whose id begins so; an empty beginning is none's."""
-        found = [record.load_id for record in self.loads() if beginning and record.load_id.startswith(beginning.lower())]
+        """Return the id of the one load whose id begins so."""
+        if not beginning:
+            # What a script's empty variable leaves: it must not stand for the one load that there is.
+            raise TargetError("the load's id is empty", hint="penstock loads lists them.")
+        found = [record.load_id for record in self.loads() if record.load_id.startswith(beginning.lower())]
         if len(found) != 1:
             if found:
                 raise TargetError(f'several loads begin with "{beginning}"', detail=f"{', '.join(found)}.")

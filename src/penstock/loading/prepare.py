@@ -370,7 +370,7 @@ class _Preparation:
                 raise SourceError(
                     f'"{uri}" is gone, and a part of it is loaded',
                     detail=f"Load {claim.load_id} has committed {found.rows} of its rows.",
-                    hint=f"Restore the object, or remove the load's rows and say penstock loads forget {claim.load_id}.",
+                    hint=f"Restore it, or remove the load's rows and say penstock loads forget {claim.load_id}.",
                 )
         unread = {number: uri for number, uri in missing if number not in coverage}
         if unread:

@@ -105,9 +105,7 @@ class _LoadRun:
             try:
                 connection = self._tools.connect.take(label="session 1")
                 try:
-                    prepared = prepare_load(
-                        self._plan, self._tools, connection, resumes=self._tools.resumes
-                    )
+                    prepared = prepare_load(self._plan, self._tools, connection, resumes=self._tools.resumes)
                     self._note_partitions(prepared, connection)
                 except BaseException:
                     connection.close()

@@ -85,9 +85,7 @@ def read_coverage(connection: Connection, schema: str, load_id: str) -> dict[int
     }
 
 
-def find_others(
-    connection: Connection, schema: str, load_id: str, numbers: Sequence[int]
-) -> list[tuple[int, str]]:
+def find_others(connection: Connection, schema: str, load_id: str, numbers: Sequence[int]) -> list[tuple[int, str]]:
     """Return the numbers and URIs of a load's objects but those of `numbers`. Raises ServerError."""
     query = sql.SQL("SELECT number, uri FROM {} WHERE load = %s AND number <> ALL (%s) ORDER BY number").format(
         sql.Identifier(schema, "objects")

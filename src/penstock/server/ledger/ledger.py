@@ -237,9 +237,7 @@ class Ledger:
         return sql.Identifier(self.schema, name)
 
 
-def _with_seen(
-    objects: Sequence[LedgerObject], unshared: Collection[int], seen: Collection[str]
-) -> dict[str, Any]:
+def _with_seen(objects: Sequence[LedgerObject], unshared: Collection[int], seen: Collection[str]) -> dict[str, Any]:
     return object_arrays(objects) | {
         "unshared": [item.number in unshared for item in objects],
         "seen": list(seen),
