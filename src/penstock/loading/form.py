@@ -12,15 +12,13 @@ from penstock.model.dialect import Dialect
 from penstock.model.reject import RecordForm
 from penstock.model.table import ColumnMap, TableName
 
-# A header is bytes in any encoding: this one has a character for each byte.
-_BYTES = "latin-1"
-
 
 def form_to_json(form: RecordForm) -> str:
     """Return a form as JSON, from which `form_from_json` makes it again."""
     fields = asdict(form)
-    fields["header"] = None if form.header is None else form.header.decode(_BYTES)
-    return json.dumps(fields, sort_keys=True, separators=(",", ":"))
+    # Bytes in any encoding, and digits in every database's.
+    fields["header"] = None if form.header is None else form.header.hex()
+    return json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
 def form_from_json(text: str) -> RecordForm:
@@ -31,7 +29,7 @@ def form_from_json(text: str) -> RecordForm:
         column_map=_read_column_map(fields["column_map"]),
         table=TableName(**fields["table"]),
         encoding=fields["encoding"],
-        header=None if fields["header"] is None else fields["header"].encode(_BYTES),
+        header=None if fields["header"] is None else bytes.fromhex(fields["header"]),
         allows_suppressed_rows=fields["allows_suppressed_rows"],
         # Forms that were written down before these were known lack them.
         working_names=tuple((working, name) for working, name in fields.get("working_names", ())),

@@ -118,4 +118,5 @@ def _read_target(fields: dict[str, Any]) -> TargetJob:
 
 
 def _to_json(value: object) -> str:
-    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+    # Nothing escaped: a database in SQL_ASCII takes any character, and no escape of one.
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)

@@ -39,7 +39,10 @@ def find_input_errors(
     if not values:
         return []
     table = sql.Identifier(spec.schema, spec.table) if spec.schema else sql.Identifier(spec.table)
-    described = json.dumps([{"r": record, "c": column, "t": text} for record, column, text in values])
+    # Nothing escaped: a database in SQL_ASCII takes any character, and no escape of one.
+    described = json.dumps(
+        [{"r": record, "c": column, "t": text} for record, column, text in values], ensure_ascii=False
+    )
     with session.between_copies() as connection:
         try:
             # A savepoint of its own: a type that only knows how to fail takes the transaction along.

@@ -100,7 +100,7 @@ class RejectStore:
             """
         ).format(self._schema)
         reasons = [{"object": number, "start": start} | _describe(reason) for number, start, reason in rejects]
-        connection.execute(query, {"load": self._load_id, "rejects": json.dumps(reasons)})
+        connection.execute(query, {"load": self._load_id, "rejects": _dump(reasons)})
 
     def remove_landed(self, connection: psycopg.Connection[Any], staging: TableName) -> dict[int, int]:
         """Take out the records that a staging table has; return how many of each object there were."""
@@ -322,7 +322,7 @@ class RejectStore:
 
 def _to_json(rejects: Sequence[Reject]) -> str:
     """Return records as one text, since arrays of many elements are slow to make."""
-    return json.dumps(
+    return _dump(
         [
             {
                 "object": reject.object_number,
@@ -334,6 +334,11 @@ def _to_json(rejects: Sequence[Reject]) -> str:
             for reject in rejects
         ]
     )
+
+
+def _dump(records: list[dict[str, Any]]) -> str:
+    # Nothing escaped: a database in SQL_ASCII takes any character, and no escape of one.
+    return json.dumps(records, ensure_ascii=False)
 
 
 def _describe(reason: Reason) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 from psycopg import sql
@@ -52,10 +53,15 @@ def write_changes(connection: Connection, schema: str, changes: Sequence[Change]
                     "kind": change.kind,
                     "relation": change.relation_oid,
                     "name": change.name,
-                    "record": Jsonb(dict(change.record)),
+                    "record": Jsonb(dict(change.record), dumps=_dump),
                     "load": change.load_id,
                 },
             )
+
+
+def _dump(record: object) -> str:
+    # Nothing escaped: a database in SQL_ASCII takes any character, and no escape of one.
+    return json.dumps(record, ensure_ascii=False)
 
 
 def read_changes(connection: Connection, schema: str, *, target_oid: int | None = None) -> list[Change]:

@@ -1,0 +1,93 @@
+"""Loads into databases that are not in UTF8: what the ledger says is in any encoding, and so are names and messages."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from penstock.api.ledger_view import LedgerView
+from penstock.model.job import LoadRules, Transform
+from penstock.server.connection import ConnectionFactory
+from support.loads import Loads, target
+from support.modes import mode_target
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+REJECTS = LoadRules(retry_for_s=0.0, on_error="reject", indexes="rebuild")
+
+
+def _in_encoding(database: str, encoding: str) -> Iterator[Loads]:
+    """Provide loads into a database of an encoding, beside a given one."""
+    name = f"{conninfo_to_dict(database)['dbname']}_{encoding.lower()}"
+    with psycopg.connect(database, autocommit=True) as connection:
+        # The names are ours.
+        connection.execute(f"CREATE DATABASE {name} ENCODING '{encoding}' LOCALE 'C' TEMPLATE template0")  # type: ignore[call-overload]
+    yield Loads(make_conninfo(database, dbname=name, client_encoding="UTF8"))
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute(f"DROP DATABASE {name} WITH (FORCE)")  # type: ignore[call-overload]
+
+
+@pytest.fixture(params=["SQL_ASCII", "LATIN1"])
+def loads(database18: str, request: pytest.FixtureRequest) -> Iterator[Loads]:
+    """Provide loads into a database that knows é by its bytes, or as a character."""
+    yield from _in_encoding(database18, request.param)
+
+
+def _load_id(loads: Loads) -> str:
+    return str(loads.execute("SELECT id::text FROM penstock.loads ORDER BY began_at DESC LIMIT 1")[0][0])
+
+
+def test_names_and_messages_beyond_ascii_are_written_down(loads: Loads, tmp_path: Path) -> None:
+    """Those of files, columns, indexes and constraints, what stands for null, and what the table says of a record."""
+    loads.execute(
+        'CREATE TABLE t (a int, "é" text CONSTRAINT "nicht ü" CHECK ("é" <> \'ö\')); CREATE INDEX "ï" ON t ("é")'
+    )
+    path = tmp_path / "é.csv"
+    path.write_text("a,é\n1,é\né,x\n3,ö\n4,ñ\n")
+    outcome = loads.run(target(path, nulls=("ñ",)), rules=REJECTS)
+    assert (outcome.rows, outcome.rejected) == (2, 2)
+    assert loads.rows() == [(1, "é"), (4, None)]
+    with LedgerView(ConnectionFactory(loads.conninfo)) as view:
+        causes = view.rejects(_load_id(loads))
+        assert sorted(cause.example for cause in causes) == [
+            'invalid input syntax for type integer: "é"',
+            'new row for relation "t" violates check constraint "nicht ü"',
+        ]
+        file = tmp_path / "rejects.csv"
+        view.write_rejects(_load_id(loads), file)
+        assert file.read_text() == "a,é\né,x\n3,ö\n"
+        file.write_text("a,é\n2,x\n3,ü\n")
+        assert view.retry(_load_id(loads), file).left == 0
+    assert loads.count() == 4
+
+
+def test_a_merge_and_a_transform_beyond_ascii_are_written_down(loads: Loads, tmp_path: Path) -> None:
+    """What a merge refuses, and a statement's own text."""
+    loads.execute("CREATE TABLE t (a int PRIMARY KEY, b text CHECK (b <> 'ö'))")
+    path = tmp_path / "f"
+    path.write_text("a,b\n1,é\n2,ö\n")
+    outcome = loads.run(mode_target(path, "upsert", key=("a",)), rules=REJECTS)
+    assert (outcome.rows, outcome.rejected) == (1, 1)
+    text = "INSERT INTO t SELECT a::int + 10, 'ü' || a FROM :staging"
+    job = replace(target(path), transform=Transform(name="x.sql", text=text))
+    assert loads.run(job, rules=LoadRules(retry_for_s=0.0, is_again=True)).rows == 2
+    assert loads.rows() == [(1, "é"), (11, "ü1"), (12, "ü2")]
+
+
+def test_header_that_the_database_has_no_characters_for_is_kept_by_its_bytes(database18: str, tmp_path: Path) -> None:
+    """It goes to columns of other names, and above the rejected records again."""
+    for loads in _in_encoding(database18, "WIN1251"):
+        loads.execute("CREATE TABLE t (a int, b text)")
+        path = tmp_path / "f"
+        path.write_text("é,ü\n1,x\nbad,y\n")
+        loads.run(target(path, columns=("a", "b"), has_header=True), rules=REJECTS)
+        file = tmp_path / "rejects.csv"
+        with LedgerView(ConnectionFactory(loads.conninfo)) as view:
+            view.write_rejects(_load_id(loads), file)
+        assert file.read_text() == "é,ü\nbad,y\n"
