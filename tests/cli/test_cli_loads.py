@@ -211,6 +211,41 @@ def test_spooled_pipe_is_loaded_by_several_sessions(database18: str) -> None:
     assert spooled.object["rows"] == 20_000
 
 
+@pytest.mark.parametrize("options", [[], ["--spool"]])
+def test_standard_input_is_loaded_each_time(database18: str, options: list[str]) -> None:
+    """Its name says nothing of what it brings."""
+    command = ["load", "-", "--into", "public.piped", "--create", "--to", database18, "--json", *options]
+    for number in (1, 2):
+        done = run_process(*command, stdin=f"a,b\n{number},x\n")
+        assert (done.code, done.object["rows"]) == (0, 1), done.err
+    assert Loads(database18).count("piped") == 2
+
+
+def test_spooled_standard_input_is_not_resumed_by_its_id(
+    penstock: Run, database18: str, people: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever goes on has another; the same command may be given the same once more."""
+    loads = Loads(database18)
+    loads.execute("CREATE TABLE people (id int, name text)")
+    begin = Ledger.begin
+
+    def begin_as_stdin(ledger: Ledger, *args: Any, **options: Any) -> object:
+        begin(ledger, *args, **options | {"job": options["job"].replace(people, "-")})
+        raise ServerError("the loader is gone")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Ledger, "begin", begin_as_stdin)
+        with pytest.raises(ServerError):
+            loads.run(target(people, into="people"))  # type: ignore[arg-type]
+    ((load_id,),) = loads.execute("SELECT id::text FROM penstock.loads")
+    assert not penstock("loads", "show", load_id, "--to", database18, "--json").object["can_resume"]
+    refused = penstock("resume", load_id, "--to", database18)
+    assert (refused.code, refused.err.splitlines()[0]) == (
+        6,
+        f"error: load {load_id} read a pipe, which cannot be read again",
+    )
+
+
 def test_ledger_schema_of_ones_own(penstock: Run, database18: str, people: str) -> None:
     """Schema penstock is not touched."""
     options = ["--to", database18, "--ledger-schema", "Mine own"]

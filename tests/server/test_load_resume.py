@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ from penstock.errors import DataError, SourceError, TargetError
 from penstock.model.job import LoadRules
 from penstock.server.ledger import Ledger
 from support.loads import IMPATIENT, Loads, chop_commands, target
-from support.modes import mode_target
+from support.modes import Killed, mode_target
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -196,6 +197,51 @@ def test_many_small_objects_are_looked_up_together(loads: Loads, tmp_path: Path)
     assert loads.run(target(tmp_path)).objects_skipped == 1000
 
 
+# ---------------------------------------------------------------- pipes
+
+
+def write_pipe(path: Path, text: str) -> threading.Thread:
+    """Have a thread write a text to a named pipe, once somebody reads it."""
+    if not path.exists():
+        os.mkfifo(path)
+    thread = threading.Thread(target=path.write_text, args=[text], daemon=True)
+    thread.start()
+    return thread
+
+
+def test_pipe_is_loaded_each_time(loads: Loads, tmp_path: Path) -> None:
+    """What it brings is not known by its name."""
+    path = tmp_path / "pipe"
+    for number in (1, 2):
+        thread = write_pipe(path, f"a,b\n{number},x\n")
+        assert loads.run(target(path)).rows == 1
+        thread.join()
+    assert numbers(loads) == [1, 2]
+
+
+def test_pipe_whose_loader_was_killed_is_loaded_by_the_next(
+    loads: Loads, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing of it was committed: nothing is read to compare."""
+    path = tmp_path / "pipe"
+    begin = Ledger.begin
+
+    def begin_and_die(ledger: Ledger, *args: Any, **options: Any) -> object:
+        begin(ledger, *args, **options)
+        raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Ledger, "begin", begin_and_die)
+        write_pipe(path, "a,b\n1,x\n")
+        with pytest.raises(Killed):
+            loads.run(target(path))
+    assert loads.execute("SELECT state FROM penstock.loads") == [("running",)]
+    thread = write_pipe(path, "a,b\n2,x\n")
+    assert loads.run(target(path)).rows == 1
+    thread.join()
+    assert numbers(loads) == [2]
+
+
 # ---------------------------------------------------------------- objects that go
 
 
@@ -224,8 +270,9 @@ def test_load_goes_on_without_files_that_are_gone(loads: Loads, tmp_path: Path) 
     write(folder / "2")
     (folder / "1").unlink()
     (folder / "3").unlink()
+    write(folder / "4", rows=7)
     loads.run(target(folder))
-    assert numbers(loads) == sorted([*range(ROWS + 100), *range(ROWS)])
+    assert numbers(loads) == sorted([*range(ROWS + 100), *range(ROWS), *range(7)])
     assert loads.notices == [f'going on without what is gone and was not begun: "{folder / "3"}"']
     assert loads.execute("SELECT state FROM penstock.loads") == [("complete",)]
 

@@ -42,7 +42,7 @@ class Spool:
             stored.close()
         copied = stat_object(str(path), uri=source.uri)
         assert copied is not None
-        return replace(copied, uri=source.uri)
+        return replace(copied, uri=source.uri, is_spooled=True)
 
     def close(self) -> None:
         """Remove what was copied."""

@@ -33,6 +33,7 @@ def decide_objects(
     known: Iterable[KnownObject],
     *,
     running: str | None,
+    next_number: int = 0,
     emptied: frozenset[int],
     rules: LoadRules,
     landed: frozenset[int] = frozenset(),
@@ -40,7 +41,8 @@ def decide_objects(
 ) -> list[Decision]:
     """Return a decision for each object of a load.
 
-    `running` is the id of this same load where it has begun; `emptied` holds the oids of the targets that are empty.
+    `running` is the id of this same load where it has begun, and `next_number` what its next object is to have;
+    `emptied` holds the oids of the targets that are empty.
     Objects are named by their place in `objects`: the records of `landed` ones are not in the table before the load's
     end; `fresh` ones are loaded whatever was loaded before.
     Raises TargetError where the ledger says that something else must be decided first.
@@ -50,7 +52,7 @@ def decide_objects(
         by_uri.setdefault(found.uri, []).append(found)
     own = [found for items in by_uri.values() for found in items if found.load_id == running]
     unclaimed = {found.number: found for found in own}
-    following = 1 + max(unclaimed, default=-1)
+    following = next_number
     decisions = []
     for item in objects:
         found_here = [found for found in by_uri.get(item.uri, ()) if _has_same_target(item, found)]

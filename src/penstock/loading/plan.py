@@ -67,7 +67,7 @@ def plan_load(
     _refuse_double_creation(targets)
     refuse_shared_tables(targets)
     depends = _rows_depend_on_each_other(inputs, targets)
-    is_repeatable = not any(_is_pipe(source) for target, _ in planned for source in target.objects)
+    is_repeatable = not any(_is_read_once(source) for target, _ in planned for source in target.objects)
     # A pipe cannot be read again, so there is nothing to resume: it is loaded whole or not at all.
     is_single = not is_repeatable or (job.rules.is_atomic and any(target.landing == "table" for target in targets))
     return LoadPlan(
@@ -89,8 +89,8 @@ def plan_load(
     )
 
 
-def _is_pipe(source: SourceObject) -> bool:
-    return source.version is None and "://" not in source.location
+def _is_read_once(source: SourceObject) -> bool:
+    return source.is_pipe and not source.is_spooled
 
 
 # Each session's rows are invisible to the others until the load's end, and so is a referenced row.

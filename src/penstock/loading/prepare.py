@@ -157,10 +157,11 @@ class _Preparation:
             items,
             known,
             running=running,
+            next_number=found.next_number,
             emptied=self._find_emptied(oids, has_rows={each.target_oid for each in known if each.rows}),
             rules=self._plan.job.rules,
             landed=frozenset(work.number for work in works if work.target.landing != "table"),
-            fresh=frozenset(work.number for work in works if is_fresh(work.target.job)),
+            fresh=frozenset(work.number for work in works if _is_fresh(work)),
         )
         skipped = sum(decision.action == "skip" for decision in decisions)
         if running is None and skipped == len(decisions):
@@ -302,7 +303,7 @@ class _Preparation:
                     number=len(items),
                     target_oid=oid,
                     target=replace(target.table, schema=schema),
-                    uri=source.uri if source.version is None or "://" in source.uri else lasting_name(source.uri),
+                    uri=source.uri if source.is_pipe or "://" in source.uri else lasting_name(source.uri),
                     version=source.version,
                     size_bytes=source.size_bytes,
                 )
@@ -347,7 +348,7 @@ class _Preparation:
         return frozenset(
             decision.number
             for work, decision in zip(works, decisions, strict=True)
-            if decision.action == "new" and not is_fresh(work.target.job)
+            if decision.action == "new" and not _is_fresh(work)
         )
 
     def _job_text(self) -> str | None:
@@ -384,7 +385,8 @@ class _Preparation:
         One that is not goes on where its records can be told apart and taken out again: in a staging table.
         """
         committed = read_ranges(self._connection, self._ledger.schema, claim.load_id, work.number)
-        is_same = is_unchanged(work, committed, self._tools)
+        # Where there is nothing to compare with, nothing is read: a pipe can be read but once.
+        is_same = not committed or is_unchanged(work, committed, self._tools)
         if not is_same and not work.has_positions:
             raise DataError(
                 f'"{work.source.uri}" has changed in a part that is loaded',
@@ -404,3 +406,8 @@ class _Preparation:
             self._ledger.change_version(self._connection, claim, work.number, decision.item)
         self._tools.notice(f'"{work.source.uri}" has changed: it is loaded from its beginning')
         return replace(work, coverage=Coverage())
+
+
+def _is_fresh(work: ObjectWork) -> bool:
+    """Whether an object is loaded whatever was loaded before; what a pipe brings has nothing to be known again by."""
+    return is_fresh(work.target.job) or work.source.is_pipe

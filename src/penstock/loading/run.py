@@ -12,6 +12,7 @@ from copy import copy
 from typing import TYPE_CHECKING
 
 from penstock.errors import Interrupted, PenstockError, ServerError
+from penstock.files.local import STDIN_LOCATION
 from penstock.loading.attempt import LoadAttempt
 from penstock.loading.prepare import NothingToDo, prepare_load
 from penstock.loading.retry import Patience, fewer_sessions
@@ -371,15 +372,17 @@ class _LoadRun:
     def _with_rows(self, error: PenstockError, rows: int | None) -> PenstockError:
         assert self._claim is not None
         stays = self._describe_stay(rows)
-        resume = (
-            ""
-            if rows == 0 or self._is_complete
-            else f" penstock resume {self._claim.load_id} goes on with what is missing."
-        )
+        resume = "" if rows == 0 or self._is_complete else f" {self._describe_resuming()}"
         told = copy(error)
         told.detail = f"{error.detail}\n{stays}" if error.detail else stays
         told.hint = f"{error.hint or ''}{resume}".strip() or None
         return told
+
+    def _describe_resuming(self) -> str:
+        assert self._claim is not None
+        if any(STDIN_LOCATION in target.sources for target in self._plan.job.targets):
+            return "The same command with the same input goes on with what is missing."
+        return f"penstock resume {self._claim.load_id} goes on with what is missing."
 
     def _count_rejected(self) -> None:
         """Have the outcome tell how many records are put aside, earlier runs' too."""

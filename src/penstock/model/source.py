@@ -15,12 +15,19 @@ class SourceObject:
     `uri` is safe to show and store: no userinfo, no query string. `location` is what the file room opens (a path, a URL
     that may hold a signature, "-" for standard input) and must never be shown. `size_bytes` and `version` (an ETag,
     version id, or device:inode:mtime; opaque) are None where the source does not tell, as for standard input.
+    `is_spooled`: a pipe's, by way of a temporary file.
     """
 
     uri: str
     location: str
     size_bytes: int | None
     version: str | None
+    is_spooled: bool = False
+
+    @property
+    def is_pipe(self) -> bool:
+        """Whether it comes by a pipe: what was loaded under its name before need not be the same."""
+        return self.is_spooled or (self.version is None and "://" not in self.location)
 
     def __repr__(self) -> str:
         return f"SourceObject({self.uri!r}, size_bytes={self.size_bytes})"

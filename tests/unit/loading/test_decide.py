@@ -109,9 +109,9 @@ def test_object_without_rows_is_not_missed() -> None:
     assert decide(replace(LOADED, rows=0), emptied=7) == ["skip -1"]
 
 
-def test_new_objects_are_numbered_behind_those_that_are_known() -> None:
-    """A prefix that has grown."""
+def test_new_objects_are_numbered_behind_those_that_the_load_has() -> None:
+    """A prefix that has grown, and lost others."""
     own = replace(LOADED, load_id="own", state="running")
     items = [replace(ITEM, uri="/b"), ITEM, replace(ITEM, uri="/c")]
-    decisions = decide_objects(items, [own], running="own", emptied=frozenset(), rules=LoadRules())
-    assert [(each.action, each.number) for each in decisions] == [("new", 4), ("resume", 3), ("new", 5)]
+    decisions = decide_objects(items, [own], running="own", next_number=9, emptied=frozenset(), rules=LoadRules())
+    assert [(each.action, each.number) for each in decisions] == [("new", 9), ("resume", 3), ("new", 10)]

@@ -78,7 +78,10 @@ _LOADS = """
            l.began_at,
            greatest(l.changed_at, s.committed_at) AS changed_at,
            extract(epoch FROM greatest(l.changed_at, s.committed_at) - l.began_at)::float8 AS seconds,
-           l.job::text
+           -- Standard input is not there for whoever would go on with the load.
+           CASE
+               WHEN NOT pg_catalog.jsonb_path_exists(l.job, '$.targets[*].sources[*] ? (@ == "-")') THEN l.job::text
+           END AS job
       FROM {loads} AS l
       LEFT JOIN (
                SELECT o.load,

@@ -17,7 +17,13 @@ if TYPE_CHECKING:
     from penstock.model.ledger import LedgerObject, LoadState
     from penstock.server.connection import Connection
 
-_RUNNING = "SELECT id::text FROM {schema}.loads WHERE identity = %s AND state = 'running'"
+_RUNNING = """
+    SELECT l.id::text,
+           (SELECT coalesce(max(o.number) + 1, 0) FROM {schema}.objects AS o WHERE o.load = l.id)
+      FROM {schema}.loads AS l
+     WHERE l.identity = %s
+       AND l.state = 'running'
+"""
 
 _KNOWN = """
     SELECT o.load::text, l.identity, l.state, o.number, o.target_oid, o.target_schema, o.target_table,
@@ -73,13 +79,15 @@ _LEASES = "SELECT lease::text FROM {schema}.lease_notes"
 class LedgerFindings:
     """What concerns a load that is about to begin.
 
-    `running` is the load of the same identity that has begun and not ended. `known` are its objects in any load, found
-    by their URI and by their table's oid or name. `changed_by` has the loads that have changed something at the tables,
-    or as tables that partition or are partitions of these, that is not put back yet, by the oids of the tables that
-    they loaded. `leases` are those on the server's settings that loads have noted and not ended.
+    `running` is the load of the same identity that has begun and not ended, and `next_number` what a further object of
+    it is to have. `known` are the objects in any load, found by their URI and by their table's oid or name.
+    `changed_by` has the loads that have changed something at the tables, or as tables that partition or are partitions
+    of these, that is not put back yet, by the oids of the tables that they loaded. `leases` are those on the server's
+    settings that loads have noted and not ended.
     """
 
     running: str | None
+    next_number: int
     known: Sequence[KnownObject]
     changed_by: Mapping[int, Collection[str]]
     leases: Sequence[str]
@@ -125,6 +133,7 @@ def look_up(connection: Connection, schema: str, identity: str, objects: Sequenc
     ]
     return LedgerFindings(
         running=None if row is None else str(row[0]),
+        next_number=0 if row is None else int(row[1]),
         known=known_objects,
         changed_by=changed_by,
         leases=[lease for (lease,) in leases],
