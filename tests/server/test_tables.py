@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from penstock.server.connection import Connection
     from penstock.server.tables import CreatedTable
 
-NAME = TableName(schema="Stag.ing", name='ti"tle')
+NAME = TableName(schema="Stag.ing", name='ti"tle %d')
 
 
 def has_schema(connection: Connection, schema: str) -> bool:
