@@ -83,6 +83,23 @@ def test_second_run_says_that_nothing_is_left_to_load(penstock: Run, database18:
     assert penstock(*command, "--again").out.startswith("loaded 3 rows")
 
 
+def test_load_that_has_but_its_merge_left_tells_what_it_did(penstock: Run, database18: str, tmp_path: Path) -> None:
+    """Its files had been read, and one of them loaded by another load: that is not all there was to do."""
+    Loads(database18).execute("CREATE TABLE t (a int PRIMARY KEY, b text)")
+    (tmp_path / "1").write_text("a,b\n1,x\n")
+    (tmp_path / "2").write_text("a,b\n2,x\n2,y\n")
+    options = ["--into", "t", "--mode", "upsert", "--key", "a", "--to", database18]
+    assert penstock("load", str(tmp_path / "1"), *options).code == 0
+    assert penstock("load", str(tmp_path), *options).code == 5
+    done = penstock("load", str(tmp_path), *options, "--keep", "last")
+    lines = done.out.splitlines()
+    assert lines[0].startswith("loaded 1 row in ")
+    assert lines[1:3] == [
+        "left out 1 object that had been loaded before",
+        "1 inserted, 1 gave way to a record with their key",
+    ]
+
+
 def test_load_that_was_cut_short_is_resumed_by_its_id(penstock: Run, database18: str, cut_short: str) -> None:
     """From what the ledger knows of its job."""
     listed = penstock("loads", "--to", database18).out

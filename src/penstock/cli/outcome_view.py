@@ -17,10 +17,11 @@ if TYPE_CHECKING:
 def describe_outcome(outcome: LoadOutcome) -> list[str]:
     """Return what was loaded in one line, and a line for each file where there are several."""
     tables = list(dict.fromkeys(file.table for file in outcome.files))
-    into = tables[0] if len(tables) == 1 else f"{len(tables)} tables"
+    # No files where a load that was cut short had read all of them, and its last transaction alone was left.
+    into = f" into {tables[0] if len(tables) == 1 else f'{len(tables)} tables'}" if tables else ""
     pace = f"{_rate(outcome.bytes_copied, outcome.seconds)}, {_count(outcome.sessions, 'session')}"
-    lines = [f"loaded {_rows(outcome.rows)} into {into} in {format_duration(outcome.seconds)} ({pace})"]
-    if not outcome.files and outcome.objects_skipped:
+    lines = [f"loaded {_rows(outcome.rows)}{into} in {format_duration(outcome.seconds)} ({pace})"]
+    if outcome.load_id is None:
         lines = [f"nothing to load: {_count(outcome.objects_skipped, 'object')} had been loaded before"]
     elif outcome.objects_skipped:
         lines.append(f"left out {_count(outcome.objects_skipped, 'object')} that had been loaded before")
