@@ -11,6 +11,7 @@ from penstock.api.ledger_view import LedgerView
 from penstock.errors import DataError, TargetError
 from penstock.model.job import LoadRules
 from support.loads import Loads, chop_commands, target
+from support.modes import mode_target
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -129,6 +130,20 @@ def test_rejects_go_in_once_the_table_takes_them(loads: Loads, ledger: LedgerVie
     assert loads.execute("SELECT rows FROM penstock.loads") == [(2,)]
     record, (item,) = ledger.load(run_id(outcome))
     assert (record.rows, item.rows, item.rejected) == (2, 2, 1)
+
+
+def test_retry_does_not_bring_back_what_was_truncated_since(loads: Loads, ledger: LedgerView, tmp_path: Path) -> None:
+    """The load's other rows are gone from the table: its file is no file that is loaded."""
+    path = write(tmp_path / "f", "id,parent", ["1,", "2,7"])
+    outcome = loads.run(target(path, into="child"), rules=REJECT)
+    (before,) = ledger.loads()
+    loads.run(mode_target(write(tmp_path / "g", "id,parent", ["3,"]), "truncate", into="child"))
+    loads.execute("INSERT INTO parent VALUES (7)")
+    assert ledger.retry(run_id(outcome)).rows == 1
+    assert ledger.loads()[0].seconds == before.seconds
+    assert loads.rows("child") == [(2, 7), (3, None)]
+    with pytest.raises(TargetError, match="was emptied after objects had been loaded"):
+        loads.run(target(path, into="child"))
 
 
 def test_edited_file_takes_the_place_of_the_rejects(loads: Loads, ledger: LedgerView, tmp_path: Path) -> None:

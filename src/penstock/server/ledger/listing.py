@@ -77,7 +77,10 @@ _LOADS = """
            coalesce(s.bytes_committed, 0)::int8 AS bytes_committed,
            l.began_at,
            greatest(l.changed_at, s.committed_at) AS changed_at,
-           extract(epoch FROM greatest(l.changed_at, s.committed_at) - l.began_at)::float8 AS seconds,
+           extract(
+               epoch FROM CASE l.state WHEN 'complete' THEN l.changed_at ELSE greatest(l.changed_at, s.committed_at) END
+               - l.began_at
+           )::float8 AS seconds,
            -- Standard input is not there for whoever would go on with the load.
            CASE
                WHEN NOT pg_catalog.jsonb_path_exists(l.job, '$.targets[*].sources[*] ? (@ == "-")') THEN l.job::text

@@ -155,9 +155,8 @@ class RejectStore:
             "forms": [item.form for item in corrections],
         }
         connection.execute(query, values)
-        total = sql.SQL(
-            "UPDATE {}.loads SET rows = rows + %s, changed_at = pg_catalog.now() WHERE id = %s AND state = 'complete'"
-        )
+        # When the load ended stays as it is: a table that was truncated since has not got its rows back by this.
+        total = sql.SQL("UPDATE {}.loads SET rows = rows + %s WHERE id = %s AND state = 'complete'")
         rows = sum(item.rows for item in corrections) if stored is None else stored
         connection.execute(total.format(self._schema), [rows, self._load_id])
 
