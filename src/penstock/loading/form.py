@@ -17,7 +17,8 @@ def form_to_json(form: RecordForm) -> str:
     """Return a form as JSON, from which `form_from_json` makes it again."""
     fields = asdict(form)
     # Bytes in any encoding, and digits in every database's.
-    fields["header"] = None if form.header is None else form.header.hex()
+    del fields["header"]
+    fields["header_hex"] = None if form.header is None else form.header.hex()
     return json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
@@ -29,7 +30,7 @@ def form_from_json(text: str) -> RecordForm:
         column_map=_read_column_map(fields["column_map"]),
         table=TableName(**fields["table"]),
         encoding=fields["encoding"],
-        header=None if fields["header"] is None else bytes.fromhex(fields["header"]),
+        header=_read_header(fields),
         allows_suppressed_rows=fields["allows_suppressed_rows"],
         # Forms that were written down before these were known lack them.
         working_names=tuple((working, name) for working, name in fields.get("working_names", ())),
@@ -48,6 +49,13 @@ def make_origin(
         positions=None if landing is None else number,
     )
     return Origin(number=number, uri=uri, form=form, encoder=encoder, server_major=server_major)
+
+
+def _read_header(fields: dict[str, Any]) -> bytes | None:
+    if "header_hex" not in fields:
+        # As ledgers before version 3 have it: a character for each byte.
+        return None if fields["header"] is None else str(fields["header"]).encode("latin-1")
+    return None if fields["header_hex"] is None else bytes.fromhex(fields["header_hex"])
 
 
 def _read_dialect(fields: dict[str, Any]) -> Dialect:
