@@ -11,7 +11,10 @@ import psycopg
 import pytest
 
 from penstock.errors import DataError, SourceError, TargetError
+from penstock.loading import plan as loading_plan
+from penstock.loading import session as loading_session
 from penstock.model.job import LoadRules
+from penstock.model.plan import BatchPlan
 from penstock.server.ledger import Ledger
 from support.loads import IMPATIENT, Loads, chop_commands, target
 from support.modes import Killed, mode_target
@@ -58,6 +61,44 @@ def fail(loads: Loads, path: Path) -> str:
     assert state == "running"
     assert f"penstock resume {load_id}" in str(caught.value.hint)
     return str(load_id)
+
+
+def _keep_waiting(loads: Loads, monkeypatch: pytest.MonkeyPatch, seen: list[int], *, until: Callable[[], bool]) -> None:
+    """Have the source fall silent in the middle, and the sessions lose patience with it."""
+    monkeypatch.setattr(loading_session, "_PATIENCE_S", 0.01)
+
+    def look(piece: int) -> None:
+        while piece == 30 and not until() and len(seen) < 50:
+            time.sleep(0.02)
+            seen.append(loads.count())
+
+    loads.at_piece = look
+
+
+def test_silence_of_a_source_commits_nothing_by_itself(
+    loads: Loads, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A load of less than a batch leaves nothing when it fails, however its bytes came."""
+    chop_commands(monkeypatch, 10**9)
+    seen: list[int] = []
+    _keep_waiting(loads, monkeypatch, seen, until=lambda: False)
+    error = loads.refuse(target(write(tmp_path / "file", bad=ROWS - 1)))
+    assert "Nothing was loaded." in str(error.detail)
+    assert max(seen) == 0
+
+
+@pytest.mark.parametrize("chunk_bytes", [500, 10**9], ids=["between commands", "within one"])
+def test_batch_is_committed_in_time_though_its_source_is_silent(
+    loads: Loads, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk_bytes: int
+) -> None:
+    """No transaction stays open for as long as a source takes."""
+    chop_commands(monkeypatch, chunk_bytes)
+    monkeypatch.setattr(loading_plan, "_BATCH", BatchPlan(limit_bytes=None, duration_s=0.1))
+    monkeypatch.setattr(loading_session, "_COMMITS_PER_BATCH", 0)
+    seen: list[int] = []
+    _keep_waiting(loads, monkeypatch, seen, until=lambda: len(seen) > 1 and seen[-1] == seen[-2] > 0)
+    assert loads.run(target(write(tmp_path / "file"))).rows == ROWS
+    assert 0 < max(seen) < ROWS
 
 
 def test_load_goes_on_once_the_bad_record_is_corrected(loads: Loads, tmp_path: Path) -> None:

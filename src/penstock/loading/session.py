@@ -144,13 +144,16 @@ class LoadSession:
         return lasted_s >= max(plan.duration_s, _COMMITS_PER_BATCH * self.session.commit_s)
 
     def _take(self) -> tuple[OpenObject, Block] | None:
-        """Return the next block; where none comes for a while, end the COPY command first, to hear of its errors."""
-        if self._chunk is not None:
+        """Return the next block; where none comes for a while, end the COPY command first, to hear of its errors.
+
+        A batch whose time has come meanwhile is committed.
+        """
+        while self._batch:
             try:
                 return self._feed.take(session=self.number, prefer=self._spec, patience_s=_PATIENCE_S)
             except NothingReady:
                 self._end_chunk()
-                if self._batch_plan.duration_s is not None:
+                if self._is_batch_due():
                     self._commit_batch()
         return self._feed.take(session=self.number, prefer=self._spec)
 
