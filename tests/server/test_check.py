@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import os
 import threading
 from typing import TYPE_CHECKING
@@ -120,6 +121,23 @@ def test_object_that_cannot_be_read_on_is_one_problem(loads: Loads, tmp_path: Pa
     outcome = loads.check(target([first, second], format="csv", has_header=False))
     assert [problem.uri.rpartition("/")[2] for problem in outcome.problems] == ["first", "second"]
     assert "line 201" in outcome.problems[0].message
+
+
+@pytest.mark.parametrize("damage", ["quote", "gzip"])
+def test_records_before_the_end_of_an_object_that_cannot_be_read_on_are_checked(
+    loads: Loads, tmp_path: Path, damage: str
+) -> None:
+    """All that were whole, the last block's too."""
+    sound, path = tmp_path / "a", tmp_path / "b"
+    sound.write_bytes(b"1,x,2024-01-01\n")
+    data = b"1,x,2024-01-01\n" * 100 + b"bad,x,2024-01-01\n"
+    if damage == "quote":
+        path.write_bytes(data + b'1,"x,2024-01-01\n')
+    else:
+        path.write_bytes(gzip.compress(data)[:-4])
+    outcome = loads.check(target([sound, path], format="csv", has_header=False))
+    assert problems(outcome)[1:] == [(101, "22P02", "a")]
+    assert outcome.problem_count == 2
 
 
 def test_sound_file_has_no_problem(loads: Loads, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock import _native
-from penstock.errors import DataError
+from penstock.errors import DataError, PenstockError
 from penstock.model.block import Block, Segment
 from penstock.units import KIB
 
@@ -85,10 +85,16 @@ class BlockReader:
     def __iter__(self) -> Iterator[Block]:
         # One block is held back, to know the last one: it is told once the object has been read to its end.
         held: Block | None = None
-        for block in self._cut():
+        try:
+            for block in self._cut():
+                if held is not None:
+                    yield held
+                held = block
+        except PenstockError:
+            # What came before is whole: who looks for every problem looks at that too.
             if held is not None:
                 yield held
-            held = block
+            raise
         yield self._empty_block() if held is None else replace(held, is_last=True)
 
     def _empty_block(self) -> Block:
