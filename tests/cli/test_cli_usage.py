@@ -81,6 +81,7 @@ def test_unreadable_conninfo_is_not_repeated(penstock: Run) -> None:
     finished = penstock("load", "a.csv", "--into", "t", "--to", "host=x pasword=s3cret", "--json")
     assert finished.code == 2
     assert "s3cret" not in finished.err + finished.out
+    assert "***" not in finished.err
 
 
 def test_interrupt_exits_with_130(penstock: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -79,7 +79,8 @@ def parse_conninfo(conninfo: str) -> dict[str, str]:
         raise UsageError(
             "cannot read the connection string",
             detail="libpq takes neither its form nor its setting names.",
-            hint="Write postgresql://USER@HOST:PORT/DBNAME with special characters percent-encoded, or "
+            # Without USER@, which messages hide.
+            hint="Write postgresql://HOST:PORT/DBNAME?user=USER with special characters percent-encoded, or "
             '"host=HOST dbname=DBNAME user=USER" with values that hold spaces in single quotes.',
         ) from None
     return {key: str(value) for key, value in settings.items() if value is not None}
