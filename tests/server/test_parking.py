@@ -461,3 +461,11 @@ def test_a_load_of_tables_that_wait_for_each_other_needs_its_locks(
         reader.execute("SELECT count(*) FROM child")
         with pytest.raises(ServerError, match="could not get a lock"):
             loads.run(target(path, into="child"), target(path), rules=AUTO)
+
+
+def test_a_merge_by_a_key_that_is_parked_is_told_why_it_is_missing(loads: Loads, path: Path) -> None:
+    """Rather than to make another one."""
+    die_while_loading(loads, path)
+    with pytest.raises(TargetError, match="no unique index") as caught:
+        loads.run(mode_target(write_second(path), "upsert", key=("a",)), rules=AUTO)
+    assert "penstock repair" in str(caught.value.hint)

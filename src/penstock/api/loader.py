@@ -97,7 +97,7 @@ class Loader(Closing):
             if needs_more_than_copy(plan.targets):
                 from penstock.loading.landing import check_ways  # noqa: PLC0415 (paid for by who needs it)
 
-                check_ways(plan, connection)
+                check_ways(plan, connection, ledger_schema=self._ledger.schema)
         return self._note_pooler(plan)
 
     def _plan(self, job: LoadJob, inputs: Sequence[TargetInput], connection: Connection) -> LoadPlan:

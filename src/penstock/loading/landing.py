@@ -29,6 +29,7 @@ from penstock.server.ddl import (
 from penstock.server.ddl.replacement import describe_replacement
 from penstock.server.errors import in_transaction
 from penstock.server.landing import describe_landing_table, drop_landing_table, find_landing_table, make_landing_table
+from penstock.server.ledger.schema import CHANGES_VERSION, find_version
 from penstock.server.ledger.targets import (
     drop_landing,
     drop_ranges,
@@ -81,7 +82,7 @@ class TargetLanding:
         return TableName(schema=self.record.schema, name=self.record.table)
 
 
-def check_ways(plan: LoadPlan, connection: Connection) -> None:
+def check_ways(plan: LoadPlan, connection: Connection, *, ledger_schema: str) -> None:
     """Raise TargetError where a table cannot be filled in the way that was asked for; changes nothing."""
     for target in plan.targets:
         job, facts = target.job, target.facts
@@ -90,7 +91,14 @@ def check_ways(plan: LoadPlan, connection: Connection) -> None:
         if job.mode == "truncate":
             check_truncatable(connection, facts)
         elif (mode := merge_mode(job)) is not None:
-            check_key(connection, facts, job.key, columns=target.column_map.columns, mode=mode)
+            try:
+                check_key(connection, facts, job.key, columns=target.column_map.columns, mode=mode)
+            except TargetError as error:
+                if _lacks_parts(connection, ledger_schema, facts.oid):
+                    error.hint = (
+                        "A load has parked keys of it, and has ended or is at work: see penstock repair --plan."
+                    )
+                raise
         elif job.mode == "replace":
             definition = capture_table(connection, facts.oid)
             refuse_obstacles(definition.name, find_obstacles(connection, definition))
@@ -126,6 +134,12 @@ def with_locks(
         clock=tools.clock,
         sleep=tools.sleep,
     )
+
+
+def _lacks_parts(connection: Connection, ledger_schema: str, oid: int) -> bool:
+    """Whether a load has changed something at a table that is not put back."""
+    has_changes = find_version(connection, ledger_schema) >= CHANGES_VERSION
+    return has_changes and bool(find_changed(connection, ledger_schema, [oid]))
 
 
 # ---------------------------------------------------------------- made, or found again

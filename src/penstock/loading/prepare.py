@@ -238,7 +238,7 @@ class _Preparation:
         if needs_more_than_copy(self._plan.targets):
             from penstock.loading.landing import check_ways  # noqa: PLC0415 (paid for by loads that need it)
 
-            check_ways(self._plan, self._connection)
+            check_ways(self._plan, self._connection, ledger_schema=self._ledger.schema)
 
     def _find_facts(self, created: tuple[CreatedTable, ...]) -> list[TableFacts]:
         """Return the targets' facts, those of tables just made too."""
