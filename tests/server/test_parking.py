@@ -19,6 +19,7 @@ from penstock.errors import DataError, PenstockError, ServerError, TargetError
 from penstock.loading import parking
 from penstock.model.job import LoadJob, LoadRules
 from penstock.server.connection import ConnectionFactory
+from penstock.server.ledger import Ledger
 from support.loads import Loads, share_ledger, target
 from support.modes import Killed, mode_target
 
@@ -469,3 +470,38 @@ def test_a_merge_by_a_key_that_is_parked_is_told_why_it_is_missing(loads: Loads,
     with pytest.raises(TargetError, match="no unique index") as caught:
         loads.run(mode_target(write_second(path), "upsert", key=("a",)), rules=AUTO)
     assert "penstock repair" in str(caught.value.hint)
+
+
+def copy_ledger(loads: Loads, *, oid_of: str) -> None:
+    """Have the records as a dump brings them into another database, where another table has their table's oid."""
+    loads.execute("CREATE TABLE saved AS TABLE penstock.changes; DROP SCHEMA penstock CASCADE")
+    with ConnectionFactory(loads.conninfo).connect() as connection:
+        Ledger().ensure(connection)
+    oid = f"'{oid_of}'::regclass"
+    loads.execute(f"UPDATE saved SET target_oid = {oid}, relation_oid = {oid}")
+    loads.execute("INSERT INTO penstock.changes TABLE saved; DROP TABLE saved")
+
+
+def test_a_record_that_came_with_a_dump_changes_no_other_table(loads: Loads, path: Path) -> None:
+    """Oids are another database's: the table that has one here may well have columns of those names."""
+    die_while_loading(loads, path)
+    loads.execute("CREATE TABLE u (a int, b text)")
+    copy_ledger(loads, oid_of="u")
+    with Repairer(ConnectionFactory(loads.conninfo)) as repairer:
+        assert {step.action for step in repairer.plan()} == {"refuse"}
+        done = repairer.run()
+    assert done.rebuilt == []
+    assert all("came with a dump" in error.message for error in done.errors)
+    loads.execute("CREATE INDEX u_b ON u (b)")
+    outcome = loads.run(target(path, into="u"), rules=REBUILD)
+    assert [each.name for each in outcome.rebuilt] == ["u_b"]
+    assert any("came with a dump" in text for text in loads.notices)
+
+
+def test_a_table_of_the_same_oid_as_in_a_dump_keeps_its_indexes(loads: Loads, path: Path) -> None:
+    """Their place in the ledger is taken: nothing is taken away that could not be written down."""
+    die_while_loading(loads, path)
+    copy_ledger(loads, oid_of="t")
+    loads.execute("TRUNCATE t; ALTER TABLE t ADD PRIMARY KEY (a); CREATE INDEX i ON t (b)")
+    assert loads.run(target(path), rules=REBUILD).rebuilt == ()
+    assert indexes(loads) == ["i", "t_pkey"]

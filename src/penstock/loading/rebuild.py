@@ -19,7 +19,7 @@ from penstock.model.shape import Rebuilt
 from penstock.server.locking import describe_blocker, with_lock_retries
 from penstock.server.shape.changes import read_changes
 from penstock.server.shape.holds import find_other_holds, release_shape, shape_lock
-from penstock.server.shape.look import look_at
+from penstock.server.shape.look import copied_record, look_at
 from penstock.server.shape.parents import add_parent_key, make_parent_index
 from penstock.server.shape.parts import (
     capture_for,
@@ -107,6 +107,7 @@ class Rebuilder:
         self._told: set[int | None] = set()
         # Of each index and foreign key that is to be attached, to which.
         self._parents: dict[Place, Place | None] = {}
+        self._copied: list[PenstockError] = []
 
     def put_back(self, oids: Iterable[int], *, load_id: str | None = None) -> PutBack:
         """Put back what was parked for tables, as far as no load at work wants it away.
@@ -122,6 +123,8 @@ class Rebuilder:
             if self._late is not None:
                 self._late.try_keys_again(self._connection)
             self._put_references_back(set(wanted), done)
+        done.errors += self._copied
+        self._copied.clear()
         return done
 
     # ---------------------------------------------------------------- indexes and keys
@@ -130,7 +133,10 @@ class Rebuilder:
         with shape_lock(self._connection, oid, on_wait=self._tell_of_wait, sleep=self._tools.sleep):
             if load_id is not None:
                 release_shape(self._connection, self._schema, load_id=load_id, target_oid=oid)
-            changes = read_changes(self._connection, self._schema, target_oid=oid)
+            written = read_changes(self._connection, self._schema, target_oid=oid)
+            changes = [change for change in written if not change.is_copied]
+            if load_id is None:
+                self._copied += [copied_record(change) for change in written if change.is_copied]
             if not changes or self._is_held(oid, changes[0], done):
                 return
             try:
@@ -284,7 +290,8 @@ class Rebuilder:
     # ---------------------------------------------------------------- foreign keys
 
     def _put_references_back(self, oids: set[int], done: PutBack) -> None:
-        changes = [change for change in read_changes(self._connection, self._schema) if is_foreign_key(change)]
+        written = read_changes(self._connection, self._schema)
+        changes = [change for change in written if is_foreign_key(change) and not change.is_copied]
         self._note_parents(changes)
         failed: set[Place | None] = set()
         for found in order_by_depth(order_references(changes), self._parents):

@@ -15,7 +15,7 @@ from penstock.server.ledger.locks import find_lock_holder
 from penstock.server.ledger.schema import CHANGES_VERSION, find_version
 from penstock.server.shape import read_changes
 from penstock.server.shape.holds import read_holds
-from penstock.server.shape.look import look_at
+from penstock.server.shape.look import copied_record, look_at
 from penstock.server.shape.parts import capture_for, is_foreign_key, parent_of, place_of
 from penstock.server.shape.switches import SWITCHES, look_at_switch
 
@@ -98,6 +98,8 @@ def _plan_step(change: Change, holders: Mapping[int, str], connection: Connectio
 
 
 def _decide_step(change: Change, holders: Mapping[int, str], connection: Connection) -> tuple[RepairAction, str]:
+    if change.is_copied:
+        return "refuse", copied_record(change).message
     tables = [change.target_oid]
     if is_foreign_key(change):
         tables += [change.relation_oid, int(change.record["references_oid"])]

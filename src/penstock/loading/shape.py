@@ -154,7 +154,9 @@ class LoadShape:
         has_rows_to_come: bool,
     ) -> None:
         with shape_lock(connection, oid, on_wait=self._tell_of_wait, sleep=self._tools.sleep):
-            written = read_changes(connection, self._schema)
+            everything = read_changes(connection, self._schema)
+            written = [change for change in everything if not change.is_copied]
+            copied = {(each.relation_oid, each.name) for each in everything if each.is_copied}
             before = [change for change in written if change.target_oid == oid]
             # A trigger may have an index's name.
             known = {(each.relation_oid, each.name): each for each in written if each.kind not in SWITCHES}
@@ -177,6 +179,9 @@ class LoadShape:
                 # Only as them could it be put back.
                 names = ", ".join(f'"{name}"' for name in sorted(strangers))
                 self._tools.notice(f'indexes of "{target.table}" stay as they are: {names} has parked there before')
+                return
+            if copied & {(change.relation_oid, change.name) for change in changes}:
+                self._tools.notice(f'indexes of "{target.table}" stay as they are: see penstock repair --plan')
                 return
             if not changes and not (before and (others or ours)):
                 return

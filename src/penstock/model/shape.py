@@ -24,7 +24,7 @@ class Change:
     it, or one that refers to it. `name` is the thing's own. `record` is what it was before, enough to make it again and
     to tell whether it is as it was. It is put back as role `owner`, who made the change. `load_id` began it; the ledger
     need not know that load any more. `number` is the order in which things were taken away, 0 where it is not written
-    down yet.
+    down yet. `is_copied`: the record came with a dump of another database, and its oids mean nothing here.
     """
 
     target_oid: int
@@ -37,6 +37,7 @@ class Change:
     number: int = 0
     owner: str = ""
     made_at: datetime | None = field(default=None, compare=False)
+    is_copied: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

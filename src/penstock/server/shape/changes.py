@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from penstock.server.connection import Connection
 
 
+# The oid of the ledger's table goes with each record: behind a dump and restore it has another one, as all tables have.
+_LEDGER = "ledger"
+
 # A crash must not take the record and leave the change: the commit that makes the latter safe may be another's.
 _BE_DURABLE = (
     "SELECT pg_catalog.set_config('synchronous_commit', 'on', true)"
@@ -35,12 +38,18 @@ def write_changes(connection: Connection, schema: str, changes: Sequence[Change]
         """
         INSERT INTO {changes} (target_oid, number, target_schema, target_table, kind, relation_oid, name, record, load)
         SELECT %(target)s, coalesce(max(c.number), 0) + 1, %(schema)s, %(table)s, %(kind)s, %(relation)s, %(name)s,
-               %(record)s, %(load)s
+               %(record)s::jsonb
+               || pg_catalog.jsonb_build_object({key}, {ledger}::pg_catalog.regclass::pg_catalog.oid::pg_catalog.text),
+               %(load)s
           FROM {changes} AS c
          WHERE c.target_oid = %(target)s
         ON CONFLICT (target_oid, kind, relation_oid, name) DO NOTHING
         """
-    ).format(changes=_changes(schema))
+    ).format(
+        changes=_changes(schema),
+        key=sql.Literal(_LEDGER),
+        ledger=sql.Literal(_changes(schema).as_string(connection)),
+    )
     with translate_errors("writing down what is changed at a table"), connection.transaction(), connection.pipeline():
         connection.execute(_BE_DURABLE)
         for change in changes:
@@ -69,12 +78,13 @@ def read_changes(connection: Connection, schema: str, *, target_oid: int | None 
     query = sql.SQL(
         """
         SELECT c.target_oid::bigint, c.number, c.target_schema, c.target_table, c.kind, c.relation_oid::bigint, c.name,
-               c.record, c.owner, c.load::text, c.made_at
-          FROM {} AS c
+               CASE WHEN pg_catalog.jsonb_typeof(c.record) = 'object' THEN c.record - {key} ELSE '{{}}' END,
+               c.owner, c.load::text, c.made_at, coalesce(c.record ->> {key} <> c.tableoid::text, false)
+          FROM {changes} AS c
          WHERE %(target)s::bigint IS NULL OR c.target_oid = %(target)s::bigint::oid
          ORDER BY c.target_oid, c.number
         """
-    ).format(_changes(schema))
+    ).format(changes=_changes(schema), key=sql.Literal(_LEDGER))
     with translate_errors("reading what is changed at tables"):
         rows = connection.execute(query, {"target": target_oid}).fetchall()
     return [
@@ -89,8 +99,9 @@ def read_changes(connection: Connection, schema: str, *, target_oid: int | None 
             owner=owner,
             load_id=load,
             made_at=made_at,
+            is_copied=is_copied,
         )
-        for oid, number, schema_name, table, kind, relation, name, record, owner, load, made_at in rows
+        for oid, number, schema_name, table, kind, relation, name, record, owner, load, made_at, is_copied in rows
     ]
 
 
@@ -102,12 +113,15 @@ def find_changed(connection: Connection, schema: str, oids: Sequence[int]) -> se
     query = sql.SQL(
         """
         SELECT DISTINCT c.target_oid::bigint
-          FROM {} AS c
-         WHERE c.target_oid = ANY (%(oids)s::oid[])
-            OR c.relation_oid = ANY (%(oids)s::oid[])
-            OR c.record ->> 'references_oid' = ANY (%(oids)s::oid[]::text[])
+          FROM {changes} AS c
+         WHERE (
+                   c.target_oid = ANY (%(oids)s::oid[])
+                OR c.relation_oid = ANY (%(oids)s::oid[])
+                OR c.record ->> 'references_oid' = ANY (%(oids)s::oid[]::text[])
+               )
+           AND coalesce(c.record ->> {key} = c.tableoid::text, true)
         """
-    ).format(_changes(schema))
+    ).format(changes=_changes(schema), key=sql.Literal(_LEDGER))
     with translate_errors("reading what is changed at tables"):
         return {oid for (oid,) in connection.execute(query, {"oids": list(oids)})}
 

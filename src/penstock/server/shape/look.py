@@ -54,6 +54,16 @@ def look_at(parts: TableParts | None, change: Change) -> State:
     raise _is_another(change)
 
 
+def copied_record(change: Change) -> TargetError:
+    """Return the error for a record that came with a dump."""
+    return TargetError(
+        f'the record of {change.kind} "{change.name}" of table "{change.target}" came with a dump of another database',
+        detail="It tells tables by their oids there, which may be others' here.",
+        hint=f"Make what is missing by hand, and delete record {change.number} of table oid {change.target_oid} from "
+        "the ledger's table changes.",
+    )
+
+
 def _look_at_foreign_key(parts: TableParts | None, change: Change) -> State:
     if parts is None:
         return "gone"
