@@ -272,3 +272,36 @@ def test_publication_for_all_tables_is_no_place_for_leases(changed18: ChangedSer
         assert changed18.show("max_wal_size") == "1GB"
     finally:
         changed18.execute("DROP PUBLICATION everything")
+
+
+@pytest.mark.parametrize("text", ["0x400", "1e3MB", "1024MB "])
+def test_line_that_could_not_be_put_back_is_no_ones_lease(changed18: ChangedServer, text: str) -> None:
+    """Leases put back plain numbers alone, and the server reads more."""
+    changed18.execute(f"ALTER SYSTEM SET max_wal_size = '{text}'")
+    changed18.reload()
+    before = changed18.snapshot()
+    with changed18.store().connection as connection:
+        with pytest.raises(TargetError, match="max_wal_size"):
+            take(LeaseStore(connection), request_for())
+        assert LeaseStore(connection).read()[0] == []
+    assert changed18.snapshot() == before
+
+
+def test_planted_lease_of_another_server_is_no_advice(changed18: ChangedServer) -> None:
+    """The statements that are told for it are run by whoever reads them."""
+    with changed18.store().connection as connection:
+        LeaseStore(connection).ensure()
+        connection.execute(
+            "WITH planted AS (INSERT INTO penstock.leases (id, client, reason, profile, system_identifier, timeline)"
+            " VALUES (gen_random_uuid(), 'c', 'r', 'p', 1, 1) RETURNING id)"
+            " INSERT INTO penstock.lease_values SELECT id, name, 1 FROM planted,"
+            " unnest(ARRAY['archive_command', 'checkpoint_timeout', 'max_wal_size']) AS name"
+        )
+        connection.execute(
+            "INSERT INTO penstock.lease_priors (name, value, source, auto_text, ours) VALUES"
+            " ('archive_command', 'x', 'y', 'rm', '{}'),"
+            " ('max_wal_size', 'x', 'y', '1GB''; ALTER SYSTEM SET archive_command = ''rm', '{}')"
+        )
+        (told,) = restore(LeaseStore(connection)).warnings
+    assert "archive_command" not in told
+    assert "ALTER SYSTEM RESET checkpoint_timeout;" in told

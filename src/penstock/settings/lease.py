@@ -25,7 +25,8 @@ from penstock.server.settings import (
 )
 from penstock.settings.decide import decide, missing_grants
 from penstock.settings.moves import settle
-from penstock.settings.values import parse_value, show
+from penstock.settings.profiles import LEASABLE
+from penstock.settings.values import is_sound, parse_value, show
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -229,6 +230,14 @@ def _write_down(
     )
     lines = read_lines(store.connection)
     known = {prior.name: prior for prior in store.read()[1]}
+    for change in decision.leased:
+        text = _text(lines, change.name)
+        if text is not None and not is_sound(change.name, text):
+            raise TargetError(
+                f"no lease on settings: {change.name} could not be put back",
+                detail=f"Its line in postgresql.auto.conf is '{text}', and leases put back plain numbers alone.",
+                hint=f"Write it as a number with a unit: ALTER SYSTEM SET {change.name}.",
+            )
     priors = [
         PriorSetting(
             name=change.name,
@@ -326,12 +335,12 @@ def _refuse_foreign(leases: Sequence[Lease], identity: ServerIdentity) -> None:
 
 def _describe_foreign(store: LeaseStore, lease: Lease, identity: ServerIdentity) -> str:
     """Return what a lease of another server means for both."""
-    priors = {prior.name: prior for prior in store.read()[1]}
+    texts = {prior.name: prior.auto_text for prior in store.read()[1]}
     undo = [
-        f"ALTER SYSTEM RESET {name};"
-        if (prior := priors.get(name)) is None or prior.auto_text is None
-        else f"ALTER SYSTEM SET {name} = '{prior.auto_text}';"
-        for name in lease.wanted
+        f"ALTER SYSTEM RESET {name};" if text is None else f"ALTER SYSTEM SET {name} = '{text}';"
+        # Who reads this may run it: no more is said than a lease would do.
+        for name, text in ((name, texts.get(name)) for name in lease.wanted if name in LEASABLE)
+        if text is None or is_sound(name, text)
     ]
     return (
         f"lease {lease.lease_id} ({lease.reason}) was made on {lease.server}, and this is {identity}: nothing was "
