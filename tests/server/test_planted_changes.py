@@ -11,7 +11,7 @@ import pytest
 
 from penstock.api import Loader
 from penstock.api.repair import Repairer
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, TargetError
 from penstock.model.job import LoadJob, LoadRules
 from penstock.server.connection import ConnectionFactory
 from support.loads import Loads, share_ledger, target
@@ -193,3 +193,26 @@ def test_a_key_that_a_roles_cast_compares_is_not_parked(loads: Loads, spy: str, 
     assert parking is not None
     assert [part.name for part in parking.parked] == ["i"]
     assert [part.reason for part in parking.kept] == [f'functions of "{spy}" compare its columns']
+
+
+@pytest.mark.parametrize(
+    ("kind", "record"),
+    [
+        ("reference", {}),
+        ("reference", []),
+        ("constraint", {"references_oid": "x"}),
+        ("index", {"index": 5}),
+        ("index", {"parent": 5}),
+        ("trigger", {}),
+        ("autovacuum", {"options": 5}),
+    ],
+    ids=str,
+)
+def test_a_record_of_nonsense_keeps_nothing_else_from_being_put_back(
+    loads: Loads, spy: str, kind: str, record: dict[str, Any]
+) -> None:
+    """It is told, by the plan too."""
+    plant(loads, spy, kind, record)
+    with Repairer(ConnectionFactory(loads.conninfo)) as repairer:
+        assert [step.action for step in repairer.plan()] in (["refuse"], ["forget"])
+        assert [type(error) for error in repairer.run().errors] in ([TargetError], [])

@@ -24,6 +24,7 @@ from penstock.server.shape.parents import add_parent_key, make_parent_index
 from penstock.server.shape.parts import (
     capture_for,
     capture_many,
+    check_foreign_key_record,
     has_table,
     is_foreign_key,
     measure_tables,
@@ -290,8 +291,15 @@ class Rebuilder:
     # ---------------------------------------------------------------- foreign keys
 
     def _put_references_back(self, oids: set[int], done: PutBack) -> None:
-        written = read_changes(self._connection, self._schema)
-        changes = [change for change in written if is_foreign_key(change) and not change.is_copied]
+        changes = []
+        for change in read_changes(self._connection, self._schema):
+            if is_foreign_key(change) and not change.is_copied:
+                try:
+                    check_foreign_key_record(change)
+                except PenstockError as error:
+                    done.errors += [error] if change.target_oid in oids else []
+                else:
+                    changes.append(change)
         self._note_parents(changes)
         failed: set[Place | None] = set()
         for found in order_by_depth(order_references(changes), self._parents):

@@ -16,7 +16,7 @@ from penstock.server.ledger.schema import CHANGES_VERSION, find_version
 from penstock.server.shape import read_changes
 from penstock.server.shape.holds import read_holds
 from penstock.server.shape.look import copied_record, look_at
-from penstock.server.shape.parts import capture_for, is_foreign_key, parent_of, place_of
+from penstock.server.shape.parts import capture_for, check_foreign_key_record, is_foreign_key, parent_of, place_of
 from penstock.server.shape.switches import SWITCHES, look_at_switch
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def _count_attached(changes: Sequence[Change], steps: Sequence[RepairStep]) -> l
     # Partitions are written down behind their table.
     for number in reversed(range(len(steps))):
         change, step = changes[number], steps[number]
-        parent = None if change.kind in SWITCHES else parent_of(change)
+        parent = None if change.kind in SWITCHES or step.action == "refuse" else parent_of(change)
         place = None if parent is None else found.get((change.kind, parent))
         if place is not None and (steps[place].action, steps[place].reason) == (step.action, step.reason):
             counts[place] += counts[number] + 1
@@ -101,12 +101,13 @@ def _decide_step(change: Change, holders: Mapping[int, str], connection: Connect
     if change.is_copied:
         return "refuse", copied_record(change).message
     tables = [change.target_oid]
-    if is_foreign_key(change):
-        tables += [change.relation_oid, int(change.record["references_oid"])]
-    for oid in tables:
-        if oid in holders:
-            return "wait", holders[oid]
     try:
+        if is_foreign_key(change):
+            check_foreign_key_record(change)
+            tables += [change.relation_oid, change.record["references_oid"]]
+        for oid in tables:
+            if oid in holders:
+                return "wait", holders[oid]
         if change.kind in SWITCHES:
             is_off = look_at_switch(connection, change) == "absent"
             switched_off = f"load {change.load_id} has switched it off"

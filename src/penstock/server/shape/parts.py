@@ -309,9 +309,14 @@ def read_index_record(change: Change) -> tuple[IndexRow, ConstraintRow | None]:
 
 def check_foreign_key_record(change: Change) -> None:
     """Raise TargetError where a foreign key's record is not whole."""
-    is_whole = set(change.record) - {"parent"} == set(_FOREIGN_KEY_RECORD)
-    if not is_whole or read_referring_columns(change.record["definition"]) is None:
+    record = change.record
+    is_whole = set(record) - {"parent"} == set(_FOREIGN_KEY_RECORD) and type(record["references_oid"]) is int
+    is_whole = (
+        is_whole and isinstance(record["columns"], dict) and read_referring_columns(record["definition"]) is not None
+    )
+    if not is_whole:
         raise spoilt_record(change)
+    parent_of(change)
 
 
 def is_foreign_key(change: Change) -> bool:
