@@ -505,3 +505,15 @@ def test_a_table_of_the_same_oid_as_in_a_dump_keeps_its_indexes(loads: Loads, pa
     loads.execute("TRUNCATE t; ALTER TABLE t ADD PRIMARY KEY (a); CREATE INDEX i ON t (b)")
     assert loads.run(target(path), rules=REBUILD).rebuilt == ()
     assert indexes(loads) == ["i", "t_pkey"]
+
+
+def test_a_load_that_fails_while_its_lock_is_held_leaves_the_rest_to_a_repair(
+    loads: Loads, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By its own lost session perhaps, which rebuilds nothing."""
+    path.write_text("a,b\n1,x\nz,y\n")
+    monkeypatch.setattr("penstock.loading.shape.try_lock", lambda *_: False)
+    monkeypatch.setattr("penstock.loading.shape._LOCK_PATIENCE_S", 0.1)
+    with pytest.raises(DataError):
+        loads.run(target(path), rules=REBUILD)
+    assert any("indexes stay parked" in text and "penstock repair" in text for text in loads.notices)

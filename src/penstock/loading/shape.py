@@ -16,7 +16,7 @@ from penstock.loading.rebuild import DEFAULT_PATIENCE_S, Rebuilder
 from penstock.loading.shape_plan import decide, find_unfindable, is_truncated
 from penstock.loading.switches import pause_autovacuum, turn_off
 from penstock.model.shape import ParkingPlan
-from penstock.server.ledger.locks import try_lock
+from penstock.server.ledger.locks import find_lock_holder, try_lock
 from penstock.server.shape import (
     find_changed,
     find_other_holds,
@@ -337,9 +337,12 @@ class LoadShape:
             return
         try:
             held = find_holds_of(connection, self._schema, load_id)
-            if not all(self._take_lock(lock, connection) for lock in {lock for _, lock in held}):
-                self._tools.notice("another process goes on with the load: it rebuilds what is parked")
-                return
+            for lock in {lock for _, lock in held}:
+                if not self._take_lock(lock, connection):
+                    # A session of ours whose connection broke may last until the server notices.
+                    pid = find_lock_holder(connection, lock)
+                    self.tell_left(f"backend {pid} has the load's lock", how=f"{_REPAIR} if it does not go on with it")
+                    return
             for oid, _ in held:
                 release_shape(connection, self._schema, load_id=load_id, target_oid=oid)
             self._tools.notice("rebuilding what was parked; interrupt to leave that to penstock repair")
