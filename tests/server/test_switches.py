@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import subprocess
 import sys
 import time
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 from psycopg import sql
+from psycopg.conninfo import make_conninfo
 
 from penstock.errors import DataError, PenstockError, TargetError
 from penstock.loading import switches
@@ -307,3 +309,34 @@ def test_killed_load_is_put_back(database: str, people: Path, way: str) -> None:
         with pytest.raises(PenstockError, match="fired"):
             loads.run(target(people))
     assert (states(loads), options(loads), records(loads)) == (STATES, (None, None), 0)
+
+
+def test_what_another_role_has_written_down_is_not_switched_off(
+    database18: str, people: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It could be put back as that role alone."""
+    loads = Loads(database18)
+    loads.execute(TABLE)
+    one, other, both = (f"user_{secrets.token_hex(4)}" for _ in range(3))
+    loads.execute(
+        f"CREATE ROLE {both}; CREATE ROLE {one} LOGIN IN ROLE {both}; CREATE ROLE {other} LOGIN IN ROLE {both}"
+    )
+    share_ledger(loads, both)
+    loads.execute(f"GRANT CREATE ON SCHEMA public TO {both}; ALTER TABLE t OWNER TO {both}")
+
+    def die(*_: object) -> None:
+        raise Killed
+
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(switches, "switch_off", die)
+            with pytest.raises(Killed):
+                Loads(make_conninfo(database18, user=one)).run(target(people), rules=DISABLE)
+        with pytest.raises(TargetError, match="nothing is switched off") as caught:
+            Loads(make_conninfo(database18, user=other)).run(target(people), rules=DISABLE)
+        assert one in str(caught.value.hint)
+        assert states(loads) == STATES
+    finally:
+        loads.execute("ALTER TABLE t OWNER TO postgres")
+        for name in (one, other, both):
+            loads.execute(f"DROP OWNED BY {name} CASCADE; DROP ROLE {name}")

@@ -8,12 +8,14 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from penstock.errors import TargetError
 from penstock.loading.landing import with_locks
 from penstock.loading.prepare import tables_made
 from penstock.server.catalog import find_table
 from penstock.server.errors import in_transaction
 from penstock.server.shape import (
     delete_changes,
+    find_others,
     hold_shape,
     read_changes,
     shape_lock,
@@ -129,7 +131,15 @@ def _write_down(
     switches = {(change.kind, change.relation_oid, change.name) for change in changes}
     with in_transaction(connection, "writing down what is switched off"):
         known = read_changes(connection, schema, target_oid=target_oid) if changes else []
-        delete_changes(connection, schema, [c for c in known if (c.kind, c.relation_oid, c.name) in switches])
+        older = [c for c in known if (c.kind, c.relation_oid, c.name) in switches]
+        if strangers := find_others(connection, older):
+            names = ", ".join(f'"{name}"' for name in sorted(strangers))
+            raise TargetError(
+                f'nothing is switched off at "{older[0].target}": a load of {names} has left a record of it',
+                detail="It could be put back only as that role.",
+                hint=f"Run penstock repair as {names}, as a member of it, or as a superuser.",
+            )
+        delete_changes(connection, schema, older)
         hold_shape(connection, schema, load_id=load_id, target_oid=target_oid)
         write_changes(connection, schema, changes)
 
