@@ -6,8 +6,10 @@ takes a load over waits for the transactions that are still under way and shuts 
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import psycopg
 from psycopg import sql
 
 from penstock.errors import ServerError, TargetError
@@ -18,7 +20,7 @@ from penstock.server.ledger.lookup import LedgerFindings, look_up, object_arrays
 from penstock.server.ledger.schema import find_version, lead_forward, look_for_version
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from penstock.model.ledger import LedgerObject
     from penstock.server.connection import Connection
@@ -106,7 +108,7 @@ class Ledger:
             "job": job,
         }
         with translate_errors("writing the load down"):
-            with connection.pipeline(), connection.transaction():
+            with _at_once(connection):
                 lock_objects(connection, _oids(objects, unshared))
                 begun = connection.execute(query, values)
             if begun.fetchone() is None:
@@ -152,7 +154,7 @@ class Ledger:
         query = self._insert_objects(sql.SQL("%(load)s::uuid"), free)
         values = _with_seen(objects, unshared, {*seen, claim.load_id}) | {"load": claim.load_id}
         with translate_errors("writing objects down"):
-            with connection.pipeline(), connection.transaction():
+            with _at_once(connection):
                 lock_objects(connection, _oids(objects, unshared))
                 added = connection.execute(query, values)
             return added.rowcount == len(objects)
@@ -235,6 +237,23 @@ class Ledger:
 
     def _table(self, name: str) -> sql.Identifier:
         return sql.Identifier(self.schema, name)
+
+
+@contextmanager
+def _at_once(connection: Connection) -> Iterator[None]:
+    """Run the block's statements in one round trip, and in one transaction: the caller's, where there is one."""
+    is_own = connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
+    try:
+        with connection.pipeline():
+            if is_own:
+                connection.execute("BEGIN")
+            yield
+            if is_own:
+                connection.execute("COMMIT")
+    except BaseException:
+        if is_own and not connection.closed:
+            connection.rollback()
+        raise
 
 
 def _with_seen(objects: Sequence[LedgerObject], unshared: Collection[int], seen: Collection[str]) -> dict[str, Any]:
