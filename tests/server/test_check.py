@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.api import Loader
-from penstock.errors import PenstockError, ServerError
+from penstock.errors import PenstockError, ServerError, TargetError
 from penstock.loading import check as loading_check
 from penstock.model.job import LoadJob
 from penstock.server.connection import ConnectionFactory
@@ -203,6 +203,18 @@ def test_sequence_of_a_serial_is_neither_moved_nor_needed(
     outcome = Loads(user_conninfo).check(target(path, into="public.s", format="csv", has_header=True))
     assert problems(outcome) == [(4, "22P02", "a")]
     assert loads.execute("SELECT is_called FROM s_id_seq") == [(False,)]
+
+
+def test_role_that_may_not_read_the_table_is_told_what_a_check_needs(
+    loads: Loads, user_conninfo: str, user_name: str, tmp_path: Path
+) -> None:
+    """INSERT is enough for a load."""
+    loads.execute(f'CREATE TABLE s (a int); GRANT INSERT ON s TO "{user_name}"')
+    path = tmp_path / "file"
+    path.write_text("a\n1\n")
+    with pytest.raises(TargetError, match="permission denied") as caught:
+        Loads(user_conninfo).check(target(path, into="public.s", format="csv", has_header=True))
+    assert caught.value.hint == "Have the role granted SELECT on the table, and TEMPORARY on the database."
 
 
 # ---------------------------------------------------------------- how problems are told

@@ -57,8 +57,9 @@ def test_existing_schema_needs_no_right_on_the_database(
 
 def test_missing_right_is_a_target_error(user_connection: Connection) -> None:
     """Nothing is left of the attempt."""
-    with pytest.raises(TargetError, match="permission denied"):
+    with pytest.raises(TargetError, match="permission denied") as caught:
         create_text_table(user_connection, NAME, ["a"])
+    assert str(caught.value.hint).startswith("Have the role granted CREATE on the schema")
     assert not has_schema(user_connection, "Stag.ing")
 
 

@@ -199,7 +199,7 @@ class Loader(Closing):
     ) -> CheckOutcome:
         """Parse everything as the server would and load nothing; every bad record is reported. Raises PenstockError.
 
-        Needs TEMPORARY on the database. Types, NOT NULL and CHECK are checked; keys are not.
+        Needs SELECT on the tables and TEMPORARY on the database. Types, NOT NULL and CHECK are checked; keys are not.
         """
         from penstock.loading.check import check_load  # noqa: PLC0415 (paid for by loads that need it)
 

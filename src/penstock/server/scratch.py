@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from psycopg import sql
 
+from penstock.errors import TargetError
 from penstock.server.errors import translate_errors
 
 if TYPE_CHECKING:
@@ -49,9 +50,14 @@ class ScratchTables:
         if key not in self._names:
             # Numbered, since two schemas may each have a table of the same name.
             name = f"penstock_check_{len(self._names) + 1}"
-            with translate_errors(f"making a temporary table like {facts.name}"):
-                _create(self._connection, name, facts)
-                _loosen(self._connection, name, made_up_columns(facts, filled))
+            try:
+                with translate_errors(f"making a temporary table like {facts.name}"):
+                    _create(self._connection, name, facts)
+                    _loosen(self._connection, name, made_up_columns(facts, filled))
+            except TargetError as error:
+                if error.sqlstate == "42501":
+                    error.hint = "Have the role granted SELECT on the table, and TEMPORARY on the database."
+                raise
             self._names[key] = name
         return self._names[key]
 

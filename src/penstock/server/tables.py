@@ -51,6 +51,10 @@ def create_text_table(connection: Connection, name: TableName, columns: Sequence
     except TargetError as error:
         if isinstance(error.__cause__, psycopg.errors.DuplicateTable):
             raise _already_exists(name) from error.__cause__
+        if error.sqlstate == "42501":
+            error.hint = (
+                "Have the role granted CREATE on the schema, or on the database where the schema is to be made."
+            )
         raise
     _log.info("created table %s with %s text columns", created.name, len(columns))
     return created
