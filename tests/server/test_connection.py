@@ -44,6 +44,8 @@ def alter_role(connection: Connection, role: str, setting: str, value: str) -> N
         ("default_transaction_deferrable", "on", "off"),
         ("IntervalStyle", "sql_standard", "postgres"),
         ("extra_float_digits", "-3", "1"),
+        ("row_security", "off", "on"),
+        ("quote_all_identifiers", "on", "off"),
         ("lock_timeout", "5min", "5min"),
     ],
 )

@@ -300,6 +300,17 @@ def test_read_only_default_does_not_stop_a_load(loads: Loads, path: Path, role: 
     assert loads.count() == 1000
 
 
+@pytest.mark.parametrize(("name", "value"), [("row_security", "off"), ("quote_all_identifiers", "on")])
+def test_role_that_reads_policies_otherwise_can_use_the_ledger(
+    loads: Loads, path: Path, role: str, name: str, value: str
+) -> None:
+    """Its tables have some, which are read, and told from planted ones."""
+    loads.execute("CREATE TABLE t (a int, b text)")
+    loads.execute(f"GRANT INSERT, SELECT ON t TO {role}; ALTER ROLE {role} SET {name} = {value}")
+    assert as_user(loads, role).run(target(path)).rows == 1000
+    assert as_user(loads, role).run(target(path)).objects_skipped == 1
+
+
 def test_timeouts_of_the_role_do_not_end_a_load(loads: Loads, path: Path, role: str) -> None:
     """Each row takes a while, the statement longer than any of the role's timeouts."""
     loads.execute("CREATE TABLE t (a int, b text)")

@@ -48,8 +48,9 @@ _log = logging.getLogger(__name__)
 
 # Set on every session, whatever the role, the database or postgresql.conf say. A timeout meant for
 # interactive work would end a load; a read-only or serializable default would refuse or slow it.
-# IntervalStyle decides the sign of '-1 2:03:04' on input. lock_timeout stays: whoever set it wants a load to
-# give up rather than queue.
+# IntervalStyle decides the sign of '-1 2:03:04' on input. Without row_security tables with policies, such as
+# the ledger's, cannot be read at all, and with quote_all_identifiers the server spells definitions in another
+# way. lock_timeout stays: whoever set it wants a load to give up rather than queue.
 _SETTINGS = {
     "statement_timeout": "0",
     "idle_in_transaction_session_timeout": "0",
@@ -60,6 +61,8 @@ _SETTINGS = {
     "IntervalStyle": "postgres",
     "extra_float_digits": "1",
     "standard_conforming_strings": "on",
+    "row_security": "on",
+    "quote_all_identifiers": "off",
     "client_min_messages": "warning",
 }
 _SETTINGS_17 = {"transaction_timeout": "0"}
