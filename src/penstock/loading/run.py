@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import logging
 from contextlib import nullcontext
-from copy import copy
 from typing import TYPE_CHECKING
 
 from penstock.errors import Interrupted, PenstockError, ServerError
-from penstock.files.local import STDIN_LOCATION
 from penstock.loading.attempt import LoadAttempt
 from penstock.loading.prepare import NothingToDo, prepare_load
 from penstock.loading.retry import Patience, fewer_sessions
+from penstock.loading.stays import fills_tables, tell_what_stays
 from penstock.loading.tally import Tally
 from penstock.loading.ways import needs_more_than_copy
 from penstock.model.ledger import FinishedLoad
@@ -330,7 +329,15 @@ class _LoadRun:
             if self._shape is not None:
                 self._shape.tell_left(why)
             rows = None
-        return self._with_rows(error, rows)
+        assert self._claim is not None
+        return tell_what_stays(
+            error,
+            self._plan,
+            self._claim.load_id,
+            rows=rows,
+            is_complete=self._is_complete,
+            has_begun=self._tally.attempts > 0,
+        )
 
     def _tidy(self, connection: Connection) -> int:
         """Return how many rows stay; where none do, remove the load from the ledger and the tables made for it.
@@ -338,7 +345,7 @@ class _LoadRun:
         What a pipe has sent into staging can neither be completed nor be seen, and so does not stay.
         """
         assert self._claim is not None
-        is_lost = not self._plan.is_repeatable and not self._fills_tables()
+        is_lost = not self._plan.is_repeatable and not fills_tables(self._plan)
         with in_transaction(connection, "removing the load from the ledger"):
             if not self._tools.ledger.forget_unused(connection, self._claim, even_if_used=is_lost):
                 return count_rows(connection, self._tools.ledger.schema, self._claim.load_id)
@@ -349,40 +356,6 @@ class _LoadRun:
         for table in reversed(self._created):
             drop_created(connection, table)
         return 0
-
-    def _fills_tables(self) -> bool:
-        """Whether rows of this load are in some table before its end."""
-        return any(target.landing == "table" for target in self._plan.targets)
-
-    def _describe_stay(self, rows: int | None) -> str:
-        assert self._claim is not None
-        load_id = self._claim.load_id
-        if self._is_complete:
-            return f"Load {load_id} is complete but for that."
-        if rows is None:
-            return f"What was committed stays; load {load_id} knows of it."
-        if rows == 0:
-            truncated = [target for target in self._plan.targets if target.job.mode == "truncate"]
-            names = ", ".join(f'"{target.table}"' for target in truncated if target.landing == "table")
-            return f"Nothing was loaded; {names} is empty." if names and self._tally.attempts else "Nothing was loaded."
-        if self._fills_tables():
-            return f"{rows:,} rows are committed and stay; load {load_id} knows of them."
-        return f"No table was changed; {rows:,} records are set aside, and load {load_id} knows of them."
-
-    def _with_rows(self, error: PenstockError, rows: int | None) -> PenstockError:
-        assert self._claim is not None
-        stays = self._describe_stay(rows)
-        resume = "" if rows == 0 or self._is_complete else f" {self._describe_resuming()}"
-        told = copy(error)
-        told.detail = f"{error.detail}\n{stays}" if error.detail else stays
-        told.hint = f"{error.hint or ''}{resume}".strip() or None
-        return told
-
-    def _describe_resuming(self) -> str:
-        assert self._claim is not None
-        if any(STDIN_LOCATION in target.sources for target in self._plan.job.targets):
-            return "The same command with the same input goes on with what is missing."
-        return f"penstock resume {self._claim.load_id} goes on with what is missing."
 
     def _count_rejected(self) -> None:
         """Have the outcome tell how many records are put aside, earlier runs' too."""

@@ -1,0 +1,53 @@
+"""What stays of a load that failed, and how to go on with it, as its error tells. Pure."""
+
+from __future__ import annotations
+
+from copy import copy
+from typing import TYPE_CHECKING
+
+from penstock.files.local import STDIN_LOCATION
+
+if TYPE_CHECKING:
+    from penstock.errors import PenstockError
+    from penstock.model.plan import LoadPlan
+
+
+def fills_tables(plan: LoadPlan) -> bool:
+    """Whether rows of a load are in some table before its end."""
+    return any(target.landing == "table" for target in plan.targets)
+
+
+def tell_what_stays(
+    error: PenstockError, plan: LoadPlan, load_id: str, *, rows: int | None, is_complete: bool, has_begun: bool
+) -> PenstockError:
+    """Return a copy of the error that says what stays and how to go on.
+
+    `rows` were committed, None where that is not known; `is_complete`: the load had ended before the error came;
+    `has_begun`: tables that are truncated were.
+    """
+    stays = _describe_stay(plan, load_id, rows=rows, is_complete=is_complete, has_begun=has_begun)
+    resume = "" if rows == 0 or is_complete else f" {_describe_resuming(plan, load_id)}"
+    told = copy(error)
+    told.detail = f"{error.detail}\n{stays}" if error.detail else stays
+    told.hint = f"{error.hint or ''}{resume}".strip() or None
+    return told
+
+
+def _describe_stay(plan: LoadPlan, load_id: str, *, rows: int | None, is_complete: bool, has_begun: bool) -> str:
+    if is_complete:
+        return f"Load {load_id} is complete but for that."
+    if rows is None:
+        return f"What was committed stays; load {load_id} knows of it."
+    if rows == 0:
+        truncated = [target for target in plan.targets if target.job.mode == "truncate"]
+        names = ", ".join(f'"{target.table}"' for target in truncated if target.landing == "table")
+        return f"Nothing was loaded; {names} is empty." if names and has_begun else "Nothing was loaded."
+    if fills_tables(plan):
+        return f"{rows:,} rows are committed and stay; load {load_id} knows of them."
+    return f"No table was changed; {rows:,} records are set aside, and load {load_id} knows of them."
+
+
+def _describe_resuming(plan: LoadPlan, load_id: str) -> str:
+    if any(STDIN_LOCATION in target.sources for target in plan.job.targets):
+        return "The same command with the same input goes on with what is missing."
+    return f"penstock resume {load_id} goes on with what is missing."
