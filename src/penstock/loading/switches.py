@@ -131,15 +131,15 @@ def _write_down(
     switches = {(change.kind, change.relation_oid, change.name) for change in changes}
     with in_transaction(connection, "writing down what is switched off"):
         known = read_changes(connection, schema, target_oid=target_oid) if changes else []
-        older = [c for c in known if (c.kind, c.relation_oid, c.name) in switches]
-        if strangers := find_others(connection, older):
+        # Who holds a table puts everything back there.
+        if strangers := find_others(connection, known):
             names = ", ".join(f'"{name}"' for name in sorted(strangers))
             raise TargetError(
-                f'nothing is switched off at "{older[0].target}": a load of {names} has left a record of it',
+                f'nothing is switched off at "{known[0].target}": a load of {names} has changed something there',
                 detail="It could be put back only as that role.",
-                hint=f"Run penstock repair as {names}, as a member of it, or as a superuser.",
+                hint=f"Wait for that load, or run penstock repair as {names}, as a member of it, or as a superuser.",
             )
-        delete_changes(connection, schema, older)
+        delete_changes(connection, schema, [c for c in known if (c.kind, c.relation_oid, c.name) in switches])
         hold_shape(connection, schema, load_id=load_id, target_oid=target_oid)
         write_changes(connection, schema, changes)
 
