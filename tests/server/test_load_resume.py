@@ -11,6 +11,7 @@ import psycopg
 import pytest
 
 from penstock.errors import DataError, SourceError, TargetError
+from penstock.files import local
 from penstock.loading import plan as loading_plan
 from penstock.loading import session as loading_session
 from penstock.model.job import LoadRules
@@ -174,6 +175,17 @@ def test_only_new_files_of_a_folder_are_loaded(loads: Loads, tmp_path: Path) -> 
     outcome = loads.run(target(tmp_path))
     assert (outcome.rows, outcome.objects_skipped, loads.count()) == (10, 2, 210)
     assert loads.run(target(tmp_path), rules=LoadRules(is_again=True)).rows == 210
+
+
+def test_files_are_known_on_another_host(loads: Loads, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And after another mount: the number of their device is another there, and nothing else."""
+    write(tmp_path / "1", rows=10)
+    loads.run(target(tmp_path))
+    version = local.file_version
+    monkeypatch.setattr(local, "file_version", lambda status: f"1{version(status)}")
+    write(tmp_path / "2", rows=5)
+    outcome = loads.run(target(tmp_path))
+    assert (outcome.rows, outcome.objects_skipped) == (5, 1)
 
 
 def test_nothing_new_writes_nothing_down(loads: Loads, tmp_path: Path) -> None:

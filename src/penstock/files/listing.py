@@ -144,6 +144,16 @@ def lasting_name(source: str) -> str:
     return _printable(os.path.abspath(path))  # noqa: PTH100 (pathlib does not take .. away)
 
 
+def lasting_version(source: SourceObject) -> str | None:
+    """Return an object's version as it stays wherever a load is started from.
+
+    The number of a file's device is the host's own, and may be another after each mount.
+    """
+    if source.version is None or is_remote(source.location):
+        return source.version
+    return source.version.partition(":")[2]
+
+
 def _scheme(source: str) -> str | None:
     scheme, separator, _ = source.partition("://")
     return scheme.lower() if separator and scheme.isalnum() else None

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from penstock.errors import DataError, SourceError, TargetError
-from penstock.files.listing import lasting_name
+from penstock.files.listing import lasting_name, lasting_version
 from penstock.loading.claims import client_name, open_ledger, take_over
 from penstock.loading.decide import Decision, decide_objects
 from penstock.loading.identity import describe_changes, describe_meaning, digest, job_to_json
@@ -304,7 +304,7 @@ class _Preparation:
                     target_oid=oid,
                     target=replace(target.table, schema=schema),
                     uri=source.uri if source.is_pipe or "://" in source.uri else lasting_name(source.uri),
-                    version=source.version,
+                    version=lasting_version(source),
                     size_bytes=source.size_bytes,
                 )
                 items.append(item)
