@@ -41,7 +41,8 @@ def refuse_foreign(schema: str, relations: Sequence[LedgerRelation], *, allowed:
             raise TargetError(
                 f"cannot trust the ledger: {what} is not the current role's, the database owner's or a superuser's",
                 detail=f'Its owner is "{relation.owner}", or it is no plain table.',
-                hint="Find out who made it; --ledger-schema names another schema.",
+                hint="Find out who made it. With --role it can be used as that role, with its rights alone; "
+                "--ledger-schema names another schema.",
             )
         foreign = [addition for addition in relation.additions if addition not in allowed]
         if foreign:
