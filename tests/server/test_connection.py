@@ -33,6 +33,13 @@ def alter_role(connection: Connection, role: str, setting: str, value: str) -> N
     )
 
 
+def test_server_asks_whether_a_silent_client_lives(database: str) -> None:
+    """It is said on a Unix socket too, where it means nothing."""
+    query = "SELECT DISTINCT source FROM pg_catalog.pg_settings WHERE name LIKE 'tcp\\_keepalives\\_%'"
+    with ConnectionFactory(database).connect() as session:
+        assert session.execute(query).fetchall() == [("session",)]
+
+
 @pytest.mark.parametrize(
     ("setting", "hurtful", "wanted"),
     [

@@ -50,7 +50,9 @@ _log = logging.getLogger(__name__)
 # interactive work would end a load; a read-only or serializable default would refuse or slow it.
 # IntervalStyle decides the sign of '-1 2:03:04' on input. Without row_security tables with policies, such as
 # the ledger's, cannot be read at all, and with quote_all_identifiers the server spells definitions in another
-# way. lock_timeout stays: whoever set it wants a load to give up rather than queue.
+# way. The server asks a silent client whether it lives, as the client asks the server (conninfo.py): by the
+# kernel's own defaults the session of a machine that is gone would hold its load's lock for two hours.
+# lock_timeout stays: whoever set it wants a load to give up rather than queue.
 _SETTINGS = {
     "statement_timeout": "0",
     "idle_in_transaction_session_timeout": "0",
@@ -64,6 +66,9 @@ _SETTINGS = {
     "row_security": "on",
     "quote_all_identifiers": "off",
     "client_min_messages": "warning",
+    "tcp_keepalives_idle": "30",
+    "tcp_keepalives_interval": "10",
+    "tcp_keepalives_count": "6",
 }
 _SETTINGS_17 = {"transaction_timeout": "0"}
 
