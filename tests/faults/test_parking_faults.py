@@ -328,7 +328,9 @@ def test_a_load_whose_server_is_gone_says_what_stays_parked(
     loads.at_piece = lambda number: None if number else stop(server)
     with pytest.raises(PenstockError):
         loads.run(target(path), rules=REBUILD)
-    assert any("stay parked" in text and "penstock repair" in text for text in loads.notices)
+    assert any(
+        "what was parked or switched off stays so" in text and "penstock repair" in text for text in loads.notices
+    )
     conninfo = server.ensure_running()
     assert repair(conninfo).errors == []
     assert len(index_names(Loads(conninfo), "t")) == 3
