@@ -305,8 +305,9 @@ def test_a_server_that_crashes_while_indexes_are_rebuilt_is_waited_for(
     def crash(progress: LoadProgress) -> None:
         if progress.activity and not crashed:
             crashed.append(progress.activity)
-            query = "SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'penstock rebuild%'"
-            # A backend that dies so takes the whole server through recovery.
+            query = "SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'penstock %' ORDER BY {} DESC"
+            # One that rebuilds, if it has come and not gone. Any that dies so takes the whole server through recovery.
+            query = query.format("application_name LIKE 'penstock rebuild%'")
             os.kill(loads.execute(query)[0][0], signal.SIGKILL)
 
     rules = LoadRules(retry_for_s=60.0, indexes="rebuild")
