@@ -23,7 +23,7 @@ from penstock.server.ddl import (
     enforce_early,
     find_all_tables_publications,
     find_obstacles,
-    find_working_names,
+    name_indexes,
     refuse_obstacles,
 )
 from penstock.server.ddl.replacement import describe_replacement
@@ -64,7 +64,7 @@ class TargetLanding:
     """One target of a load that does more than COPY into its table.
 
     `facts` are the table's, `record` is what the ledger has of it, `objects` are its objects' numbers. `definition` is
-    that of a table to be replaced, `working_names` pairs what the new one and its indexes are called with what follows.
+    that of a table to be replaced.
     """
 
     target: TargetPlan
@@ -72,7 +72,6 @@ class TargetLanding:
     record: LandingRecord
     objects: tuple[int, ...]
     definition: TableDefinition | None = None
-    working_names: tuple[tuple[str, str], ...] = ()
 
     @property
     def table(self) -> TableName | None:
@@ -80,6 +79,14 @@ class TargetLanding:
         if self.record.kind is None or self.record.table is None:
             return None
         return TableName(schema=self.record.schema, name=self.record.table)
+
+    @property
+    def working_names(self) -> tuple[tuple[str, str], ...]:
+        """Return what a table that replaces another, and its indexes, are called, each with the name that follows."""
+        if self.definition is None or self.record.table is None or self.record.oid is None:
+            return ()
+        indexes = name_indexes(self.definition, self.record.oid)
+        return (self.record.table, self.definition.table.name), *((now, name) for name, now in indexes.items())
 
 
 def check_ways(plan: LoadPlan, connection: Connection, *, ledger_schema: str) -> None:
@@ -298,7 +305,7 @@ class LandingMaker:
         found = find_table(self._connection, name)
         is_there = found is not None and found.oid == landing.record.oid
         if is_there and landing.record.definition == digest:
-            return self._name_parts(landing)
+            return landing
         self._begin_anew(landing)
         if is_there:
             drop_landing(self._connection, landing.record)
@@ -312,12 +319,7 @@ class LandingMaker:
             # One that refers to rows of this load would refuse those that come before what they refer to.
             is_apart = landing.facts.references.isdisjoint(self._loaded)
             enforce_early(self._connection, definition, oid, with_foreign_keys=is_apart)
-        return self._name_parts(self._note(landing, table=name, oid=oid, digest=digest))
-
-    def _name_parts(self, landing: TargetLanding) -> TargetLanding:
-        assert landing.definition is not None and landing.record.oid is not None
-        names = find_working_names(self._connection, landing.definition, landing.record.oid)
-        return replace(landing, working_names=names)
+        return self._note(landing, table=name, oid=oid, digest=digest)
 
     def _refuse_publications(self, publications: Iterable[str], describe: Callable[[], str]) -> None:
         """Refuse where a new table would stop subscribers, which lack it."""

@@ -16,11 +16,11 @@ from penstock.server.ddl.dependencies import (
     find_obstacles,
     refuse_obstacles,
 )
+from penstock.server.ddl.names import name_indexes
 from penstock.server.ddl.replacement import (
     create_replacement,
     drop_replacement,
     enforce_early,
-    find_working_names,
     finish_replacement,
 )
 from penstock.server.ddl.snapshots import OlderSnapshot, find_older_snapshots, mark_end_of_load
@@ -38,9 +38,9 @@ __all__ = [
     "find_differences",
     "find_obstacles",
     "find_older_snapshots",
-    "find_working_names",
     "finish_replacement",
     "mark_end_of_load",
+    "name_indexes",
     "refuse_obstacles",
     "swap_replacement",
 ]

@@ -46,6 +46,11 @@ class WorkingNames:
         return sql.Identifier(statistics.schema, self.statistics[statistics.schema, statistics.name])
 
 
+def name_indexes(definition: TableDefinition, oid: int) -> dict[str, str]:
+    """Return the working names of indexes by their own, after the replacement's oid, so that no two tables meet."""
+    return {index.name: f"penstock_{oid}_index_{number}" for number, index in enumerate(definition.indexes, 1)}
+
+
 def choose_names(definition: TableDefinition, replacement: TableDefinition) -> WorkingNames:
     """Return the names in a replacement; what it lacks yet is named after its oid, so that no two tables meet."""
     prefix = f"penstock_{replacement.oid}"
@@ -53,7 +58,7 @@ def choose_names(definition: TableDefinition, replacement: TableDefinition) -> W
     return WorkingNames(
         schema=definition.table.schema,
         table=replacement.table.name,
-        indexes={index.name: f"{prefix}_index_{number}" for number, index in enumerate(definition.indexes, 1)},
+        indexes=name_indexes(definition, replacement.oid),
         statistics={
             (statistics.schema, statistics.name): f"{prefix}_statistics_{number}"
             for number, statistics in enumerate(definition.statistics, 1)

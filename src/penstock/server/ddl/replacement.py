@@ -95,15 +95,6 @@ def enforce_early(connection: Connection, definition: TableDefinition, oid: int,
             _add_foreign_keys(connection, definition, replacement, names, _at_once)
 
 
-def find_working_names(connection: Connection, definition: TableDefinition, oid: int) -> tuple[tuple[str, str], ...]:
-    """Return the names that the new table and its indexes have until the swap, each with the one that follows.
-
-    Raises TargetError, ServerError.
-    """
-    names = choose_names(definition, capture_table(connection, oid))
-    return (names.table, definition.table.name), *((working, name) for name, working in names.indexes.items())
-
-
 def describe_replacement(definition: TableDefinition, *, name: str) -> str:
     """Return the statement that makes the bare new table, for a subscriber's psql."""
     return compose_create(definition, name).as_string(None) + ";"
