@@ -85,21 +85,7 @@ def test_rules_of_a_file_are_those_of_the_options(job_path: Path) -> None:
         into = "t"
         """
     )
-    sources = SourceOptions(
-        sources=(str(job_path),),
-        into=None,
-        create=False,
-        format=None,
-        delimiter=None,
-        quote=None,
-        escape=None,
-        nulls=(),
-        header=None,
-        encoding=None,
-        columns=None,
-        constants=(),
-        skip=(),
-    )
+    sources = SourceOptions(sources=(str(job_path),))
     request = make_request(sources, RuleOptions(), to=None, role=None, sessions=None)
     assert request.settings == "auto"
     assert request.job.rules == LoadRules(

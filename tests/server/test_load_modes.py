@@ -27,21 +27,7 @@ if TYPE_CHECKING:
 
 
 # What is typed for a load of one file; what is not named was not given.
-_OPTIONS = SourceOptions(
-    sources=("/f.csv",),
-    into="t",
-    create=False,
-    format=None,
-    delimiter=None,
-    quote=None,
-    escape=None,
-    nulls=(),
-    header=None,
-    encoding=None,
-    columns=None,
-    constants=(),
-    skip=(),
-)
+_OPTIONS = SourceOptions(sources=("/f.csv",), into="t")
 ATOMIC = replace(IMPATIENT, is_atomic=True)
 
 

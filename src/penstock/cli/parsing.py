@@ -35,18 +35,18 @@ class SourceOptions:
     """What was said of sources, table and columns, as it was typed; None or empty where nothing was."""
 
     sources: tuple[str, ...]
-    into: str | None
-    create: bool
-    format: str | None
-    delimiter: str | None
-    quote: str | None
-    escape: str | None
-    nulls: tuple[str, ...]
-    header: bool | None
-    encoding: str | None
-    columns: str | None
-    constants: tuple[str, ...]
-    skip: tuple[str, ...]
+    into: str | None = None
+    create: bool = False
+    format: str | None = None
+    delimiter: str | None = None
+    quote: str | None = None
+    escape: str | None = None
+    nulls: tuple[str, ...] = ()
+    header: bool | None = None
+    encoding: str | None = None
+    columns: str | None = None
+    constants: tuple[str, ...] = ()
+    skip: tuple[str, ...] = ()
     mode: str | None = None
     key: str | None = None
     keep: str | None = None
