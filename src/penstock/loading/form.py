@@ -9,6 +9,7 @@ from typing import Any
 from penstock.copyformat import make_encoder
 from penstock.loading.pieces import Origin
 from penstock.model.dialect import Dialect
+from penstock.model.jsontext import to_json
 from penstock.model.reject import RecordForm
 from penstock.model.table import ColumnMap, TableName
 
@@ -19,7 +20,7 @@ def form_to_json(form: RecordForm) -> str:
     # Bytes in any encoding, and digits in every database's.
     del fields["header"]
     fields["header_hex"] = None if form.header is None else form.header.hex()
-    return json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return to_json(fields)
 
 
 def form_from_json(text: str) -> RecordForm:

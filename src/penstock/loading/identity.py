@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.model.dialect import DialectOptions
 from penstock.model.job import LoadJob, LoadRules, TargetJob, Transform
+from penstock.model.jsontext import to_json
 from penstock.model.table import TableName
 
 if TYPE_CHECKING:
@@ -34,9 +35,7 @@ def describe_meaning(
         for target, oid, names in zip(plan.targets, oids, sources, strict=True)
     ]
     rules = plan.job.rules
-    return _to_json(
-        {"targets": targets, "settings": dict(settings), "again": rules.is_again, "atomic": rules.is_atomic}
-    )
+    return to_json({"targets": targets, "settings": dict(settings), "again": rules.is_again, "atomic": rules.is_atomic})
 
 
 def digest(meaning: str) -> str:
@@ -86,7 +85,7 @@ def _describe_target(target: TargetPlan, *, oid: int, sources: Sequence[str]) ->
 
 def job_to_json(job: LoadJob) -> str:
     """Return a job as JSON, from which `job_from_json` makes it again."""
-    return _to_json(asdict(job))
+    return to_json(asdict(job))
 
 
 def job_from_json(text: str) -> LoadJob:
@@ -115,8 +114,3 @@ def _read_target(fields: dict[str, Any]) -> TargetJob:
         keep=fields["keep"],
         transform=None if fields["transform"] is None else Transform(**fields["transform"]),
     )
-
-
-def _to_json(value: object) -> str:
-    # Nothing escaped: a database in SQL_ASCII takes any character, and no escape of one.
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)

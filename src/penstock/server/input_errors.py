@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import psycopg
 from psycopg import sql
 
+from penstock.model.jsontext import to_json
 from penstock.server.queries import fetch_rows
 
 if TYPE_CHECKING:
@@ -39,10 +39,7 @@ def find_input_errors(
     if not values:
         return []
     table = sql.Identifier(spec.schema, spec.table) if spec.schema else sql.Identifier(spec.table)
-    # Nothing escaped: a database in SQL_ASCII takes any character, and no escape of one.
-    described = json.dumps(
-        [{"r": record, "c": column, "t": text} for record, column, text in values], ensure_ascii=False
-    )
+    described = to_json([{"r": record, "c": column, "t": text} for record, column, text in values])
     with session.between_copies() as connection:
         try:
             # A savepoint of its own: a type that only knows how to fail takes the transaction along.

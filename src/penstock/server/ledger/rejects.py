@@ -5,12 +5,12 @@ A role reads only what it put aside itself (policy rejects_owner). Methods raise
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 from psycopg import sql
 from psycopg.rows import class_row
 
+from penstock.model.jsontext import to_json
 from penstock.model.landing import BLOCK_COLUMN, OBJECT_COLUMN
 from penstock.model.reject import Reason, Reject, RejectCause, RejectingLoad, StoredForm
 from penstock.server.errors import translate_errors
@@ -53,7 +53,7 @@ class RejectStore:
                          detail text, raw text)
             """
         ).format(self._schema)
-        connection.execute(query, {"load": self._load_id, "rejects": _to_json(rejects)})
+        connection.execute(query, {"load": self._load_id, "rejects": _describe_all(rejects)})
 
     def remove(self, connection: psycopg.Connection[Any], rejects: Sequence[Reject]) -> int:
         """Take records out in the open transaction, in which they were loaded; return how many were still there."""
@@ -66,7 +66,7 @@ class RejectStore:
                AND r.start = w.start
             """
         ).format(self._schema)
-        keys = json.dumps([{"object": reject.object_number, "start": reject.start} for reject in rejects])
+        keys = to_json([{"object": reject.object_number, "start": reject.start} for reject in rejects])
         return connection.execute(query, {"load": self._load_id, "rejects": keys}).rowcount
 
     def renew(self, connection: psycopg.Connection[Any], rejects: Sequence[Reject]) -> None:
@@ -84,7 +84,7 @@ class RejectStore:
                AND r.start = w.start
             """
         ).format(self._schema)
-        connection.execute(query, {"load": self._load_id, "rejects": _to_json(rejects)})
+        connection.execute(query, {"load": self._load_id, "rejects": _describe_all(rejects)})
 
     def note_reasons(self, connection: psycopg.Connection[Any], rejects: Sequence[tuple[int, int, Reason]]) -> None:
         """Write down why records, by object and offset, were refused this time."""
@@ -100,7 +100,7 @@ class RejectStore:
             """
         ).format(self._schema)
         reasons = [{"object": number, "start": start} | _describe(reason) for number, start, reason in rejects]
-        connection.execute(query, {"load": self._load_id, "rejects": _dump(reasons)})
+        connection.execute(query, {"load": self._load_id, "rejects": to_json(reasons)})
 
     def remove_landed(self, connection: psycopg.Connection[Any], staging: TableName) -> dict[int, int]:
         """Take out the records that a staging table has; return how many of each object there were."""
@@ -319,9 +319,9 @@ class RejectStore:
         return {number: StoredForm(uri=uri, form=form) for number, uri, form in rows}
 
 
-def _to_json(rejects: Sequence[Reject]) -> str:
+def _describe_all(rejects: Sequence[Reject]) -> str:
     """Return records as one text, since arrays of many elements are slow to make."""
-    return _dump(
+    return to_json(
         [
             {
                 "object": reject.object_number,
@@ -333,11 +333,6 @@ def _to_json(rejects: Sequence[Reject]) -> str:
             for reject in rejects
         ]
     )
-
-
-def _dump(records: list[dict[str, Any]]) -> str:
-    # Nothing escaped: a database in SQL_ASCII takes any character, and no escape of one.
-    return json.dumps(records, ensure_ascii=False)
 
 
 def _describe(reason: Reason) -> dict[str, Any]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 from psycopg import sql
 from psycopg.types.json import Jsonb
 
+from penstock.model.jsontext import to_json
 from penstock.model.shape import Change
 from penstock.model.table import TableName
 from penstock.server.errors import translate_errors
@@ -62,15 +62,10 @@ def write_changes(connection: Connection, schema: str, changes: Sequence[Change]
                     "kind": change.kind,
                     "relation": change.relation_oid,
                     "name": change.name,
-                    "record": Jsonb(dict(change.record), dumps=_dump),
+                    "record": Jsonb(dict(change.record), dumps=to_json),
                     "load": change.load_id,
                 },
             )
-
-
-def _dump(record: object) -> str:
-    # Nothing escaped: a database in SQL_ASCII takes any character, and no escape of one.
-    return json.dumps(record, ensure_ascii=False)
 
 
 def read_changes(connection: Connection, schema: str, *, target_oid: int | None = None) -> list[Change]:
