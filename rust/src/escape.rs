@@ -2,49 +2,74 @@
 //!
 //! This is what `IMDb`'s files take, so it copies each byte once, from the decompressor's buffers to its place.
 
-use crate::lanes::{Lanes, WORD};
+use crate::lanes::{with_widest, Lanes, Work, WORD};
 
 /// Write the records of `runs`, which end with line feeds, into `output`; whether it was filled exactly.
 ///
 /// The cutter has counted the backslashes to double (`Cut::stray_backslashes`), so the size is known beforehand.
 #[must_use]
 pub fn double_backslashes(runs: &[&[u8]], delimiter: u8, output: &mut [u8]) -> bool {
-    let mut sink = Sink { output, filled: 0 };
-    let mut before = b'\n';
-    for (index, run) in runs.iter().enumerate() {
+    with_widest(Doubling { runs, delimiter, sink: Sink { output, filled: 0 } })
+}
+
+struct Doubling<'a> {
+    runs: &'a [&'a [u8]],
+    delimiter: u8,
+    sink: Sink<'a>,
+}
+
+impl Work for Doubling<'_> {
+    type Output = bool;
+
+    #[inline(always)]
+    fn run<L: Lanes>(mut self) -> bool {
+        let mut before = b'\n';
+        for (index, run) in self.runs.iter().enumerate() {
+            let Some(rest) = self.write_run::<L>(index, run, before) else { return false };
+            if !self.sink.write(rest) {
+                return false;
+            }
+            before = run.last().copied().unwrap_or(before);
+        }
+        self.sink.filled == self.sink.output.len()
+    }
+}
+
+impl<'a> Doubling<'a> {
+    /// Write a run up to its last backslash that is doubled; return the rest, or None where there is no room.
+    #[inline(always)]
+    fn write_run<L: Lanes>(&mut self, index: usize, run: &'a [u8], mut before: u8) -> Option<&'a [u8]> {
         let mut copied = 0;
-        let following = &runs[index + 1..];
+        let following = &self.runs[index + 1..];
         for (number, word) in run.chunks(WORD).enumerate() {
-            let mut doubtful = doubtful_backslashes(word, before, delimiter);
+            let mut doubtful = doubtful_backslashes::<L>(word, before, self.delimiter);
             while doubtful != 0 {
                 let at = number * WORD + doubtful.trailing_zeros() as usize;
                 doubtful &= doubtful - 1;
-                let previous = if at % WORD == 0 { before } else { run[at - 1] };
-                let starts_field = previous == delimiter || previous == b'\n';
-                if starts_field && is_null(run, at, following, delimiter) {
+                let previous = if at.is_multiple_of(WORD) { before } else { run[at - 1] };
+                let starts_field = previous == self.delimiter || previous == b'\n';
+                if starts_field && is_null(run, at, following, self.delimiter) {
                     continue;
                 }
                 // This part ends with the backslash and the next begins with it.
-                if !sink.write(&run[copied..=at]) {
-                    return false;
+                if !self.sink.write(&run[copied..=at]) {
+                    return None;
                 }
                 copied = at;
             }
             before = word[word.len() - 1];
         }
-        if !sink.write(&run[copied..]) {
-            return false;
-        }
+        Some(&run[copied..])
     }
-    sink.filled == sink.output.len()
 }
 
 /// The backslashes of a word but for those of `\N` fields that it holds whole; `before` is the byte in front of it.
-fn doubtful_backslashes(word: &[u8], before: u8, delimiter: u8) -> u64 {
+#[inline(always)]
+fn doubtful_backslashes<L: Lanes>(word: &[u8], before: u8, delimiter: u8) -> u64 {
     let Ok(word) = <&[u8; WORD]>::try_from(word) else {
         return word.iter().rev().fold(0, |mask, &byte| mask << 1 | u64::from(byte == b'\\'));
     };
-    let lanes = Lanes::load(word);
+    let lanes = L::load(word);
     let backslashes = lanes.equal(b'\\');
     if backslashes == 0 {
         return 0;

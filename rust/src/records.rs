@@ -7,7 +7,7 @@
 
 use crate::error::RecordError;
 use crate::fields::{Format, LineEnd};
-use crate::lanes::{Lanes, WORD};
+use crate::lanes::{with_widest, Lanes, Work, WORD};
 
 /// `PostgreSQL`'s own limit of a line buffer (`MaxAllocSize`, src/include/utils/memutils.h).
 const RECORD_LIMIT_BYTES: u64 = 0x3fff_ffff;
@@ -98,13 +98,7 @@ impl RecordCutter {
     /// What COPY would refuse: another line end than the first record's, data behind the end marker, a record over 1 GB.
     pub fn feed(&mut self, data: &[u8]) -> Result<Cut, RecordError> {
         let start = self.now.bytes;
-        for word in data.chunks(WORD) {
-            if !self.take_word(word) {
-                for &byte in word {
-                    self.step(byte)?;
-                }
-            }
-        }
+        with_widest(Feeding { cutter: self, data })?;
         if self.now.bytes - self.at_end.bytes > RECORD_LIMIT_BYTES {
             return Err(RecordError::RecordTooLong { record: self.at_end.records, line: self.at_end.lines });
         }
@@ -344,14 +338,27 @@ impl RecordCutter {
 
     // ---------------------------------------------------------------- 64 bytes at a time
 
+    #[inline(always)]
+    fn feed_words<L: Lanes>(&mut self, data: &[u8]) -> Result<(), RecordError> {
+        for word in data.chunks(WORD) {
+            if !self.take_word::<L>(word) {
+                for &byte in word {
+                    self.step(byte)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Take a whole word where nothing unusual is in it; otherwise change nothing and return false.
-    fn take_word(&mut self, bytes: &[u8]) -> bool {
+    #[inline(always)]
+    fn take_word<L: Lanes>(&mut self, bytes: &[u8]) -> bool {
         let Ok(bytes) = <&[u8; WORD]>::try_from(bytes) else { return false };
         let Some(line_end) = self.line_end.filter(|&line_end| line_end != LineEnd::Cr) else { return false };
         if self.is_end || self.after_marker {
             return false;
         }
-        let lanes = Lanes::load(bytes);
+        let lanes = L::load(bytes);
         let feeds = lanes.equal(b'\n');
         let returns = lanes.equal(b'\r');
         let Some(data) = self.data_mask(&lanes, feeds | returns) else { return false };
@@ -378,6 +385,7 @@ impl RecordCutter {
         true
     }
 
+    #[inline(always)]
     fn advance(&mut self, masks: &Masks) {
         if masks.ends != 0 {
             let last = LAST_BIT - masks.ends.leading_zeros();
@@ -387,7 +395,8 @@ impl RecordCutter {
     }
 
     /// Which line ends are data, and the state behind the word; None where only the reference machine can tell.
-    fn data_mask(&self, lanes: &Lanes, line_ends: u64) -> Option<DataMask> {
+    #[inline(always)]
+    fn data_mask(&self, lanes: &impl Lanes, line_ends: u64) -> Option<DataMask> {
         match self.format {
             Format::Tsv => Some(DataMask { mask: 0, in_quote: false, after_escape: false }),
             Format::Text => {
@@ -409,7 +418,8 @@ impl RecordCutter {
     }
 
     /// Whether a csv record in this word begins with a backslash, or the word begins inside such a pair.
-    fn may_hold_marker(&self, lanes: &Lanes, ends: u64) -> bool {
+    #[inline(always)]
+    fn may_hold_marker(&self, lanes: &impl Lanes, ends: u64) -> bool {
         if !self.checks_end_marker {
             return false;
         }
@@ -419,7 +429,8 @@ impl RecordCutter {
     }
 
     /// The backslashes and the ends of `\N` fields; both only matter where tsv may pass as text.
-    fn null_masks(&self, lanes: &Lanes, line_ends: u64) -> (u64, u64) {
+    #[inline(always)]
+    fn null_masks(&self, lanes: &impl Lanes, line_ends: u64) -> (u64, u64) {
         if self.format != Format::Tsv {
             return (0, 0);
         }
@@ -434,6 +445,20 @@ impl RecordCutter {
         let slashes = (backslashes << 2) | is(1, b'\\') | is(2, b'\\') << 1;
         let letters = (lanes.equal(b'N') << 1) | is(2, b'N');
         (backslashes, separators & letters & slashes & before)
+    }
+}
+
+struct Feeding<'a> {
+    cutter: &'a mut RecordCutter,
+    data: &'a [u8],
+}
+
+impl Work for Feeding<'_> {
+    type Output = Result<(), RecordError>;
+
+    #[inline(always)]
+    fn run<L: Lanes>(self) -> Self::Output {
+        self.cutter.feed_words::<L>(self.data)
     }
 }
 
@@ -453,6 +478,7 @@ struct Masks {
 }
 
 impl Counts {
+    #[inline(always)]
     fn plus(self, masks: &Masks, within: u64, bytes: u64) -> Self {
         let ones = |mask: u64| u64::from((mask & within).count_ones());
         Self {
@@ -467,6 +493,7 @@ impl Counts {
 }
 
 /// For each bit, whether an odd number of bits are set up to and with it: inside quotes.
+#[inline(always)]
 fn prefix_xor(mut bits: u64) -> u64 {
     for shift in [1, 2, 4, 8, 16, 32] {
         bits ^= bits << shift;
@@ -475,6 +502,7 @@ fn prefix_xor(mut bits: u64) -> u64 {
 }
 
 /// The bytes that stand behind an unescaped backslash, and whether the next word's first does.
+#[inline(always)]
 fn escaped_bytes(backslashes: u64, after_escape: bool) -> (u64, bool) {
     if backslashes == 0 {
         return (u64::from(after_escape), false);
@@ -502,6 +530,7 @@ fn escaped_bytes(backslashes: u64, after_escape: bool) -> (u64, bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lanes::Narrow;
 
     const CSV: Format = Format::Csv { quote: b'"', escape: b'"' };
     const ESCAPED_CSV: Format = Format::Csv { quote: b'"', escape: b'\\' };
@@ -568,6 +597,10 @@ mod tests {
                     let expected = total(&by_bytes(format, marks, &data));
                     let piece = 60 + noise(&mut seed) % 300;
                     assert_eq!(total(&run(format, marks, &data, piece)), expected, "{format:?} {data:?}");
+                    let mut widest = RecordCutter::new(format, b'\t', marks);
+                    let mut narrow = widest.clone();
+                    assert_eq!(narrow.feed_words::<Narrow>(&data), widest.feed(&data).map(|_| ()));
+                    assert_eq!((narrow.now, narrow.at_end), (widest.now, widest.at_end), "{format:?} {data:?}");
                 }
             }
         }
