@@ -172,7 +172,28 @@ def test_resumed_load_is_as_patient_as_it_was(
     monkeypatch.setattr(LoadCommand, "run", lambda _self, request, *_, **__: rules.append(request.job.rules))
     penstock("resume", cut_short, "--to", database18)
     penstock("resume", cut_short, "--to", database18, "--retry-for", "7s")
-    assert [each.retry_for_s for each in rules] == [0.0, 7.0]
+    penstock("resume", cut_short, "--to", database18, "--emptied", "skip", "--ignore-space")
+    assert [each.retry_for_s for each in rules] == [0.0, 7.0, 0.0]
+    assert [(each.on_emptied, each.ignores_space) for each in rules[1:]] == [("error", False), ("skip", True)]
+
+
+def test_load_whose_table_was_emptied_is_resumed_for_what_is_missing_alone(
+    penstock: Run, database18: str, cut_short: str
+) -> None:
+    """Once that has been said: the rows that were in the table do not come back."""
+    with psycopg.connect(database18, autocommit=True) as connection:
+        before = connection.execute("SELECT count(*) FROM t").fetchone()
+        connection.execute("TRUNCATE t")
+        refused = penstock("resume", cut_short, "--to", database18)
+        assert refused.code == 6
+        assert "--emptied skip" in refused.err
+        resumed = penstock("resume", cut_short, "--to", database18, "--emptied", "skip")
+        assert resumed.code == 0, resumed.err
+        after = connection.execute("SELECT count(*) FROM t").fetchone()
+    assert before is not None
+    assert after is not None
+    assert 0 < before[0] < ROWS
+    assert after[0] == ROWS - before[0]
 
 
 def test_complete_load_is_not_resumed(penstock: Run, database18: str, people: str) -> None:

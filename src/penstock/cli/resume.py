@@ -28,6 +28,8 @@ def resume(
     iam_auth: given.IamAuth = False,
     tunnel: given.Tunnel = None,
     sessions: given.Sessions = None,
+    emptied: given.Emptied = None,
+    ignore_space: given.IgnoreSpace = False,
     no_wait: given.NoWait = False,
     retry_for: given.RetryFor = None,
     on_error: given.OnErrorOption = None,
@@ -49,6 +51,7 @@ def resume(
         whole_id = view.find(load_id)
         job = view.job(whole_id)
     rule_options = RuleOptions(
+        emptied=emptied,
         no_wait=no_wait,
         retry_for=retry_for,
         on_error=job.rules.on_error if on_error is None else on_error,
@@ -58,6 +61,8 @@ def resume(
     given_rules = parse_rules(rule_options)
     rules = replace(
         job.rules,
+        on_emptied=job.rules.on_emptied if emptied is None else given_rules.on_emptied,
+        ignores_space=job.rules.ignores_space or ignore_space,
         waits=given_rules.waits,
         retry_for_s=job.rules.retry_for_s if retry_for is None else given_rules.retry_for_s,
         on_error=given_rules.on_error,
