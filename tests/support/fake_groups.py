@@ -72,7 +72,11 @@ class FakeGroups(FakeAws):
         )
 
     def _reset_db_parameter_group(self, parameters: Raw) -> Raw:
-        return self._change(parameters, {one["ParameterName"]: None for one in parameters["Parameters"]})
+        names = {one["ParameterName"] for one in parameters["Parameters"]}
+        # As RDS's reference has it: that is the default.
+        if parameters.get("ResetAllParameters", True):
+            names |= self.parameters[parameters["DBParameterGroupName"]].keys()
+        return self._change(parameters, dict.fromkeys(names))
 
     def _change(self, parameters: Raw, values: dict[str, str | None]) -> Raw:
         name = parameters["DBParameterGroupName"]

@@ -139,10 +139,12 @@ class RdsParameterGroups:
         reset: list[Raw] = [
             {"ParameterName": name, "ApplyMethod": "immediate"} for name, text in values.items() if text is None
         ]
-        for operation, parameters in ((words.modify, changed), (words.reset, reset)):
+        # ResetDBParameterGroup's reference: "By default, all parameters in the DB parameter group are reset".
+        named_only = {"ResetAllParameters": False}
+        for operation, parameters, more in ((words.modify, changed, {}), (words.reset, reset, named_only)):
             for start in range(0, len(parameters), _PARAMETERS_AT_ONCE):
                 part = parameters[start : start + _PARAMETERS_AT_ONCE]
-                self._calls.act("rds", operation, **{words.name: group.name, "Parameters": part})
+                self._calls.act("rds", operation, **{words.name: group.name, "Parameters": part, **more})
 
     def read_tags(self, group: AttachedGroup) -> dict[str, str]:
         """Return the group's tags; AWS's own have none for us."""
