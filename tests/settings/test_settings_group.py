@@ -12,7 +12,7 @@ from penstock.server.connection import ConnectionFactory
 from penstock.settings.parameter_group import GroupSettings
 from penstock.settings.profiles import make_profile
 from support.changed_server import request_for
-from support.fake_aws import instance
+from support.fake_aws import cluster, instance
 from support.fake_groups import FakeGroups
 
 if TYPE_CHECKING:
@@ -224,6 +224,21 @@ def test_dies_between_any_two_calls(
         open_settings().restore()
         assert (rds.parameters["loads16"], rds.tags["loads16"]) == (prior, {}), last
         assert rds_server.show("max_wal_size") == "2GB"
+
+
+def test_group_of_a_cluster_that_is_not_told_is_not_taken_for_the_instances(rds: FakeGroups) -> None:
+    """An instance of a Multi-AZ DB cluster has a group of its own too, which decides nothing and holds no lease."""
+    rds.instances = [{**attached("orders", "default.postgres16"), "DBClusterIdentifier": "trio"}]
+    rds.clusters = [cluster("trio", ["orders"], Engine="postgres", DBClusterParameterGroup="loads16")]
+    groups = RdsParameterGroups(HOST, make_clients=rds.make_clients)
+    assert (groups.describe().name, groups.describe(is_brief=True).owner) == ("loads16", "cluster")
+    rds.denied = {"DescribeDBClusters": "not allowed"}
+    for is_brief in (True, False):
+        with pytest.raises(AwsError, match="does not tell which parameter group"):
+            groups.describe(is_brief=is_brief)
+    rds.instances[0]["Engine"] = "aurora-postgresql"
+    assert groups.describe().name == "default.postgres16"
+    groups.close()
 
 
 def test_denied_call_is_named(rds: FakeGroups, open_settings: Callable[..., GroupSettings]) -> None:

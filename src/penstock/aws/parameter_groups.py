@@ -100,7 +100,7 @@ class RdsParameterGroups:
         cluster, instance = found.cluster, found.instance
         owner = cluster if cluster is not None and not cluster.is_aurora else instance
         groups = () if owner is None else owner.parameter_groups
-        if owner is None or not groups or owner.resource_id is None:
+        if owner is None or not groups or owner.resource_id is None or _lacks_its_cluster(found):
             raise AwsError(
                 f"AWS does not tell which parameter group {self._host} has",
                 hint="Allow rds:DescribeDBInstances and rds:DescribeDBClusters, or name the writer's endpoint.",
@@ -185,6 +185,14 @@ class RdsParameterGroups:
         if not found:
             raise AwsError(f"AWS does not know parameter group {group.name}")
         return found[0]
+
+
+def _lacks_its_cluster(found: RdsDescription) -> bool:
+    """Whether the instance is one of a Multi-AZ DB cluster that AWS did not tell of: its own group decides nothing."""
+    if found.cluster is not None or found.instance is None or found.instance.engine.startswith("aurora"):
+        return False
+    # That is asked for instances of a cluster only.
+    return any(gap.call == "rds:DescribeDBClusters" for gap in found.gaps)
 
 
 def _find_free_bytes(found: RdsDescription) -> int | None:
