@@ -17,8 +17,10 @@ from urllib.parse import parse_qs
 import pytest
 
 from penstock.aws.clients import AwsClients
+from penstock.aws.credentials import AwsCredentials
 from penstock.aws.rds import describe_instance
-from penstock.errors import AwsError
+from penstock.aws.rds_token import RdsTokens
+from penstock.errors import AwsError, ServerError, SourceError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,6 +37,18 @@ _WRONG_SIGNATURE = (
     "The request signature we calculated does not match the signature you provided.\n\n"
     "The Canonical String for this request should have been\n'POST\n/\n\nx-amz-security-token:planted-token\n'"
 )
+
+
+_HOST = "orders.c7tj4example.eu-west-1.rds.amazonaws.com"
+
+_ROLE = """[default]
+region = eu-west-1
+role_arn = arn:aws:iam::111122223333:role/loader
+source_profile = ann
+[profile ann]
+aws_access_key_id = AKIAEXAMPLE
+aws_secret_access_key = planted-secret-key
+"""
 
 
 @dataclass
@@ -135,6 +149,38 @@ def test_wrong_signature_does_not_print_the_token(grumbler: Grumbler, moto_rds: 
     assert caught.value.detail == (
         "SignatureDoesNotMatch: The request signature we calculated does not match the signature you provided."
     )
+
+
+def _obtain_both() -> list[str]:
+    """Ask for a token, and for S3's credentials; return both errors."""
+    errors = []
+    for obtain in (lambda: RdsTokens()(host=_HOST, port=5432, user="ann"), AwsCredentials().s3_credentials):
+        with pytest.raises((ServerError, SourceError)) as caught:
+            obtain()
+        errors.append(str(caught.value))
+    return errors
+
+
+def test_role_that_may_not_be_taken_is_told(
+    grumbler: Grumbler, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """In the words of AWS's security service, without what was to be signed."""
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.setenv("AWS_ENDPOINT_URL_STS", grumbler.url)
+    (tmp_path / "config").write_text(_ROLE)
+    grumbler.denied["AssumeRole"] = ("AccessDenied", "ann may not take it")
+    assert all("AccessDenied: ann may not take it" in error for error in _obtain_both())
+    grumbler.denied["AssumeRole"] = ("SignatureDoesNotMatch", _WRONG_SIGNATURE)
+    assert not any("planted-token" in error for error in _obtain_both())
+
+
+@pytest.mark.parametrize("program", ["/nowhere/to/be/found", "/bin/echo nonsense"])
+def test_credential_program_that_fails_is_told_for_tokens_and_s3(
+    clean_aws: pytest.MonkeyPatch, tmp_path: Path, program: str
+) -> None:
+    """One that is missing, and one that gives something else."""
+    (tmp_path / "config").write_text(f"[default]\nregion = eu-west-1\ncredential_process = {program}\n")
+    assert all("could not" in error for error in _obtain_both())
 
 
 def test_endpoint_that_is_no_url_is_told(moto_rds: MotoRds, monkeypatch: pytest.MonkeyPatch) -> None:

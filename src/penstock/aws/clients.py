@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
-from penstock.aws.credentials import AwsCredentials
+from penstock.aws.calls import explain
+from penstock.aws.credentials import AwsCredentials, credential_failures
 from penstock.errors import AwsError
 
 if TYPE_CHECKING:
@@ -105,12 +106,9 @@ class AwsClients:
 
 
 def _check_credentials(session: Session) -> None:
-    from botocore.exceptions import BotoCoreError  # noqa: PLC0415
-
     try:
         credentials = session.get_credentials()
-    except (BotoCoreError, OSError, ValueError) as exc:
-        # OSError, ValueError: a program that is to give credentials is not there, or gives something else.
+    except credential_failures() as exc:
         raise _unusable(exc) from exc
     if credentials is None:
         raise AwsError(
@@ -122,6 +120,6 @@ def _check_credentials(session: Session) -> None:
 def _unusable(exc: Exception) -> AwsError:
     return AwsError(
         "could not obtain AWS credentials",
-        detail=str(exc),
+        detail=explain(exc),
         hint="Check AWS_PROFILE and the AWS configuration; where it uses SSO, run: aws sso login.",
     )

@@ -72,14 +72,12 @@ class AwsCredentials:
 
         Raises SourceError where they are configured and cannot be had, such as an SSO session that has ended.
         """
-        from botocore.exceptions import BotoCoreError  # noqa: PLC0415
-
         try:
             credentials = self.open_session().get_credentials()
             if credentials is None:
                 return None
             credentials.get_frozen_credentials()
-        except BotoCoreError as exc:
+        except credential_failures() as exc:
             raise _unusable(exc) from exc
         return lambda: _current(credentials)
 
@@ -93,6 +91,17 @@ class AwsCredentials:
             return self._session
 
 
+def credential_failures() -> tuple[type[Exception], ...]:
+    """Return what obtaining credentials raises.
+
+    botocore's own errors; AWS's, where a role may not be taken; and those of a program that is to give credentials and
+    is not there, or gives something else.
+    """
+    from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415
+
+    return BotoCoreError, ClientError, OSError, ValueError
+
+
 def _current(credentials: Credentials) -> S3Credential:
     frozen = credentials.get_frozen_credentials()
     return {
@@ -104,8 +113,10 @@ def _current(credentials: Credentials) -> S3Credential:
 
 
 def _unusable(exc: Exception) -> SourceError:
+    from penstock.aws.calls import explain  # noqa: PLC0415 (paid for by who has no credentials)
+
     return SourceError(
         "could not obtain AWS credentials",
-        detail=str(exc),
+        detail=explain(exc),
         hint="Check AWS_PROFILE and the AWS configuration; where it uses SSO, run: aws sso login.",
     )

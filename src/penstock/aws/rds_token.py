@@ -9,7 +9,8 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from penstock.aws.credentials import AwsCredentials
+from penstock.aws.calls import explain
+from penstock.aws.credentials import AwsCredentials, credential_failures
 from penstock.errors import ServerError, UsageError
 from penstock.model.endpoints import region_of
 
@@ -31,7 +32,7 @@ class RdsTokens:
 
         Raises ServerError where there are no credentials, UsageError where the region is not known.
         """
-        from botocore.exceptions import BotoCoreError, NoCredentialsError  # noqa: PLC0415 (paid for by who uses IAM)
+        from botocore.exceptions import NoCredentialsError  # noqa: PLC0415 (paid for by who uses IAM)
 
         try:
             with self._lock:
@@ -43,10 +44,10 @@ class RdsTokens:
                 detail="Looked for where the AWS command line does: environment, profiles, SSO, the machine's role.",
                 hint="Set AWS_PROFILE or run aws sso login; aws sts get-caller-identity tells whether it worked.",
             ) from exc
-        except BotoCoreError as exc:
+        except credential_failures() as exc:
             raise ServerError(
                 "could not make a token for IAM authentication",
-                detail=str(exc),
+                detail=explain(exc),
                 hint="Check AWS_PROFILE and the AWS configuration; where it uses SSO, run: aws sso login.",
             ) from exc
         return token
