@@ -219,9 +219,14 @@ def test_defaults_fill_only_what_the_user_left_open() -> None:
     assert defaults["keepalives_count"] == "3"
 
 
-def test_defaults_ask_for_a_writable_server() -> None:
-    """target_session_attrs is read-write where nobody says otherwise."""
-    assert missing_defaults({}, application_name="penstock")["target_session_attrs"] == "read-write"
+@pytest.mark.parametrize(
+    ("host", "allows_standby", "kind"),
+    [("db1", False, "primary"), ("db1,db2", False, "read-write"), ("db1,db2", True, "primary")],
+)
+def test_defaults_ask_for_a_primary(host: str, allows_standby: bool, kind: str) -> None:
+    """Of several hosts for one that is not made read-only; a role's own default_transaction_read_only fails that."""
+    defaults = missing_defaults({"host": host}, application_name="penstock", allows_standby=allows_standby)
+    assert defaults["target_session_attrs"] == kind
 
 
 def test_connection_string_outranks_service_outranks_variable(tmp_path: Path) -> None:

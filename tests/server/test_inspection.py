@@ -13,6 +13,7 @@ import pytest
 from psycopg import sql
 
 from penstock.api.doctor import examine_server, find_places
+from penstock.errors import ServerError
 from penstock.lab.copies import make_reachable
 from penstock.lab.programs import run_program
 from penstock.lab.users import choose_server_user
@@ -22,6 +23,7 @@ from penstock.server.inspect import inspect_server
 from penstock.server.ledger import Ledger
 from penstock.server.recognise import recognise_flavour, recognise_managers
 from support.campaign.plant import Pair
+from support.tls import TlsFront, amazon_like_authority
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -297,6 +299,22 @@ def test_standby_itself_is_told_with_its_primary(pair: Pair) -> None:
     assert found.receiver.status == "streaming"
     assert found.receiver.sender_host == str(pair._primary.spec.files.socket_dir)
     assert (found.receiver.lag_bytes or 0) >= 0
+
+
+def test_standby_that_asks_for_a_password_is_told(pair: Pair) -> None:
+    """As every read replica of Amazon RDS does; the first attempt, for a primary, has used the password."""
+    socket = str(pair._standby.spec.files.socket_dir / ".s.PGSQL.5432")
+    admit: Callable[[str, str], str | None] = lambda _, password: None if password == "right" else "wrong"  # noqa: E731
+    front = TlsFront(amazon_like_authority(), "replica", socket, admit=admit)
+    given = f"host=replica hostaddr=127.0.0.1 port={front.port} user=postgres dbname=postgres"
+    try:
+        assert inspect(f"{given} password=right").server.is_in_recovery
+        with pytest.raises(ServerError, match="could not connect"):
+            ConnectionFactory(f"{given} password=right").connect()
+        with pytest.raises(ServerError, match="could not connect"):
+            inspect(f"{given} password=wrong")
+    finally:
+        front.close()
 
 
 def test_primary_of_several_hosts_is_preferred(pair: Pair) -> None:

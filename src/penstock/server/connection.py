@@ -11,7 +11,7 @@ import logging
 import os
 import select
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from copy import copy
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -112,8 +112,7 @@ class ConnectionFactory:
         self._settings = parse_conninfo(conninfo)
         self._role = role
         self._application_name = application_name
-        # Where the user does not say which server of several is wanted, a primary is; then any, if a standby will do.
-        self._fallbacks = ("primary", "any") if allows_standby else ("primary",)
+        self._allows_standby = allows_standby
         self._tunnel = tunnel
         self._make_token = make_token
         self._roots: str | None = None
@@ -235,7 +234,7 @@ class ConnectionFactory:
         name = f"{self._application_name} {label}" if label else self._application_name
         sends_token = self._make_token is not None
         tls = tls_defaults(given, sends_token=sends_token, find_roots=self._find_roots)
-        return missing_defaults(given, application_name=name) | tls
+        return missing_defaults(given, application_name=name, allows_standby=self._allows_standby) | tls
 
     def _find_roots(self, hosts: Sequence[str]) -> str:
         if self._roots is None:
@@ -256,7 +255,8 @@ class ConnectionFactory:
             return self._open(settings, defaults, given=given)
         for route in routes[:-1]:
             try:
-                return self._open(settings | self._route_settings(route, given), defaults, given=given, route=route)
+                # Without defaults, of which one may be given up: another host may be what was asked for.
+                return self._open(settings | self._route_settings(route, given), {}, given=given, route=route)
             except ServerError as error:
                 _log.info("%s; trying the next host", error.message)
         last = routes[-1]
@@ -286,12 +286,25 @@ class ConnectionFactory:
         try:
             return _connect(settings)
         except psycopg.Error as error:
-            is_retry_useful = "target_session_attrs" in defaults and not _is_certain_failure(error)
-            if is_retry_useful and (connection := _connect_to_any_of(self._fallbacks, settings)):
-                return connection
+            other = self._find_other_kind(defaults)
+            if other and not _is_certain_failure(error, tries_password=self._allows_standby):
+                with suppress(psycopg.Error):
+                    return _connect({**settings, "target_session_attrs": other})
             failure = _connection_error(error, self.safe_description)
             failure.hint = self._explain(error, given, route) or failure.hint
             raise failure from error
+
+    def _find_other_kind(self, defaults: Mapping[str, str]) -> str | None:
+        """Return which kind of server will do where the one that was asked for is not there; None where none will.
+
+        libpq checks a role's default_transaction_read_only before a session can change it, and gives no code by which
+        to know such a failure from another: where the second attempt fails too, the first error stands.
+        """
+        if "target_session_attrs" not in defaults:
+            return None
+        if self._allows_standby:
+            return "any"
+        return "primary" if defaults["target_session_attrs"] != "primary" else None
 
     def _explain(self, error: psycopg.Error, given: Mapping[str, str], route: Route | None) -> str | None:
         """Return what to check where a server of Amazon's, or its token, may be the reason."""
@@ -349,20 +362,6 @@ def _connect(settings: dict[str, str]) -> Connection:
     return psycopg.connect("", autocommit=True, prepare_threshold=None, **settings)  # type: ignore[arg-type]
 
 
-def _connect_to_any_of(wanted: Sequence[str], settings: dict[str, str]) -> Connection | None:
-    """Connect where read-write failed only because the role's default_transaction_read_only is on.
-
-    libpq checks that default before a session can change it, and gives no code by which to know this failure
-    from another: so ask for a primary (or what else is wanted), and where that fails too let the first error stand.
-    """
-    for kind in wanted:
-        try:
-            return _connect({**settings, "target_session_attrs": kind})
-        except psycopg.Error:
-            continue
-    return None
-
-
 def _user(given: Mapping[str, str]) -> str:
     """Return who connects: the user that was named, or else the one libpq takes."""
     if named := given.get("user"):
@@ -371,17 +370,17 @@ def _user(given: Mapping[str, str]) -> str:
     return (defaults.get(b"user") or b"").decode()
 
 
-def _is_certain_failure(error: psycopg.Error) -> bool:
-    """Return whether asking again would only cost time or one more wrong password."""
+def _is_certain_failure(error: psycopg.Error, *, tries_password: bool) -> bool:
+    """Return whether asking again would only cost time or, unless `tries_password`, one more wrong password."""
     is_timeout = isinstance(error, psycopg.errors.ConnectionTimeout)
     pgconn = error.pgconn
-    return is_timeout or pgconn is None or pgconn.needs_password or pgconn.used_password
+    return is_timeout or pgconn is None or pgconn.needs_password or (pgconn.used_password and not tries_password)
 
 
 def _connection_error(error: psycopg.Error, target: str) -> ServerError:
     pgconn = error.pgconn
     if pgconn is not None and (pgconn.needs_password or pgconn.used_password):
-        hint = "Give the right password in PGPASSWORD or ~/.pgpass."
+        hint = "Give the right password in PGPASSWORD or ~/.pgpass; where the server is a standby, name its primary."
     elif isinstance(error, psycopg.errors.ConnectionTimeout):
         hint = "Check the host name and port, and that no firewall or security group stands between."
     else:

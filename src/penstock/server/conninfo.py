@@ -41,8 +41,8 @@ _MISTYPED_URI = re.compile(r"\w[\w+.-]*://|postgres(?:ql)?:", re.IGNORECASE)
 
 # What penstock asks of libpq where the user is silent.
 _DEFAULTS = {
-    # A list of hosts means its primary; a standby cannot be loaded into.
-    "target_session_attrs": "read-write",
+    # A standby cannot be loaded into.
+    "target_session_attrs": "primary",
     # Seconds for each host: a wrong name or a firewall that drops packets should not look like a long load.
     "connect_timeout": "15",
     # A session that waits for others sends nothing for minutes, and firewalls forget silent connections (AWS
@@ -107,9 +107,16 @@ def given_settings(settings: Mapping[str, str], environ: Mapping[str, str]) -> d
     return {**by_variable, **by_service, **settings}
 
 
-def missing_defaults(given: Mapping[str, str], *, application_name: str) -> dict[str, str]:
-    """Return penstock's settings for what the user left open."""
+def missing_defaults(
+    given: Mapping[str, str], *, application_name: str, allows_standby: bool = False
+) -> dict[str, str]:
+    """Return penstock's settings for what the user left open; `allows_standby`: for who only looks."""
     defaults = {**_DEFAULTS, "application_name": application_name}
+    is_list = any("," in given.get(key, "") for key in ("host", "hostaddr"))
+    if is_list and not allows_standby:
+        # Of several primaries the one that was not made read-only, as after a move by logical replication. Of one host
+        # that is not asked: a role's own default_transaction_read_only fails it too, and sessions override that.
+        defaults["target_session_attrs"] = "read-write"
     return {key: value for key, value in defaults.items() if key not in given}
 
 
