@@ -196,6 +196,18 @@ def test_values_that_never_arrive_are_an_error_and_go_back(
     assert rds.tags["loads16"] == {}
 
 
+def test_static_parameter_that_waits_for_a_reboot_holds_nothing_up(
+    rds: FakeGroups, rds_server: ChangedServer, open_settings: Callable[..., GroupSettings]
+) -> None:
+    """Somebody else set it while the lease stood; ours are dynamic, and are in force when SQL tells so."""
+    open_settings().take(request_for(lasts_s=3600.0))
+    rds.instances = [attached("orders", "loads16", "pending-reboot")]
+    report = open_settings().restore()
+    assert {result.note for result in report.results} == {None}
+    assert (rds.parameters["loads16"], rds.tags["loads16"]) == ({}, {})
+    assert rds_server.show("max_wal_size") == "1GB"
+
+
 def test_dies_between_any_two_calls(
     rds: FakeGroups, rds_server: ChangedServer, open_settings: Callable[..., GroupSettings]
 ) -> None:

@@ -314,9 +314,10 @@ class GroupSettings:
         while True:
             state = self._groups.describe(is_brief=True).apply_state
             unchanged = find_unchanged(store.connection, wanted)
-            if state in ("in-sync", None) and not unchanged:
+            # What waits for a reboot is somebody else's: ours are dynamic.
+            if state in ("in-sync", "pending-reboot", None) and not unchanged:
                 return
-            if self._clock() - began_s > _APPLY_TIMEOUT_S or state in ("failed-to-apply", "pending-reboot"):
+            if self._clock() - began_s > _APPLY_TIMEOUT_S or state == "failed-to-apply":
                 names: Collection[str] = [one.name for one in unchanged] or list(wanted)
                 raise ServerError(
                     f"parameter group {group.name} was changed, and {', '.join(names)} is not what it should be",
