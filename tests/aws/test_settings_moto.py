@@ -51,7 +51,8 @@ def test_prepared_group_is_made_and_attached_to_nothing(
     """The command that attaches it is printed."""
     assert main(["settings", "prepare-rds", "loads16-new", "--to", reach()]) == 0
     out, err = capfd.readouterr()
-    assert out.startswith(
-        "aws rds modify-db-instance --db-instance-identifier orders --db-parameter-group-name loads16-new"
+    assert out == (
+        "aws rds modify-db-instance --db-instance-identifier orders --db-parameter-group-name loads16-new "
+        "--apply-immediately --region eu-west-1\n"
     )
     assert "reboot" in err

@@ -9,6 +9,7 @@ from penstock.api.closing import Closing
 from penstock.errors import UsageError
 from penstock.host import measure_disk
 from penstock.loading.claims import client_name
+from penstock.loading.preflight_rds import compose_command
 from penstock.model.endpoints import is_rds_endpoint
 from penstock.server.facts import read_server_facts
 from penstock.server.space import read_table_spaces
@@ -51,12 +52,13 @@ def prepare_group(connect: ConnectionFactory, name: str) -> tuple[AttachedGroup,
     try:
         attached = groups.describe()
         groups.create_like(attached, name)
+        region = groups.region
     finally:
         groups.close()
     kind = "db-cluster" if attached.owner == "cluster" else "db-instance"
     option = "db-cluster-parameter-group-name" if attached.owner == "cluster" else "db-parameter-group-name"
-    command = f"aws rds modify-{kind} --{kind}-identifier {attached.identifier} --{option} {name} --apply-immediately"
-    return attached, command
+    words = [f"modify-{kind}", f"--{kind}-identifier", attached.identifier, f"--{option}", name, "--apply-immediately"]
+    return attached, compose_command(*words, region=region)
 
 
 class ServerSettings(Closing):

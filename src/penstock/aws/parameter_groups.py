@@ -90,6 +90,11 @@ class RdsParameterGroups:
         self._clients = make_clients(region=None if endpoint is None else endpoint.region)
         self._calls = Calls(self._clients)
 
+    @property
+    def region(self) -> str:
+        """Return where the server is."""
+        return self._clients.region
+
     def describe(self, *, is_brief: bool = False) -> AttachedGroup:
         """Return the group that decides the server's settings: a Multi-AZ DB cluster's own, else the instance's.
 
