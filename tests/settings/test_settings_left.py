@@ -13,7 +13,8 @@ from psycopg.conninfo import make_conninfo
 
 from penstock.api import Loader, connect_to
 from penstock.api.repair import Repairer
-from penstock.errors import Interrupted
+from penstock.cli.main import main
+from penstock.errors import Interrupted, TargetError
 from penstock.model.job import LoadJob, LoadRules
 from penstock.server.connection import ConnectionFactory
 from penstock.server.leases import LeaseStore
@@ -230,6 +231,29 @@ def test_role_without_rights_is_told_at_each_load_until_somebody_restores(
         assert run(conninfo, path, is_again=True) == []
     finally:
         changed18.execute("DROP OWNED BY plain CASCADE", "DROP ROLE plain")
+
+
+def test_lease_of_a_parameter_group_is_not_forgotten_by_who_cannot_see_it(changed18: ChangedServer, path: Path) -> None:
+    """It was taken by the endpoint of Amazon RDS; this load and this repair name the server in another way."""
+    run(changed18.conninfo, path)
+    lease_id = request_for("load").lease_id
+    with (
+        ConnectionFactory(changed18.conninfo).connect() as connection,
+        noting_lease(connection, "penstock", lease_id),
+    ):
+        """And its load is killed."""
+    changed18.execute("CREATE ROLE rds_superuser")
+    try:
+        (notice,) = run(changed18.conninfo, path, is_again=True)
+        assert "may have left the server's settings changed" in notice
+        with Repairer(connect_to(changed18.conninfo)) as repairer:
+            (error,) = repairer.run().errors
+        assert "by its endpoint" in str(error.hint)
+        for command in ("restore", "leases"):
+            assert main(["settings", command, "--to", changed18.conninfo]) == TargetError.exit_code
+        assert notes_of(changed18.conninfo) == [lease_id]
+    finally:
+        changed18.execute("DROP ROLE rds_superuser")
 
 
 def test_lease_that_is_just_being_taken_is_let_be(changed18: ChangedServer, path: Path) -> None:

@@ -80,6 +80,11 @@ class ServerSettings(Closing):
         """Return the settings of profiles as they are, and the leases on them."""
         return self._backend.overview()
 
+    def leases(self) -> SettingsOverview:
+        """Return the leases, in the overview that show returns. Raises TargetError where they cannot be seen."""
+        self._backend.refuse_blindness()
+        return self._backend.overview()
+
     def compare(self, profile: Profile, *, expected_wal_bytes: int | None = None) -> SettingsDecision:
         """Return what applying a profile would change; changes nothing."""
         return self._backend.look(self._request(profile, expected_wal_bytes=expected_wal_bytes))[0]
@@ -95,6 +100,7 @@ class ServerSettings(Closing):
 
         `forgets` removes the record of leases that were made on another server, before a failover.
         """
+        self._backend.refuse_blindness()
         return self._backend.restore(beginning=beginning, forgets=forgets)
 
     def _request(

@@ -141,7 +141,7 @@ def leases(
 ) -> None:
     """List the leases on a server's settings: who, why, until when, and whether somebody holds them."""
     with _open(to, role=role, iam_auth=iam_auth, tunnel=tunnel) as server:
-        overview = server.show()
+        overview = server.leases()
     if as_json:
         write_result(json.dumps({"leases": overview_object(overview)["leases"]}))
     else:

@@ -51,6 +51,7 @@ def end_leases(tools: LoadTools, connection: Connection, backend: SettingsBacken
     overview = backend.overview()
     standing = {lease.lease_id: lease for lease in overview.leases}
     if done_with := [lease_id for lease_id in noted if lease_id not in standing]:
+        backend.refuse_blindness()
         delete_lease_notes(connection, tools.ledger.schema, done_with)
     for lease_id in noted:
         if lease_id in standing and not standing[lease_id].server.is_same(overview.identity):

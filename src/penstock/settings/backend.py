@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from penstock.errors import ServerError
+from penstock.errors import ServerError, TargetError
 from penstock.model.settings import LeaseReport, SettingsOverview
 from penstock.server.leases import LEASE_DATABASE, LeaseStore
-from penstock.server.settings import read_identity, read_settings
+from penstock.server.settings import read_facts, read_identity, read_settings
+from penstock.settings.decide import has_parameter_group
 from penstock.settings.lease import clear, look, release, restore, take
 
 if TYPE_CHECKING:
@@ -36,6 +37,9 @@ class SettingsBackend(Protocol):
 
     def overview(self) -> SettingsOverview:
         """Return the settings as they are, and the leases on them."""
+
+    def refuse_blindness(self) -> None:
+        """Raise TargetError where the server's leases, if there are any, cannot be seen from here."""
 
     def close(self) -> None:
         """Let go of sessions; a lease that was held by one is over then."""
@@ -84,6 +88,15 @@ class SystemSettings:
             settings=tuple(read_settings(store.connection).values()),
             leases=tuple(leases),
         )
+
+    def refuse_blindness(self) -> None:
+        """Raise TargetError for a server of Amazon RDS that is not named by its endpoint."""
+        if has_parameter_group(read_facts(self._store().connection)):
+            raise TargetError(
+                "leases on its settings are tags of its parameter group",
+                detail="AWS can only be asked for it by an endpoint.",
+                hint="Name the server by its endpoint of Amazon RDS, also through a tunnel.",
+            )
 
     def close(self) -> None:
         """Let go of the session."""

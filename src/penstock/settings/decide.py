@@ -147,7 +147,7 @@ def _notes(changes: list[SettingChange], facts: SettingsFacts) -> list[str]:
 
 def find_obstacle(facts: SettingsFacts, names: list[str]) -> tuple[Backend, str | None, str | None]:
     """Return by what settings are changed, and why they cannot be, with the remedy."""
-    if facts.flavour.kind in ("rds", "rds-cluster", "aurora"):
+    if has_parameter_group(facts):
         obstacle, remedy = _find_group_obstacle(facts)
         return "parameter-group", obstacle, remedy
     if facts.is_in_recovery:
@@ -158,6 +158,11 @@ def find_obstacle(facts: SettingsFacts, names: list[str]) -> tuple[Backend, str 
     if missing := missing_grants(facts, names):
         return "alter-system", "the role lacks rights for a lease", " ".join(missing)
     return "alter-system", None, None
+
+
+def has_parameter_group(facts: SettingsFacts) -> bool:
+    """Whether a server's settings, and the leases on them, are in a parameter group of Amazon RDS."""
+    return facts.flavour.kind in ("rds", "rds-cluster", "aurora")
 
 
 def _find_group_obstacle(facts: SettingsFacts) -> tuple[str | None, str | None]:

@@ -163,6 +163,9 @@ class GroupSettings:
             leases=tuple(self._read(store, group)[0]),
         )
 
+    def refuse_blindness(self) -> None:
+        """Refuse nothing: the group that is attached has them."""
+
     def close(self) -> None:
         """Let go of sessions."""
         self._close_session()
