@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def find_window_refusal(
     connect: ConnectionFactory, *, now: datetime, expected: timedelta
 ) -> TargetError | AwsError | None:
-    """Return the error for a load that begins now and would meet a window, or why AWS does not tell its windows.
+    """Return the error for a load that begins now and would meet a window, or why AWS does not tell all windows.
 
     None where it meets none, and for servers that are not RDS's. Waits for AWS 1.5 s at most. Raises ServerError.
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from penstock.errors import TargetError
+from penstock.errors import AwsError, TargetError
 from penstock.loading.preflight_rds import compose_growth, larger_size
 from penstock.loading.space import describe_needs, describe_shortage
 from penstock.model.finding import Finding
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 # Every window comes within this.
 _WEEK = timedelta(days=7)
+
+# Of an instance in a cluster both have windows.
+_CALLS_WITH_WINDOWS = ("rds:DescribeDBClusters", "rds:DescribeDBInstances")
 
 # What any load takes at least.
 _MOMENT = timedelta(seconds=1)
@@ -97,11 +100,15 @@ def judge_windows(found: RdsDescription, *, now: datetime, expected: timedelta |
     )
 
 
-def refuse_windows(found: RdsDescription, *, now: datetime, expected: timedelta) -> TargetError | None:
-    """Return the error for a load that begins now and lasts as long as expected, None where it meets no window."""
+def refuse_windows(found: RdsDescription, *, now: datetime, expected: timedelta) -> TargetError | AwsError | None:
+    """Return the error for a load that begins now and lasts as long as expected, None where it meets no window.
+
+    AwsError: it meets none of those that AWS told, and there are others, of its cluster or of an instance of it.
+    """
     met = find_overlaps(found.windows, start=now, duration=expected)
     if not met:
-        return None
+        untold = next((gap for gap in found.gaps if gap.call in _CALLS_WITH_WINDOWS), None)
+        return None if untold is None else AwsError(f"AWS does not tell all of them. {untold.call}: {untold.reason}")
     ways = _describe_ways_round(met[0], found, now=now, duration=expected)
     return TargetError(
         f"{_describe_load(expected)} would meet a {met[0].window.kind} window",

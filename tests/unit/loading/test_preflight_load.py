@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.aws.rds import describe_instance
+from penstock.errors import AwsError, TargetError
 from penstock.loading.preflight_load import judge_disks, judge_volume, judge_windows, refuse_windows
 from penstock.model.space import DiskForecast, SpaceNeed
-from support.fake_aws import NOW, FakeAws, instance
+from support.fake_aws import NOW, FakeAws, cluster, instance, member
 
 if TYPE_CHECKING:
     from penstock.model.finding import Finding
@@ -111,6 +112,23 @@ def test_load_that_meets_no_window_is_fine() -> None:
     assert refuse_windows(orders(), now=NOW, expected=timedelta(hours=15)) is None
     (found,) = judge_windows(orders(), now=NOW, expected=timedelta(hours=15))
     assert found.severity == "ok"
+
+
+def test_windows_of_a_cluster_that_was_not_told_are_not_taken_for_none() -> None:
+    """An instance of it was; what it meets itself counts all the same."""
+    aws = FakeAws(
+        instances=[member("shop-1", "shop", PreferredMaintenanceWindow="tue:04:00-tue:04:30")],
+        clusters=[cluster("shop", ["shop-1"], PreferredMaintenanceWindow="sat:13:00-sat:13:30")],
+    )
+    expected = timedelta(hours=15)
+    told = describe_instance("shop-1", now=NOW, is_brief=True, make_clients=aws.make_clients)
+    assert isinstance(refuse_windows(told, now=NOW, expected=expected), TargetError)
+    aws.denied = {"DescribeDBClusters": "not for you"}
+    untold = describe_instance("shop-1", now=NOW, is_brief=True, make_clients=aws.make_clients)
+    error = refuse_windows(untold, now=NOW, expected=expected)
+    assert isinstance(error, AwsError)
+    assert error.message == "AWS does not tell all of them. rds:DescribeDBClusters: AccessDenied: not for you"
+    assert isinstance(refuse_windows(untold, now=NOW, expected=timedelta(days=4)), TargetError)
 
 
 def test_window_that_is_open_is_told_without_a_duration() -> None:
