@@ -196,6 +196,22 @@ def test_values_that_never_arrive_are_an_error_and_go_back(
     assert rds.tags["loads16"] == {}
 
 
+def test_group_that_is_attached_no_more_is_put_back_too(
+    rds: FakeGroups, open_settings: Callable[..., GroupSettings]
+) -> None:
+    """Somebody attached another while the lease stood; the first one may be others' too."""
+    rds.parameters["loads16"] = {"max_wal_size": "2048"}
+    rds.apply({"max_wal_size": "2048"})
+    backend = open_settings()
+    report, _ = backend.take(request_for())
+    rds.instances = [attached("orders", "new16", "pending-reboot")]
+    ended = backend.release(report.lease_ids[0])
+    assert (rds.parameters["loads16"], rds.tags["loads16"]) == ({"max_wal_size": "2048"}, {})
+    assert ended.lease_ids == report.lease_ids
+    (warning,) = ended.warnings
+    assert "parameter group new16 is attached" in warning
+
+
 def test_static_parameter_that_waits_for_a_reboot_holds_nothing_up(
     rds: FakeGroups, rds_server: ChangedServer, open_settings: Callable[..., GroupSettings]
 ) -> None:

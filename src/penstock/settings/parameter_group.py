@@ -79,6 +79,7 @@ class GroupSettings:
         self._clock = clock
         self._sleep = sleep
         self._session: Connection | None = None
+        self._changed: AttachedGroup | None = None
 
     def look(self, request: LeaseRequest) -> tuple[SettingsDecision, SettingsFacts]:
         """Return what a lease would change, and the facts; changes nothing."""
@@ -97,6 +98,7 @@ class GroupSettings:
             if not decision.leased:
                 return LeaseReport(warnings=cleared.warnings), decision
             lease = self._write_down(store, group, request, decision)
+            self._changed = group
             try:
                 report = self._settle(store, group, leaving=())
             except BaseException:
@@ -123,12 +125,16 @@ class GroupSettings:
     def _release(self, lease_id: str) -> LeaseReport:
         store = self._store()
         with store.alone():
-            group = self._groups.describe()
+            attached = self._groups.describe()
+            group = self._changed or attached
             mine = [lease for lease in self._read(store, group)[0] if lease.lease_id == lease_id]
             if not mine:
                 told = "the lease on settings had been restored by another penstock"
                 return LeaseReport(warnings=(told,), lease_ids=(lease_id,))
-            return replace(self._settle(store, group, leaving=mine), lease_ids=(lease_id,))
+            is_attached = group.name == attached.name
+            report = self._settle(store, group, leaving=mine, is_attached=is_attached)
+        told = f"parameter group {attached.name} is attached by now: the lease on {group.name} was ended there"
+        return replace(report, warnings=() if is_attached else (told,), lease_ids=(lease_id,))
 
     def restore(self, *, beginning: str | None = None, forgets: bool = False) -> LeaseReport:
         """End leases of this instance that no session holds; `forgets`: those of other instances in the group too."""
@@ -271,8 +277,13 @@ class GroupSettings:
         self._groups.write_tags(group, tags)
         return lease
 
-    def _settle(self, store: LeaseStore, group: AttachedGroup, *, leaving: Sequence[Lease]) -> LeaseReport:
-        """Bring each leased parameter to what the leases that stay ask for, or back; then remove those that leave."""
+    def _settle(
+        self, store: LeaseStore, group: AttachedGroup, *, leaving: Sequence[Lease], is_attached: bool = True
+    ) -> LeaseReport:
+        """Bring each leased parameter to what the leases that stay ask for, or back; then remove those that leave.
+
+        What becomes of a group that is not attached any more does not show in the server, and is not waited for.
+        """
         gone = {lease.lease_id for lease in leaving}
         leases, priors = self._read(store, group)
         staying = [lease for lease in leases if lease.lease_id not in gone]
@@ -284,7 +295,8 @@ class GroupSettings:
             for name, text in made.items():
                 _log.info("changing %s in parameter group %s to %s", name, group.name, text or "its default")
             self._groups.write(group, made)
-            self._await(store, group, _expect(made, priors))
+            if is_attached:
+                self._await(store, group, _expect(made, priors))
         if leaving:
             keys = [key for lease_id in sorted(gone) for key in lease_keys(lease_id)]
             self._groups.remove_tags(group, keys + [prior_key(move.name) for move in moves if move.is_last])
