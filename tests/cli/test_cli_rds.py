@@ -78,6 +78,9 @@ def test_region_of_a_token_can_be_named(penstock: Penstock, home: Path) -> None:
     done = penstock("rds", "token", "--host", "db.example.org", "--user", "loader", "--region", "eu-north-1")
     assert "eu-north-1%2Frds-db" in done.out
     assert penstock("rds", "token", "--host", "db.example.org", "--user", "loader").code == 2
+    other = penstock("rds", "token", "--host", RDS_HOST, "--user", "loader", "--region", "eu-north-1")
+    assert (other.code, other.out) == (2, "")
+    assert "is in region eu-west-1, not in eu-north-1" in other.err
 
 
 def test_token_is_not_printed_for_a_role_that_may_not_use_it(penstock: Penstock, home: Path, database18: str) -> None:
@@ -113,6 +116,12 @@ def test_server_is_verified_through_a_tunnel(penstock: Penstock, front: TlsFront
     assert done.code == 0
     assert f"sslmode=verify-full works: {RDS_HOST} showed a certificate" in done.out
     assert penstock(*arguments, "--json").object["verify_full"] is True
+
+
+def test_tunnel_needs_to_know_whose_certificate_it_is(penstock: Penstock, home: Path) -> None:
+    """Without a host nothing would be asked through it."""
+    done = penstock("rds", "certificates", "--tunnel", "localhost:6000")
+    assert (done.code, done.out) == (2, "")
 
 
 def test_unverified_server_is_told_why(penstock: Penstock, front: TlsFront, home: Path) -> None:

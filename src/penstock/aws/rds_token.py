@@ -54,7 +54,10 @@ class RdsTokens:
 
     def _client(self, host: str) -> Any:
         """Return the client of the endpoint's region: the one that was asked for, the name's, or the configured one."""
-        region = self._region or region_of(host) or self._credentials.find_region()
+        own = region_of(host)
+        if own and self._region not in (None, own):
+            raise UsageError(f"{host} is in region {own}, not in {self._region}")
+        region = self._region or own or self._credentials.find_region()
         if not region:
             raise UsageError(
                 f"the AWS region of {host} is not known",

@@ -11,7 +11,7 @@ import typer
 from penstock.cli.messages import Messages
 from penstock.cli.output import write_result
 from penstock.cli.target import warn_of_secrets
-from penstock.errors import ServerError
+from penstock.errors import ServerError, UsageError
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -69,6 +69,8 @@ def certificates(
 
     Exit codes: 0 it would, 7 it would not.
     """
+    if tunnel is not None and host is None:
+        raise UsageError("--tunnel needs the server's name", hint="Name the server at its far end with --host.")
     from penstock.api.rds_access import bundle_url, find_certificates, verify_server
 
     search = find_certificates(host)
