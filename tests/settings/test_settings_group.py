@@ -196,6 +196,25 @@ def test_values_that_never_arrive_are_an_error_and_go_back(
     assert rds.tags["loads16"] == {}
 
 
+@pytest.mark.parametrize(
+    "operation", ["DescribeDBInstances", "ListTagsForResource", "ResetDBParameterGroup", "RemoveTagsFromResource"]
+)
+def test_end_of_a_lease_waits_for_aws_that_is_busy(
+    rds: FakeGroups, open_settings: Callable[..., GroupSettings], operation: str
+) -> None:
+    """At the end of a load nobody may be there to do it later; a denied call is not tried again."""
+    backend = open_settings()
+    report, _ = backend.take(request_for())
+    rds.throttled = {operation: 3}
+    assert backend.release(report.lease_ids[0]).warnings == ()
+    assert (rds.parameters["loads16"], rds.tags["loads16"]) == ({}, {})
+    again, _ = backend.take(request_for())
+    rds.asked, rds.denied = [], {operation: "not allowed"}
+    with pytest.raises(AwsError, match=operation):
+        backend.release(again.lease_ids[0])
+    assert [name for name, _ in rds.asked].count(operation) == 1
+
+
 def test_group_that_is_attached_no_more_is_put_back_too(
     rds: FakeGroups, open_settings: Callable[..., GroupSettings]
 ) -> None:

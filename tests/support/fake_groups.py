@@ -23,7 +23,7 @@ class FakeGroups(FakeAws):
     """What there is in a FakeAws, and groups: parameters and tags by the group's name.
 
     `apply` is told each change of a parameter, None for its default. `lags` is how many more looks find instances
-    "applying" after a change.
+    "applying" after a change, and `throttled` how many more times an operation is refused.
     """
 
     parameters: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -31,12 +31,16 @@ class FakeGroups(FakeAws):
     apply: Callable[[dict[str, str | None]], None] = lambda _: None
     lags: int = 0
     dies_after: int | None = None
+    throttled: dict[str, int] = field(default_factory=dict)
     _looks_left: int = 0
 
     def answer(self, operation: str, parameters: Raw) -> Raw:
         """Return an operation's answer; none any more after `dies_after` operations."""
         if self.dies_after is not None and len(self.asked) >= self.dies_after:
             raise Refused(503, "ServiceUnavailable", "gone")
+        if self.throttled.get(operation):
+            self.throttled[operation] -= 1
+            raise Refused(400, "Throttling", "Rate exceeded")
         return super().answer(operation, parameters)
 
     def _describe_db_instances(self, parameters: Raw) -> Raw:

@@ -25,6 +25,9 @@ _NOT_FOUND = frozenset(
 # How services spell that a policy does not allow a call.
 _DENIED = frozenset({"AccessDenied", "AccessDeniedException", "UnauthorizedOperation"})
 
+# How services spell that they may do it a little later: botocore has asked again by then, for some seconds.
+_BUSY = frozenset({"Throttling", "ThrottlingException", "RequestLimitExceeded", "InvalidDBParameterGroupState"})
+
 # As many as there are questions of which none needs another's answer.
 _THREADS = 8
 
@@ -131,4 +134,13 @@ def _refusal(call: str, exc: Exception) -> AwsError:
         f"AWS does not answer {call}",
         detail=f"{explain(exc)}.".replace("..", "."),
         hint="docs/rds.md has the IAM policy that is needed; --profile and --region choose whom and where to ask.",
+        is_transient=_may_pass(exc),
     )
+
+
+def _may_pass(exc: Exception) -> bool:
+    """Whether AWS was busy or out of order (status 5xx), or the way to it."""
+    from botocore.exceptions import HTTPClientError  # noqa: PLC0415
+
+    status = getattr(exc, "response", {}).get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    return isinstance(exc, HTTPClientError) or read_code(exc) in _BUSY or status >= 500

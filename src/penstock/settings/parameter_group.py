@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Protocol
 
-from penstock.errors import ServerError, TargetError
+from penstock.errors import AwsError, ServerError, TargetError
 from penstock.model.settings import Lease, LeaseReport, PriorSetting, ServerIdentity, SettingResult, SettingsOverview
 from penstock.server.leases import LEASE_DATABASE, LeaseStore
 from penstock.server.settings import find_unchanged, read_facts, read_settings
@@ -34,6 +34,9 @@ _log = logging.getLogger(__name__)
 # RDS applies dynamic parameters within seconds, some minutes at worst.
 _APPLY_TIMEOUT_S = 300.0
 _APPLY_LOOK_S = 2.0
+
+# An account's calls are throttled for seconds. What is not put back at the end of a load waits for somebody to do it.
+_BUSY_TIMEOUT_S = 60.0
 
 
 class ParameterGroups(Protocol):
@@ -115,12 +118,21 @@ class GroupSettings:
             return self._clear_away(store, self._groups.describe())
 
     def release(self, lease_id: str) -> LeaseReport:
-        """End a lease of this process; a session that was lost meanwhile is replaced once."""
-        try:
-            return self._release(lease_id)
-        except ServerError:
-            self._close_session()
-            return self._release(lease_id)
+        """End a lease of this process; a session that was lost is replaced once, and AWS that is busy waited for."""
+        began_s, has_lost_session = self._clock(), False
+        while True:
+            try:
+                return self._release(lease_id)
+            except ServerError:
+                if has_lost_session:
+                    raise
+                has_lost_session = True
+                self._close_session()
+            except AwsError as error:
+                if not error.is_transient or self._clock() - began_s > _BUSY_TIMEOUT_S:
+                    raise
+                _log.info("%s; trying again", error.message)
+                self._sleep(_APPLY_LOOK_S)
 
     def _release(self, lease_id: str) -> LeaseReport:
         store = self._store()
