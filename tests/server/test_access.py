@@ -12,11 +12,13 @@ from penstock.api import Loader, connect_to, load
 from penstock.aws.rds_token import RdsTokens
 from penstock.errors import ServerError, UsageError
 from penstock.lab.users import choose_server_user, give_to
+from penstock.model.inspection import Encryption
 from penstock.model.job import LoadJob, LoadRules, TargetJob
 from penstock.model.names import parse_table_name
 from penstock.server import roots
 from penstock.server.connection import ConnectionFactory
 from penstock.server.facts import read_server_facts
+from penstock.server.inspect import inspect_server
 from support.servers import installed
 from support.tls import RDS_HOST, FakeTokenCheck, TlsFront, amazon_like_authority, write_roots
 
@@ -175,6 +177,20 @@ def test_other_servers_follow_libpqs_rules(database18: str, home: Path) -> None:
     """A server that is not Amazon's and has no TLS is connected to as ever."""
     with connect_to(database18).connect() as session:
         assert not is_encrypted(session)
+
+
+@pytest.mark.parametrize("mode", ["verify-full", "require"])
+def test_inspection_tells_how_the_connection_is_protected(
+    database18: str, authority: trustme.CA, fronts: Callable[..., TlsFront], monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    """Also where a variable says it, or nobody; a socket needs nothing."""
+    front = fronts(authority)
+    if mode == "require":
+        monkeypatch.setenv("PGSSLMODE", mode)
+    with ConnectionFactory(endpoint(database18, hostaddr="127.0.0.1", port=front.port)).connect() as session:
+        assert inspect_server(session, pooler=None).encryption == Encryption(is_encrypted=True, sslmode=mode)
+    with ConnectionFactory(database18).connect() as session:
+        assert inspect_server(session, pooler=None).encryption is None
 
 
 def test_iam_token_goes_through_a_tunnel_for_the_real_endpoint(

@@ -14,11 +14,14 @@ from penstock.model.names import quote_name
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from penstock.model.inspection import Inspection, TableInspection
+    from penstock.model.inspection import Encryption, Inspection, TableInspection
 
 OLDEST_MAJOR = 14
 
 _ORDER = {"refusal": 0, "warning": 1, "note": 2, "ok": 3}
+
+
+_VERIFY = "Add sslmode=verify-full to the connection string, with sslrootcert=FILE for the server's authority."
 
 
 def judge(found: Inspection) -> tuple[Finding, ...]:
@@ -59,6 +62,7 @@ def _judge_connection(found: Inspection) -> Iterator[Finding]:
             f"{found.pooler.backend_pid} answered",
             remedy="Connect to the server directly: give its own host and port in --to.",
         )
+    yield from _judge_encryption(found.encryption)
     free = found.server.free_connections
     remedy = "Close connections, or raise max_connections or the limit of the role or the database."
     if free < 1:
@@ -74,6 +78,22 @@ def _judge_connection(found: Inspection) -> Iterator[Finding]:
             text=f"the server's clock is {abs(found.clock.ahead_s):.0f} s {side} this host's",
             remedy="Have both follow NTP: clouds refuse requests that are signed at another time.",
         )
+
+
+def _judge_encryption(found: Encryption | None) -> Iterator[Finding]:
+    if found is None:
+        return
+    mode = f"sslmode={found.sslmode}"
+    if not found.is_encrypted:
+        text = f"not encrypted ({mode}): passwords and records can be read on their way"
+        yield Finding(severity="warning", subject="connection", text=text, remedy=_VERIFY)
+    elif found.sslmode == "verify-full":
+        yield Finding(
+            severity="ok", subject="connection", text=f"encrypted, the server's certificate and name verified ({mode})"
+        )
+    else:
+        text = f"encrypted, and that the server is the one that was named is not verified ({mode})"
+        yield Finding(severity="note", subject="connection", text=text, remedy=_VERIFY)
 
 
 def _judge_server(found: Inspection) -> Iterator[Finding]:

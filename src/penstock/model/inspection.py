@@ -252,8 +252,19 @@ class TableInspection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Encryption:
+    """How a connection over a network is protected; `sslmode` is libpq's."""
+
+    is_encrypted: bool
+    sslmode: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Inspection:
-    """All of it. What is a tuple where it was read is None where it was not."""
+    """All of it. What is a tuple where it was read is None where it was not.
+
+    `encryption` is None for a connection that does not leave this machine, or goes into a tunnel here without TLS.
+    """
 
     server: ServerFacts
     flavour: Flavour
@@ -271,6 +282,7 @@ class Inspection:
     autovacuum_workers: int | None
     ledger: LedgerState | None
     clock: Clock | None
+    encryption: Encryption | None = None
     unread: tuple[Unread, ...] = ()
     host: HostFacts | None = None
     table: TableInspection | None = None

@@ -17,6 +17,7 @@ from penstock.model.inspection import (
     Archiver,
     Clock,
     Connections,
+    Encryption,
     Inspection,
     LedgerState,
     Mark,
@@ -39,6 +40,7 @@ from penstock.server.facts import ask_server_facts
 from penstock.server.ledger.schema import look_for_version
 from penstock.server.queries import fetch_rows, send_query
 from penstock.server.recognise import recognise_flavour, recognise_managers
+from penstock.server.route import is_loopback
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -127,8 +129,21 @@ def inspect_server(
         autovacuum_workers=moment.autovacuum_workers,
         ledger=ledger,
         clock=measured,
+        encryption=_find_encryption(connection),
         unread=tuple(unread),
     )
+
+
+def _find_encryption(connection: Connection) -> Encryption | None:
+    """Return how what is sent over a network is protected, as this end of the connection knows it."""
+    pgconn, address = connection.pgconn, connection.info.hostaddr
+    # Whether GSSAPI encrypts as well as authenticates, psycopg does not tell.
+    is_plain_elsewhere = bool(address) and not is_loopback(address) and not pgconn.used_gssapi
+    if not pgconn.ssl_in_use and not is_plain_elsewhere:
+        return None
+    # The connection string's, the variable's, or libpq's own.
+    (sslmode,) = (option.val for option in pgconn.info if option.keyword == b"sslmode")
+    return Encryption(is_encrypted=pgconn.ssl_in_use, sslmode=(sslmode or b"prefer").decode())
 
 
 def _ask_basics(connection: Connection, schema: str) -> tuple[ServerFacts, LedgerState]:

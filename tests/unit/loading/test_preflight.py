@@ -13,6 +13,7 @@ from penstock.model.inspection import (
     Archiver,
     Clock,
     Connections,
+    Encryption,
     Flavour,
     HostFacts,
     Inspection,
@@ -115,6 +116,22 @@ def setting(name: str, value: str, **more: object) -> Setting:
         may_alter_system=False,
     )
     return replace(given, **more)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("encryption", "severity", "words"),
+    [
+        (Encryption(is_encrypted=False, sslmode="prefer"), "warning", "not encrypted (sslmode=prefer)"),
+        (Encryption(is_encrypted=True, sslmode="require"), "note", "is not verified (sslmode=require)"),
+        (Encryption(is_encrypted=True, sslmode="verify-full"), "ok", "verified (sslmode=verify-full)"),
+    ],
+)
+def test_how_a_connection_is_protected_is_told(encryption: Encryption, severity: str, words: str) -> None:
+    """By what libpq did, which the mode alone does not tell."""
+    (finding,) = (each for each in judge(found(encryption=encryption)) if "sslmode" in each.text)
+    assert (finding.severity, finding.subject) == (severity, "connection")
+    assert words in finding.text
+    assert (finding.remedy is None) is (severity == "ok")
 
 
 def table(**more: object) -> TableInspection:
