@@ -294,6 +294,7 @@ def test_denied_call_is_named(rds: FakeGroups, open_settings: Callable[..., Grou
     with pytest.raises(AwsError) as caught:
         open_settings().take(request_for())
     assert "rds:AddTagsToResource" in str(caught.value)
+    assert "docs/settings.md" in (caught.value.hint or "")
     assert rds.parameters["loads16"] == {}
 
 

@@ -133,7 +133,8 @@ def _refusal(call: str, exc: Exception) -> AwsError:
     return AwsError(
         f"AWS does not answer {call}",
         detail=f"{explain(exc)}.".replace("..", "."),
-        hint="docs/rds.md has the IAM policy that is needed; --profile and --region choose whom and where to ask.",
+        hint="docs/rds.md has the rights that looking needs, docs/settings.md those for a lease; AWS_PROFILE and "
+        "AWS_REGION choose whom and where to ask.",
         is_transient=_may_pass(exc),
     )
 
