@@ -14,6 +14,8 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from penstock.api import Loader, connect_to
+from penstock.cli.exit_codes import WOULD_NOT_LOAD
+from penstock.cli.main import main
 from penstock.errors import DataError, TargetError
 from penstock.loading import leasing
 from penstock.loading.leasing import undisturbed
@@ -137,6 +139,9 @@ def test_auto_goes_without_rights_and_a_named_profile_does_not(
             run(conninfo, path)
         assert caught.value.hint is not None
         assert "GRANT ALTER SYSTEM" in caught.value.hint
+        planned = ["load", str(path), "--into", "t", "--create", "--to", conninfo, "--plan", "--settings"]
+        assert main([*planned, "bulk-load"]) == WOULD_NOT_LOAD
+        assert main([*planned, "auto"]) == 0
         assert run(conninfo, path, settings="auto").rows == 2000
     finally:
         changed18.execute("DROP OWNED BY plain CASCADE", "DROP ROLE plain")

@@ -250,7 +250,8 @@ class LoadCommand:
                     shown = "\n".join(describe_plan(plan, loader.server, disks, windows=met, settings=settings))
                 write_result(shown)
                 is_short = any(disk.is_short for disk in disks) and not request.job.rules.ignores_space
-                if is_short or (met is not None and not house.ignores_windows):
+                is_met = met is not None and not house.ignores_windows
+                if is_short or is_met or (settings is not None and settings.is_refusing):
                     raise typer.Exit(WOULD_NOT_LOAD)
                 return
             connect.refuse_pooler(action)

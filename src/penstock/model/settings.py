@@ -304,6 +304,12 @@ class LoadSettings:
         """Whether settings will be others during the load."""
         return self.reason is None
 
+    @property
+    def is_refusing(self) -> bool:
+        """Whether the load does not begin: a profile that was named must be had."""
+        found = self.decision
+        return self.choice != "auto" and found is not None and found.obstacle is not None and bool(found.leased)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingsOverview:
