@@ -11,6 +11,8 @@ from psycopg.conninfo import make_conninfo
 
 from penstock.api.doctor import examine_server
 from penstock.api.ledger_view import LedgerView
+from penstock.cli.exit_codes import WOULD_NOT_LOAD
+from penstock.cli.main import main
 from penstock.errors import ServerError
 from penstock.server.connection import ConnectionFactory
 from support import pgbouncer
@@ -95,6 +97,12 @@ def test_looking_through_a_pooler_works(pooled: str, database: str, file: Path) 
         pooled_loads = Loads(pooled)
         pooled_loads.run(target(file))
     assert [notice.message for notice in pooled_loads.warnings] == ["cannot load through a connection pooler"]
+
+
+def test_plan_through_a_pooler_exits_as_one_that_would_not_load(pooled: str, database: str, file: Path) -> None:
+    """As doctor does."""
+    Loads(database).execute("CREATE TABLE t (a int, b text)")
+    assert main(["load", str(file), "--into", "t", "--to", pooled, "--plan"]) == WOULD_NOT_LOAD
 
 
 def test_inspection_through_a_pooler_names_it(pooled: str) -> None:

@@ -251,7 +251,8 @@ class LoadCommand:
                 write_result(shown)
                 is_short = any(disk.is_short for disk in disks) and not request.job.rules.ignores_space
                 is_met = met is not None and not house.ignores_windows
-                if is_short or is_met or (settings is not None and settings.is_refusing):
+                is_without_lease = settings is not None and settings.is_refusing
+                if is_short or is_met or is_without_lease or connect.pooler is not None:
                     raise typer.Exit(WOULD_NOT_LOAD)
                 return
             connect.refuse_pooler(action)
