@@ -111,18 +111,7 @@ impl RecordCutter {
     /// As `feed`.
     pub fn feed_one(&mut self, data: &[u8]) -> Result<Cut, RecordError> {
         let start = self.now.bytes;
-        for &byte in data {
-            let before = self.clone();
-            self.step(byte)?;
-            if self.at_end.records > before.at_end.records {
-                // A lone carriage return is told by the byte behind it, which belongs to the next record.
-                if before.after_return && byte != b'\n' {
-                    *self = before;
-                    self.end_with_return();
-                }
-                break;
-            }
-        }
+        with_widest(FeedingOne { cutter: self, data })?;
         Ok(self.report(start))
     }
 
@@ -350,12 +339,47 @@ impl RecordCutter {
         Ok(())
     }
 
+    #[inline(always)]
+    fn feed_first<L: Lanes>(&mut self, data: &[u8]) -> Result<(), RecordError> {
+        for word in data.chunks(WORD) {
+            let before = self.clone();
+            if self.take_word::<L>(word) {
+                if self.at_end.records == before.at_end.records {
+                    continue;
+                }
+                *self = before;
+            }
+            if self.step_to_end(word)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Take bytes up to the end of a record; whether there is one.
+    fn step_to_end(&mut self, bytes: &[u8]) -> Result<bool, RecordError> {
+        for &byte in bytes {
+            let before = self.clone();
+            self.step(byte)?;
+            if self.at_end.records > before.at_end.records {
+                // A lone carriage return is told by the byte behind it, which belongs to the next record.
+                if before.after_return && byte != b'\n' {
+                    *self = before;
+                    self.end_with_return();
+                }
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// Take a whole word where nothing unusual is in it; otherwise change nothing and return false.
+    ///
+    /// Until the first line end is known, that is one without a line end but inside quotes.
     #[inline(always)]
     fn take_word<L: Lanes>(&mut self, bytes: &[u8]) -> bool {
         let Ok(bytes) = <&[u8; WORD]>::try_from(bytes) else { return false };
-        let Some(line_end) = self.line_end.filter(|&line_end| line_end != LineEnd::Cr) else { return false };
-        if self.is_end || self.after_marker {
+        if self.is_end || self.after_marker || self.line_end == Some(LineEnd::Cr) {
             return false;
         }
         let lanes = L::load(bytes);
@@ -364,15 +388,16 @@ impl RecordCutter {
         let Some(data) = self.data_mask(&lanes, feeds | returns) else { return false };
         let (ends, carriage_returns) = (feeds & !data.mask, returns & !data.mask);
         let expected = (carriage_returns << 1) | u64::from(self.after_return);
-        let is_usual = match line_end {
-            LineEnd::CrLf => expected == ends,
-            _ => carriage_returns == 0,
+        let is_usual = match self.line_end {
+            Some(LineEnd::CrLf) => expected == ends,
+            Some(_) => carriage_returns == 0,
+            None => ends | expected == 0,
         };
         if !is_usual || self.may_hold_marker(&lanes, ends) {
             return false;
         }
         let embedded = match self.format {
-            Format::Csv { .. } if line_end == LineEnd::Lf => feeds & data.mask,
+            Format::Csv { .. } if self.line_end == Some(LineEnd::Lf) => feeds & data.mask,
             Format::Csv { .. } => returns & data.mask,
             _ => 0,
         };
@@ -459,6 +484,20 @@ impl Work for Feeding<'_> {
     #[inline(always)]
     fn run<L: Lanes>(self) -> Self::Output {
         self.cutter.feed_words::<L>(self.data)
+    }
+}
+
+struct FeedingOne<'a> {
+    cutter: &'a mut RecordCutter,
+    data: &'a [u8],
+}
+
+impl Work for FeedingOne<'_> {
+    type Output = Result<(), RecordError>;
+
+    #[inline(always)]
+    fn run<L: Lanes>(self) -> Self::Output {
+        self.cutter.feed_first::<L>(self.data)
     }
 }
 
@@ -601,6 +640,46 @@ mod tests {
                     let mut narrow = widest.clone();
                     assert_eq!(narrow.feed_words::<Narrow>(&data), widest.feed(&data).map(|_| ()));
                     assert_eq!((narrow.now, narrow.at_end), (widest.now, widest.at_end), "{format:?} {data:?}");
+                }
+            }
+        }
+    }
+
+    fn first_of(cutter: &mut RecordCutter, data: &[u8], piece: usize) -> Result<(u64, Cut), RecordError> {
+        let mut passed = 0;
+        for part in data.chunks(piece) {
+            let cut = cutter.feed_one(part)?;
+            if cut.records > 0 {
+                return Ok((passed + cut.end as u64, Cut { end: 0, ..cut }));
+            }
+            passed += part.len() as u64;
+        }
+        Ok((passed, cutter.finish().map(|cut| Cut { end: 0, ..cut })?))
+    }
+
+    #[test]
+    fn first_records_by_words_and_by_bytes_agree_on_noise() {
+        let long: &[u8] = b"abcdefghijklmnopqrstuvwxyz abcdefghijklmnopqrstuvwxyz abcdefghij";
+        let alphabets: [&[&[u8]]; 3] = [
+            &[b"a", long, b"\"", b"\"\n\"", b"\"\r\"", b"\"\r\n\"", b"\\", b"\t\\N\t", b"\n"],
+            &[b"bcd", long, long, b"\"\n\"", b"\\\n", b"\\.", b"\r\n"],
+            &[b"bcd", long, b"\\\\", b"\\\r", b"\"\r\"", b"\r"],
+        ];
+        let mut seed = 5;
+        for round in 0..6000 {
+            let alphabet = alphabets[round % alphabets.len()];
+            let data: Vec<u8> = (0..20).flat_map(|_| alphabet[noise(&mut seed) % alphabet.len()].to_vec()).collect();
+            for format in [CSV, ESCAPED_CSV, Format::Text, Format::Tsv] {
+                for known in [&b""[..], b"\n", b"\r\n"] {
+                    let mut by_bytes = RecordCutter::new(format, b'\t', round % 2 == 0);
+                    by_bytes.feed(known).unwrap();
+                    let mut by_words = by_bytes.clone();
+                    let expected = first_of(&mut by_bytes, &data, 1);
+                    let piece = 60 + noise(&mut seed) % 300;
+                    assert_eq!(first_of(&mut by_words, &data, piece), expected, "{format:?} {known:?} {data:?}");
+                    if expected.is_ok() {
+                        assert_eq!(by_words, by_bytes, "{format:?} {known:?} {data:?}");
+                    }
                 }
             }
         }
