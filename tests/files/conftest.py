@@ -106,7 +106,7 @@ class Web:
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Habits: noranges, noetag, weak, chunked, encoded, redirect, denied, flaky, drop, auth, empty; ?sig= signs."""
+    """Habits: noranges, noetag, weak, chunked, encoded, redirect, denied, flaky, drop, auth, empty, longer; ?sig=."""
 
     protocol_version = "HTTP/1.1"
     web: Web
@@ -158,7 +158,9 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(416, b"")
             return
         headers["Content-Range"] = f"bytes {start}-{end - 1}/{len(body)}"
-        self._answer(206, body[start:end], **headers)
+        # Whoever asks for one byte is told the truth
+        behind = 10 if "longer" in habits and end > 1 else 0
+        self._answer(206, body[start : end + behind], **headers)
 
     def _answer(self, status: int, body: bytes, *, is_dropped: bool = False, **headers: str) -> None:
         self.send_response(status)

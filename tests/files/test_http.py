@@ -63,6 +63,22 @@ def test_object_that_changes_is_an_error(web: Web, reader: SourceReader, habits:
         reader.open(source)
 
 
+def test_etags_that_differ_are_told(web: Web, reader: SourceReader) -> None:
+    """Where the size is the same, the error says what is not: servers behind one name may each have an ETag."""
+    source = reader.list([web.url("weak")])[0]
+    web.etag = '"v2"'
+    with pytest.raises(SourceError) as caught:
+        reader.open(source)
+    assert caught.value.detail == 'It was listed with the ETag W/"v1"; now it has the ETag W/"v2".'
+
+
+def test_more_bytes_than_were_asked_for_are_an_error(web: Web, reader: SourceReader) -> None:
+    """A response that goes on behind its range does not bring bytes of the next one twice."""
+    web.body = b"0123456789abcde\n" * (PART_BYTES // 8)
+    with pytest.raises(SourceError, match="sent more bytes than were asked for"):
+        _read(reader, web.url("longer"))
+
+
 def test_dropped_stream_without_ranges_says_why_it_cannot_resume(web: Web, reader: SourceReader) -> None:
     """Where the server has no ranges, a lost connection is an error with its byte and reason."""
     with pytest.raises(SourceError, match=r"could not read .* beyond byte \d+") as caught:

@@ -134,21 +134,31 @@ class RemoteObject:
             if self._closed.is_set():
                 return
             start += len(piece)
+            if start > end:
+                raise SourceError(
+                    f'could not read "{self._source.uri}": the server sent more bytes than were asked for',
+                    detail=f"Bytes up to {end} were asked for.",
+                    hint="Download the file first.",
+                )
             yield piece
-        if start != end:
+        if start < end:
             raise _Truncated
 
     def _check_pinned(self, result: GetResult) -> None:
         """Raise SourceError if the response is of another version (not every server honours If-Match)."""
+        listed, source = self._source.version, self._source
         etag, size_bytes = result.meta["e_tag"], result.meta["size"]
-        listed = self._source.version
-        is_other = bool(etag and listed) and _unquoted(etag or "") != _unquoted(listed or "")
-        if is_other or size_bytes != self._source.size_bytes:
-            raise SourceError(
-                f'"{self._source.uri}" changed while it was read',
-                detail=f"It was listed with {self._source.size_bytes} bytes; now it has {size_bytes}.",
-                hint="Load it again when nothing writes to it.",
-            )
+        if size_bytes != source.size_bytes:
+            was, now = f"{source.size_bytes} bytes", f"{size_bytes} bytes"
+        elif etag and listed and _unquoted(etag) != _unquoted(listed):
+            was, now = f"the ETag {listed}", f"the ETag {etag}"
+        else:
+            return
+        raise SourceError(
+            f'"{source.uri}" changed while it was read',
+            detail=f"It was listed with {was}; now it has {now}.",
+            hint="Load it again when nothing writes to it.",
+        )
 
     def _wait_to_retry(self, exc: Exception, failures: int, offset: int) -> None:
         """Wait before another attempt, or raise SourceError where there should be none."""
