@@ -43,11 +43,6 @@ class _Carried:
     knows_line_end: bool
     kept: tuple[bytes, bytes] | None = None
 
-    @property
-    def is_uneven(self) -> bool:
-        """Whether the server counts other lines than the file has."""
-        return self.lines != self.server_lines
-
 
 @dataclass(slots=True)
 class Chunk:
@@ -87,7 +82,10 @@ class Chunk:
         self.records += block.records
         self.bytes_sent += block.end - block.start
         self._carried.append(carried)
-        if carried.is_uneven:
+        # Each line feed is a line to the server too, or every record is one line. Otherwise the sums may be the same
+        # and the lines not.
+        is_even = (not was_rewritten and block.line_end == "lf") or carried.lines == block.records
+        if carried.lines != carried.server_lines or not is_even:
             self._keep(carried, block, payload)
 
     def count(self, block: Block, *, uri: str, records: int) -> None:
@@ -127,11 +125,13 @@ class Chunk:
         (copyfromparse.c, CopyReadLineText).
         """
         cutter = make_payload_cutter(self.spec)
-        for part in payload:
-            cut = cutter.feed_one(bytes(part))
-            if cut.records:
-                self._missed, self._missed_until = cut.lines - cut.server_lines, cut.server_lines
-                return
+        cuts = (cutter.feed_one(bytes(part)) for part in payload)
+        cut = next((cut for cut in cuts if cut.records), None)
+        unended = 0
+        if cut is None:
+            # The object's last record, without a line end.
+            cut, unended = cutter.finish(), 1
+        self._missed, self._missed_until = cut.lines + unended - cut.server_lines, cut.server_lines
 
     def _keep(self, carried: _Carried, block: Block, payload: Sequence[bytes | memoryview]) -> None:
         data = b"".join(buffer[start:end] for buffer, start, end in block.segments)
@@ -153,7 +153,8 @@ class Chunk:
             make_sent = knowing("lf", make_sent)
         sent = find_by_server_line(payload, server_line, make_sent)
         found = find_by_index(data, sent.index, carried.make_cutter)
-        return found.lines_before + max(found.lines, 1)
+        # The object's last record, without a line end, ends the block.
+        return found.lines_before + found.lines if found.lines else carried.lines
 
 
 def _count_lines(payload: Sequence[bytes | memoryview], block: Block, spec: CopySpec, *, was_rewritten: bool) -> int:

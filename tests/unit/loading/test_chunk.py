@@ -54,6 +54,24 @@ def test_lines_of_one_file_are_its_own() -> None:
     assert (chunk.records, chunk.bytes_sent) == (100, 200)
 
 
+def test_last_record_without_a_line_end_ends_on_the_last_line() -> None:
+    """Alone in its command, and written again for it in an object of carriage returns."""
+    chunk = Chunk(SPEC)
+    _send(chunk, b'a\n"b\r\n\nc"', piece_bytes=2, skip=1)
+    assert [_line(chunk, line) for line in (1, 2)] == [4, 4]
+    chunk, make = Chunk(SPEC), partial(make_cutter, DIALECT, server_major=18)
+    [block] = list(BlockReader([b'a\r"b\rc"'], make(), uri="f"))[1:]
+    chunk.add(block, uri="f", payload=[b'"b\rc","v\nw"\n'], was_rewritten=True, make_cutter=make)
+    assert _line(chunk, 2) == 3
+
+
+def test_lines_that_only_add_up_are_looked_at() -> None:
+    """With CR LF the server counts lone carriage returns in quotes: here as many as there are lone line feeds."""
+    chunk = Chunk(SPEC)
+    _send(chunk, b'"a\n\nb"\r\nc\r\n"d\r\re"\r\n', piece_bytes=100)
+    assert [_line(chunk, line) for line in (1, 2, 5)] == [3, 4, 5]
+
+
 @pytest.mark.parametrize(("record", "server_lines"), [(b'"a\rb"\n', 2), (b'"a\nb"\n', 1), (b'"a\r\r\nb"\n', 3)])
 def test_first_record_of_a_command_ends_on_its_last_line(record: bytes, server_lines: int) -> None:
     """Until it has met a line end the server counts carriage returns in quotes, and no line feeds."""
