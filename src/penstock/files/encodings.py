@@ -163,17 +163,17 @@ def transcode(pieces: Iterable[bytes], *, encoding: str, uri: str, offset: int =
             part = piece[start : start + _TRANSCODE_FEED_BYTES]
             offset += len(part)
             if text := _decode(decoder, part, name, uri, offset):
-                yield text.encode()
+                yield text
     if text := _decode(decoder, b"", name, uri, offset, is_final=True):
-        yield text.encode()
+        yield text
 
 
 def _decode(
     decoder: codecs.IncrementalDecoder, part: bytes, name: str, uri: str, end: int, *, is_final: bool = False
-) -> str:
-    """Decode `part`, whose last byte stands before offset `end`."""
+) -> bytes:
+    """Decode `part`, whose last byte stands before offset `end`, and return it in UTF-8."""
     try:
-        return decoder.decode(part, is_final)
+        return decoder.decode(part, is_final).encode()
     except UnicodeDecodeError as exc:
         # What the decoder looked at are the bytes it still held and then `part`
         at = end - len(exc.object) + exc.start
@@ -181,6 +181,13 @@ def _decode(
         raise SourceError(
             f'"{uri}" is not valid {name} at decompressed byte {at}',
             detail=f"The bytes there are {shown}: {exc.reason}.",
+            hint="Give the file's encoding with --encoding.",
+        ) from exc
+    except UnicodeError as exc:
+        # UTF-7 and the like can spell halves of surrogate pairs, which are no characters
+        raise SourceError(
+            f'"{uri}" is not valid {name} at or before decompressed byte {end}',
+            detail=f"The decoder said: {exc}.",
             hint="Give the file's encoding with --encoding.",
         ) from exc
 

@@ -110,6 +110,14 @@ def test_text_that_ends_inside_a_character_is_an_error() -> None:
         _transcode("ab".encode("utf-16-le") + b"c", "UTF16LE")
 
 
+@pytest.mark.parametrize("encoding", ["utf-7", "unicode_escape"])
+def test_text_that_is_no_unicode_is_an_error(encoding: str) -> None:
+    """Some encodings can spell half of a surrogate pair, which UTF-8 cannot."""
+    data = "\ud800".encode(encoding, "surrogatepass")
+    with pytest.raises(SourceError, match=f"not valid .* at or before decompressed byte {len(data)}"):
+        list(transcode([data], encoding=encoding, uri="f"))
+
+
 def test_transcoded_pieces_stay_bounded() -> None:
     """Characters that grow most in UTF-8 do not make pieces larger than OUTPUT_PIECE_BYTES."""
     half_width = ("ｱ" * OUTPUT_PIECE_BYTES).encode("cp932")
