@@ -17,10 +17,12 @@ from typing import TYPE_CHECKING
 from penstock.copyformat import Encoder
 from penstock.errors import PenstockError
 from penstock.files import ObjectStream
+from penstock.files.listing import is_remote
 from penstock.loading.work import ObjectWork
 from penstock.model.block import Block, CopySpec
 from penstock.model.outcome import FileOutcome, FileProgress, LoadProgress
 from penstock.model.reject import RecordForm
+from penstock.units import MIB
 
 if TYPE_CHECKING:
     from penstock.model.plan import TargetPlan
@@ -30,6 +32,11 @@ _log = logging.getLogger(__name__)
 
 # A queue that outlasts a reader's wait for the interpreter (5 ms) at 800 MB/s: 8 blocks of 512 KiB.
 _QUEUE_BLOCKS = 8
+
+# What a store takes to send the first byte (S3: 30 to 200 ms) is most of the time that a small object takes: of those
+# so many are waited for at once. A MiB takes some 12 ms.
+_SMALL_READERS = 8
+_SMALL_BYTES = MIB
 
 # What a reader takes at most to notice that the load has failed, unless it hangs.
 _READER_PATIENCE_S = 1.0
@@ -276,12 +283,17 @@ class BlockFeed:
         )
 
     def _open_another(self) -> None:
-        if self._readers < self._reader_limit and (opened := self._next_object()) is not None:
+        if self._readers < self._present_limit() and (opened := self._next_object()) is not None:
             self._readers += 1
             # A daemon, since the process must be able to end while a source is silent.
             thread = threading.Thread(target=self._run_reader, args=(opened,), name="penstock-read", daemon=True)
             self._threads.add(thread)
             thread.start()
+
+    def _present_limit(self) -> int:
+        """Return how many readers there may be if the next object is to have one."""
+        is_small = bool(self._unopened) and _is_small_and_remote(self._unopened[0].source)
+        return max(self._reader_limit, _SMALL_READERS) if is_small else self._reader_limit
 
     def _next_object(self) -> OpenObject | None:
         """Return the object to open next; in the order of the job, none before the last one has been taken whole."""
@@ -353,6 +365,10 @@ def _bytes_read(opened: OpenObject) -> int:
 def _size_rank(opened: OpenObject) -> tuple[bool, int]:
     size_bytes = opened.source.size_bytes
     return size_bytes is not None, -(size_bytes or 0)
+
+
+def _is_small_and_remote(source: SourceObject) -> bool:
+    return source.size_bytes is not None and source.size_bytes <= _SMALL_BYTES and is_remote(source.location)
 
 
 def reader_limit(work: Sequence[ObjectWork], *, sessions: int) -> int:
