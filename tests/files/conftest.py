@@ -99,6 +99,7 @@ class Web:
     etag: str = '"v1"'
     requests: list[tuple[str, str]] = field(default_factory=list)
     failures_left: int = 0
+    companions: threading.Barrier | None = None
 
     def url(self, path: str) -> str:
         """Return the URL of a path."""
@@ -106,7 +107,10 @@ class Web:
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Habits: noranges, noetag, weak, chunked, encoded, redirect, denied, flaky, drop, auth, empty, longer; ?sig=."""
+    """Habits: noranges, noetag, weak, chunked, encoded, redirect, denied, flaky, drop, auth, empty, longer, together.
+
+    ?sig= signs.
+    """
 
     protocol_version = "HTTP/1.1"
     web: Web
@@ -123,6 +127,8 @@ class _Handler(BaseHTTPRequestHandler):
         parts = urlsplit(self.path)
         habits = set(parts.path.strip("/").split("/"))
         self.web.requests.append((self.path, self.headers.get("Range", "")))
+        if "together" in habits and self.web.companions is not None:
+            self.web.companions.wait(timeout=30)
         if "redirect" in habits:
             self._answer(302, b"", Location=self.path.replace("redirect", "found"))
         elif "denied" in habits or ("signed" in habits and parse_qs(parts.query).get("sig") != ["top+secret"]):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
@@ -77,6 +78,15 @@ def test_more_bytes_than_were_asked_for_are_an_error(web: Web, reader: SourceRea
     web.body = b"0123456789abcde\n" * (PART_BYTES // 8)
     with pytest.raises(SourceError, match="sent more bytes than were asked for"):
         _read(reader, web.url("longer"))
+
+
+def test_urls_are_asked_for_at_once_and_stay_in_order(web: Web, reader: SourceReader) -> None:
+    """A list of URLs takes a few round trips, not one each; the first that fails is the error."""
+    web.companions = threading.Barrier(4)
+    urls = [web.url(f"together/{number}.csv") for number in range(8)]
+    assert [source.location for source in reader.list(urls)] == urls
+    with pytest.raises(SourceError, match="denied/b"):
+        reader.list([web.url("a.csv"), web.url("denied/b.csv"), web.url("denied/c.csv")])
 
 
 def test_dropped_stream_without_ranges_says_why_it_cannot_resume(web: Web, reader: SourceReader) -> None:

@@ -24,6 +24,9 @@ _log = logging.getLogger(__name__)
 
 REMOTE_SCHEMES = ("s3", "gs", "az", "http", "https")
 
+# Each URL is asked for by itself, and takes a round trip or, with TLS, some
+_REQUESTS = 8
+
 # A URL that lacks a slash: it may hold a secret as any other
 _MISTYPED_URL = re.compile(r"(?:s3|gs|az|https?|file):/?(?!/)", re.IGNORECASE)
 _URL_LIKE = re.compile(r"\w[\w+.-]*:/+|" + _MISTYPED_URL.pattern, re.IGNORECASE)
@@ -36,8 +39,7 @@ def list_objects(sources: Sequence[str], *, stores: Callable[[], Stores]) -> tup
     """
     listed: list[SourceObject] = []
     objects: dict[str, SourceObject] = {}
-    for source in sources:
-        found = list(_list_source(source, stores))
+    for source, found in zip(sources, _list_sources(sources, stores), strict=True):
         if not found:
             raise SourceError(f'"{_shown(source)}" matches no file')
         listed += found
@@ -67,6 +69,19 @@ def _warn_of_repeated(repeated: Sequence[SourceObject], objects: Mapping[str, So
     same = "is named more than once" if first.uri == item.uri else f'is the same file as "{first.uri}"'
     more = f" (and {len(repeated) - 1} more like it)" if len(repeated) > 1 else ""
     _log.warning('"%s" %s and is loaded once%s', item.uri, same, more)
+
+
+def _list_sources(sources: Sequence[str], stores: Callable[[], Stores]) -> Iterator[list[SourceObject]]:
+    """Yield what each source stands for; several remote ones are asked for at once."""
+    if sum(map(is_remote, sources)) < 2:
+        yield from (list(_list_source(source, stores)) for source in sources)
+        return
+    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 (of use to remote sources only)
+
+    # Made before threads ask for them
+    found = stores()
+    with ThreadPoolExecutor(_REQUESTS, thread_name_prefix="penstock-list") as executor:
+        yield from executor.map(lambda source: list(_list_source(source, lambda: found)), sources)
 
 
 def _list_source(source: str, stores: Callable[[], Stores]) -> Iterator[SourceObject]:
