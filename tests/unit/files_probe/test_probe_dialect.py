@@ -231,6 +231,13 @@ def test_a_character_cut_by_the_samples_end_is_valid() -> None:
         probe("a,é".encode()[:-1])
 
 
+def test_file_that_is_utf8_but_for_a_few_bytes_is_not_taken_for_another() -> None:
+    """In any other encoding its other characters would be spoilt."""
+    with pytest.raises(DataError) as caught:
+        probe("id,name\n1,é\n2,日本\n3,".encode() + b"\xff\n")
+    assert "--encoding=UTF8" in (caught.value.hint or "")
+
+
 def test_given_encoding_is_kept_and_reads_the_header() -> None:
     """A LATIN1 header is decoded as such."""
     result = probe(b"id;pr\xe9nom\n", options=DialectOptions(encoding="LATIN1"))

@@ -94,12 +94,23 @@ def check_is_utf8(head: bytes, *, is_whole: bool, uri: str, locate: Callable[[in
         if exc.end == len(head) and not is_whole and exc.reason == "unexpected end of data":
             return
         line, column = locate(exc.start)
-        guess = _guess_encoding(head)
+        hint = f"Say how the file is encoded, perhaps --encoding={_guess_encoding(head)}."
+        if _is_mostly_utf8(head):
+            hint = (
+                "The file is UTF8 elsewhere: correct it, or say --encoding=UTF8, with which --check names every such"
+                " record and --on-error reject puts them aside."
+            )
         raise DataError(
             f'invalid byte sequence for encoding "UTF8": {show_bytes(head[exc.start : exc.end])}',
             detail=f"{uri} line {line}, column {column}.",
-            hint=f"Say how the file is encoded, perhaps --encoding={guess}.",
+            hint=hint,
         ) from exc
+
+
+def _is_mostly_utf8(head: bytes) -> bool:
+    """Tell whether more characters beyond ASCII are UTF-8 than are not: any other encoding would spoil those."""
+    beyond = re.sub(r"[\x00-\x7f]+", "", head.decode(errors="replace"))
+    return 2 * beyond.count("\ufffd") < len(beyond)
 
 
 def _guess_encoding(head: bytes) -> str:
