@@ -26,6 +26,12 @@ OUTPUT_PIECE_BYTES = 512 * KIB
 # many tiny members (appended logs, BGZF) must not be fed whole pieces
 _MIN_FEED_BYTES = 4 * KIB
 
+_GZIP_MAGIC = b"\x1f\x8b\x08"
+_GZIP_FIXED_BYTES = 10
+_GZIP_CHECKSUM, _GZIP_EXTRA, _GZIP_NAME, _GZIP_COMMENT = 2, 4, 8, 16
+# Beyond any name or comment
+_GZIP_TEXT_LIMIT_BYTES = 64 * KIB
+
 
 class Decompressor(Protocol):
     """What the codecs' incremental decompressors have in common (that of the standard library's bz2)."""
@@ -46,15 +52,23 @@ class Decompressor(Protocol):
         """Return at most `max_length` decompressed bytes."""
 
 
+def _no_header(_: memoryview) -> int:
+    return 0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Codec:
-    """One codec: how to begin a member, what it raises, and which bytes a member begins with."""
+    """One codec: how to begin a member, what it raises, and which bytes a member begins with.
+
+    `header_length` tells how many bytes its decompressor must be given at first, or None where they are not all there.
+    """
 
     name: Compression
     new: Callable[[], Decompressor]
     errors: tuple[type[Exception], ...]
     first_bytes: bytes
     allows_zero_padding: bool = False
+    header_length: Callable[[memoryview], int | None] = _no_header
 
 
 def decompress(pieces: Iterable[bytes], *, compression: Compression, uri: str) -> Iterator[bytes]:
@@ -110,9 +124,11 @@ def _decompress_members(pieces: Iterable[bytes], codec: _Codec, uri: str) -> Ite
     decoder: Decompressor | None = None
     offset = member_start = 0
     feed_bytes = OUTPUT_PIECE_BYTES
+    # A header that goes on in the next piece
+    held = b""
     for piece in pieces:
-        view = memoryview(piece)
-        position = 0
+        view = memoryview(held + piece if held else piece)
+        position, held = 0, b""
         while position < len(view):
             if decoder is None:
                 position += _padding_length(view[position:], codec)
@@ -121,7 +137,10 @@ def _decompress_members(pieces: Iterable[bytes], codec: _Codec, uri: str) -> Ite
                 member_start = offset + position
                 if view[position] not in codec.first_bytes:
                     raise trailing_garbage(compression=codec.name, uri=uri, offset=member_start)
-                decoder = codec.new()
+                if (header_bytes := codec.header_length(view[position:])) is None:
+                    held = bytes(view[position:])
+                    break
+                decoder, feed_bytes = codec.new(), max(feed_bytes, header_bytes)
             taken = view[position : position + feed_bytes]
             yield from _feed(decoder, taken, codec, uri, offset + position)
             position += len(taken)
@@ -130,7 +149,9 @@ def _decompress_members(pieces: Iterable[bytes], codec: _Codec, uri: str) -> Ite
                 position -= len(decoder.unused_data or b"")
                 feed_bytes = max(_MIN_FEED_BYTES, 2 * (offset + position - member_start))
                 decoder = None
-        offset += len(view)
+        offset += position
+    if held:
+        raise truncated(compression=codec.name, uri=uri, offset=offset + len(held))
     if decoder is not None:
         yield from _feed(decoder, b"", codec, uri, offset)
         if not decoder.eof:
@@ -157,6 +178,31 @@ def _padding_length(view: memoryview, codec: _Codec) -> int:
     return len(view) - len(bytes(view).lstrip(b"\0"))
 
 
+def _gzip_header_length(view: memoryview) -> int | None:
+    """Return the length of a member's header (RFC 1952, section 2.3), or None where it goes on behind `view`.
+
+    igzip forgets which fields are to come where it is given a header in parts. What is no header, or too long for one,
+    is left to it.
+    """
+    head = bytes(view[:_GZIP_FIXED_BYTES])
+    if not (_GZIP_MAGIC.startswith(head[:3]) or head.startswith(_GZIP_MAGIC)):
+        return 0
+    if len(head) < _GZIP_FIXED_BYTES:
+        return None
+    length, flags = _GZIP_FIXED_BYTES, head[3]
+    if flags & _GZIP_EXTRA:
+        length += 2 + int.from_bytes(view[length : length + 2], "little")
+    for flag in (_GZIP_NAME, _GZIP_COMMENT):
+        if flags & flag:
+            ends = bytes(view[length : length + _GZIP_TEXT_LIMIT_BYTES]).find(0)
+            if ends < 0:
+                return 0 if len(view) >= length + _GZIP_TEXT_LIMIT_BYTES else None
+            length += ends + 1
+    if flags & _GZIP_CHECKSUM:
+        length += 2
+    return length if length <= len(view) else None
+
+
 def _gzip() -> _Codec:
     from isal import igzip_lib  # noqa: PLC0415
 
@@ -167,6 +213,7 @@ def _gzip() -> _Codec:
         errors=(igzip_lib.IsalError,),  # type: ignore[arg-type]
         first_bytes=b"\x1f",
         allows_zero_padding=True,
+        header_length=_gzip_header_length,
     )
 
 

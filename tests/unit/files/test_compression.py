@@ -6,6 +6,8 @@ import bz2
 import gzip
 import lzma
 import random
+import struct
+import zlib
 from typing import TYPE_CHECKING
 
 import lz4.frame
@@ -124,6 +126,28 @@ def test_skippable_frames_are_skipped(compression: Compression, piece_bytes: int
     stored = _SKIPPABLE + frame + _SKIPPABLE + frame + _SKIPPABLE
     assert sniff(stored) == compression
     assert _decompress(stored, compression, piece_bytes=piece_bytes) == b"1,2,3\n" * 2
+
+
+def _gzip_member(data: bytes, flags: int) -> bytes:
+    """Return a member whose header has the fields of `flags` (RFC 1952, section 2.3.1)."""
+    header = b"\x1f\x8b\x08" + bytes([flags]) + b"\1\2\3\4\0\3"
+    header += b"\x04\x00ab\0c" if flags & 4 else b""
+    header += b"name.csv\0" if flags & 8 else b""
+    header += b"a comment\0" if flags & 16 else b""
+    header += struct.pack("<H", zlib.crc32(header) & 0xFFFF) if flags & 2 else b""
+    return header + gzip.compress(data)[10:]
+
+
+@pytest.mark.parametrize("flags", range(32))
+@pytest.mark.parametrize("piece_bytes", [1, 3, 16, 100_000])
+def test_gzip_headers_of_every_form_are_read_in_parts(flags: int, piece_bytes: int) -> None:
+    """A decompressor forgets which fields are to come when a header of several comes in parts."""
+    data = _gzip_member(b"a,b\n", flags) + _gzip_member(b"1,2\n" * 100, flags)
+    pieces = [data[start : start + piece_bytes] for start in range(0, len(data), piece_bytes)]
+    assert b"".join(decompress(pieces, compression="gzip", uri="f")) == b"a,b\n" + b"1,2\n" * 100
+    for end in range(len(_gzip_member(b"a,b\n", flags)) + 1, len(data), 5):
+        with pytest.raises(SourceError, match=f"(?m)ends early at byte {end}$"):
+            list(decompress([data[:end]], compression="gzip", uri="f"))
 
 
 @pytest.mark.parametrize("compression", _CODECS)
