@@ -231,6 +231,14 @@ def test_a_character_cut_by_the_samples_end_is_valid() -> None:
         probe("a,é".encode()[:-1])
 
 
+@pytest.mark.parametrize("delimiter", ["\t", "|", ";"])
+def test_decimal_commas_are_not_taken_for_delimiters(delimiter: str) -> None:
+    """Where each record has as many of them as of the true ones."""
+    head = "red|37,91|23,20\n|95,49|6,59\n".replace("|", delimiter).encode()
+    for columns in (["a", "b", "c"], None):
+        assert probe(head, table_columns=columns).dialect.delimiter == delimiter
+
+
 def test_file_that_is_utf8_but_for_a_few_bytes_is_not_taken_for_another() -> None:
     """In any other encoding its other characters would be spoilt."""
     with pytest.raises(DataError) as caught:
