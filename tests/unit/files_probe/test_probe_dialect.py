@@ -239,6 +239,12 @@ def test_decimal_commas_are_not_taken_for_delimiters(delimiter: str) -> None:
         assert probe(head, table_columns=columns).dialect.delimiter == delimiter
 
 
+def test_quoted_header_over_numbers_is_csv() -> None:
+    """Who quotes all that is no number, as R does, quotes nothing else there."""
+    result = probe(b'"id"\t"price"\n1\t2.5\n2\t3.5\n')
+    assert (result.dialect.format, result.header) == ("csv", ("id", "price"))
+
+
 def test_file_that_is_utf8_but_for_a_few_bytes_is_not_taken_for_another() -> None:
     """In any other encoding its other characters would be spoilt."""
     with pytest.raises(DataError) as caught:

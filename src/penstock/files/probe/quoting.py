@@ -22,20 +22,22 @@ class Quoting:
 
     `quoted_records` hold a quote; `stray_records` of them hold one where csv has none: inside an unquoted field
     or behind a quoted one. `needs_quotes`: some quoted field holds a delimiter, a line end or a doubled quote.
-    `has_quoted_column`: some column is quoted in every record that has a value there.
+    `has_quoted_column`: some column is quoted in every record that has a value there. `has_quoted_header`: every field
+    of the first record is, and other records follow.
     """
 
     quoted_records: int
     stray_records: int
     needs_quotes: bool
     has_quoted_column: bool
+    has_quoted_header: bool
 
     @property
     def is_csv(self) -> bool:
         """Whether the quotes are csv's own rather than data."""
         if self.stray_records > _STRAY_SHARE * self.quoted_records:
             return False
-        return self.needs_quotes or self.has_quoted_column
+        return self.needs_quotes or self.has_quoted_column or self.has_quoted_header
 
 
 def survey_quotes(head: bytes, records: Sequence[Record], form: Form) -> Quoting:
@@ -45,7 +47,7 @@ def survey_quotes(head: bytes, records: Sequence[Record], form: Form) -> Quoting
     needed = re.compile(b"[" + re.escape(form.delimiter + b"\r\n" + quote) + b"]")
     kinds: dict[int, set[bool]] = defaultdict(set)
     quoted_records = stray_records = 0
-    needs_quotes = False
+    needs_quotes = has_quoted_header = False
     for index, record in enumerate(records):
         text = head[record.start : record.end]
         quoted_records += quote in text
@@ -53,6 +55,8 @@ def survey_quotes(head: bytes, records: Sequence[Record], form: Form) -> Quoting
         if not _reaches_end(fields, text):
             stray_records += 1
             continue
+        if index == 0 < len(records) - 1:
+            has_quoted_header = all(match[1] is not None for match in fields)
         for column, match in enumerate(fields):
             is_quoted = match[1] is not None
             needs_quotes |= is_quoted and needed.search(match[1], 1, len(match[1]) - 1) is not None
@@ -64,6 +68,7 @@ def survey_quotes(head: bytes, records: Sequence[Record], form: Form) -> Quoting
         stray_records=stray_records,
         needs_quotes=needs_quotes,
         has_quoted_column={True} in kinds.values(),
+        has_quoted_header=has_quoted_header,
     )
 
 
