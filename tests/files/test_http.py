@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import gzip
+import signal
+import socket
+import subprocess
+import sys
 import threading
 from typing import TYPE_CHECKING
 
@@ -87,6 +91,22 @@ def test_urls_are_asked_for_at_once_and_stay_in_order(web: Web, reader: SourceRe
     assert [source.location for source in reader.list(urls)] == urls
     with pytest.raises(SourceError, match="denied/b"):
         reader.list([web.url("a.csv"), web.url("denied/b.csv"), web.url("denied/c.csv")])
+
+
+def test_silent_server_does_not_keep_a_process_from_ending() -> None:
+    """Ctrl-C ends a listing at once, though the request itself is given up half a minute later only."""
+    script = "import sys; from penstock.files import SourceReader; SourceReader().list(sys.argv[1:])"
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/data.csv"
+        with subprocess.Popen([sys.executable, "-c", script, url], stderr=subprocess.PIPE) as process:
+            try:
+                with silent.accept()[0] as connection:
+                    assert connection.recv(1)
+                    process.send_signal(signal.SIGINT)
+                    _, told = process.communicate(timeout=20)
+            finally:
+                process.kill()
+    assert b"KeyboardInterrupt" in told
 
 
 def test_dropped_stream_without_ranges_says_why_it_cannot_resume(web: Web, reader: SourceReader) -> None:

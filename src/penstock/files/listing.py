@@ -9,6 +9,9 @@ import glob
 import logging
 import os
 import re
+import threading
+from collections import deque
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from penstock.errors import SourceError
@@ -72,16 +75,33 @@ def _warn_of_repeated(repeated: Sequence[SourceObject], objects: Mapping[str, So
 
 
 def _list_sources(sources: Sequence[str], stores: Callable[[], Stores]) -> Iterator[list[SourceObject]]:
-    """Yield what each source stands for; several remote ones are asked for at once."""
-    if sum(map(is_remote, sources)) < 2:
+    """Yield what each source stands for; remote ones are asked for at once."""
+    if not any(map(is_remote, sources)):
         yield from (list(_list_source(source, stores)) for source in sources)
         return
-    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 (of use to remote sources only)
+    from concurrent.futures import Future  # noqa: PLC0415 (of use to remote sources only)
 
     # Made before threads ask for them
     found = stores()
-    with ThreadPoolExecutor(_REQUESTS, thread_name_prefix="penstock-list") as executor:
-        yield from executor.map(lambda source: list(_list_source(source, lambda: found)), sources)
+    results: list[Future[list[SourceObject]]] = [Future() for _ in sources]
+    waiting = deque(zip(sources, results, strict=True))
+
+    def list_waiting() -> None:
+        with suppress(IndexError):
+            while True:
+                source, result = waiting.popleft()
+                try:
+                    result.set_result(list(_list_source(source, lambda: found)))
+                except BaseException as exc:  # noqa: BLE001 (whoever waits for the result raises it)
+                    result.set_exception(exc)
+
+    for _ in range(min(_REQUESTS, len(sources))):
+        # Daemons, since the process must be able to end while a server is silent
+        threading.Thread(target=list_waiting, name="penstock-list", daemon=True).start()
+    try:
+        yield from (result.result() for result in results)
+    finally:
+        waiting.clear()
 
 
 def _list_source(source: str, stores: Callable[[], Stores]) -> Iterator[SourceObject]:
