@@ -115,3 +115,18 @@ def test_columns_are_named_whatever_their_order(loads: Loads, tmp_path: Path, fi
         ("22P04", None, "extra data after last expected column"),
     ]
     assert loads.execute("SELECT DISTINCT a, b, c::text FROM t") == [(1, "one", "2020-01-31")]
+
+
+def test_last_record_of_a_command_may_be_found_without_the_server(loads: Loads, tmp_path: Path) -> None:
+    """Nothing is left of that command then, and something of those that follow it."""
+    loads.execute("CREATE TABLE few (a int CHECK (a > 0), b text)")
+    records = [f"{n},x" for n in range(100)]
+    # The first is found by its failure, and the next command has 16 records.
+    records[16] = "16"
+    path = tmp_path / "file.csv"
+    path.write_text("".join(f"{record}\n" for record in records))
+    job = target(path, into="few", format="csv", has_header=False, columns=("a", "b"))
+    outcome = loads.run(job, sessions=1, rules=REJECT)
+    assert (outcome.rows, outcome.rejected, loads.count("few")) == (98, 2, 98)
+    found = loads.execute("SELECT line, sqlstate FROM penstock.rejects ORDER BY start")
+    assert found == [(1, "23514"), (17, "22P04")]

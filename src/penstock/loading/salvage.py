@@ -166,7 +166,8 @@ class Salvage:
                 failures += 1
                 before, behind, limit = self._part(taken, ended)
                 if (clean := self._screen(behind, ended.failure)) is not None:
-                    behind, limit = clean, count_records(clean)
+                    # Nothing may be left of these, and something of those behind them.
+                    behind, limit = clean, max(_FEWEST_RECORDS, count_records(clean))
                 passed += before
                 pending.extendleft(reversed(behind))
             if not pending:
