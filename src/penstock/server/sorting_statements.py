@@ -115,6 +115,8 @@ BEGIN
         ELSIF {parks} AND code = '23503' AND begun = last - first + 1 AND begun <= parked THEN
             weight := weight + {whole_weight};
             FOR parked_one IN first .. last LOOP
+                -- Those that were left out have not been tried yet.
+                CONTINUE WHEN places[parked_one] = ANY (left_out);
                 bad := parked_one;
                 {note}
             END LOOP;
