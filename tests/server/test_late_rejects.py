@@ -162,6 +162,18 @@ def test_names_and_encodings_are_the_files_own(loads: Loads, tmp_path: Path) -> 
     check_counts(loads)
 
 
+def test_what_a_record_excluded_goes_in_when_that_is_taken_out(loads: Loads, tmp_path: Path) -> None:
+    """An exclusion constraint is never parked, and has kept records out for one whose key turns out to be taken."""
+    loads.execute("CREATE TABLE t (a int PRIMARY KEY, b int4range, EXCLUDE USING gist (b WITH &&))")
+    records = ['1,"[1,2)"', '1,"[10,20)"', '2,"[15,16)"', '3,"[1,5)"']
+    outcome = loads.run(target(write(tmp_path / "f.csv", records)), sessions=1, rules=RULES)
+    assert [each.name for each in outcome.rebuilt] == ["t_pkey"]
+    assert (outcome.rows, outcome.rejected) == (2, 2)
+    assert rejected(loads) == [(3, "23505", '1,"[10,20)"\n'), (5, "23P01", '3,"[1,5)"\n')]
+    assert loads.execute("SELECT a FROM t ORDER BY a") == [(1,), (2,)]
+    check_counts(loads)
+
+
 def test_a_deferrable_key_is_told_all_the_same(loads: Loads, tmp_path: Path) -> None:
     """And records that the types refuse are rejected as they come, and left out later."""
     loads.execute("CREATE TABLE t (a int, b text, UNIQUE (a) DEFERRABLE INITIALLY DEFERRED)")

@@ -15,12 +15,13 @@ from penstock.errors import PenstockError, TargetError
 from penstock.loading.explain import explain_failure
 from penstock.loading.form import form_from_json, make_origin
 from penstock.loading.pieces import Origin, Piece
+from penstock.loading.reasons import KEY_TAKEN
 from penstock.loading.rejects import too_many_rejects
 from penstock.loading.salvage import Salvage, Salvaged
 from penstock.loading.screen import BAD_FORMAT
 from penstock.model.block import Block
 from penstock.model.ledger import Claim, LandedCounts
-from penstock.model.reject import FOREIGN_KEY_VIOLATION, UNIQUE_VIOLATION, Correction, Reason, RetryOutcome
+from penstock.model.reject import FOREIGN_KEY_VIOLATION, Correction, Reason, RetryOutcome
 from penstock.server.copy import CopyFailed, CopySession, Superseded
 from penstock.server.ledger.ledger import taken_over
 from penstock.server.ledger.locks import try_lock
@@ -36,8 +37,8 @@ if TYPE_CHECKING:
     from penstock.server.connection import Connection
 
 
-# What records break that are put aside only when a key is rebuilt.
-_BROKEN_LATE = (FOREIGN_KEY_VIOLATION, UNIQUE_VIOLATION)
+# What records break that are put aside only when a key is rebuilt; and what those have kept out that stood before it.
+_BROKEN_LATE = (FOREIGN_KEY_VIOLATION, *KEY_TAKEN)
 
 
 def retry_references(
@@ -63,8 +64,8 @@ def retry_references(
 
 
 def retry_keys(claim: Claim, tools: LoadTools, connection: Connection) -> None:
-    """Try records again whose key was taken, in file order. Raises PenstockError."""
-    _Again(claim, tools, connection).send_all(codes=[UNIQUE_VIOLATION])
+    """Try records again whose key was taken, or excluded, in file order. Raises PenstockError."""
+    _Again(claim, tools, connection).send_all(codes=list(KEY_TAKEN))
 
 
 def retry_rejects(
