@@ -97,6 +97,21 @@ def test_value_that_its_type_calls_a_syntax_error_is_put_aside(
     assert {row[2] for row in read_rejects(loads)} == {"b"}
 
 
+def test_null_that_a_domain_refuses_is_told_so(loads: Loads, tmp_path: Path) -> None:
+    """With the domain's own words, not those for a value of the wrong form."""
+    loads.execute("CREATE DOMAIN given AS text NOT NULL; CREATE DOMAIN known AS int CHECK (VALUE IS NOT NULL)")
+    loads.execute("CREATE TABLE n (a int, b given, c known)")
+    path = tmp_path / "file.csv"
+    path.write_text("a,b,c\n1,x,1\n2,,1\n3,x,\n4,x,y\n")
+    assert loads.run(target(path, into="n", format="csv"), rules=REJECT).rejected == 3
+    found = loads.execute("SELECT line, sqlstate, message FROM penstock.rejects ORDER BY start")
+    assert found == [
+        (3, "23502", "domain given does not allow null values"),
+        (4, "23514", 'value for domain known violates check constraint "known_check"'),
+        (5, "22P02", 'invalid input syntax for type integer: "y"'),
+    ]
+
+
 @pytest.mark.parametrize("constants", [{}, {"c": "x"}], ids=["untouched", "rewritten"])
 def test_place_and_bytes_are_the_records_own(loads: Loads, tmp_path: Path, constants: dict[str, str]) -> None:
     """Behind records of several lines; the line is the one that the record begins on."""

@@ -307,3 +307,15 @@ def test_values_are_what_copy_makes_of_them(
         sorts.clear()
         have_commands_do_it(monkeypatch)
     assert found[0] == found[1]
+
+
+def test_column_is_the_one_that_the_message_speaks_of(loads: Loads, tmp_path: Path, sorts: list[Sorted]) -> None:
+    """Of several values that are wrong in the same way each server meets another one first."""
+    loads.execute("CREATE TYPE mood AS ENUM ('good'); CREATE DOMAIN few AS int CHECK (VALUE < 9)")
+    loads.execute("CREATE TABLE v (k int, m mood, n few)")
+    records = [f"{n},{'bad' if n % 5 == 3 else 'good'},{'x' if n % 5 == 3 else 1}" for n in range(200)]
+    path = write_csv(tmp_path / "file.csv", records, header="k,m,n")
+    outcome = loads.run(target(path, into="v", format="csv"), sessions=1, rules=REJECT)
+    assert (outcome.rows, outcome.rejected) == (160, 40)
+    told = {'invalid input value for enum mood: "bad"': "m", 'invalid input syntax for type integer: "x"': "n"}
+    assert [column for _, _, column, *_ in read_rejects(loads)] == [told[each[3]] for each in read_rejects(loads)]

@@ -102,6 +102,16 @@ def suspect_values(record: int, payload: bytes, spec: CopySpec, *, row: SkippedR
     ]
 
 
+def suspect_null(payload: bytes, spec: CopySpec, *, row: SkippedRow) -> str | None:
+    """Return the column that a notice names, where the record has a null there."""
+    try:
+        fields = _split(payload.rstrip(b"\r\n"), spec)
+    except DataError:
+        return None
+    named = _find_named(row.words, spec.columns)
+    return named if (named, None) in zip(spec.columns, fields, strict=False) else None
+
+
 def _find_named(words: str, columns: tuple[str, ...]) -> str | None:
     """Return the column whose name comes first in a notice, whatever language the rest is in; a guess."""
     found = _name_pattern(columns).search(words)

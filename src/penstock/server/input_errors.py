@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import psycopg
 from psycopg import sql
 
 from penstock.model.jsontext import to_json
+from penstock.server.landing import ColumnType
 from penstock.server.queries import fetch_rows
 
 if TYPE_CHECKING:
@@ -24,6 +25,14 @@ class InputErrorRow:
 
     record: int
     column: str
+    message: str
+    detail: str | None
+    sqlstate: str
+
+
+class NullError(NamedTuple):
+    """Why a type refuses a null."""
+
     message: str
     detail: str | None
     sqlstate: str
@@ -53,3 +62,28 @@ def find_input_errors(
                 )
         except psycopg.DataError:
             return []
+
+
+def find_null_error(session: CopySession, spec: CopySpec, column: str) -> NullError | None:
+    """Return what a column's type has against a null, as only a domain may; None where it takes one.
+
+    Raises CopyFailed.
+    """
+    table = sql.Identifier(spec.schema, spec.table) if spec.schema else sql.Identifier(spec.table)
+    with session.between_copies() as connection:
+        row = connection.execute("SELECT %s::pg_catalog.regclass::oid", [table.as_string(connection)]).fetchone()
+        assert row is not None
+        types = {
+            each.name: each.type_name for each in fetch_rows(connection, "landing_columns", ColumnType, oid=row[0])
+        }
+        try:
+            with connection.transaction():
+                connection.execute(sql.SQL("SELECT CAST(NULL AS {})").format(sql.SQL(types[column])))
+        except psycopg.IntegrityError as error:
+            diagnostic = error.diag
+            return NullError(
+                message=diagnostic.message_primary or "",
+                detail=diagnostic.message_detail,
+                sqlstate=diagnostic.sqlstate or "",
+            )
+    return None

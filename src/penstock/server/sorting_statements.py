@@ -338,9 +338,10 @@ FIND_FIELD: Final = """
                                 ) AS {typed}
                             );
                         EXCEPTION WHEN OTHERS THEN
-                            IF SQLSTATE = code THEN
+                            -- Several may be wrong in the same way: the words tell which one was met.
+                            IF SQLSTATE = code AND (field = '' OR SQLERRM = words) THEN
                                 field := names[number];
-                                EXIT;
+                                EXIT WHEN SQLERRM = words;
                             END IF;
                         END;
                     END LOOP;
