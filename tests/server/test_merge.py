@@ -146,6 +146,25 @@ def test_equal_nulls_are_duplicates(connection: Connection) -> None:
         upsert(connection, ["a", "b", "v"], records, key="a,b", keep="error")
 
 
+@pytest.mark.parametrize("mode", ["upsert", "insert-new"])
+def test_records_that_get_their_key_from_a_trigger_are_no_duplicates(connection: Connection, mode: str) -> None:
+    """The column is NOT NULL, and none of the records has a value there."""
+    connection.execute("CREATE TABLE public.t (id int PRIMARY KEY, v text)")
+    connection.execute(
+        "CREATE SEQUENCE s; CREATE FUNCTION fill() RETURNS trigger LANGUAGE plpgsql AS"
+        " $$ BEGIN NEW.id := coalesce(NEW.id, 100 + nextval('s')); RETURN NEW; END $$;"
+        " CREATE TRIGGER fill BEFORE INSERT ON public.t FOR EACH ROW EXECUTE FUNCTION fill()"
+    )
+    records = [(1, 0, None, "a"), (1, 0, 7, "x"), (1, 0, None, "b"), (1, 0, 7, "y"), (2, 0, None, "c")]
+    if mode == "upsert":
+        counts = upsert(connection, ["id", "v"], records, keep="first")
+    else:
+        target = stage(connection, ["id", "v"], records)
+        counts = merge_insert_new(connection, staging=STAGING, target=target, columns=["id", "v"], key=["id"])
+    assert rows(connection) == [(7, "x"), (101, "a"), (102, "b"), (103, "c")]
+    assert counts == MergeCounts(staged=5, duplicates=1, inserted=4)
+
+
 def test_composite_of_nulls_is_a_value(connection: Connection) -> None:
     """To an index it is not null, whatever IS NULL says of it."""
     connection.execute(

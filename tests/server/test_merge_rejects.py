@@ -12,6 +12,7 @@ import pytest
 from penstock.errors import DataError, SourceError
 from penstock.loading import merge_rejects
 from penstock.model.job import LoadRules
+from penstock.server.merge_sorting import MergeSorter
 from support.loads import Loads, Row, target
 from support.modes import landing_tables, mode_target
 
@@ -144,6 +145,19 @@ def test_records_without_a_key_are_refused_one_by_one(loads: Loads, tmp_path: Pa
     )
     assert (outcome.rows, outcome.rejected, outcome.duplicates) == (1, 3, 0)
     assert [(code, column) for _, _, _, code, column, _ in find_rejects(loads)] == [("23502", "k")] * 3
+
+
+def test_records_without_a_key_are_refused_together(
+    loads: Loads, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """None of them waits for another's turn, which would look at all that is staged for each."""
+    begun = []
+    take_on = MergeSorter._take_on
+    monkeypatch.setattr(MergeSorter, "_take_on", lambda *given, **named: begun.append(1) or take_on(*given, **named))
+    path = write_records(tmp_path / "file", [f"{n if n % 2 else ''},,ok,,," for n in range(200)])
+    outcome = run_upsert(loads, path, keep="last")
+    assert (outcome.rows, outcome.rejected) == (100, 100)
+    assert len(begun) == 1
 
 
 @pytest.mark.parametrize("nulls", ["", pytest.param("NULLS NOT DISTINCT", marks=pytest.mark.pg(">= 15"))])

@@ -95,7 +95,10 @@ class PlanCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeParts:
-    """What a merge is made of: all records are inserted where `key`, and `mode` with it, is None."""
+    """What a merge is made of: all records are inserted where `key`, and `mode` with it, is None.
+
+    With `is_sorted_out` records that the table refuses are put aside.
+    """
 
     staging: TableName
     target: TableFacts
@@ -103,6 +106,7 @@ class MergeParts:
     mode: MergeMode | None = None
     key: Key | None = None
     keeps_last: bool = False
+    is_sorted_out: bool = False
 
     def compose_order(self) -> tuple[sql.Composable, sql.Composed]:
         """Return what stands behind SELECT, and behind ORDER BY, where records are chosen for the table.
@@ -111,7 +115,9 @@ class MergeParts:
         """
         if self.key is None:
             return sql.SQL(""), position_list()
-        unequal = tell_unequal(self.key)
+        # Triggers may give a record without a key one of its own.
+        with_not_null = self.is_sorted_out or bool(self.target.suppressing_triggers)
+        unequal = tell_unequal(self.key, with_not_null=with_not_null)
         direction = sql.SQL(" DESC" if self.keeps_last else "")
         positions = (sql.Identifier(name) + direction for name in POSITION_COLUMNS)
         distinct = sql.SQL("DISTINCT ON ({})").format(_COMMA.join([*key_terms(self.key), *unequal]))

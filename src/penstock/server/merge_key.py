@@ -80,11 +80,6 @@ class Key:
         """Return the columns' names, in the index's order."""
         return tuple(column.name for column in self.columns)
 
-    @property
-    def can_lack_values(self) -> bool:
-        """Whether there may be records that have the key of no other record, since a part of theirs is null."""
-        return not self.has_equal_nulls and not all(column.is_not_null for column in self.columns)
-
 
 def check_key(
     connection: Connection, target: TableFacts, key: Sequence[str], *, columns: Sequence[str], mode: MergeMode
@@ -139,18 +134,17 @@ def conflict_target(key: Key) -> sql.Composed:
     )
 
 
-def lacks_value(key: Key) -> sql.Composed:
-    """Return the condition that a part of the key is null; a composite of nulls is not, to an index."""
-    return sql.SQL(" OR ").join(
-        sql.SQL("{} IS NOT DISTINCT FROM NULL").format(sql.Identifier(name)) for name in key.names
-    )
+def tell_unequal(key: Key, *, with_not_null: bool) -> list[sql.Composed]:
+    """Return a term that differs from record to record where two records without a value are no duplicates.
 
-
-def tell_unequal(key: Key) -> list[sql.Composed]:
-    """Return a term that differs from record to record where two records without a value are no duplicates."""
-    if not key.can_lack_values:
+    Without `with_not_null` nothing is told of columns that are NOT NULL: the statement fails for the first such record.
+    """
+    names = [
+        column.name for column in key.columns if (with_not_null if column.is_not_null else not key.has_equal_nulls)
+    ]
+    if not names:
         return []
-    return [sql.SQL("CASE WHEN {} THEN {} END").format(lacks_value(key), sql.Identifier(SEQUENCE_COLUMN))]
+    return [sql.SQL("CASE WHEN {} THEN {} END").format(_lacks_value(names), sql.Identifier(SEQUENCE_COLUMN))]
 
 
 def equals_previous(key: Key) -> sql.Composed:
@@ -168,21 +162,29 @@ def same_key(key: Key, one: str, other: str) -> sql.Composed:
 def same_lack(key: Key, one: str, other: str) -> sql.Composed | None:
     """Return the condition that two records have the same key, in which parts are null; None where no two can.
 
-    Where a column is NOT NULL nulls are the same too: the table takes none of them. By itself, since an OR in
-    `same_key` would keep the server from joining by it.
+    In a column that is NOT NULL a null is never the same: no row has it. By itself, since an OR in `same_key` would
+    keep the server from joining by it.
     """
-    if key.can_lack_values:
+    nullable = [column for column in key.columns if key.has_equal_nulls and not column.is_not_null]
+    if not nullable:
         return None
-    lacks = sql.SQL(" OR ").join(
-        sql.SQL("{} IS NOT DISTINCT FROM NULL").format(sql.Identifier(one, name)) for name in key.names
-    )
     terms = [
         sql.SQL("({} OR ({} IS NOT DISTINCT FROM NULL AND {} IS NOT DISTINCT FROM NULL))").format(
             _equals(column, one, other), sql.Identifier(one, column.name), sql.Identifier(other, column.name)
         )
+        if column in nullable
+        else _equals(column, one, other)
         for column in key.columns
     ]
+    lacks = _lacks_value([column.name for column in nullable], one)
     return sql.SQL("({}) AND {}").format(lacks, sql.SQL(" AND ").join(terms))
+
+
+def _lacks_value(names: Iterable[str], *alias: str) -> sql.Composed:
+    """Return the condition that one of some columns is null; a composite of nulls is not, to an index."""
+    return sql.SQL(" OR ").join(
+        sql.SQL("{} IS NOT DISTINCT FROM NULL").format(sql.Identifier(*alias, name)) for name in names
+    )
 
 
 def _equals(column: KeyColumn, one: str, other: str) -> sql.Composed:

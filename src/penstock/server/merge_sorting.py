@@ -96,7 +96,7 @@ class MergeSorter:
         can_wait: bool,
     ) -> None:
         self._connection = connection
-        self._parts = parts
+        self._parts = replace(parts, is_sorted_out=True)
         self._rules = SortingRules(own_codes=tuple(own_codes), other_codes=tuple(other), parks=True)
         name = f"penstock_merge_{number}"
         self._chosen = sql.Identifier(_TEMPORARY, name)
