@@ -188,6 +188,24 @@ def test_children_wait_for_parents_of_other_targets(loads: Loads, tmp_path: Path
     ]
 
 
+def test_records_beside_a_merge_wait_for_what_it_brings(loads: Loads, tmp_path: Path) -> None:
+    """COPY meets them before their parents are there; what refers to nothing all the same stays put aside."""
+    loads.execute("CREATE TABLE child (id int, p int REFERENCES parent)")
+    children = write_records(tmp_path / "children", [f"{n},{n}" for n in range(10, 20)], header="id,p")
+    parents = write_records(tmp_path / "parents", [str(n) for n in range(10, 19)], header="id")
+    outcome = loads.run(
+        target(children, into="child", format="csv", has_header=True),
+        mode_target(parents, "upsert", into="parent", key=("id",), keep="last", format="csv", has_header=True),
+        rules=REJECT,
+    )
+    assert (outcome.rows, outcome.rejected, [file.rows for file in outcome.files]) == (18, 1, [9, 9])
+    assert [(number, code, raw) for number, _, _, code, _, raw in find_rejects(loads)] == [(0, "23503", b"19,19")]
+    assert loads.count("child") == 9
+    assert loads.execute("SELECT rows FROM penstock.loads") == [(18,)]
+    sums = loads.execute("SELECT object, sum(rows)::int, sum(rejected)::int FROM penstock.ranges GROUP BY 1 ORDER BY 1")
+    assert sums == [(0, 9, 1), (1, 9, 0)]
+
+
 def test_rows_that_refer_to_each_other_go_in(loads: Loads, tmp_path: Path) -> None:
     """Though neither can before the other, and a constraint that is checked at the commit is checked in time."""
     loads.execute("ALTER TABLE t ADD FOREIGN KEY (u) REFERENCES t, ADD UNIQUE (e) DEFERRABLE INITIALLY DEFERRED")

@@ -197,6 +197,19 @@ def test_targets_that_land_in_their_own_way_are_retried_together(
     assert loads.execute("SELECT rows FROM penstock.loads") == [(4,)]
 
 
+def test_records_that_refer_to_a_merged_one_go_in_with_it(loads: Loads, ledger: LedgerView, tmp_path: Path) -> None:
+    """By one retry, though they are copied and that is merged behind them."""
+    loads.execute("CREATE TABLE child (k int, r int REFERENCES t)")
+    one = target(write(tmp_path / "one", ["1,3", "2,4"], header="k,r"), into="child", format="csv", has_header=True)
+    two = mode_target(write(tmp_path / "two", ["3,no", "4,x"]), "upsert", key=("k",), format="csv", has_header=True)
+    load_id = load(loads, one, two)
+    assert loads.rows("child") == [(2, 4)]
+    loads.execute("ALTER TABLE t DROP CONSTRAINT t_v_check")
+    done = ledger.retry(load_id)
+    assert (done.rows, done.left) == (2, 0)
+    assert loads.rows("child") == [(1, 3), (2, 4)]
+
+
 def test_retry_that_dies_leaves_all_as_it_was(loads: Loads, ledger: LedgerView, tmp_path: Path) -> None:
     """Whichever statement it dies at; the next one does all of it, once."""
     job = mode_target(

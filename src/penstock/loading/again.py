@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from penstock.loading.tools import LoadTools
     from penstock.model.block import LineEnd
+    from penstock.model.ledger import LandedTarget
     from penstock.model.reject import Reject
     from penstock.server.connection import Connection
 
@@ -68,6 +69,15 @@ def retry_keys(claim: Claim, tools: LoadTools, connection: Connection) -> None:
     _Again(claim, tools, connection).send_all(codes=list(KEY_TAKEN))
 
 
+def retry_behind_merges(claim: Claim, tools: LoadTools, connection: Connection) -> Salvaged:
+    """Try records again that broke a foreign key, and are not merged themselves: what they refer to may have been.
+
+    The load is complete. Raises PenstockError.
+    """
+    landed = read_landed(connection, tools.ledger.schema, claim.load_id)
+    return _Again(claim, tools, connection, but=_find_landed(landed)).send_references()
+
+
 def retry_rejects(
     load_id: str, tools: LoadTools, connection: Connection, *, edited: Sequence[bytes] | None = None
 ) -> RetryOutcome:
@@ -87,7 +97,7 @@ def retry_rejects(
     raws = None if edited is None else _pair(edited, store, connection, load_id=load_id)
     landed = read_landed(connection, tools.ledger.schema, load_id)
     claim = Claim(load_id=load_id, epoch=load.epoch, is_resumed=True)
-    again = _Again(claim, tools, connection, but=frozenset(number for target in landed for number in target.objects))
+    again = _Again(claim, tools, connection, but=_find_landed(landed))
     total = again.send_all(raws)
     _add(total, again.send_references())
     merged = LandedCounts(number=0, target_oid=0)
@@ -95,6 +105,9 @@ def retry_rejects(
         from penstock.loading.again_landed import retry_landed  # noqa: PLC0415 (paid for by loads that need it)
 
         merged = retry_landed(claim, landed, tools, connection, job=load.job, raws=raws)
+        if any(reject.reason.sqlstate == FOREIGN_KEY_VIOLATION for reject in total.rejects):
+            # They may refer to what has just been merged.
+            _add(total, again.send_references())
     return RetryOutcome(
         load_id=load_id,
         rows=total.rows + merged.inserted + merged.updated,
@@ -103,6 +116,11 @@ def retry_rejects(
         duplicates=merged.duplicates,
         existing=merged.existing,
     )
+
+
+def _find_landed(landed: Sequence[LandedTarget]) -> frozenset[int]:
+    """Return the numbers of the objects whose records landed elsewhere first."""
+    return frozenset(number for target in landed for number in target.objects)
 
 
 def _pair(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock.errors import Interrupted, PenstockError, ServerError
@@ -94,6 +95,8 @@ class _LoadRun:
             raise self._explain_end(error) from error
         except KeyboardInterrupt as exc:
             raise self._explain_end(Interrupted("load interrupted")) from exc
+        if self._is_staged():
+            finished = self._retry_behind_merges(finished)
         self._count_rejected()
         if self._is_staged():
             self._advance_sequences()
@@ -356,6 +359,29 @@ class _LoadRun:
         for table in reversed(self._created):
             drop_created(connection, table)
         return 0
+
+    def _retry_behind_merges(self, finished: FinishedLoad) -> FinishedLoad:
+        """Try records of other targets again that may refer to merged ones; return what the load then came to."""
+        is_plain = any(target.landing == "table" for target in self._plan.targets)
+        if self._plan.job.rules.on_error != "reject" or not is_plain:
+            return finished
+        from penstock.loading.again import retry_behind_merges  # noqa: PLC0415
+
+        assert self._claim is not None
+        try:
+            with self._tools.connect.connect(label="end") as connection:
+                stored = retry_behind_merges(self._claim, self._tools, connection)
+                coverage = read_coverage(connection, self._tools.ledger.schema, self._claim.load_id)
+        except (PenstockError, KeyboardInterrupt) as error:
+            # The load is complete, and they stay rejected.
+            self._tools.notice(f"records that refer to merged ones were not tried again: {error or 'interrupted'}")
+            return finished
+        self._tally.set_file_rows({number: found.rows for number, found in coverage.items()})
+        return replace(
+            finished,
+            rows=finished.rows + stored.rows,
+            suppressed=finished.suppressed + stored.suppressed.total(),
+        )
 
     def _count_rejected(self) -> None:
         """Have the outcome tell how many records are put aside, earlier runs' too."""
