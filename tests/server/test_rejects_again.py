@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -10,6 +10,7 @@ from penstock.api import connect_to
 from penstock.api.ledger_view import LedgerView
 from penstock.errors import DataError, TargetError
 from penstock.model.job import LoadRules
+from penstock.server.copy import CopySession
 from support.loads import Loads, chop_commands, target
 from support.modes import mode_target
 
@@ -144,6 +145,29 @@ def test_retry_does_not_bring_back_what_was_truncated_since(loads: Loads, ledger
     assert loads.rows("child") == [(2, 7), (3, None)]
     with pytest.raises(TargetError, match="was emptied after objects had been loaded"):
         loads.run(target(path, into="child"))
+
+
+def test_what_a_retry_has_loaded_is_safe_when_it_says_so(
+    loads: Loads, ledger: LedgerView, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No end of a load follows, which would make durable what sessions have committed before it."""
+    waits: list[str] = []
+    commit = CopySession.commit
+
+    def note(self: CopySession, *given: Any) -> None:
+        with self.between_copies() as connection:
+            waits.append(connection.execute("SHOW synchronous_commit").fetchone()[0])
+        commit(self, *given)
+
+    path = tmp_path / "file.csv"
+    path.write_text("id,p\n1,1\n")
+    loads.execute("CREATE TABLE s (id int, p int CHECK (p > 1))")
+    load_id = loads.run(target(path, into="s", format="csv"), rules=REJECT).load_id
+    loads.execute("ALTER TABLE s DROP CONSTRAINT s_p_check")
+    monkeypatch.setattr(CopySession, "commit", note)
+    assert load_id is not None
+    assert ledger.retry(load_id).rows == 1
+    assert waits == ["on"]
 
 
 def test_edited_file_takes_the_place_of_the_rejects(loads: Loads, ledger: LedgerView, tmp_path: Path) -> None:

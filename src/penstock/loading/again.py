@@ -23,6 +23,7 @@ from penstock.model.block import Block
 from penstock.model.ledger import Claim, LandedCounts
 from penstock.model.reject import FOREIGN_KEY_VIOLATION, Correction, Reason, RetryOutcome
 from penstock.server.copy import CopyFailed, CopySession, Superseded
+from penstock.server.ledger.ending import commit_durably
 from penstock.server.ledger.ledger import taken_over
 from penstock.server.ledger.locks import try_lock
 from penstock.server.ledger.rejects import RejectStore
@@ -75,7 +76,7 @@ def retry_behind_merges(claim: Claim, tools: LoadTools, connection: Connection) 
     The load is complete. Raises PenstockError.
     """
     landed = read_landed(connection, tools.ledger.schema, claim.load_id)
-    return _Again(claim, tools, connection, but=_find_landed(landed)).send_references()
+    return _Again(claim, tools, connection, but=_find_landed(landed), is_ended=True).send_references()
 
 
 def retry_rejects(
@@ -97,7 +98,7 @@ def retry_rejects(
     raws = None if edited is None else _pair(edited, store, connection, load_id=load_id)
     landed = read_landed(connection, tools.ledger.schema, load_id)
     claim = Claim(load_id=load_id, epoch=load.epoch, is_resumed=True)
-    again = _Again(claim, tools, connection, but=_find_landed(landed))
+    again = _Again(claim, tools, connection, but=_find_landed(landed), is_ended=True)
     total = again.send_all(raws)
     _add(total, again.send_references())
     merged = LandedCounts(number=0, target_oid=0)
@@ -148,12 +149,22 @@ def replace_raw(rejects: Iterable[Reject], raws: Mapping[tuple[int, int], bytes]
 
 
 class _Again:
-    """The rejected records of one load, on one session, without those of the objects `but`."""
+    """The rejected records of one load, on one session, without those of the objects `but`.
+
+    With `is_ended` no end of the load will make safe what is committed here.
+    """
 
     def __init__(
-        self, claim: Claim, tools: LoadTools, connection: Connection, *, but: frozenset[int] = frozenset()
+        self,
+        claim: Claim,
+        tools: LoadTools,
+        connection: Connection,
+        *,
+        but: frozenset[int] = frozenset(),
+        is_ended: bool = False,
     ) -> None:
         self._but = but
+        self._is_ended = is_ended
         self.store = RejectStore(tools.ledger.schema, claim.load_id)
         self._claim = claim
         self._ledger = tools.ledger
@@ -205,6 +216,8 @@ class _Again:
             salvaged = Salvage(self._session, parks=False).send(pieces)
             salvaged.rejects += unwritable
             self._write(rejects, salvaged)
+            if self._is_ended:
+                self._session.execute(commit_durably())
         return salvaged
 
     def _write(self, rejects: Sequence[Reject], salvaged: Salvaged) -> None:
