@@ -109,7 +109,8 @@ def suspect_null(payload: bytes, spec: CopySpec, *, row: SkippedRow) -> str | No
     except DataError:
         return None
     named = _find_named(row.words, spec.columns)
-    return named if (named, None) in zip(spec.columns, fields, strict=False) else None
+    nulls = {column for column, text in zip(spec.columns, fields, strict=False) if text is None}
+    return named if named in nulls else None
 
 
 def _find_named(words: str, columns: tuple[str, ...]) -> str | None:
