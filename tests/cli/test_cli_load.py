@@ -218,6 +218,15 @@ def test_second_termination_rolls_back_and_drops_the_made_table(database18: str,
     assert _query(database18, "SELECT to_regclass('made')") == [(None,)]
 
 
+def test_messages_that_cannot_be_written_do_not_end_a_load(database18: str, people: str) -> None:
+    """A log on a full disk, or a reader of it that has gone, costs the messages and not the load."""
+    words = [sys.executable, "-m", "penstock", "load", people, "--into", "people", "--create", "--to", database18]
+    command = f"{shlex.join(words)} 2>/dev/full"
+    finished = subprocess.run(["sh", "-c", command], stdout=subprocess.PIPE, text=True, check=False)
+    assert finished.returncode == 0
+    assert finished.stdout.startswith("loaded ")
+
+
 def test_terminal_shows_bars_and_wipes_them(database18: str, people: str) -> None:
     """Standard error on a terminal; the result is still on standard output, and the cursor comes back."""
     ours, theirs = pty.openpty()

@@ -130,6 +130,12 @@ def test_output_that_cannot_be_written_is_one_error(redirection: str, arguments:
     assert finished.stderr.count("\n") == 1
 
 
+def test_error_that_cannot_be_told_keeps_its_exit_code() -> None:
+    """What runs penstock learns from it what went wrong."""
+    command = f"{sys.executable} -m penstock load a.csv 2>/dev/full"
+    assert subprocess.run(["sh", "-c", command], check=False).returncode == 2
+
+
 def test_messages_have_no_colours_without_terminal() -> None:
     """Escape sequences do not belong into logs."""
     assert "\x1b" not in run_process("load", "a.csv").err

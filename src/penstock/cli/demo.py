@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import tempfile
 from dataclasses import asdict
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.cli.columns import line_up
-from penstock.cli.output import write_result
+from penstock.cli.output import write_message, write_result
 from penstock.errors import UsageError
 from penstock.units import MB, format_bytes, format_count
 
@@ -54,7 +53,7 @@ def demo(
     if not 0 < scale < float("inf"):
         raise UsageError(f"scale must be greater than zero: {scale}", hint="Scale 1 is IMDb's size.")
     server = default_server()
-    _say("starting the embedded PostgreSQL server")
+    write_message("starting the embedded PostgreSQL server")
     server.ensure_running()
     with tempfile.TemporaryDirectory(prefix="penstock-demo-") as folder:
         files = write_imdb(Path(folder), scale=scale, on_progress=_table_teller())
@@ -122,13 +121,9 @@ def _as_json(result: BulkLoadResult) -> dict[str, object]:
     return fields
 
 
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
-
-
 def _say_run(run: RunStarted) -> None:
     number = "warm-up" if run.round == 0 else f"round {run.round} of {run.rounds}"
-    _say(f"{number}: {run.way}")
+    write_message(f"{number}: {run.way}")
 
 
 def _table_teller() -> Callable[[ImdbProgress], None]:
@@ -138,6 +133,6 @@ def _table_teller() -> Callable[[ImdbProgress], None]:
     def tell(progress: ImdbProgress) -> None:
         if progress.table not in told:
             told.add(progress.table)
-            _say(f"making {progress.table}: {format_count(progress.expected_rows)} rows")
+            write_message(f"making {progress.table}: {format_count(progress.expected_rows)} rows")
 
     return tell

@@ -30,6 +30,7 @@ from penstock.cli.output import (
     has_result,
     naming_output_failure,
     open_closed_streams,
+    write_message,
     write_result,
 )
 from penstock.errors import Interrupted, PenstockError, UsageError
@@ -139,7 +140,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except PenstockError as error:
         return _fail(error, given)
     except Exception:  # noqa: BLE001 (the last resort: a fault of ours gets an exit code of its own)
-        print(hide_secrets(traceback.format_exc()), end="", file=sys.stderr, flush=True)
+        write_message(hide_secrets(traceback.format_exc()), end="")
         return _answer(PenstockError("a fault in penstock", hint="Please report its traceback."), given, INTERNAL_ERROR)
     return code
 

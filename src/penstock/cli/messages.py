@@ -11,6 +11,7 @@ import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
+from penstock.cli.output import write_message
 from penstock.model.redaction import hide_secrets
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class Messages:
     def note(self, text: str) -> None:
         """Print a line of information."""
         if not self._is_quiet:
-            print(hide_secrets(text), file=sys.stderr)
+            write_message(hide_secrets(text))
 
     def warning(self, text: str, *, detail: str | None = None, hint: str | None = None) -> None:
         """Print a warning."""
@@ -93,4 +94,4 @@ def _show(kind: str, message: str, *, detail: str | None, hint: str | None) -> N
     lines = [f"{head} {message}"]
     lines += [f"DETAIL:  {detail}"] if detail else []
     lines += [f"HINT:  {hint}"] if hint else []
-    print(hide_secrets("\n".join(lines)), file=sys.stderr, flush=True)
+    write_message(hide_secrets("\n".join(lines)))

@@ -1,4 +1,4 @@
-"""Results on standard output, and what becomes of a command whose results cannot be written."""
+"""Results on standard output, messages on standard error, and what becomes of a command that cannot write them."""
 
 from __future__ import annotations
 
@@ -71,8 +71,23 @@ def flush_output() -> None:
 
 def abandon_output() -> None:
     """Give standard output away, so that the interpreter's last flush finds somebody to write to."""
+    _give_away(sys.stdout)
+
+
+def write_message(text: str, *, end: str = "\n") -> None:
+    """Print a message on standard error; one that cannot be written, to a log on a full disk or to nobody, is lost.
+
+    What is under way, and the exit code, matter more than what is said of them.
+    """
+    try:
+        print(text, end=end, file=sys.stderr, flush=True)
+    except OSError:
+        _give_away(sys.stderr)
+
+
+def _give_away(stream: TextIO) -> None:
     null = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(null, sys.stdout.fileno())
+    os.dup2(null, stream.fileno())
     os.close(null)
 
 
