@@ -7,8 +7,10 @@ import signal
 import stat
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,11 +18,13 @@ import psycopg
 import pytest
 
 from penstock.errors import LabError
-from penstock.lab import EmbeddedServer
+from penstock.lab import EmbeddedServer, cluster
 from penstock.lab.installations import Installation
 from penstock.lab.postmaster import read_postmaster, server_pids
+from penstock.lab.users import give_to
 
 if TYPE_CHECKING:
+    from penstock.lab.users import ServerUser
     from support.servers import PgServer, ServerPool
 
 NewServer = Callable[..., EmbeddedServer]
@@ -29,7 +33,7 @@ NewServer = Callable[..., EmbeddedServer]
 _START_PROGRAM = """
 import sys
 from pathlib import Path
-from penstock.lab import EmbeddedServer
+from penstock.lab import EmbeddedServer, cluster
 from penstock.lab.installations import Installation
 home, bin_dir, copies = map(Path, sys.argv[1:])
 installation = Installation(bin_dir=bin_dir, major=18, origin="wheel")
@@ -51,6 +55,11 @@ def _kill(server: EmbeddedServer) -> int:
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
     return pid
+
+
+def _without_tcp(server: EmbeddedServer) -> EmbeddedServer:
+    """Return the server as users have it, whose port is the same at each start."""
+    return EmbeddedServer(replace(server.spec, listens_on_tcp=False))
 
 
 def test_server_has_version_asked_for(pg: PgServer) -> None:
@@ -142,16 +151,19 @@ def test_killed_postmaster_is_started_again(new_server: NewServer) -> None:
     assert server.status().pid != killed
 
 
-def test_lock_file_of_dead_server_with_reused_pid_is_no_obstacle(new_server: NewServer) -> None:
+def test_lock_files_of_dead_server_with_reused_pid_are_no_obstacle(new_server: NewServer) -> None:
     """After a reboot another process may have that number, and PostgreSQL alone would refuse to start."""
-    server = new_server()
+    server = _without_tcp(new_server())
     server.ensure_running()
     pid_file = server.data_dir / "postmaster.pid"
     lines = pid_file.read_text().splitlines()
     server.stop()
-    sleeper = subprocess.Popen(["sleep", "600"], user=server.data_dir.stat().st_uid)
+    sleeper_uid = server.data_dir.stat().st_uid
+    sleeper = subprocess.Popen(["sleep", "600"], user=sleeper_uid)
     try:
-        pid_file.write_text("\n".join([str(sleeper.pid), *lines[1:]]) + "\n")
+        for lock_file in (pid_file, server.spec.files.socket_dir / ".s.PGSQL.5432.lock"):
+            lock_file.write_text("\n".join([str(sleeper.pid), *lines[1:]]) + "\n")
+            os.chown(lock_file, sleeper_uid, -1)
         assert server.status().is_running is False
         server.ensure_running()
         assert server.status().pid != sleeper.pid
@@ -187,6 +199,31 @@ def test_two_processes_start_one_server(new_server: NewServer) -> None:
     started = [subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) for _ in range(4)]
     answers = {process.communicate()[0].strip() for process in started}
     assert answers == {str(server.status().pid)}
+
+
+def test_second_starter_waits_for_folders_half_made(new_server: NewServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Root makes them and gives them away, and who comes in between takes them for somebody else's."""
+    server = new_server()
+    failures: list[BaseException] = []
+    seconds: list[threading.Thread] = []
+
+    def start_second() -> None:
+        try:
+            server.ensure_running()
+        except LabError as error:
+            failures.append(error)
+
+    def start_second_and_give(path: Path, user: ServerUser | None) -> None:
+        if not seconds:
+            seconds.append(threading.Thread(target=start_second))
+            seconds[0].start()
+            seconds[0].join(timeout=1)
+        give_to(path, user)
+
+    monkeypatch.setattr(cluster, "give_to", start_second_and_give)
+    server.ensure_running()
+    seconds[0].join()
+    assert failures == []
 
 
 def test_server_survives_death_of_its_starter(new_server: NewServer) -> None:

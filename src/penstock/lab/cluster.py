@@ -26,7 +26,7 @@ _LOG_LENGTH_BYTES = 16 * 1024 * 1024
 
 
 def make_home(files: ClusterFiles, *, user: ServerUser | None) -> None:
-    """Make the folders around the data directory. Raises LabError where they cannot be made or reached."""
+    """Make the server's home. Raises LabError where it cannot be made or reached."""
     try:
         _make_dirs(files.home, mode=0o700 if user is None else 0o755)
     except OSError as error:
@@ -41,6 +41,13 @@ def make_home(files: ClusterFiles, *, user: ServerUser | None) -> None:
             detail=f'account {user.name} may not enter "{barrier}", on the way to "{files.home}"',
             hint=f"Name a directory that {user.name} can reach with the environment variable PENSTOCK_HOME.",
         )
+
+
+def make_private_dirs(files: ClusterFiles, *, user: ServerUser | None) -> None:
+    """Make the folders that only the server's account enters; one process at a time: they are its own a moment later.
+
+    Raises LabError for one that somebody else has put there.
+    """
     for folder in (files.log.parent, files.socket_dir):
         _make_private_dir(folder, user)
 

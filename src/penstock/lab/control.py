@@ -6,7 +6,7 @@ import socket
 from typing import TYPE_CHECKING, Literal
 
 from penstock.errors import LabError
-from penstock.lab.cluster import create_data_dir, make_home, rotate_log, write_settings
+from penstock.lab.cluster import create_data_dir, make_home, make_private_dirs, rotate_log, write_settings
 from penstock.lab.copies import make_reachable
 from penstock.lab.layout import ServerSpec, check_major, read_data_major
 from penstock.lab.locks import exclusive_lock
@@ -32,8 +32,9 @@ def start_server(spec: ServerSpec) -> Postmaster:
     user = choose_server_user(files.data)
     make_home(files, user=user)
     with exclusive_lock(files.lock):
+        make_private_dirs(files, user=user)
         check_major(spec)
-        if (postmaster := await_settled(files.data, timeout_s=_PG_CTL_TIMEOUT_S)) is not None:
+        if (postmaster := await_settled(files.data, files.socket_dir, timeout_s=_PG_CTL_TIMEOUT_S)) is not None:
             return postmaster
         installation = _reachable(spec, user)
         if read_data_major(files) is None:

@@ -76,23 +76,24 @@ def find_running(data_dir: Path) -> Postmaster | None:
     return postmaster if postmaster is not None and _is_accepting(postmaster) else None
 
 
-def await_settled(data_dir: Path, *, timeout_s: float) -> Postmaster | None:
+def await_settled(data_dir: Path, socket_dir: Path, *, timeout_s: float) -> Postmaster | None:
     """Wait until the data directory's server either accepts connections or is gone, and return it or None.
 
-    A server that was killed leaves its postmaster.pid, and for an instant its backends. PostgreSQL would trip
-    over a process that has got the dead one's number since (a reboot makes that likely) or that nobody has
-    reaped, so the file is removed here, once no server process works in the directory.
+    A server that was killed leaves its postmaster.pid, its socket's lock file, and for an instant its backends.
+    PostgreSQL would trip over a process that has got the dead one's number since (a reboot makes that likely) or
+    that nobody has reaped, so the files are removed here, once no server process works in the directory.
     """
     deadline_s = time.monotonic() + timeout_s
     while True:
         if (postmaster := find_running(data_dir)) is not None:
             return postmaster
-        pid_file = data_dir / "postmaster.pid"
-        if not pid_file.exists():
+        lock_files = [*data_dir.glob("postmaster.pid"), *socket_dir.glob(".s.PGSQL.*.lock")]
+        if not lock_files:
             return None
         pids = server_pids(data_dir)
         if not pids:
-            pid_file.unlink(missing_ok=True)
+            for lock_file in lock_files:
+                lock_file.unlink(missing_ok=True)
             return None
         if time.monotonic() > deadline_s:
             raise LabError(

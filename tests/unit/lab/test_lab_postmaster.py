@@ -39,8 +39,8 @@ def test_missing_socket_means_not_running(tmp_path: Path) -> None:
 
 
 def test_remains_of_dead_server_are_removed(tmp_path: Path) -> None:
-    """With no server process in the directory the file is stale, whoever has its number now."""
-    pid_file = tmp_path / "postmaster.pid"
-    pid_file.write_text(READY.replace("4711", "1"))
-    assert await_settled(tmp_path, timeout_s=60) is None
-    assert not pid_file.exists()
+    """With no server process in the directory its lock files are stale, whoever has its number now."""
+    for name in ("postmaster.pid", ".s.PGSQL.5432.lock"):
+        (tmp_path / name).write_text(READY.replace("4711", "1"))
+        assert await_settled(tmp_path, tmp_path, timeout_s=60) is None
+        assert list(tmp_path.iterdir()) == []
