@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 from typer.testing import CliRunner
 
+from penstock.api import connect_to
 from penstock.cli.server import app
 from penstock.lab import default_server
 from penstock.lab.installations import default_installation, find_installations
@@ -91,6 +92,31 @@ def test_psql_is_not_led_astray_by_environment(home: Path) -> None:
     environment = {"PGHOST": "192.0.2.1", "PGPORT": "1", "PGUSER": "nobody", "PGDATABASE": "none"}
     finished = _run_process("psql", "-X", "-At", "-c", "SELECT current_user", **environment)
     assert finished.stdout == "postgres\n"
+
+
+# What people have in their environment for servers elsewhere.
+_STRICT = (
+    {"PGCHANNELBINDING": "require"},
+    {"PGREQUIREAUTH": "scram-sha-256"},
+    {"PGREQUIREPEER": "somebody"},
+    {"PGGSSENCMODE": "require"},
+    {"PGSSLCERTMODE": "require"},
+    {"PGSSLMODE": "verify-full", "PGSSLROOTCERT": "system", "PGSSLNEGOTIATION": "direct"},
+)
+
+
+@pytest.mark.parametrize("variables", _STRICT, ids=lambda variables: next(iter(variables)))
+def test_embedded_server_is_reached_whatever_is_asked_of_others(
+    home: Path, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]
+) -> None:
+    """Passwords, TLS and Kerberos are for servers elsewhere; this one has a socket that its owner alone enters."""
+    for name in ("PGHOST", "PGHOSTADDR", "PGPORT", "PGDATABASE", "PGSERVICE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with connect_to().connect() as connection:
+        assert connection.info.user == "postgres"
+    assert _run_process("psql", "-X", "-At", "-c", "SELECT current_user").stdout == "postgres\n"
 
 
 @pytest.mark.parametrize("command", ["start", "stop", "status", "psql"])

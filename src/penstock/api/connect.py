@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from penstock.errors import UsageError
-from penstock.server.connection import ConnectionFactory, has_connection_settings
+from penstock.server.connection import ConnectionFactory, has_connection_settings, over_own_socket
 from penstock.server.route import parse_tunnel
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def connect_to(
             )
         from penstock.lab import default_server  # noqa: PLC0415 (only who needs a server pays for the lab)
 
-        to = default_server(pg_bin).ensure_running()
+        to = over_own_socket(default_server(pg_bin).ensure_running())
     return ConnectionFactory(
         to or "",
         role=role,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from penstock.bench.ways import WAYS, LoadSetting, Way, staging_tables, table_of
 from penstock.errors import LabError
 from penstock.host import Machine, read_machine
-from penstock.server.connection import ConnectionFactory
+from penstock.server.connection import ConnectionFactory, over_own_socket
 from penstock.server.facts import read_server_facts
 from penstock.server.staging import checkpoint, count_rows, make_staging
 
@@ -86,7 +86,10 @@ def compare_ways(
     LabError where a way loads other rows than were written, ServerError.
     """
     setting = LoadSetting(
-        files=tuple(files), schema=schema, server=server, connect=ConnectionFactory(server.ensure_running())
+        files=tuple(files),
+        schema=schema,
+        server=server,
+        connect=ConnectionFactory(over_own_socket(server.ensure_running())),
     )
     runs_s: dict[str, list[float]] = {way.name: [] for way in ways}
     for number in range(rounds + 1):

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from penstock.lab.control import StopMode
 
-# These would send psql elsewhere.
+# These would send psql elsewhere, or have it ask what a socket cannot give, or the wheel's psql, which has no TLS.
 _LIBPQ_TARGET_VARIABLES = (
     "PGHOST",
     "PGHOSTADDR",
@@ -38,6 +38,16 @@ _LIBPQ_TARGET_VARIABLES = (
     "PGPASSWORD",
     "PGDATABASE",
     "PGSERVICE",
+    "PGTARGETSESSIONATTRS",
+    "PGCHANNELBINDING",
+    "PGREQUIREAUTH",
+    "PGREQUIREPEER",
+    "PGREQUIRESSL",
+    "PGSSLMODE",
+    "PGSSLNEGOTIATION",
+    "PGSSLCERTMODE",
+    "PGSSLROOTCERT",
+    "PGGSSENCMODE",
 )
 
 

@@ -26,6 +26,7 @@ from penstock.server.conninfo import (
     given_settings,
     has_connection_settings,
     missing_defaults,
+    over_own_socket,
     parse_conninfo,
 )
 from penstock.server.errors import describe_report, is_passing, read_report
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
     from penstock.server.route import Route, TokenMaker, Tunnel
 
-__all__ = ["Connection", "ConnectionFactory", "describe_connection", "has_connection_settings"]
+__all__ = ["Connection", "ConnectionFactory", "describe_connection", "has_connection_settings", "over_own_socket"]
 
 Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
 

@@ -9,7 +9,7 @@ import re
 from typing import TYPE_CHECKING
 
 import psycopg
-from psycopg.conninfo import conninfo_to_dict
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from penstock.errors import UsageError
 from penstock.server.service_file import read_service
@@ -58,10 +58,28 @@ _DEFAULTS = {
     "tcp_user_timeout": "600000",
 }
 
+# What people ask by variable of all their servers (PGCHANNELBINDING, PGREQUIREAUTH ...), and a server behind a Unix
+# socket that lets its owner in without a password cannot give.
+_OVER_OWN_SOCKET = {
+    "channel_binding": "prefer",
+    "gssencmode": "disable",
+    "require_auth": "",
+    "requirepeer": "",
+    "sslcertmode": "allow",
+    "sslnegotiation": "postgres",
+}
+
 
 def has_connection_settings(environ: Mapping[str, str]) -> bool:
     """Return whether libpq's PG* variables name a server, a database or a service."""
     return any(environ.get(variable) for variable in _NAMING_VARIABLES)
+
+
+def over_own_socket(conninfo: str) -> str:
+    """Return how to connect to the embedded server, whatever the environment asks of other servers."""
+    # Older libpqs know fewer settings, and refuse those that they do not know.
+    known = {option.keyword.decode() for option in psycopg.pq.Conninfo.get_defaults()}
+    return make_conninfo(conninfo, **{key: value for key, value in _OVER_OWN_SOCKET.items() if key in known})
 
 
 def parse_conninfo(conninfo: str) -> dict[str, str]:
