@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import stat
@@ -18,7 +19,7 @@ import psycopg
 import pytest
 
 from penstock.errors import LabError
-from penstock.lab import EmbeddedServer, cluster
+from penstock.lab import EmbeddedServer, cluster, control
 from penstock.lab.installations import Installation
 from penstock.lab.postmaster import read_postmaster, server_pids
 from penstock.lab.users import give_to
@@ -33,7 +34,7 @@ NewServer = Callable[..., EmbeddedServer]
 _START_PROGRAM = """
 import sys
 from pathlib import Path
-from penstock.lab import EmbeddedServer, cluster
+from penstock.lab import EmbeddedServer, cluster, control
 from penstock.lab.installations import Installation
 home, bin_dir, copies = map(Path, sys.argv[1:])
 installation = Installation(bin_dir=bin_dir, major=18, origin="wheel")
@@ -272,6 +273,33 @@ def test_failed_start_shows_log(new_server: NewServer) -> None:
     with pytest.raises(LabError, match="could not start the embedded server") as caught:
         server.ensure_running()
     assert 'invalid value for parameter "shared_buffers": "nonsense"' in str(caught.value.detail)
+
+
+@pytest.mark.parametrize("fault", [OSError(errno.EROFS, "Read-only file system"), OSError(errno.ENOSPC, "No space")])
+def test_disk_that_cannot_be_written_is_told(
+    new_server: NewServer, monkeypatch: pytest.MonkeyPatch, fault: OSError
+) -> None:
+    """A read-only or a full one is no fault of ours."""
+    server = new_server()
+    server.ensure_running()
+    server.stop()
+
+    def refuse(*_: object) -> None:
+        raise fault
+
+    monkeypatch.setattr(control, "write_settings", refuse)
+    with pytest.raises(LabError, match="could not use the embedded server's files") as caught:
+        server.ensure_running()
+    assert str(fault.strerror) in str(caught.value.detail)
+
+
+def test_damaged_data_directory_is_told(new_server: NewServer) -> None:
+    """As a crash of the machine may leave it."""
+    server = new_server()
+    server.data_dir.mkdir(parents=True)
+    (server.data_dir / "PG_VERSION").touch()
+    with pytest.raises(LabError, match="is damaged"):
+        server.status()
 
 
 def test_failed_initdb_leaves_nothing(new_server: NewServer, servers: ServerPool) -> None:

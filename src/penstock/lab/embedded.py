@@ -19,6 +19,7 @@ from penstock.lab.layout import (
     ClusterFiles,
     ServerSpec,
     check_major,
+    naming_file_failure,
     read_data_major,
 )
 from penstock.lab.postmaster import Postmaster, find_running, read_postmaster
@@ -114,28 +115,32 @@ class EmbeddedServer:
         A running server costs two small files and a socket. Raises LabError, with the end of the log, where
         it cannot be started, and for a data directory of another major version.
         """
-        check_major(self.spec)
-        postmaster = find_running(self.data_dir)
-        if postmaster is None:
-            from penstock.lab.control import start_server  # noqa: PLC0415
+        with naming_file_failure(self.spec.files):
+            check_major(self.spec)
+            postmaster = find_running(self.data_dir)
+            if postmaster is None:
+                from penstock.lab.control import start_server  # noqa: PLC0415
 
-            postmaster = start_server(self.spec)
+                postmaster = start_server(self.spec)
         return _socket_conninfo(postmaster)
 
     def stop(self, mode: StopMode = "fast") -> bool:
         """Stop the server and return whether there was one; "immediate" is a crash to recover from."""
-        if read_postmaster(self.data_dir) is None:
-            return False
-        from penstock.lab.control import stop_server  # noqa: PLC0415
+        with naming_file_failure(self.spec.files):
+            if read_postmaster(self.data_dir) is None:
+                return False
+            from penstock.lab.control import stop_server  # noqa: PLC0415
 
-        return stop_server(self.spec, mode)
+            return stop_server(self.spec, mode)
 
     def status(self) -> ServerStatus:
         """Return what can be said without touching anything."""
-        postmaster = find_running(self.data_dir)
+        with naming_file_failure(self.spec.files):
+            postmaster = find_running(self.data_dir)
+            data_major = read_data_major(self.spec.files)
         return ServerStatus(
             is_running=postmaster is not None,
-            major=read_data_major(self.spec.files) or self.spec.installation.major,
+            major=data_major or self.spec.installation.major,
             data_dir=self.data_dir,
             log=self.spec.files.log,
             pid=None if postmaster is None else postmaster.pid,

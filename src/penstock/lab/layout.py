@@ -14,6 +14,7 @@ could put a symbolic link in the place of a file that root is about to write.
 from __future__ import annotations
 
 import os
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING
 from penstock.errors import LabError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from penstock.lab.installations import Installation
 
@@ -99,6 +100,20 @@ class ServerSpec:
     copies: Path
 
 
+@contextmanager
+def naming_file_failure(files: ClusterFiles) -> Iterator[None]:
+    """Turn what the file system refuses, such as a full or read-only disk, into LabError."""
+    try:
+        yield
+    except OSError as error:
+        raise LabError(
+            "could not use the embedded server's files",
+            detail=f'"{error.filename or files.home}": {error.strerror or error}',
+            hint="Make room there or let it be written to, or name another directory with the environment variable "
+            "PENSTOCK_HOME.",
+        ) from error
+
+
 def read_data_major(files: ClusterFiles) -> int | None:
     """Return the major version that made the data directory, or None where there is none yet."""
     try:
@@ -109,6 +124,12 @@ def read_data_major(files: ClusterFiles) -> int | None:
         raise LabError(
             "the embedded server belongs to another user",
             detail=f'"{files.data}" cannot be read: {error.strerror}',
+        ) from error
+    except ValueError as error:
+        raise LabError(
+            "the embedded server's data directory is damaged",
+            detail=f'"{files.data / "PG_VERSION"}" holds no version number',
+            hint="Put the data directory back from a backup, or remove it.",
         ) from error
 
 
