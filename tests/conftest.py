@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 from typing import TYPE_CHECKING
 
 import hypothesis
@@ -45,6 +46,12 @@ DSN = "PENSTOCK_TEST_DSN"
 hypothesis.settings.register_profile("penstock", derandomize=True, deadline=None, print_blob=True, database=None)
 hypothesis.settings.register_profile("explore", deadline=None, print_blob=True, max_examples=1000)
 hypothesis.settings.load_profile("penstock")
+
+
+def pytest_configure() -> None:
+    """Have SIGINT interrupt: what a shell starts in the background without job control ignores it, children too."""
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_report_header() -> list[str]:

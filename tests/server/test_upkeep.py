@@ -332,10 +332,8 @@ def test_interrupt_cancels_vacuum_and_the_load_has_succeeded(database: str, peop
         other.execute("LOCK TABLE t IN SHARE UPDATE EXCLUSIVE MODE")
         argv = [sys.executable, "-c", _PATIENT, "load", str(people), "--into", "t", "--to", database]
         loading = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        for _ in range(_STATISTICS_LOOKS):
-            if loads.execute(waiting):
-                break
-            time.sleep(0.1)
+        while not loads.execute(waiting):
+            assert loading.poll() is None
         loading.send_signal(signal.SIGINT)
         out, err = loading.communicate()
         assert loading.returncode == 0, err

@@ -12,6 +12,7 @@ from penstock.server.connection import ConnectionFactory
 from penstock.server.leases import LeaseStore
 from penstock.settings.lease import LeaseRequest
 from penstock.settings.profiles import BULK_LOAD
+from support.results import has_rows
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,7 +47,7 @@ class ChangedServer:
         with psycopg.connect(self.conninfo, autocommit=True) as connection:
             for statement in statements:
                 cursor = connection.execute(statement)
-            return cursor.fetchall() if cursor.description else []
+            return cursor.fetchall() if has_rows(cursor) else []
 
     def snapshot(self) -> Settings:
         """Return everything that must be as it was; of a new session, which has read what the postmaster has."""

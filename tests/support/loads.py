@@ -20,6 +20,7 @@ from penstock.model.names import parse_table_name
 from penstock.model.plan import BatchPlan
 from penstock.server.connection import ConnectionFactory
 from penstock.server.ledger import Ledger
+from support.results import has_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -145,7 +146,7 @@ class Loads:
         """Run statements as the connection's user and return the last one's rows."""
         with psycopg.connect(self.conninfo, autocommit=True) as connection:
             cursor = connection.execute(statement)  # type: ignore[call-overload]
-            return cursor.fetchall() if cursor.description else []
+            return cursor.fetchall() if has_rows(cursor) else []
 
     def rows(self, table: str = "t") -> list[Row]:
         """Return a table's rows in the order of their text."""

@@ -8,6 +8,8 @@ from typing import Any
 
 import psycopg
 
+from support.results import has_rows
+
 # A committed range is known by object, start, and when its transaction began: another attempt's has another time.
 _QUERY = """
     SELECT l.id::text, l.state, l.epoch,
@@ -68,7 +70,7 @@ class Observer:
         while True:
             try:
                 cursor = self._connect().execute(statement.encode(), values)
-                return cursor.fetchall() if cursor.description else []
+                return cursor.fetchall() if has_rows(cursor) else []
             except psycopg.OperationalError:
                 self.close()
                 if time.monotonic() > until_s:

@@ -1,0 +1,12 @@
+"""What statements return."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+
+
+def has_rows(cursor: psycopg.Cursor[Any]) -> bool:
+    """Tell whether a statement returns rows, those of SELECT FROM t too, which have no columns to describe."""
+    return cursor.pgresult is not None and cursor.pgresult.status == psycopg.pq.ExecStatus.TUPLES_OK
