@@ -130,6 +130,7 @@ def test_settings_of_a_file_are_taken_and_a_check_leaves_them_alone(
         ),
         ("[[target]]\nsources = 'a'", 'target 1: key "into" is missing', "Add into ="),
         ("sessions = 2", 'top level: key "target" is missing', "[[target]]"),
+        ("[target]\nsources = 'a'\ninto = 't'", 'top level: key "target": input should be a valid list', "[[target]]"),
         ("[[target]]\nsources = []\ninto = 't'", 'target 1: key "sources": value should have at least 1', None),
         ("[[target]]\nsources = 'a'\ninto = 't'\nheader = 'yes'", 'target 1: key "header": input should be', None),
         ("sessions = 0\n[[target]]\nsources = 'a'\ninto = 't'", 'top level: key "sessions": input should be', None),
@@ -148,6 +149,23 @@ def test_text_that_is_not_toml_is_refused_with_its_line(job_path: Path) -> None:
     with pytest.raises(UsageError, match="is not TOML") as caught:
         _read(job_path, "to = \n")
     assert "line 1" in (caught.value.detail or "")
+
+
+def test_byte_order_mark_is_passed_over(job_path: Path) -> None:
+    """Editors of Windows write one."""
+    assert _read(job_path, "\ufeff[[target]]\nsources = 'a.csv'\ninto = 't'\n").job.targets[0].table.name == "t"
+
+
+@pytest.mark.parametrize("is_in_current_directory", [True, False])
+def test_source_may_begin_with_the_home_directory(
+    job_path: Path, monkeypatch: pytest.MonkeyPatch, is_in_current_directory: bool
+) -> None:
+    """From wherever the job is run: no shell has expanded it."""
+    monkeypatch.chdir(job_path.parent)
+    monkeypatch.setenv("HOME", "/home/ann")
+    path = job_path.relative_to(job_path.parent) if is_in_current_directory else job_path
+    job = _read(path, "[[target]]\nsources = '~/a.csv'\ninto = 't'\n").job
+    assert job.targets[0].sources == ("/home/ann/a.csv",)
 
 
 def test_missing_job_file_is_refused(job_path: Path) -> None:

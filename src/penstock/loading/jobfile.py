@@ -107,7 +107,8 @@ class _Job(_Rules):
 def read_job_file(path: Path) -> JobFile:
     """Return the job that a TOML file describes. Raises UsageError naming the file, the target and the key."""
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        # Editors of Windows put a byte-order mark before what they save as UTF-8.
+        content = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as exc:
         raise UsageError(f'could not read job file "{path}": {exc.strerror}') from exc
     except UnicodeDecodeError as exc:
@@ -169,10 +170,12 @@ def resolve_source(source: str, *, folder: str) -> str:
     >>> resolve_source("part-*.csv", folder="jobs[1]")
     'jobs[[]1]/part-*.csv'
     """
-    if source == "-" or "://" in source or folder in ("", "."):
+    if source == "-" or "://" in source:
         return source
     if source.startswith("~"):
         return os.path.expanduser(source)  # noqa: PTH111 (pathlib rewrites paths)
+    if folder in ("", "."):
+        return source
     # A wildcard in the source is one; a bracket in the folder's name is not.
     base = glob.escape(folder) if glob.has_magic(source) else folder
     return os.path.join(base, source)  # noqa: PTH118 (pathlib rewrites paths)
@@ -219,13 +222,15 @@ def _key(location: tuple[str | int, ...]) -> str:
 
 
 def _hint(error: dict[str, Any]) -> str | None:
+    if error["loc"] == ("target",):
+        return "A job is made of [[target]] tables."
     if error["type"] not in ("extra_forbidden", "missing"):
         return None
     in_target = len(error["loc"]) > 2
     known = (_Target if in_target else _Job).model_fields
     key = str(error["loc"][-1])
     if error["type"] == "missing":
-        return "A job is made of [[target]] tables." if key == "target" else f"Add {key} = ... to the [[target]]."
+        return f"Add {key} = ... to the [[target]]."
     if not in_target and key in _Target.model_fields:
         return f'"{key}" belongs in a [[target]].'
     near = difflib.get_close_matches(key, known, n=1)
