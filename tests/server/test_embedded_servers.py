@@ -314,6 +314,16 @@ def test_failed_initdb_leaves_nothing(new_server: NewServer, servers: ServerPool
     assert list(home.glob("data*")) == []
 
 
+def test_start_removes_what_a_killed_initdb_left(new_server: NewServer) -> None:
+    """Half a data directory, and the file of its superuser's password."""
+    server = new_server()
+    home = server.spec.files.home
+    (home / "data.new-killed").mkdir(parents=True)
+    (home / "data.new-killed.password").touch()
+    server.ensure_running()
+    assert [path.name for path in home.glob("data*")] == ["data"]
+
+
 def test_long_path_gets_socket_elsewhere(servers: ServerPool) -> None:
     """A socket's path has a limit of about 100 bytes; a data directory's has not."""
     home = servers.directory / "long" / ("x" * 120)

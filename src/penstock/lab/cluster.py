@@ -56,8 +56,6 @@ def create_data_dir(
     files: ClusterFiles, installation: Installation, *, user: ServerUser | None, is_synced: bool
 ) -> None:
     """Run initdb; the data directory appears whole or not at all."""
-    for leftover in files.home.glob("data.new-*"):
-        shutil.rmtree(leftover, ignore_errors=True)
     unfinished = Path(tempfile.mkdtemp(prefix="data.new-", dir=files.home))
     password = unfinished.with_name(f"{unfinished.name}.password")
     try:
@@ -77,6 +75,15 @@ def create_data_dir(
     finally:
         password.unlink(missing_ok=True)
         shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def remove_unfinished(files: ClusterFiles) -> None:
+    """Remove what a starter that was killed in the middle of initdb has left."""
+    for leftover in files.home.glob("data.new-*"):
+        if leftover.is_dir() and not leftover.is_symlink():
+            shutil.rmtree(leftover, ignore_errors=True)
+        else:
+            leftover.unlink(missing_ok=True)
 
 
 def initdb_argv(installation: Installation, data_dir: Path, *, password: Path, is_synced: bool) -> list[str]:

@@ -6,7 +6,14 @@ import socket
 from typing import TYPE_CHECKING, Literal
 
 from penstock.errors import LabError
-from penstock.lab.cluster import create_data_dir, make_home, make_private_dirs, rotate_log, write_settings
+from penstock.lab.cluster import (
+    create_data_dir,
+    make_home,
+    make_private_dirs,
+    remove_unfinished,
+    rotate_log,
+    write_settings,
+)
 from penstock.lab.copies import make_reachable
 from penstock.lab.layout import ServerSpec, check_major, read_data_major
 from penstock.lab.locks import exclusive_lock
@@ -36,6 +43,7 @@ def start_server(spec: ServerSpec) -> Postmaster:
         check_major(spec)
         if (postmaster := await_settled(files.data, files.socket_dir, timeout_s=_PG_CTL_TIMEOUT_S)) is not None:
             return postmaster
+        remove_unfinished(files)
         installation = _reachable(spec, user)
         if read_data_major(files) is None:
             create_data_dir(files, installation, user=user, is_synced=spec.settings.get("fsync") != "off")
