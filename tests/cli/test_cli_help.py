@@ -42,6 +42,13 @@ def test_command_and_its_options_have_help(path: str) -> None:
         assert record[1].strip(), param.name
 
 
+@pytest.mark.parametrize("path", _WALKED)
+def test_paragraphs_of_help_are_wrapped_by_the_terminal_alone(path: str) -> None:
+    """Lines of the source would end in the middle of those of a terminal."""
+    text = _WALKED[path][0].help or ""
+    assert not any("\n" in paragraph for paragraph in text.split("\n\n"))
+
+
 def test_reference_is_up_to_date() -> None:
     """If this fails, run `python -m penstock.cli.reference` and commit what it wrote."""
     assert _REFERENCE.read_text(encoding="utf-8") == render_reference()

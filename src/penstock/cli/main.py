@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import io
 import json
+import re
 import sys
 import traceback
 from importlib import import_module
@@ -60,6 +61,9 @@ COMMANDS = MappingProxyType(
     }
 )
 
+# Not one between paragraphs
+_LINE_END = re.compile(r"(?<!\n)\n(?!\n)")
+
 _EPILOG = "Exit codes:\n\n" + "\n\n".join(f"{code}: {meaning}." for code, meaning in EXIT_CODES)
 
 
@@ -74,7 +78,15 @@ def load_command(name: str) -> Command:
         raise UsageError(f'there is no command "{name}"', hint=hint)
     command = get_command(import_module(module).app)
     command.name = name
+    _join_lines(command)
     return command
+
+
+def _join_lines(command: Command) -> None:
+    """Have a help text's paragraphs wrapped by the terminal's width: typer keeps a docstring's own line ends."""
+    command.help = _LINE_END.sub(" ", command.help or "")
+    for below in getattr(command, "commands", {}).values():
+        _join_lines(below)
 
 
 class _LazyGroup(typer.core.TyperGroup):
