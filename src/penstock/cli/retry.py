@@ -42,6 +42,7 @@ def retry(
     """Load the rejected records of a load once more: once the table takes them, or as a file has them now.
 
     Records that go in are rejected no more, so none goes in twice; those that are refused again stay.
+
     Exit codes: 0 all of them went in, 3 some are left.
     """
     from penstock.api.ledger_view import LedgerView

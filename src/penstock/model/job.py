@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from penstock.errors import UsageError
 from penstock.model.dialect import DialectOptions
+from penstock.model.shape import Indexes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from penstock.model.shape import Indexes
     from penstock.model.table import TableName
 
 
 # How rows get into a table, and which of several records with the same key counts, by file order.
 Mode = Literal["append", "truncate", "replace", "upsert", "insert-new"]
 Keep = Literal["first", "last", "error"]
+
+
+def _check_words(job: TargetJob | LoadRules, **known: Any) -> None:
+    """Raise UsageError for a word that is none of its kind: mode="truncat" would append."""
+    for name, kind in known.items():
+        if (word := getattr(job, name)) not in get_args(kind):
+            raise UsageError(f"{name} cannot be {word!r}", hint=f"It is one of {', '.join(get_args(kind))}.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +43,7 @@ class TargetJob:
     every row, in which {filename} stands for the object's last path part. `skip` names header fields to leave out.
     `create` makes the table, with text columns named by the header, where there is none. `key` names the columns by
     which upsert and insert-new know a row again; `keep` is for upsert. `transform` takes the records on in place of
-    COPY, and goes with mode append alone. Its repr leaves the sources out: a URL may be signed.
+    COPY, and goes with mode append alone. Its repr leaves the sources out: a URL may be signed. Raises UsageError.
     """
 
     sources: tuple[str, ...] = field(repr=False)
@@ -49,6 +57,11 @@ class TargetJob:
     key: tuple[str, ...] = ()
     keep: Keep = "error"
     transform: Transform | None = None
+
+    def __post_init__(self) -> None:
+        if not self.sources:
+            raise UsageError("no source to load", hint="Name files or URLs.")
+        _check_words(self, mode=Mode, keep=Keep)
 
 
 # What to do with what the ledger says is loaded but is another now.
@@ -72,7 +85,7 @@ class LoadRules:
     expected to fill a disk begins all the same. `indexes` says whether indexes and keys are parked meanwhile.
     `vacuums` and `checkpoints` say what follows the load; None: what is in proportion to it, and no more than the right
     to. `triggers` and `autovacuum` are the tables' own, for as long as the load lasts; autovacuum is paused from the
-    start, once it is seen at work there (auto), or never (keep).
+    start, once it is seen at work there (auto), or never (keep). Raises UsageError.
     """
 
     is_atomic: bool = False
@@ -90,11 +103,26 @@ class LoadRules:
     triggers: TriggerRule = "keep"
     autovacuum: AutovacuumRule = "auto"
 
+    def __post_init__(self) -> None:
+        _check_words(
+            self,
+            on_changed=OnChanged,
+            on_emptied=OnEmptied,
+            on_error=OnError,
+            indexes=Indexes,
+            triggers=TriggerRule,
+            autovacuum=AutovacuumRule,
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadJob:
-    """One load of one or more targets by the same sessions; `sessions` None means auto."""
+    """One load of one or more targets by the same sessions; `sessions` None means auto. Raises UsageError."""
 
     targets: tuple[TargetJob, ...]
     sessions: int | None = None
     rules: LoadRules = field(default_factory=LoadRules)
+
+    def __post_init__(self) -> None:
+        if self.sessions is not None and self.sessions < 1:
+            raise UsageError(f"sessions cannot be {self.sessions}", hint="It is 1 or more, or None for auto.")

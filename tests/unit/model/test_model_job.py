@@ -1,0 +1,33 @@
+"""Jobs that make no sense are refused where they are made, by a library's users too."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from penstock.errors import UsageError
+from penstock.model.job import LoadJob, LoadRules, TargetJob
+from penstock.model.table import TableName
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_TABLE = TableName(schema=None, name="t")
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: TargetJob(sources=("a",), table=_TABLE, mode="truncat"), "mode cannot be 'truncat'"),
+        (lambda: TargetJob(sources=("a",), table=_TABLE, keep="frist"), "keep cannot be 'frist'"),
+        (lambda: TargetJob(sources=(), table=_TABLE), "no source to load"),
+        (lambda: LoadRules(on_error="rejct"), "on_error cannot be 'rejct'"),
+        (lambda: LoadRules(indexes="none"), "indexes cannot be 'none'"),
+        (lambda: LoadJob(targets=(), sessions=0), "sessions cannot be 0"),
+    ],
+)
+def test_word_that_means_nothing_is_refused(make: Callable[[], object], message: str) -> None:
+    """Taken for another it would add rows to a table that was to be emptied."""
+    with pytest.raises(UsageError, match=message):
+        make()
