@@ -222,6 +222,15 @@ def test_users_own_shorter_lock_timeout_stays(database18: str) -> None:
             assert connection.execute("SHOW lock_timeout").fetchone() == ("70ms",)
 
 
+def test_interrupt_that_leaves_a_statement_under_way_stays_an_interrupt(database18: str) -> None:
+    """The session can do nothing more, and whoever was told of that would not know of Ctrl-C."""
+    connection = ConnectionFactory(database18).connect()
+    with pytest.raises(KeyboardInterrupt), vacuum.limited_lock_wait(connection):
+        connection.pgconn.send_query(b"SELECT pg_sleep(60)")
+        raise KeyboardInterrupt
+    connection.close()
+
+
 def fail_by(statement: str) -> Callable[[Connection, VacuumStep], None]:
     """Return what takes the place of VACUUM: its session meets a fault of the server's."""
 

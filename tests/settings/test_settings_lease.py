@@ -305,3 +305,14 @@ def test_planted_lease_of_another_server_is_no_advice(changed18: ChangedServer) 
         (told,) = restore(LeaseStore(connection)).warnings
     assert "archive_command" not in told
     assert "ALTER SYSTEM RESET checkpoint_timeout;" in told
+
+
+def test_interrupt_that_leaves_a_statement_under_way_lets_others_change_settings(changed18: ChangedServer) -> None:
+    """The session is of no use any more, and its locks end with it."""
+    store = changed18.store()
+    with pytest.raises(KeyboardInterrupt), store.alone():
+        store.connection.pgconn.send_query(b"SELECT pg_sleep(0.1)")
+        raise KeyboardInterrupt
+    assert store.connection.closed
+    with changed18.store().connection as other, LeaseStore(other).alone():
+        assert not other.closed

@@ -41,7 +41,14 @@ if TYPE_CHECKING:
 
     from penstock.server.route import Route, TokenMaker, Tunnel
 
-__all__ = ["Connection", "ConnectionFactory", "describe_connection", "has_connection_settings", "over_own_socket"]
+__all__ = [
+    "Connection",
+    "ConnectionFactory",
+    "describe_connection",
+    "has_connection_settings",
+    "is_usable",
+    "over_own_socket",
+]
 
 Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
 
@@ -338,6 +345,11 @@ class ConnectionFactory:
         if self._role is not None:
             self.refuse_pooler(f'become role "{self._role}"')
             connection.execute(sql.SQL("SET ROLE {}").format(sql.Identifier(self._role)))
+
+
+def is_usable(connection: Connection) -> bool:
+    """Whether statements can be sent: Ctrl-C may leave one under way whose end psycopg does not wait for."""
+    return not connection.closed and connection.info.transaction_status != psycopg.pq.TransactionStatus.ACTIVE
 
 
 def _is_ready(connection: Connection) -> bool:

@@ -14,6 +14,7 @@ from psycopg import sql
 
 from penstock.errors import PenstockError, ServerError, TargetError
 from penstock.model.settings import Lease, PriorSetting, ServerIdentity
+from penstock.server.connection import is_usable
 from penstock.server.errors import in_transaction, translate_errors
 from penstock.server.ledger.locks import find_lock_holder, try_lock
 from penstock.server.ledger.trust import LedgerRelation, PublicationRow, refuse_foreign
@@ -172,9 +173,11 @@ class LeaseStore:
         try:
             yield
         finally:
-            if not self.connection.closed:
+            if is_usable(self.connection):
                 with translate_errors("letting others change settings"):
                     self.connection.execute("SELECT pg_catalog.pg_advisory_unlock(%s)", [_MUTEX])
+            else:
+                self.connection.close()
 
     def hold(self, lease_id: str) -> None:
         """Hold a lease for as long as this session lasts."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from psycopg import sql
 
 from penstock.model.upkeep import FilledTable, Relation
+from penstock.server.connection import is_usable
 from penstock.server.errors import translate_errors
 from penstock.server.queries import fetch_rows
 
@@ -89,7 +90,7 @@ def limited_lock_wait(connection: Connection) -> Iterator[None]:
     try:
         yield
     finally:
-        if not connection.closed:
+        if is_usable(connection):
             with translate_errors("waiting for locks as before"):
                 connection.execute("RESET lock_timeout")
 
