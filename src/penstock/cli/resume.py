@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -16,6 +17,9 @@ from penstock.cli.parsing import parse_sessions
 from penstock.cli.request import Request
 from penstock.cli.rules import RuleOptions, parse_rules
 from penstock.cli.target import open_target
+
+if TYPE_CHECKING:
+    from penstock.model.job import LoadRules
 
 app = typer.Typer(add_completion=False)
 
@@ -52,22 +56,14 @@ def resume(
         job = view.job(whole_id)
     rule_options = RuleOptions(
         emptied=emptied,
+        ignore_space=ignore_space,
         no_wait=no_wait,
         retry_for=retry_for,
         on_error=job.rules.on_error if on_error is None else on_error,
         max_rejects=max_rejects,
         reject_file=reject_file,
     )
-    given_rules = parse_rules(rule_options)
-    rules = replace(
-        job.rules,
-        on_emptied=job.rules.on_emptied if emptied is None else given_rules.on_emptied,
-        ignores_space=job.rules.ignores_space or ignore_space,
-        waits=given_rules.waits,
-        retry_for_s=job.rules.retry_for_s if retry_for is None else given_rules.retry_for_s,
-        on_error=given_rules.on_error,
-        max_rejects=job.rules.max_rejects if max_rejects is None else given_rules.max_rejects,
-    )
+    rules = _override(job.rules, rule_options)
     job = replace(job, rules=rules, sessions=parse_sessions(sessions) if sessions else job.sessions)
     messages = Messages(is_quiet=quiet)
     command = LoadCommand(messages=messages, is_quiet=quiet, as_json=as_json)
@@ -84,3 +80,17 @@ def resume(
             pg_bin=None,
             action="load",
         )
+
+
+def _override(rules: LoadRules, options: RuleOptions) -> LoadRules:
+    """Return the rules of the load that is resumed, with what was typed now. Raises UsageError."""
+    said = parse_rules(options)
+    return replace(
+        rules,
+        on_emptied=rules.on_emptied if options.emptied is None else said.on_emptied,
+        ignores_space=rules.ignores_space or said.ignores_space,
+        waits=said.waits,
+        retry_for_s=rules.retry_for_s if options.retry_for is None else said.retry_for_s,
+        on_error=said.on_error,
+        max_rejects=rules.max_rejects if options.max_rejects is None else said.max_rejects,
+    )
