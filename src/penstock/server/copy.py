@@ -93,6 +93,11 @@ class Superseded(Exception):
     """The load's claim is not the newest any more: this session may write nothing."""
 
 
+def compose_table(spec: CopySpec) -> sql.Identifier:
+    """Return the name of the table that a spec copies into; without a schema the search path finds it."""
+    return sql.Identifier(spec.schema, spec.table) if spec.schema else sql.Identifier(spec.table)
+
+
 def copy_statement(
     spec: CopySpec, *, ignores_types: bool = False, condition: sql.Composable | None = None
 ) -> sql.Composed:
@@ -101,7 +106,6 @@ def copy_statement(
     With `ignores_types` rows are left out whose values their types refuse, each with a notice; PostgreSQL 17+. With a
     `condition` those are that do not fulfil it.
     """
-    table = sql.Identifier(spec.schema, spec.table) if spec.schema else sql.Identifier(spec.table)
     options: list[sql.Composable] = [
         sql.SQL("FORMAT {}").format(sql.SQL(spec.format)),
         sql.SQL("DELIMITER {}").format(sql.Literal(spec.delimiter)),
@@ -114,7 +118,9 @@ def copy_statement(
     if ignores_types:
         options.append(sql.SQL("ON_ERROR ignore, LOG_VERBOSITY verbose"))
     columns = sql.SQL(", ").join(map(sql.Identifier, spec.columns))
-    statement = sql.SQL("COPY {} ({}) FROM STDIN WITH ({})").format(table, columns, sql.SQL(", ").join(options))
+    statement = sql.SQL("COPY {} ({}) FROM STDIN WITH ({})").format(
+        compose_table(spec), columns, sql.SQL(", ").join(options)
+    )
     return statement if condition is None else sql.SQL("{} WHERE {}").format(statement, condition)
 
 

@@ -9,6 +9,7 @@ import psycopg
 from psycopg import sql
 
 from penstock.model.jsontext import to_json
+from penstock.server.copy import compose_table
 from penstock.server.landing import ColumnType
 from penstock.server.queries import fetch_rows
 
@@ -47,7 +48,7 @@ def find_input_errors(
     """
     if not values:
         return []
-    table = sql.Identifier(spec.schema, spec.table) if spec.schema else sql.Identifier(spec.table)
+    table = compose_table(spec)
     described = to_json([{"r": record, "c": column, "t": text} for record, column, text in values])
     with session.between_copies() as connection:
         try:
@@ -69,7 +70,7 @@ def find_null_error(session: CopySession, spec: CopySpec, column: str) -> NullEr
 
     Raises CopyFailed.
     """
-    table = sql.Identifier(spec.schema, spec.table) if spec.schema else sql.Identifier(spec.table)
+    table = compose_table(spec)
     with session.between_copies() as connection:
         row = connection.execute("SELECT %s::pg_catalog.regclass::oid", [table.as_string(connection)]).fetchone()
         assert row is not None

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 import psycopg
 from psycopg import sql
 
-from penstock.server.copy import HELD_CODE
+from penstock.server.copy import HELD_CODE, compose_table
 from penstock.server.queries import fetch_rows
 from penstock.server.sorting_statements import (
     DISCARD,
@@ -211,7 +211,7 @@ class Sorter:
         key = spec.schema, spec.table
         if key not in self._tables:
             self._tables[key] = _Table(types={}, suspicion=Suspicion())
-            name = _name(spec).as_string(connection)
+            name = compose_table(spec).as_string(connection)
             for target in fetch_rows(connection, "sorting_target", SortingTarget, table=name):
                 if target.is_plain:
                     self._tables[key] = _read_plain(connection, target)
@@ -284,7 +284,7 @@ class Sorter:
             most_in_group=_MOST_IN_GROUP,
             find_field=find_field,
             find_suspects=find_suspects,
-            find_taken=compose_taken(suspicion, spec.columns, stage=stage, target=_name(spec)),
+            find_taken=compose_taken(suspicion, spec.columns, stage=stage, target=compose_table(spec)),
             judge_suspects=sql.SQL(JUDGE_SUSPECTS).format(
                 store_one=self._compose_store(made, sql.SQL(ONE)),
                 note_error=note_error,
@@ -314,7 +314,7 @@ class Sorter:
         else:
             select = sql.SQL(SELECT).format(values=_values(spec), stage=_temporary(_STAGE), rows=rows)
         names = sql.SQL(", ").join(map(sql.Identifier, spec.columns))
-        return sql.SQL(STORE).format(target=_name(spec), names=names, select=select)
+        return sql.SQL(STORE).format(target=compose_table(spec), names=names, select=select)
 
     def _compose_reading(
         self, spec: CopySpec, rows: sql.Composable, *, only: Collection[str] | None = None
@@ -420,7 +420,3 @@ def _values(spec: CopySpec) -> sql.Composed:
 
 def _temporary(name: str) -> sql.Identifier:
     return sql.Identifier(_SCHEMA, name)
-
-
-def _name(spec: CopySpec) -> sql.Identifier:
-    return sql.Identifier(spec.schema, spec.table) if spec.schema else sql.Identifier(spec.table)
