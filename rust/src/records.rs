@@ -98,7 +98,7 @@ impl RecordCutter {
     /// What COPY would refuse: another line end than the first record's, data behind the end marker, a record over 1 GB.
     pub fn feed(&mut self, data: &[u8]) -> Result<Cut, RecordError> {
         let start = self.now.bytes;
-        with_widest(Feeding { cutter: self, data, only_first: false })?;
+        with_widest(Feeding { cutter: self, data })?;
         if self.now.bytes - self.at_end.bytes > RECORD_LIMIT_BYTES {
             return Err(RecordError::RecordTooLong { record: self.at_end.records, line: self.at_end.lines });
         }
@@ -111,7 +111,7 @@ impl RecordCutter {
     /// As `feed`.
     pub fn feed_one(&mut self, data: &[u8]) -> Result<Cut, RecordError> {
         let start = self.now.bytes;
-        with_widest(Feeding { cutter: self, data, only_first: true })?;
+        with_widest(FeedingOne { cutter: self, data })?;
         Ok(self.report(start))
     }
 
@@ -476,7 +476,6 @@ impl RecordCutter {
 struct Feeding<'a> {
     cutter: &'a mut RecordCutter,
     data: &'a [u8],
-    only_first: bool,
 }
 
 impl Work for Feeding<'_> {
@@ -484,11 +483,22 @@ impl Work for Feeding<'_> {
 
     #[inline(always)]
     fn run<L: Lanes>(self) -> Self::Output {
-        if self.only_first {
-            self.cutter.feed_first::<L>(self.data)
-        } else {
-            self.cutter.feed_words::<L>(self.data)
-        }
+        self.cutter.feed_words::<L>(self.data)
+    }
+}
+
+/// Not one with `Feeding`: compiled together, cutting tsv took 11 % longer.
+struct FeedingOne<'a> {
+    cutter: &'a mut RecordCutter,
+    data: &'a [u8],
+}
+
+impl Work for FeedingOne<'_> {
+    type Output = Result<(), RecordError>;
+
+    #[inline(always)]
+    fn run<L: Lanes>(self) -> Self::Output {
+        self.cutter.feed_first::<L>(self.data)
     }
 }
 
