@@ -3,7 +3,8 @@
 -- psql -v oid=1259 -f ddl_columns.sql
 --
 -- What is as the type has it (collation, storage) or as the server would choose it (compression, statistics target:
--- -1 before PostgreSQL 17, null since) is null.
+-- -1 before PostgreSQL 17, null since) is null. Minor versions of November 2026 (15.20) keep a mark of their own among
+-- the options, pg_attver, which pg_dump does not see.
 SELECT a.attname::text AS name,
        pg_catalog.format_type(a.atttypid, a.atttypmod) AS type_name,
        CASE WHEN a.attcollation <> t.typcollation THEN pg_catalog.format('%I.%I', n.nspname, l.collname) END AS collation,
@@ -14,7 +15,12 @@ SELECT a.attname::text AS name,
        NULLIF(a.attstorage, t.typstorage)::text AS storage,
        NULLIF(a.attcompression::text, '') AS compression,
        NULLIF(a.attstattarget, -1)::int AS statistics_target,
-       COALESCE(a.attoptions, '{}') AS options,
+       ARRAY(
+           SELECT o.option
+             FROM pg_catalog.unnest(a.attoptions) WITH ORDINALITY AS o (option, position)
+            WHERE NOT pg_catalog.starts_with(o.option, 'pg_attver=')
+            ORDER BY o.position
+       ) AS options,
        pg_catalog.col_description(a.attrelid, a.attnum) AS comment
   FROM pg_catalog.pg_attribute AS a
   JOIN pg_catalog.pg_type AS t ON t.oid = a.atttypid
