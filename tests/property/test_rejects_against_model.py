@@ -115,7 +115,6 @@ class File:
     trigger: str
     sorts_after: int
     sorts_at_most: int
-    holds_after: int
 
     @property
     def header(self) -> bytes:
@@ -174,7 +173,6 @@ def _files(draw: DrawFn) -> File:
         trigger=draw(st.sampled_from(tuple(TRIGGERS))),
         sorts_after=draw(st.sampled_from((1, 4))),
         sorts_at_most=draw(st.sampled_from((20, 100_000))),
-        holds_after=draw(st.sampled_from((0, 2, 1000))),
     )
 
 
@@ -227,7 +225,6 @@ def test_good_records_are_in_and_bad_ones_put_aside(
     monkeypatch.setattr(salvage, "_FAILURES_BEFORE_SORTING", file.sorts_after)
     monkeypatch.setattr(salvage, "_FEWEST_SORTED", 1)
     monkeypatch.setattr(salvage, "_MOST_SORTED", file.sorts_at_most)
-    monkeypatch.setattr(salvage, "_FEWEST_BROKEN", file.holds_after)
     path = tmp_path / "file"
     path.write_bytes(file.data)
     _load(loads, file, path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import psycopg
 import pytest
 from psycopg import sql
 
@@ -36,10 +37,14 @@ def test_unqualified_name_follows_the_search_path(connection: Connection) -> Non
     """The first schema of the path that has the name wins; a schema off the path is not looked into."""
     connection.execute(
         "CREATE SCHEMA one; CREATE SCHEMA two; CREATE SCHEMA three;"
-        "CREATE TABLE two.t (); CREATE TABLE one.t (); CREATE TABLE three.only (); SET search_path = one, two"
+        "CREATE TABLE two.t (); CREATE TABLE one.t (); CREATE TABLE three.only ()"
     )
-    assert found(connection, "t").name.schema == "one"
-    assert find_table(connection, TableName(schema=None, name="only")) is None
+    connection.execute(
+        sql.SQL("ALTER DATABASE {} SET search_path = one, two").format(sql.Identifier(connection.info.dbname))
+    )
+    with psycopg.connect(connection.info.dsn, password=connection.info.password, autocommit=True) as session:
+        assert found(session, "t").name.schema == "one"
+        assert find_table(session, TableName(schema=None, name="only")) is None
 
 
 def test_temporary_table_is_not_found(connection: Connection) -> None:

@@ -13,6 +13,7 @@ from penstock.errors import ServerError, UsageError
 from penstock.server import connection as connections
 from penstock.server.connection import ConnectionFactory, describe_connection, has_connection_settings
 from penstock.server.conninfo import describe_target, given_settings, missing_defaults, parse_conninfo
+from penstock.server.search_path import users_path
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -76,19 +77,37 @@ def test_session_has_no_transaction_timeout(connection: Connection, user_name: s
 def test_later_sessions_read_input_as_the_first_one_does(
     connection: Connection, user_name: str, user_conninfo: str
 ) -> None:
-    """The user's field order, time zone and search path are kept, and pinned for a factory's sessions."""
+    """The user's field order and time zone are kept, and pinned for a factory's sessions."""
     alter_role(connection, user_name, "DateStyle", "German, DMY")
     alter_role(connection, user_name, "TimeZone", "Asia/Tokyo")
-    connection.execute(
-        sql.SQL("ALTER ROLE {} SET search_path = pg_temp, information_schema").format(sql.Identifier(user_name))
-    )
     factory = ConnectionFactory(user_conninfo)
     with factory.connect():
         pass
     connection.execute(sql.SQL("ALTER ROLE {} RESET ALL").format(sql.Identifier(user_name)))
     with factory.connect() as second:
-        values = [show(second, setting) for setting in ("DateStyle", "TimeZone", "search_path")]
-    assert values == ["ISO, DMY", "Asia/Tokyo", "pg_temp, information_schema"]
+        values = [show(second, setting) for setting in ("DateStyle", "TimeZone")]
+    assert values == ["ISO, DMY", "Asia/Tokyo"]
+
+
+def test_search_path_is_penstocks_own_but_where_the_users_is_asked_for(
+    connection: Connection, user_name: str, user_conninfo: str
+) -> None:
+    """On the first session and on later ones; an error in between leaves the session as it was."""
+    connection.execute(
+        sql.SQL("ALTER ROLE {} SET search_path = public, information_schema").format(sql.Identifier(user_name))
+    )
+    factory = ConnectionFactory(user_conninfo)
+    with factory.connect() as first, factory.connect() as second:
+        for session in (first, second):
+            with users_path(session):
+                assert show(session, "search_path") == "public, information_schema"
+            with pytest.raises(psycopg.errors.DivisionByZero), users_path(session):
+                session.execute("SELECT 1 / 0")
+            assert show(session, "search_path") == "pg_catalog, pg_temp"
+            with session.transaction():
+                with users_path(session):
+                    pass
+                assert show(session, "search_path") == "pg_catalog, pg_temp"
 
 
 def test_pgtz_decides_the_time_zone(database: str, monkeypatch: pytest.MonkeyPatch) -> None:

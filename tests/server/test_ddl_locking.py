@@ -9,15 +9,9 @@ import pytest
 
 from penstock.errors import ServerError, TargetError
 from penstock.server.conflicts import find_references
-from penstock.server.ddl import (
-    create_replacement,
-    find_older_snapshots,
-    finish_replacement,
-    mark_end_of_load,
-    swap_replacement,
-)
+from penstock.server.ddl import find_older_snapshots, mark_end_of_load
 from penstock.server.locking import Blocker, find_blockers, with_lock_retries
-from support.ddl import capture, table_oid
+from support.ddl import capture, create_replacement, finish_replacement, swap_replacement, table_oid
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

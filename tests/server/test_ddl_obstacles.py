@@ -10,17 +10,15 @@ from psycopg import sql
 
 from penstock.errors import TargetError
 from penstock.model.table import TableName
-from penstock.server.ddl import (
-    Obstacle,
+from penstock.server.ddl import Obstacle, find_all_tables_publications, refuse_obstacles
+from support.ddl import (
+    capture,
     create_replacement,
     drop_replacement,
-    find_all_tables_publications,
     find_obstacles,
     finish_replacement,
-    refuse_obstacles,
     swap_replacement,
 )
-from support.ddl import capture
 
 if TYPE_CHECKING:
     from penstock.server.connection import Connection

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from penstock.server.ddl import find_obstacles
-from support.ddl import capture, replace
+from support.ddl import capture, find_obstacles, replace
 
 if TYPE_CHECKING:
     from penstock.server.connection import Connection

@@ -12,16 +12,20 @@ from psycopg import sql
 
 from penstock.errors import DataError, ServerError, TargetError
 from penstock.model.table import TableName
-from penstock.server.ddl import (
+from penstock.server.ddl import find_differences
+from support.ddl import (
+    NEW,
+    capture,
     capture_table,
     create_replacement,
     drop_replacement,
-    find_differences,
     find_obstacles,
     finish_replacement,
+    make_rich_table,
+    replace,
     swap_replacement,
+    table_oid,
 )
-from support.ddl import NEW, capture, make_rich_table, replace, table_oid
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -178,11 +182,11 @@ def test_replacement_is_nobody_elses_to_read(connection: Connection, rich: Table
     assert capture(connection, RICH).grants == rich.grants
 
 
-def test_bare_replacement_has_no_indexes_constraints_or_triggers(connection: Connection, rich: TableDefinition) -> None:
-    """Only NOT NULL, which costs nothing; and it says what it is."""
+def test_bare_replacement_has_no_indexes_keys_or_triggers(connection: Connection, rich: TableDefinition) -> None:
+    """Only NOT NULL and CHECK, which cost nothing more than later; and it says what it is."""
     replacement = capture_table(connection, create_replacement(connection, rich, name=NEW))
     assert (replacement.indexes, replacement.triggers, replacement.policies) == ((), (), ())
-    assert {constraint.kind for constraint in replacement.constraints} <= {"n"}
+    assert {constraint.kind for constraint in replacement.constraints} <= {"n", "c"}
     assert replacement.table.persistence == "p"
     assert replacement.table.comment == "made by penstock to replace shop.Order s; not finished"
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.server.ddl import capture_table, create_replacement, finish_replacement, swap_replacement
+from penstock.server import ddl
+from support.paths import in_own_path
 
 if TYPE_CHECKING:
     from penstock.server.connection import Connection
@@ -127,6 +128,14 @@ RICH_TABLE = {
             shop."Order s" (zone, PERIOD span);
     """,
 }
+
+
+capture_table = in_own_path(ddl.capture_table)
+create_replacement = in_own_path(ddl.create_replacement)
+drop_replacement = in_own_path(ddl.drop_replacement)
+find_obstacles = in_own_path(ddl.find_obstacles)
+finish_replacement = in_own_path(ddl.finish_replacement)
+swap_replacement = in_own_path(ddl.swap_replacement)
 
 
 def table_oid(connection: Connection, name: str) -> int:

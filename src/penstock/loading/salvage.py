@@ -7,17 +7,13 @@ the records between two failures lately were. Of what needs no server to be foun
 first failure. Where failures are many, the server sorts out what is left of the command (sorting.py), and the next
 command takes its records straight to where that is done.
 
-Two kinds of bad records need not fail a command. PostgreSQL 17 leaves out those with values that their types refuse,
-and says so of each. Those that break a CHECK constraint, once some did, are held back by a condition of the command,
-and the table is asked for them by themselves at its end.
+Records with values that their types refuse need not fail a command: PostgreSQL 17 leaves them out, and says so of each.
 """
 
 from __future__ import annotations
 
 from collections import Counter, deque
 from dataclasses import dataclass, field, replace
-from itertools import groupby
-from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.loading.explain import explain_miscount, rename
@@ -25,7 +21,7 @@ from penstock.loading.pieces import Spot, count_records, find_spots, part, remov
 from penstock.loading.reasons import KEY_TAKEN, describe_failure, is_records_fault
 from penstock.loading.screen import SCREENED
 from penstock.loading.skipped import explain_skipped
-from penstock.model.reject import CHECK_VIOLATION, FOREIGN_KEY_VIOLATION, Reason, Reject
+from penstock.model.reject import FOREIGN_KEY_VIOLATION, Reason, Reject
 from penstock.server.copy import CopyFailed
 
 if TYPE_CHECKING:
@@ -48,9 +44,6 @@ _FAILURES_BEFORE_SORTING = 4
 
 # Fewer records are not worth it.
 _FEWEST_SORTED = 100
-
-# After so many records that break a constraint, COPY holds such records back.
-_FEWEST_BROKEN = 2
 
 # More at once would have the server and penstock hold too many reasons, should all of them be bad.
 _MOST_SORTED = 100_000
@@ -102,10 +95,6 @@ class Salvage:
         self._patience = _FAILURES_BEFORE_SORTING
         # What the last command was for that was sorted.
         self._sorted: CopySpec | None = None
-        # How many records broke a constraint, and those that were held back since they do.
-        self._broken: Counter[CopySpec] = Counter()
-        self._held: list[tuple[Piece, int]] = []
-        self._is_holding = False
         self._is_sorting = False
 
     def start(self, spec: CopySpec) -> None:
@@ -113,7 +102,7 @@ class Salvage:
         sorts_at_once = self._patience == 1 and self._sorted == spec and self._find_sorting().is_possible(spec)
         self._is_sorting = sorts_at_once and self._find_sorting().start(spec)
         if not self._is_sorting:
-            self._start(spec)
+            self._session.start_copy(spec)
 
     def is_full(self, records: int) -> bool:
         """Whether the command that was begun should carry no more than so many records."""
@@ -133,7 +122,6 @@ class Salvage:
                 self._patience = _FAILURES_BEFORE_SORTING
             if pieces:
                 self._work_off(list(pieces), ended)
-        self._sort_held()
         return self._result
 
     def send(self, pieces: Sequence[Piece]) -> Salvaged:
@@ -141,7 +129,6 @@ class Salvage:
         self._result, self._is_screened = Salvaged(), True
         for run in runs(pieces):
             self._work_off(run, self._copy(run))
-            self._sort_held()
         return self._result
 
     # ---------------------------------------------------------------- commands
@@ -183,16 +170,10 @@ class Salvage:
             ended = self._copy(taken)
 
     def _copy(self, pieces: Sequence[Piece]) -> _Ended:
-        self._start(pieces[0].origin.encoder.spec)
+        self._session.start_copy(pieces[0].origin.encoder.spec)
         # One part, since pieces may be as small as a record.
         self._session.send([b"".join(data for piece in pieces for data in piece.payload())])
         return self._finish()
-
-    def _start(self, spec: CopySpec) -> None:
-        """Begin a COPY command into the table itself."""
-        self._is_holding = self._broken[spec] >= _FEWEST_BROKEN and self._find_sorting().start_holding(spec)
-        if not self._is_holding:
-            self._session.start_copy(spec)
 
     def _finish(self) -> _Ended:
         try:
@@ -224,9 +205,8 @@ class Salvage:
 
     def _distrust(self, pieces: Sequence[Piece]) -> list[Piece]:
         """Undo a command whose notices make no sense, and have rows left out no more."""
-        assert self._session.ignores_types or self._is_holding
+        assert self._session.ignores_types
         self._session.ignores_types = False
-        self._find_sorting().hold_no_more(pieces[0].origin.encoder.spec)
         self._session.undo_copy()
         return list(pieces)
 
@@ -250,8 +230,6 @@ class Salvage:
             if not spots and self._put_aside_together(left, failure):
                 return _Parted([], [], self._parked_together)
             return _Parted([], left, max(1, count_records(pieces) // 2))
-        if failure.report.sqlstate == CHECK_VIOLATION and not self._is_holding:
-            self._broken[pieces[0].origin.encoder.spec] += 1
         before, behind = part(pieces, bad)
         before = remove(before, spots)
         if before and failure.report.sqlstate in KEY_TAKEN:
@@ -358,35 +336,14 @@ class Salvage:
         """Have the next records sorted at once, or behind their first failure, where these had many bad ones."""
         self._patience = 1 if count >= _FAILURES_BEFORE_SORTING else _FAILURES_BEFORE_SORTING
 
-    def _sort_held(self) -> None:
-        """Have the table judge what was held back from it."""
-        while self._held:
-            held, self._held = self._held[:_MOST_SORTED], self._held[_MOST_SORTED:]
-            spec = held[0][0].origin.encoder.spec
-            by_piece = groupby(held, itemgetter(0))
-            payloads = [piece.payload_of([record for _, record in records]) for piece, records in by_piece]
-            found = self._find_sorting().sort_held(spec, b"".join(payloads), len(held))
-            if found is None:
-                self._find_sorting().hold_no_more(spec)
-                pieces = [piece.cut(record, record + 1) for piece, record in held]
-                self._work_off(pieces, self._copy(pieces), is_sorted=True)
-                continue
-            self._result.rejects += [make_reject(*held[index], reason) for index, reason in found.refused]
-            self._result.rows += found.stored
-            self._note_suppressed(held[0][0], len(held) - len(found.refused) - found.stored)
-
     def _take_sorted(self, pieces: Sequence[Piece], found: SortedOut) -> int:
-        """Account for records that were sorted out; return of how many such have not been held back."""
+        """Account for records that were sorted out; return how many were refused."""
         self._put_aside_skipped(pieces, found.spots, found.skipped)
         self._put_aside(found.left, found.refused)
         self._result.rows += found.stored
         self._note_suppressed(pieces[0], count_records(found.left) - len(found.refused) - found.stored)
-        self._sorted = spec = pieces[0].origin.encoder.spec
-        if self._broken[spec] >= _FEWEST_BROKEN or not self._find_sorting().may_hold(spec):
-            return len(found.refused)
-        broken = sum(reason.sqlstate == CHECK_VIOLATION for _, reason in found.refused)
-        self._broken[spec] += broken
-        return len(found.refused) - broken
+        self._sorted = pieces[0].origin.encoder.spec
+        return len(found.refused)
 
     def _note_suppressed(self, piece: Piece, count: int) -> None:
         assert count >= 0
@@ -396,13 +353,9 @@ class Salvage:
     # ---------------------------------------------------------------- putting aside
 
     def _put_aside_skipped(self, pieces: Sequence[Piece], spots: Sequence[Spot], skipped: Sequence[SkippedRow]) -> None:
-        self._held += [
-            (pieces[spot.piece], spot.record) for spot, row in zip(spots, skipped, strict=True) if row.is_held
-        ]
-        left = [(spot, row) for spot, row in zip(spots, skipped, strict=True) if not row.is_held]
-        if left:
-            reasons = explain_skipped(self._session, pieces, [spot for spot, _ in left], [row for _, row in left])
-            self._put_aside(pieces, [(spot, reason) for (spot, _), reason in zip(left, reasons, strict=True)])
+        if spots:
+            reasons = explain_skipped(self._session, pieces, spots, skipped)
+            self._put_aside(pieces, list(zip(spots, reasons, strict=True)))
 
     def _put_aside(self, pieces: Sequence[Piece], found: Sequence[tuple[Spot, Reason]]) -> None:
         self._result.rejects += [make_reject(pieces[spot.piece], spot.record, reason) for spot, reason in found]

@@ -51,14 +51,6 @@ class SortedOut:
     refused: list[tuple[Spot, Reason]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeldOut:
-    """What came of records that were held back: rows stored, and which were refused, by their index, and why."""
-
-    stored: int
-    refused: list[tuple[int, Reason]]
-
-
 class Sorting:
     """Sorts out records that one session has kept. Raises CopyFailed for what is no record's fault."""
 
@@ -71,7 +63,6 @@ class Sorting:
         )
         self._sorter = Sorter(session, rules)
         self._impossible: set[CopySpec] = set()
-        self._unheld: set[CopySpec] = set()
 
     def is_possible(self, spec: CopySpec) -> bool:
         """Whether records may be sorted: the table has not turned out to be one of those where they cannot."""
@@ -143,47 +134,6 @@ class Sorting:
     def _send(self, payload: bytes) -> None:
         # One part, since pieces may be as small as a record.
         self._session.send([payload])
-
-    # ---------------------------------------------------------------- held back
-
-    def start_holding(self, spec: CopySpec) -> bool:
-        """Begin a COPY command into the table that holds back records which break its constraints, if that can be."""
-        if spec in self._unheld or spec in self._impossible:
-            return False
-        try:
-            if self._sorter.prepare(spec) is not None and (condition := self._sorter.compose_condition()) is not None:
-                self._session.start_copy(spec, condition)
-                return True
-        except CopyFailed as failure:
-            self._undo(failure)
-        self._unheld.add(spec)
-        return False
-
-    def may_hold(self, spec: CopySpec) -> bool:
-        """Whether it has not turned out that nothing can be held back."""
-        return spec not in self._unheld
-
-    def hold_no_more(self, spec: CopySpec) -> None:
-        """Have nothing held back from now on."""
-        self._unheld.add(spec)
-
-    def sort_held(self, spec: CopySpec, payload: bytes, records: int) -> HeldOut | None:
-        """Store what can be of records that were held back; None where nothing was done."""
-        if not self.start(spec):
-            return None
-        self._send(payload)
-        try:
-            reported = self._session.finish_copy()
-        except CopyFailed as failure:
-            self._undo(failure)
-            return None
-        if reported != records:
-            self._session.undo_copy()
-            return None
-        found = self._ask(spec)
-        if found is None:
-            return None
-        return HeldOut(stored=found.stored, refused=[(row.place - 1, describe_refused(row)) for row in found.refused])
 
 
 def _payload(pieces: Sequence[Piece]) -> bytes:

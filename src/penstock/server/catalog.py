@@ -16,6 +16,7 @@ from penstock.server.conflicts import ReferenceRow
 from penstock.server.errors import translate_errors
 from penstock.server.facts import ask_server_facts
 from penstock.server.queries import fetch_rows, send_query
+from penstock.server.search_path import find_schemas
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -65,32 +66,44 @@ class ForeignPartition:
 
 
 def find_table(connection: Connection, name: TableName) -> TableFacts | None:
-    """Return the facts of the relation that a name means to this session, or None where there is none.
+    """Return the facts of the relation that a name means to the user, or None where there is none.
 
     Names are exact: `Orders` is what SQL writes as "Orders". Any kind of relation is found, so that a refusal
     can say what it is. Raises ServerError.
     """
-    with translate_errors(f"looking up table {name}"), connection.pipeline():
-        tables = ask_tables(connection, [name])
+    with translate_errors(f"looking up table {name}"):
+        schemas = find_schemas(connection, [name])
+        with connection.pipeline():
+            tables = _ask_tables(connection, [name], schemas)
     return tables()[0]
 
 
 def survey(connection: Connection, names: Sequence[TableName]) -> tuple[ServerFacts, list[TableFacts | None]]:
-    """Return the server's facts, and those of tables as `find_table` does, in two round trips. Raises ServerError."""
-    with translate_errors("looking up server and tables"), connection.pipeline():
-        facts = ask_server_facts(connection)
-        tables = ask_tables(connection, names)
+    """Return the server's facts, and those of tables as `find_table` does.
+
+    In two round trips where all names have a schema. Raises ServerError.
+    """
+    with translate_errors("looking up server and tables"):
+        schemas = find_schemas(connection, names)
+        with connection.pipeline():
+            facts = ask_server_facts(connection)
+            tables = _ask_tables(connection, names, schemas)
     return facts(), tables()
 
 
-def ask_tables(connection: Connection, names: Sequence[TableName]) -> Callable[[], list[TableFacts | None]]:
-    """Ask for the facts of tables, where the connection is in a pipeline without waiting.
+def _ask_tables(
+    connection: Connection, names: Sequence[TableName], schemas: Sequence[str | None]
+) -> Callable[[], list[TableFacts | None]]:
+    """Ask for the facts of tables in these schemas, where the connection is in a pipeline without waiting.
 
     What is returned gives them, in one more round trip. Both raise ServerError.
     """
     what = f"looking up {', '.join(f'table {name}' for name in names)}"
     with translate_errors(what):
-        asked = [send_query(connection, "table", TableRow, schema=name.schema or "", name=name.name) for name in names]
+        asked = [
+            send_query(connection, "table", TableRow, schema=schema or "", name=name.name)
+            for name, schema in zip(names, schemas, strict=True)
+        ]
 
     def tables() -> list[TableFacts | None]:
         with translate_errors(what):

@@ -32,6 +32,7 @@ from penstock.server.conninfo import (
 from penstock.server.errors import describe_report, is_passing, read_report
 from penstock.server.pooler import Pooler, compose_is_direct
 from penstock.server.route import is_loopback, named_routes, resolve_tunnel, tunnel_route
+from penstock.server.search_path import OWN_PATH, TO_OWN_PATH
 from penstock.server.tls import tls_defaults
 
 if TYPE_CHECKING:
@@ -99,7 +100,8 @@ class ConnectionFactory:
     `conninfo` is what libpq takes, or a bare database name; `role` is who to become by SET ROLE. The user's
     own DateStyle field order, TimeZone and search_path (from the role, the database, PGTZ, PGOPTIONS ...)
     decide what a COPY of theirs would store, so they are kept: read on the first connection, then set equally
-    on every later one. Threads may share a factory. It shows no secret. `allows_standby`: for who only looks.
+    on every later one, but for search_path, which is the user's in a few statements (search_path.py). Threads may
+    share a factory. It shows no secret. `allows_standby`: for who only looks.
 
     A session costs about nine round trips, so one that was borrowed is kept for whoever is next; `close` ends it.
 
@@ -339,7 +341,10 @@ class ConnectionFactory:
             is_first = self._input_settings is None
             if is_first:
                 self._input_settings, self._pooler = _make_first_settings(connection, version_num=version_num)
-        if not is_first and self._pooler is None:
+        if self._pooler is not None:
+            # What is set for a transaction is nobody else's: all that is looked at is seen in this one.
+            connection.execute(f"BEGIN READ ONLY; {TO_OWN_PATH}")
+        elif not is_first:
             assert self._input_settings is not None
             connection.execute(_compose_settings(self._input_settings, version_num=version_num))
         if self._role is not None:
@@ -421,12 +426,12 @@ def _make_first_settings(connection: Connection, *, version_num: int) -> tuple[_
     """Read the settings that are the user's own and make ours, in one round trip; find a pooler by the way.
 
     A select list is evaluated from left to right, so DateStyle is read before its output half becomes ISO. Behind a
-    pooler no setting is made: the session is others' too.
+    pooler no setting is made: the session is others' too. This one statement runs with the user's search_path.
     """
     is_direct = compose_is_direct(connection.pgconn)
     head = sql.SQL("pg_catalog.pg_backend_pid(), {}").format(is_direct)
     reads = [sql.SQL("pg_catalog.current_setting({})").format(sql.Literal(name)) for name in _InputSettings._fields]
-    settings = _fixed_settings(version_num) | {"DateStyle": "ISO"}
+    settings = _fixed_settings(version_num) | {"DateStyle": "ISO", "search_path": OWN_PATH}
     makes = [sql.SQL("CASE WHEN {} THEN {} END").format(is_direct, call) for call in _calls(settings)]
     row = connection.execute(sql.SQL("SELECT {}").format(sql.SQL(", ").join([head, *reads, *makes]))).fetchone()
     assert row is not None
@@ -439,7 +444,8 @@ def _compose_settings(pinned: _InputSettings, *, version_num: int) -> sql.Compos
     """Return one statement that makes every setting."""
     # Output is always ISO; the order of day, month and year is what input needs.
     field_order = pinned.DateStyle.rpartition(", ")[2]
-    settings = _fixed_settings(version_num) | pinned._asdict() | {"DateStyle": f"ISO, {field_order}"}
+    settings = _fixed_settings(version_num) | pinned._asdict()
+    settings |= {"DateStyle": f"ISO, {field_order}", "search_path": OWN_PATH}
     return sql.SQL("SELECT {}").format(sql.SQL(", ").join(_calls(settings)))
 
 

@@ -16,8 +16,9 @@ import psycopg
 from psycopg import sql
 from psycopg.pq import ConnStatus, ExecStatus
 
-from penstock.server.copy_context import CopyContext, find_copy_line, parse_copy_context
+from penstock.server.copy_context import CopyContext, parse_copy_context
 from penstock.server.errors import ServerReport, read_report
+from penstock.server.search_path import TO_OWN_PATH, TO_USERS_PATH
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -61,19 +62,11 @@ _SAVEPOINTS: Final[dict[str, LiteralString]] = {
 _PROTECTION: Final = "SET CONSTRAINTS ALL IMMEDIATE; SET LOCAL client_min_messages = notice"
 
 
-# The SQLSTATE of the notice by which a row is told that a command's condition holds back.
-HELD_CODE: Final = "PN001"
-
-
 class SkippedRow(NamedTuple):
-    """A row that COPY left out: its line within the command, and the server's words, which name a column.
-
-    One that is held has values that its types take, and is left out by the command's condition.
-    """
+    """A row that COPY left out: its line within the command, and the server's words, which name a column."""
 
     line: int
     words: str
-    is_held: bool = False
 
 
 class CopyFailed(Exception):
@@ -98,13 +91,10 @@ def compose_table(spec: CopySpec) -> sql.Identifier:
     return sql.Identifier(spec.schema, spec.table) if spec.schema else sql.Identifier(spec.table)
 
 
-def copy_statement(
-    spec: CopySpec, *, ignores_types: bool = False, condition: sql.Composable | None = None
-) -> sql.Composed:
+def copy_statement(spec: CopySpec, *, ignores_types: bool = False) -> sql.Composed:
     """Return `COPY table (columns) FROM STDIN WITH (...)` for a spec, every name and value composed.
 
-    With `ignores_types` rows are left out whose values their types refuse, each with a notice; PostgreSQL 17+. With a
-    `condition` those are that do not fulfil it.
+    With `ignores_types` rows are left out whose values their types refuse, each with a notice; PostgreSQL 17+.
     """
     options: list[sql.Composable] = [
         sql.SQL("FORMAT {}").format(sql.SQL(spec.format)),
@@ -118,10 +108,9 @@ def copy_statement(
     if ignores_types:
         options.append(sql.SQL("ON_ERROR ignore, LOG_VERBOSITY verbose"))
     columns = sql.SQL(", ").join(map(sql.Identifier, spec.columns))
-    statement = sql.SQL("COPY {} ({}) FROM STDIN WITH ({})").format(
+    return sql.SQL("COPY {} ({}) FROM STDIN WITH ({})").format(
         compose_table(spec), columns, sql.SQL(", ").join(options)
     )
-    return statement if condition is None else sql.SQL("{} WHERE {}").format(statement, condition)
 
 
 class CopySession:
@@ -155,8 +144,9 @@ class CopySession:
             connection.add_notice_handler(self._hear)
         self._is_open = False
         self.transaction = 0
-        self._composed: tuple[tuple[CopySpec, bool, sql.Composable | None], bytes] | None = None
+        self._composed: tuple[tuple[CopySpec, bool], bytes] | None = None
         self._tells_rows = False
+        self._has_users_path = False
         self._spec: CopySpec | None = None
         self._is_copying = False
         self._has_heard = False
@@ -180,19 +170,19 @@ class CopySession:
             self._is_open = True
             self.transaction += 1
 
-    def start_copy(self, spec: CopySpec, condition: sql.Composable | None = None) -> None:
+    def start_copy(self, spec: CopySpec) -> None:
         """Begin a COPY command, in one round trip with its transaction; how long that took becomes `round_trip_s`.
 
-        Rows that do not fulfil the condition are left out; where it tells them by notices, they are `skipped`.
+        It runs with the user's search_path, since triggers, defaults and types may need it.
         """
         self._spec = spec
         began = time.perf_counter()
         parts = [] if self._is_open else [self._opening().as_bytes(self._connection)]
         savepoints = _SAVEPOINTS[self._savepoint] if self._is_protected else ""
         parts += [savepoints.encode()] if savepoints else []
-        parts.append(self._compose_copy(spec, condition))
+        parts += [TO_USERS_PATH.encode(), self._compose_copy(spec)]
         self.skipped = []
-        self._tells_rows = self.ignores_types or condition is not None
+        self._tells_rows = self.ignores_types
         with self._failures():
             self._pgconn.send_query(b"; ".join(parts))
             self._flush()
@@ -200,6 +190,8 @@ class CopySession:
                 self._take_opening()
             for _ in filter(None, savepoints.split(";")):
                 self._take(ExecStatus.COMMAND_OK)
+            self._take(ExecStatus.COMMAND_OK)
+            self._has_users_path = True
             self._expect(ExecStatus.COPY_IN)
         self.transaction += not self._is_open
         self._is_open, self._is_copying, self._has_heard = True, True, False
@@ -208,11 +200,11 @@ class CopySession:
             self._savepoint = "broken"
         self.round_trip_s = time.perf_counter() - began
 
-    def _compose_copy(self, spec: CopySpec, condition: sql.Composable | None) -> bytes:
+    def _compose_copy(self, spec: CopySpec) -> bytes:
         """Return the COPY command; made once for many, since composing takes as long as a small command."""
-        key = spec, self.ignores_types, condition
+        key = spec, self.ignores_types
         if self._composed is None or self._composed[0] != key:
-            statement = copy_statement(spec, ignores_types=self.ignores_types, condition=condition)
+            statement = copy_statement(spec, ignores_types=self.ignores_types)
             self._composed = key, statement.as_bytes(self._connection)
         return self._composed[1]
 
@@ -274,40 +266,59 @@ class CopySession:
         self._savepoint = "broken"
 
     def seal(self, statement: sql.Composed | None) -> None:
-        """Run the transaction's last statement, and do what can still fail so that the commit hardly can."""
+        """Run the transaction's last statement, and do what can still fail so that the commit hardly can.
+
+        Deferred triggers run with the user's search_path.
+        """
         self.begin()
-        checks = sql.SQL("SET CONSTRAINTS ALL IMMEDIATE")
-        self.execute(sql.Composed([checks]) if statement is None else sql.SQL("{}; {}").format(checks, statement))
+        checks = sql.SQL(f"{TO_USERS_PATH}; SET CONSTRAINTS ALL IMMEDIATE; {TO_OWN_PATH}")
+        self.execute(checks if statement is None else sql.SQL("{}; {}").format(checks, statement))
 
     def commit(self, statement: sql.Composed | None = None) -> None:
-        """Commit, after a last statement; how long it took is kept as `commit_s`."""
+        """Commit, after a last statement; how long it took is kept as `commit_s`.
+
+        Deferred triggers run with the user's search_path.
+        """
         began = time.perf_counter()
+        commit = sql.SQL(f"{TO_USERS_PATH}; COMMIT")
         if statement is None:
-            self.execute("COMMIT")
+            self.execute(commit)
         else:
             self.begin()
-            self.execute(sql.SQL("{}; COMMIT").format(statement))
-        self._is_open, self._savepoint = False, "none"
+            self.execute(sql.SQL("{}; {}").format(statement, commit))
+        self._note_end()
         self.commit_s = time.perf_counter() - began
 
     def roll_back(self) -> None:
         """Roll back what is open."""
-        self._is_open, self._savepoint = False, "none"
-        self.execute("ROLLBACK")
+        self._note_end()
+        self.execute(sql.SQL("ROLLBACK"))
 
-    def execute(self, statement: LiteralString | sql.Composed) -> None:
-        """Run a statement outside of COPY."""
-        with self.between_copies() as connection:
-            connection.execute(statement)
+    def _note_end(self) -> None:
+        self._is_open, self._savepoint, self._has_users_path = False, "none", False
+
+    def execute(self, statement: sql.Composable) -> None:
+        """Run a statement outside of COPY, in one round trip."""
+        with self._failures():
+            self._connection.execute(sql.SQL("{}{}").format(sql.SQL(self._leave_copy()), statement))
 
     @contextlib.contextmanager
     def between_copies(self) -> Iterator[psycopg.Connection[Any]]:
         """Provide the connection for statements in the transaction; a COPY command that failed is undone first."""
         with self._failures():
-            if self._savepoint == "broken":
-                self._connection.execute(_SAVEPOINTS["broken"])
-                self._savepoint = "kept"
+            if before := self._leave_copy():
+                self._connection.execute(before)
             yield self._connection
+
+    def _leave_copy(self) -> LiteralString:
+        """Return what is run before anything but COPY: what failed is undone, and search_path is penstock's own."""
+        # Which path there was before the savepoint is not known.
+        is_broken, has_users_path = self._savepoint == "broken", self._has_users_path
+        self._has_users_path = False
+        if is_broken:
+            self._savepoint = "kept"
+            return f"{_SAVEPOINTS['broken']}; {TO_OWN_PATH}; "
+        return f"{TO_OWN_PATH}; " if has_users_path else ""
 
     def cancel(self) -> None:
         """Ask the server to stop what this session is doing; safe from another thread, and more than once.
@@ -333,12 +344,7 @@ class CopySession:
     # ---------------------------------------------------------------- libpq, never blocking inside it
 
     def _hear(self, notice: Diagnostic) -> None:
-        """Take note of a row that COPY left out: the first number of the notice is its line, or its context tells."""
-        if notice.sqlstate == HELD_CODE:
-            assert self._spec is not None
-            if (line := find_copy_line(notice.context, table=self._spec.table)) is not None:
-                self.skipped.append(SkippedRow(line, "", is_held=True))
-            return
+        """Take note of a row that COPY left out: the first number of the notice is its line."""
         words = notice.message_primary or ""
         if notice.source_file == _COPY_PARSER and (number := _NUMBER.search(words)) is not None:
             self.skipped.append(SkippedRow(int(number[0]), words[number.end() :]))

@@ -64,16 +64,6 @@ def parse_copy_context(context: str | None, *, table: str | None = None, columns
     return CopyContext(line=line, column=column, value=_unquote(value))
 
 
-def find_copy_line(context: str | None, *, table: str) -> int | None:
-    r"""Return the line alone, which takes a tenth of the time.
-
-    >>> find_copy_line('PL/pgSQL function f() line 1 at RAISE\nCOPY t, line 5: "a,b"', table="t")
-    5
-    """
-    head = _head_pattern(table).search(context or "")
-    return None if head is None else int(head["line"])
-
-
 @cache
 def _head_pattern(table: str | None) -> re.Pattern[str]:
     name = r".+?" if table is None else re.escape(table)

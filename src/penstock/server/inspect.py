@@ -35,12 +35,13 @@ from penstock.model.inspection import (
 )
 from penstock.server.catalog import check_loadable, find_foreign_partitions, find_table
 from penstock.server.ddl.definition import PublicationRow
-from penstock.server.errors import is_passing, read_report, to_penstock_error, translate_errors
+from penstock.server.errors import in_transaction, is_passing, read_report, to_penstock_error, translate_errors
 from penstock.server.facts import ask_server_facts
 from penstock.server.ledger.schema import look_for_version
 from penstock.server.queries import fetch_rows, send_query
 from penstock.server.recognise import recognise_flavour, recognise_managers
 from penstock.server.route import is_loopback
+from penstock.server.search_path import find_creation_schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -171,10 +172,12 @@ def _ask_basics(connection: Connection, schema: str) -> tuple[ServerFacts, Ledge
 
 def _ask_all(connection: Connection) -> tuple[dict[str, list[Any]], list[Unread]]:
     """Return the rows of each query that the server answers, and what it said of the others."""
+    with translate_errors("reading the search_path"):
+        parameters = {"creation_schema": find_creation_schema(connection)}
     try:
-        with connection.pipeline():
+        with connection.transaction(), connection.pipeline():
             fetches: dict[str, Callable[[], list[Any]]] = {
-                query: send_query(connection, query, row) for query, (row, _) in _QUERIES.items()
+                query: send_query(connection, query, row, **parameters) for query, (row, _) in _QUERIES.items()
             }
         return {query: fetch() for query, fetch in fetches.items()}, []
     except psycopg.Error as error:
@@ -183,7 +186,8 @@ def _ask_all(connection: Connection) -> tuple[dict[str, list[Any]], list[Unread]
     unread = []
     for query, (row, what) in _QUERIES.items():
         try:
-            answers[query] = fetch_rows(connection, query, row)
+            with connection.transaction():
+                answers[query] = fetch_rows(connection, query, row, **parameters)
         except psycopg.Error as error:
             _raise_if_lost(error, connection)
             unread.append(Unread(what=what, why=read_report(error).message))
@@ -212,7 +216,7 @@ def _is_multi_az_cluster(connection: Connection, marks: list[Mark]) -> bool:
     if _CLUSTER_FUNCTION not in marks:
         return False
     try:
-        with translate_errors("asking rds_tools for the cluster"):
+        with in_transaction(connection, "asking rds_tools for the cluster"):
             row = connection.execute(_CLUSTER_QUERY).fetchone()
     except PenstockError as error:
         if error.is_transient:

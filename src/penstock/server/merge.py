@@ -29,6 +29,7 @@ from penstock.server.merge_key import (
     tell_unequal,
 )
 from penstock.server.merge_locate import position_list, staging_identifier
+from penstock.server.search_path import users_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -207,7 +208,7 @@ def check_merge(
     ServerError.
     """
     parts = find_parts(connection, staging=staging, target=target, columns=columns, mode=mode, key=key)
-    with translate_errors(f"planning the merge into {target.name}"):
+    with translate_errors(f"planning the merge into {target.name}"), users_path(connection):
         connection.execute(sql.SQL("EXPLAIN ") + parts.compose())
 
 
@@ -264,8 +265,10 @@ def insert_all(
     Raises DataError, TargetError, ServerError. Needs INSERT on the columns and nothing else.
     """
     statement = MergeParts(staging=staging, target=target, columns=tuple(columns)).compose()
-    with explain_merge(
-        connection, staging, columns, what=f"inserting into {target.name}", name_object=name_object, has_key=False
+    what = f"inserting into {target.name}"
+    with (
+        explain_merge(connection, staging, columns, what=what, name_object=name_object, has_key=False),
+        users_path(connection),
     ):
         # RETURNING, by which merges count, would need policies and privileges for SELECT.
         inserted = connection.execute(statement).rowcount
@@ -337,7 +340,10 @@ def _find_input(plan: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 def _run(connection: Connection, parts: MergeParts, *, name_object: Callable[[int], str]) -> MergeCounts:
     what = f"merging into {parts.target.name}"
-    with explain_merge(connection, parts.staging, parts.columns, what=what, name_object=name_object):
+    with (
+        explain_merge(connection, parts.staging, parts.columns, what=what, name_object=name_object),
+        users_path(connection),
+    ):
         row = connection.execute(_COUNTING + parts.compose()).fetchone()
     assert row is not None
     plan = row[0][0]["Plan"]

@@ -33,6 +33,7 @@ from penstock.server.merge_sorting_statements import (
     STORE_COUNTED,
 )
 from penstock.server.queries import fetch_rows
+from penstock.server.search_path import PATHS, users_path
 from penstock.server.sorting import SortingRules, SortingTarget, compose_sorting
 
 if TYPE_CHECKING:
@@ -234,14 +235,15 @@ class MergeSorter:
     def _compose_store(self) -> sql.Composed:
         """Return what stores a group, as the merge's statement does all."""
         head, tail = self._parts.compose_group(self._chosen)
-        middle = " AND s.ctid <= "
-        counted = sql.SQL(" AND pg_catalog.nextval({}::regclass) > 0").format(
+        middle = " AND s.ctid OPERATOR(pg_catalog.<=) "
+        counted = sql.SQL(" AND pg_catalog.nextval({}::pg_catalog.regclass) OPERATOR(pg_catalog.>) 0").format(
             sql.Literal(self._counter.as_string(self._connection))
         )
         return sql.SQL(STORE_COUNTED if self._parts.key is not None else STORE_ALL).format(
-            head=sql.Literal((head + sql.SQL(" WHERE s.ctid >= ")).as_string(self._connection)),
+            head=sql.Literal((head + sql.SQL(" WHERE s.ctid OPERATOR(pg_catalog.>=) ")).as_string(self._connection)),
             middle=sql.Literal(middle),
             tail=sql.Literal((counted + tail).as_string(self._connection)),
+            **PATHS,
         )
 
     # ---------------------------------------------------------------- which records
@@ -269,7 +271,7 @@ def settle(sorters: Sequence[MergeSorter]) -> None:
 
 def check_constraints_at_once(connection: Connection) -> None:
     """Have deferred constraints refuse their records in this transaction's statements, not its commit."""
-    with translate_errors("setting when constraints are checked"):
+    with translate_errors("setting when constraints are checked"), users_path(connection):
         connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
 
 

@@ -14,18 +14,26 @@ HAS_RIGHTS: Final = """
                )
 """
 
+# The text of the statement is put together before the path is the user's.
 STORE_COUNTED: Final = """
-            EXECUTE {head} || pg_catalog.quote_literal(sorting.lower) || {middle}
-                || pg_catalog.quote_literal(sorting.upper) || {tail} INTO plan;
+            statement := {head} || pg_catalog.quote_literal(sorting.lower) || {middle}
+                || pg_catalog.quote_literal(sorting.upper) || {tail};
+            {to_users};
+            EXECUTE statement INTO plan;
+            {to_own};
             affected := pg_catalog.json_extract_path_text(plan, '0', 'Plan', 'Actual Rows')::numeric;
             met := pg_catalog.json_extract_path_text(plan, '0', 'Plan', 'Conflicting Tuples')::numeric;
 """
 STORE_ALL: Final = """
-            EXECUTE {head} || pg_catalog.quote_literal(sorting.lower) || {middle}
+            statement := {head} || pg_catalog.quote_literal(sorting.lower) || {middle}
                 || pg_catalog.quote_literal(sorting.upper) || {tail};
+            {to_users};
+            EXECUTE statement;
             GET DIAGNOSTICS affected = ROW_COUNT;
+            {to_own};
 """
 DECLARATIONS: Final = """
+    statement text;
     plan json;
     met int8 := 0;
     conflicts int8 := 0;

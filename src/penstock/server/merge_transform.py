@@ -16,6 +16,7 @@ from psycopg import sql
 from penstock.errors import PenstockError, UsageError
 from penstock.model.job import Transform
 from penstock.server.errors import to_penstock_error
+from penstock.server.search_path import users_path
 
 if TYPE_CHECKING:
     from penstock.model.table import TableName
@@ -144,8 +145,9 @@ def _execute(
             hint=_HOW,
         )
     try:
-        # The extended protocol, which a binary result asks for, takes one statement only.
-        return connection.cursor().execute((prefix + statement).encode(), binary=True)
+        with users_path(connection):
+            # The extended protocol, which a binary result asks for, takes one statement only.
+            return connection.cursor().execute((prefix + statement).encode(), binary=True)
     except psycopg.Error as error:
         explained = to_penstock_error(error, f"running {transform.name}")
         position = error.diag.statement_position

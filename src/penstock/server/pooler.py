@@ -44,7 +44,9 @@ def compose_is_direct(connected: pq.abc.PGconn) -> sql.Composed:
     behind PgBouncer. Source: neondatabase/neon, proxy (a new cancel key for each client); neon.com/docs,
     "Connection pooling".
     """
-    is_backend = sql.SQL("pg_catalog.pg_backend_pid() = {}").format(sql.Literal(connected.backend_pid))
+    is_backend = sql.SQL("pg_catalog.pg_backend_pid() OPERATOR(pg_catalog.=) {}").format(
+        sql.Literal(connected.backend_pid)
+    )
     if connected.host.decode(errors="replace").partition(".")[0].endswith("-pooler"):
         return sql.SQL("({})").format(is_backend)
     neon = sql.SQL("pg_catalog.current_setting('neon.timeline_id', true) IS NOT NULL")

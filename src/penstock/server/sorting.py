@@ -18,19 +18,18 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 import psycopg
 from psycopg import sql
 
-from penstock.server.copy import HELD_CODE, compose_table
+from penstock.server.copy import compose_table
 from penstock.server.queries import fetch_rows
+from penstock.server.search_path import PATHS
 from penstock.server.sorting_statements import (
     DISCARD,
     FIND_FIELD,
     FIND_UNREAD,
     GROUP,
-    HOLD,
     JUDGE_SUSPECTS,
     MAKE,
     NOTE,
     NOTE_ERROR,
-    NOTICE,
     ONE,
     OUTCOME,
     REST,
@@ -42,7 +41,6 @@ from penstock.server.sorting_statements import (
 )
 from penstock.server.sorting_suspects import (
     Suspicion,
-    compose_condition,
     compose_taken,
     compose_unchecked,
     read_suspicion,
@@ -60,7 +58,6 @@ _STAGE: Final = "penstock_stage"
 # Its row type reads values as COPY does, where the stage itself has text.
 _TYPED: Final = "penstock_typed"
 _COUNTER: Final = "penstock_counter"
-_HOLD: Final = "penstock_hold"
 
 # So many of the counter's numbers are drawn at once: each by itself takes as long as a small INSERT.
 _COUNTER_CACHE = 1000
@@ -177,13 +174,6 @@ class Sorter:
             self._made = made
         return replace(spec, schema=_SCHEMA, table=_STAGE)
 
-    def compose_condition(self) -> sql.Composable | None:
-        """Return COPY's condition that holds back rows which break a constraint of the table that was prepared for."""
-        assert self._made is not None
-        spec = self._made.spec
-        table = self._tables[spec.schema, spec.table]
-        return compose_condition(table.suspicion, spec.columns, stage=_temporary(_STAGE), name=_temporary(_HOLD))
-
     def sort(self) -> Sorted:
         """Take on to their table what has been copied."""
         assert self._made is not None
@@ -234,8 +224,6 @@ class Sorter:
             counter=_temporary(_COUNTER),
             cache=sql.Literal(_COUNTER_CACHE),
             first=sql.Identifier(spec.columns[0]),
-            hold=sql.SQL(HOLD).format(name=_temporary(_HOLD), stage=_temporary(_STAGE)),
-            notice=sql.Literal(NOTICE.format(HELD_CODE)),
         )
         try:
             connection.execute(statement)
@@ -270,6 +258,7 @@ class Sorter:
                 names=sql.Literal(list(spec.columns)),
                 reads=sql.Literal([types[name].reading != "text" for name in spec.columns]),
                 typed=_temporary(_TYPED),
+                **PATHS,
             )
             find_suspects = self._compose_find_unread(spec, note_error=note_error, find_field=find_field)
         note = sql.SQL(NOTE)
@@ -305,6 +294,7 @@ class Sorter:
             select_rest=self._compose_reading(spec, sql.SQL(REST), only=read),
             note_error=note_error,
             find_field=find_field,
+            **PATHS,
         )
 
     def _compose_store(self, made: _Made, rows: sql.Composable) -> sql.Composed:
@@ -314,7 +304,7 @@ class Sorter:
         else:
             select = sql.SQL(SELECT).format(values=_values(spec), stage=_temporary(_STAGE), rows=rows)
         names = sql.SQL(", ").join(map(sql.Identifier, spec.columns))
-        return sql.SQL(STORE).format(target=compose_table(spec), names=names, select=select)
+        return sql.SQL(STORE).format(target=compose_table(spec), names=names, select=select, **PATHS)
 
     def _compose_reading(
         self, spec: CopySpec, rows: sql.Composable, *, only: Collection[str] | None = None

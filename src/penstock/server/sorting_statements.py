@@ -1,8 +1,13 @@
-"""The statements by which the server sorts records out, with the names of tables and columns left open (sorting.py)."""
+"""The statements by which the server sorts records out, with the names of tables and columns left open (sorting.py).
+
+What reads and stores values is run with the user's search_path, and names penstock's own operators with their schema.
+"""
 
 from __future__ import annotations
 
 from typing import Final
+
+# {to_users} and {to_own} are search_path.PATHS: an error between them undoes the path with the savepoint.
 
 MAKE: Final = """
     SAVEPOINT penstock_sorting;
@@ -10,17 +15,8 @@ MAKE: Final = """
     CREATE TABLE {stage} ({columns}) ON COMMIT DROP;
     {typed}
     CREATE SEQUENCE {counter} CACHE {cache} OWNED BY {stage}.{first};
-    CREATE FUNCTION {hold} LANGUAGE plpgsql STABLE AS {notice};
     RELEASE SAVEPOINT penstock_sorting
 """
-
-# Goes with the stage, whose row it takes. COPY stores rows one by one where a condition is volatile; this one tells of
-# the row by the context of the notice.
-HOLD: Final = "{name}({stage}) RETURNS pg_catalog.bool"
-NOTICE: Final = "BEGIN RAISE NOTICE USING MESSAGE = 'held back', ERRCODE = '{}'; RETURN false; END"
-
-# Whether COPY stores a row, or holds it back.
-CONDITION: Final = "CASE WHEN {is_unchecked} THEN {name}(CAST(NULL AS {stage})) ELSE true END"
 
 DISCARD: Final = "ROLLBACK TO SAVEPOINT penstock_sorting; RELEASE SAVEPOINT penstock_sorting"
 
@@ -154,9 +150,11 @@ END sorting
 
 # What stores rows by INSERT alone, and how its refused rows are noted and told.
 STORE: Final = """
+            {to_users};
             INSERT INTO {target} ({names}) OVERRIDING SYSTEM VALUE
             {select};
             GET DIAGNOSTICS affected = ROW_COUNT;
+            {to_own};
 """
 NOTE: Final = "outcome := outcome || pg_catalog.json_build_array(bad, code, words, more, field);"
 OUTCOME: Final = "pg_catalog.json_build_object('stored', stored, 'refused', pg_catalog.to_json(outcome))"
@@ -208,7 +206,9 @@ FIND_UNREAD: Final = """
     WHILE first <= total LOOP
         lower := places[first];
         BEGIN
+            {to_users};
             PERFORM pg_catalog.count(penstock_row) FROM ({select_rest}) AS penstock_row;
+            {to_own};
             first := total + 1;
         EXCEPTION WHEN OTHERS THEN
             {note_error}
@@ -280,16 +280,20 @@ STORED: Final = """
 
 # The counter counts those too that are left out.
 GROUP: Final = """
-s.ctid >= sorting.lower
-               AND s.ctid <= sorting.upper
-               AND CASE WHEN pg_catalog.nextval(sorting.counter) > 0
-                        THEN (s.ctid IN (SELECT pg_catalog.unnest(sorting.left_out))) IS NOT TRUE
+s.ctid OPERATOR(pg_catalog.>=) sorting.lower
+               AND s.ctid OPERATOR(pg_catalog.<=) sorting.upper
+               AND CASE WHEN pg_catalog.nextval(sorting.counter) OPERATOR(pg_catalog.>) 0
+                        THEN (
+                                 s.ctid OPERATOR(pg_catalog.=) ANY (SELECT pg_catalog.unnest(sorting.left_out))
+                             ) IS NOT TRUE
                    END
 """
 
-REST: Final = "s.ctid >= sorting.lower AND pg_catalog.nextval(sorting.counter) > 0"
+REST: Final = (
+    "s.ctid OPERATOR(pg_catalog.>=) sorting.lower AND pg_catalog.nextval(sorting.counter) OPERATOR(pg_catalog.>) 0"
+)
 
-ONE: Final = "s.ctid = sorting.lower"
+ONE: Final = "s.ctid OPERATOR(pg_catalog.=) sorting.lower"
 
 SELECT: Final = """
             SELECT {values}
@@ -302,7 +306,7 @@ SELECT_RECORD: Final = """
             SELECT {values}
               FROM (
                        SELECT s.*,
-                              CAST(CAST(ROW({fields}) AS text) AS {typed}) AS penstock_record
+                              CAST(CAST(ROW({fields}) AS pg_catalog.text) AS {typed}) AS penstock_record
                          FROM {stage} AS s
                         WHERE {rows}
                        OFFSET 0
@@ -326,17 +330,19 @@ FIND_FIELD: Final = """
                         CONTINUE WHEN fields[number] IS NULL OR NOT reads[number];
                         quoted := pg_catalog.replace(pg_catalog.replace(fields[number], '\\', '\\\\'), '"', '\\"');
                         BEGIN
+                            {to_users};
                             PERFORM CAST(
                                 pg_catalog.concat(
                                     '(',
-                                    pg_catalog.repeat(',', number - 1),
+                                    pg_catalog.repeat(',', number OPERATOR(pg_catalog.-) 1),
                                     '"',
                                     quoted,
                                     '"',
-                                    pg_catalog.repeat(',', pg_catalog.cardinality(names) - number),
+                                    pg_catalog.repeat(',', pg_catalog.cardinality(names) OPERATOR(pg_catalog.-) number),
                                     ')'
                                 ) AS {typed}
                             );
+                            {to_own};
                         EXCEPTION WHEN OTHERS THEN
                             -- Several may be wrong in the same way: the words tell which one was met.
                             IF SQLSTATE = code AND (field = '' OR SQLERRM = words) THEN

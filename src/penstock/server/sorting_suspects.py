@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from psycopg import sql
 
 from penstock.server.queries import fetch_many
-from penstock.server.sorting_statements import CONDITION, FIND_TAKEN, FIND_UNCHECKED, STORED, TWINS
+from penstock.server.sorting_statements import FIND_TAKEN, FIND_UNCHECKED, STORED, TWINS
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -33,7 +33,6 @@ class SortingCheck:
 
     expression: str
     columns: list[str]
-    is_readable: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,20 +71,6 @@ def compose_unchecked(suspicion: Suspicion, columns: Collection[str], *, stage: 
     is_unchecked = _are_broken([check for check in suspicion.checks if set(check.columns) <= set(columns)])
     return (
         sql.SQL("") if is_unchecked is None else sql.SQL(FIND_UNCHECKED).format(stage=stage, is_unchecked=is_unchecked)
-    )
-
-
-def compose_condition(
-    suspicion: Suspicion, columns: Collection[str], *, stage: sql.Composable, name: sql.Composable
-) -> sql.Composable | None:
-    """Return COPY's condition that holds back rows that break a constraint, by the function of that name.
-
-    COPY takes it of those alone who may read the columns. None where there is nothing to look at.
-    """
-    checks = [check for check in suspicion.checks if check.is_readable and set(check.columns) <= set(columns)]
-    is_unchecked = _are_broken(checks)
-    return (
-        None if is_unchecked is None else sql.SQL(CONDITION).format(is_unchecked=is_unchecked, name=name, stage=stage)
     )
 
 

@@ -15,6 +15,7 @@ from psycopg import sql
 from penstock.errors import TargetError
 from penstock.model.table import TableName
 from penstock.server.errors import translate_errors
+from penstock.server.search_path import find_creation_schema
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -159,15 +160,22 @@ def _create(connection: Connection, name: TableName, columns: Sequence[str]) -> 
         definitions = sql.SQL(", ").join(
             sql.SQL("{} pg_catalog.text").format(sql.Identifier(column)) for column in columns
         )
-        connection.execute(sql.SQL("CREATE TABLE {} ({})").format(_identifier(name), definitions))
-        row = connection.execute(
-            "SELECT c.oid, n.nspname FROM pg_catalog.pg_class AS c"
-            " JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = %s::regclass",
-            [_identifier(name).as_string(connection)],
-        ).fetchone()
+        made = TableName(schema=name.schema or _require_creation_schema(connection, name), name=name.name)
+        connection.execute(sql.SQL("CREATE TABLE {} ({})").format(_identifier(made), definitions))
+        row = connection.execute("SELECT %s::regclass::oid", [_identifier(made).as_string(connection)]).fetchone()
     assert row is not None
-    oid, schema = row
-    return CreatedTable(oid=oid, name=TableName(schema=schema, name=name.name), has_new_schema=is_schema_missing)
+    return CreatedTable(oid=row[0], name=made, has_new_schema=is_schema_missing)
+
+
+def _require_creation_schema(connection: Connection, name: TableName) -> str:
+    schema = find_creation_schema(connection)
+    if schema is None:
+        raise TargetError(
+            f'no schema has been selected to create table "{name}" in',
+            detail="The search_path names no schema that exists and that this role may use.",
+            hint=f"Name the schema: --into SCHEMA.{name}.",
+        )
+    return schema
 
 
 def _has_schema(connection: Connection, schema: str) -> bool:

@@ -14,6 +14,7 @@ from psycopg import sql
 from penstock.errors import TargetError
 from penstock.server.errors import translate_errors
 from penstock.server.queries import fetch_rows
+from penstock.server.search_path import users_path
 
 if TYPE_CHECKING:
     from penstock.model.table import TableFacts
@@ -60,7 +61,8 @@ def truncate_table(connection: Connection, target: TableFacts) -> None:
     Takes an ACCESS EXCLUSIVE lock to the end of the caller's transaction. Raises TargetError, ServerError.
     """
     what = sql.SQL("TRUNCATE TABLE {}{}").format(sql.SQL("" if target.kind == "p" else "ONLY "), _identifier(target))
-    with translate_errors(f"truncating {target.name}"):
+    # Triggers may need the user's path.
+    with translate_errors(f"truncating {target.name}"), users_path(connection):
         connection.execute(what)
     _log.info("truncated table %s", target.name)
 

@@ -17,7 +17,6 @@ from psycopg import sql
 from penstock.model.landing import SEQUENCE_COLUMN
 from penstock.model.table import TableName
 from penstock.server.copy import copy_statement
-from penstock.server.ddl.session import qualified_names
 from penstock.server.landing import typed_columns
 from penstock.server.queries import fetch_rows
 from penstock.server.shape.parts import is_foreign_key, read_index_record
@@ -253,11 +252,10 @@ class Violations:
     # ---------------------------------------------------------------- put together
 
     def _read_definition(self) -> None:
-        with qualified_names(self._connection):
-            if is_foreign_key(self._change):
-                self._read_reference()
-            else:
-                self._read_key()
+        if is_foreign_key(self._change):
+            self._read_reference()
+        else:
+            self._read_key()
 
     def _read_reference(self) -> None:
         self._references = fetch_rows(

@@ -23,7 +23,6 @@ from penstock.server.ddl.definition import (
     TableRow,
     TriggerRow,
 )
-from penstock.server.ddl.session import qualified_names
 from penstock.server.errors import translate_errors
 from penstock.server.queries import fetch_many
 
@@ -56,7 +55,7 @@ def capture_table(connection: Connection, oid: int) -> TableDefinition:
     one state of the catalogue only where the caller holds a lock on the table. Needs SELECT on the sequences that
     the table's columns own, which their owner has. Raises TargetError where there is no such table, ServerError.
     """
-    with translate_errors("reading a table's definition"), qualified_names(connection):
+    with translate_errors("reading a table's definition"):
         queries = [(f"ddl_{part}", row_type) for part, row_type in _PARTS.items()]
         parts = dict(zip(_PARTS, map(tuple, fetch_many(connection, queries, oid=oid)), strict=True))
         if not parts["table"]:

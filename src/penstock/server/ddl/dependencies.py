@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.errors import TargetError
-from penstock.server.ddl.session import qualified_names
 from penstock.server.errors import translate_errors
 from penstock.server.queries import fetch_rows
 
@@ -43,7 +42,7 @@ def find_obstacles(connection: Connection, definition: TableDefinition) -> tuple
     Bodies of functions that are kept as text (PL/pgSQL, SQL in quotes) and prepared statements find the table by its
     name, and so find the new one. pg_shdepend has nothing that depends on a table. Raises ServerError.
     """
-    with translate_errors(f"looking for what depends on table {definition.name}"), qualified_names(connection):
+    with translate_errors(f"looking for what depends on table {definition.name}"):
         hindrances = fetch_rows(connection, "ddl_hindrances", Obstacle, oid=definition.oid)
         dependents = fetch_rows(connection, "ddl_dependents", Obstacle, oid=definition.oid)
     return (*hindrances, *dependents)

@@ -29,7 +29,7 @@ from penstock.server.ddl.compose_words import (
     order_grants,
 )
 from penstock.server.ddl.names import choose_names
-from penstock.server.ddl.session import local_settings, qualified_names, run_all
+from penstock.server.ddl.session import local_settings, run_all
 from penstock.server.errors import translate_errors
 from penstock.server.tables import check_names
 
@@ -50,10 +50,10 @@ def _at_once(act: Callable[[], object]) -> object:
 def create_replacement(connection: Connection, definition: TableDefinition, *, name: str) -> int:
     """Make the bare new table in the old one's schema and return its oid.
 
-    It has what loading needs: columns with defaults, identity and generated values, NOT NULL, storage, options. It
-    belongs to the old table's owner, and nobody else may read it. Values that identity columns draw go on from where
-    the old ones stood; a serial column draws from the old sequence. Needs CREATE on the schema and the owner's role.
-    Raises TargetError, ServerError.
+    It has what loading needs: columns with defaults, identity and generated values, NOT NULL, CHECK (whose functions
+    are called as the rows come, with the user's search_path), storage, options. It belongs to the old table's owner,
+    and nobody else may read it. Values that identity columns draw go on from where the old ones stood; a serial column
+    draws from the old sequence. Needs CREATE on the schema and the owner's role. Raises TargetError, ServerError.
     """
     new = TableName(schema=definition.table.schema, name=name)
     check_names(new, [])
@@ -61,7 +61,7 @@ def create_replacement(connection: Connection, definition: TableDefinition, *, n
     owner = sql.Identifier(definition.table.owner)
     with (
         translate_errors(f"creating table {new}"),
-        local_settings(connection, search_path="", default_tablespace=""),
+        local_settings(connection, default_tablespace=""),
     ):
         connection.execute(compose_create(definition, name))
         connection.execute(sql.SQL("ALTER TABLE {} OWNER TO {}").format(table, owner))
@@ -73,6 +73,7 @@ def create_replacement(connection: Connection, definition: TableDefinition, *, n
         run_all(connection, compose_owner_grants(definition, names))
         for column in definition.columns:
             run_all(connection, compose_column_settings(column, table))
+        run_all(connection, compose_checks(definition, names))
         note = f"made by penstock to replace {definition.name}; not finished"
         connection.execute(sql.SQL("COMMENT ON TABLE {} IS {}").format(table, sql.Literal(note)))
         _continue_identities(connection, definition, replacement)
@@ -89,7 +90,7 @@ def enforce_early(connection: Connection, definition: TableDefinition, oid: int,
     replacement = capture_table(connection, oid)
     names = choose_names(definition, replacement)
     with translate_errors(f"preparing table {replacement.name}"):
-        with local_settings(connection, search_path=_evaluation_path(connection)):
+        with connection.transaction():
             _make_keys(connection, definition, replacement, names, but_indexes_that_only_help=True)
         if with_foreign_keys:
             _add_foreign_keys(connection, definition, replacement, names, _at_once)
@@ -118,11 +119,11 @@ def finish_replacement(
     replacement = capture_table(connection, oid)
     names = choose_names(definition, replacement)
     with translate_errors(f"finishing table {replacement.name}"):
-        with local_settings(connection, search_path=_evaluation_path(connection)):
+        with connection.transaction():
             _make_keys(connection, definition, replacement, names)
             _make_other_parts(connection, definition, replacement, names)
         _add_foreign_keys(connection, definition, replacement, names, with_locks)
-        with qualified_names(connection):
+        with connection.transaction():
             # After the foreign keys: forced row security without a policy would hide all rows from their validation.
             run_all(connection, compose_row_security(definition, names))
             _set_grants(connection, definition, replacement, names)
@@ -156,16 +157,6 @@ def _continue_identities(connection: Connection, definition: TableDefinition, re
     ):
         set_state = "SELECT pg_catalog.setval(%s::oid::regclass, %s, %s)"
         connection.execute(set_state, [new[sequence.column].oid, state.last_value, state.is_called])
-
-
-def _evaluation_path(connection: Connection) -> str:
-    """Return a search_path that reads unqualified names as the server wrote them, then as the session would.
-
-    Functions in a check constraint or an index are called for each row; their bodies may rely on the user's path.
-    """
-    row = connection.execute("SELECT pg_catalog.current_setting('search_path')").fetchone()
-    assert row is not None
-    return f"pg_catalog, {row[0]}" if row[0] else "pg_catalog"
 
 
 def _make_keys(
@@ -233,12 +224,7 @@ def _add_foreign_keys(
             continue
         add, validate = compose_foreign_key(constraint, definition, names)
         if constraint.name not in present:
-            with_locks(partial(_run_qualified, connection, add))
+            with_locks(partial(connection.execute, add))
         if validate is not None and not (constraint.name in present and present[constraint.name].is_validated):
             _log.info("validating foreign key %s of %s", constraint.name, definition.name)
-            _run_qualified(connection, validate)
-
-
-def _run_qualified(connection: Connection, statement: sql.Composed) -> None:
-    with qualified_names(connection):
-        connection.execute(statement)
+            connection.execute(validate)

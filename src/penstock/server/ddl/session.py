@@ -28,13 +28,6 @@ def local_settings(connection: Connection, **settings: str) -> Iterator[None]:
             _change_setting(connection, name, value)
 
 
-@contextmanager
-def qualified_names(connection: Connection) -> Iterator[None]:
-    """Run the block with an empty search_path: the server then writes every name with its schema, and reads it so."""
-    with local_settings(connection, search_path=""):
-        yield
-
-
 def run_all(connection: Connection, statements: Iterable[Composed]) -> None:
     """Run statements in turn, in one round trip: locks are held no longer than it takes."""
     if found := list(statements):

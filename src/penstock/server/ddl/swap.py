@@ -14,8 +14,8 @@ from penstock.server.ddl.compose_words import compose_late_comments
 from penstock.server.ddl.definition import find_differences
 from penstock.server.ddl.dependencies import find_obstacles, refuse_obstacles
 from penstock.server.ddl.names import WorkingNames, choose_names
-from penstock.server.ddl.session import local_settings, qualified_names, run_all
-from penstock.server.errors import translate_errors
+from penstock.server.ddl.session import local_settings, run_all
+from penstock.server.errors import in_transaction
 
 if TYPE_CHECKING:
     from penstock.server.connection import Connection
@@ -37,7 +37,7 @@ def swap_replacement(connection: Connection, definition: TableDefinition, oid: i
     the referenced tables too (conflicts.find_references names them). Raises TargetError where the old table has
     changed since it was captured or has got dependents, ServerError (55P03 where a lock could not be had in time).
     """
-    with translate_errors(f"putting the new table in the place of {definition.name}"), qualified_names(connection):
+    with in_transaction(connection, f"putting the new table in the place of {definition.name}"):
         replacement = capture_table(connection, oid)
         _lock_old(connection, definition)
         with local_settings(connection, lock_timeout=_FURTHER_LOCKS_TIMEOUT):

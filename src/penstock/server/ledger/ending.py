@@ -12,6 +12,7 @@ from penstock.model.ledger import FinishedLoad
 from penstock.server.errors import translate_errors
 from penstock.server.ledger.committed import has_all, missing_objects
 from penstock.server.ledger.targets import write_counts
+from penstock.server.search_path import TO_USERS_PATH
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -111,6 +112,8 @@ def _run_with(
             row = connection.execute(query, values).fetchone()
         if row is None:
             raise psycopg.Rollback(transaction)
+        # For triggers that are deferred to the commit.
+        connection.execute(TO_USERS_PATH)
     return row
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from penstock.server.ddl.session import qualified_names
 from penstock.server.errors import translate_errors
 from penstock.server.queries import fetch_rows
 
@@ -29,5 +28,5 @@ class Hindrance:
 
 def find_hindrances(connection: Connection, oid: int, *, columns: Collection[str]) -> list[Hindrance]:
     """Return what is in the way at a table of which files fill `columns`. Raises ServerError."""
-    with translate_errors("reading what keeps rows from being taken out again"), qualified_names(connection):
+    with translate_errors("reading what keeps rows from being taken out again"):
         return fetch_rows(connection, "shape_hindrances", Hindrance, oid=oid, columns=list(columns))

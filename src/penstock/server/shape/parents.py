@@ -23,7 +23,6 @@ from penstock.server.shape.rebuild import (
     check_columns,
     drop_records,
     end_change,
-    evaluation_path,
     execute_one,
     final_names,
     putting_back,
@@ -67,7 +66,7 @@ def make_parent_index(connection: Connection, schema: str, change: Change, child
     names = {child.relation_oid: child.name for child in children}
     with putting_back(connection, change) as parts:
         check_columns(parts, change)
-        with local_settings(connection, default_tablespace=index.tablespace, search_path=evaluation_path(connection)):
+        with local_settings(connection, default_tablespace=index.tablespace):
             # It is valid when every partition has its own; no partition comes or goes from here on.
             execute_one(connection, compose_parent_index(index, constraint, final_names(parts, change.name)))
             parent = sql.Identifier(parts.table.schema, change.name)

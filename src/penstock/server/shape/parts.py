@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from penstock.errors import TargetError
 from penstock.server.ddl.definition import ConstraintRow, IndexRow
-from penstock.server.ddl.session import qualified_names
 from penstock.server.errors import translate_errors
 from penstock.server.queries import send_query
 from penstock.server.shape.clauses import is_one_clause, read_referring_columns
@@ -235,7 +234,7 @@ def capture_for(connection: Connection, change: Change) -> TableParts | None:
 
 def capture_many(connection: Connection, oids: Iterable[int], *, what: What = "all") -> dict[int, TableParts]:
     """Do as `capture_tree` for several tables, without their partitions; those that are gone are missing."""
-    with translate_errors("reading a table's indexes and keys"), qualified_names(connection):
+    with translate_errors("reading a table's indexes and keys"):
         with connection.pipeline():
             captures = [_send_capture(connection, oid, what) for oid in oids]
         found = [parts for capture in captures if (parts := capture()) is not None]

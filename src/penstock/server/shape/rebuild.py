@@ -16,7 +16,7 @@ from psycopg import sql
 from penstock.errors import DataError, TargetError
 from penstock.server.ddl.compose_parts import compose_index
 from penstock.server.ddl.names import WorkingNames
-from penstock.server.ddl.session import local_settings, qualified_names
+from penstock.server.ddl.session import local_settings
 from penstock.server.errors import translate_errors
 from penstock.server.queries import fetch_rows
 from penstock.server.shape.changes import delete_changes
@@ -65,8 +65,7 @@ def build_index(connection: Connection, schema: str, change: Change) -> None:
         names = final_names(parts, change.name)
         statements = compose_index(index, constraint, names)
         is_whole = constraint is None or constraint.kind == "x" or constraint.is_temporal
-        path = evaluation_path(connection)
-        with local_settings(connection, default_tablespace=index.tablespace, search_path=path):
+        with local_settings(connection, default_tablespace=index.tablespace):
             for statement in statements if is_whole else statements[:1]:
                 execute_one(connection, statement)
         if is_whole and not index.is_clustered and not index.is_replica_identity:
@@ -84,8 +83,7 @@ def complete_index(connection: Connection, schema: str, change: Change) -> None:
         found = parts.index(change.name)
         if constraint is not None and found is not None and found.constraint is None:
             statements = compose_index(index, constraint, final_names(parts, change.name))
-            with local_settings(connection, search_path=""):
-                execute_one(connection, statements[-1])
+            execute_one(connection, statements[-1])
         add_marks(connection, parts, index, constraint)
         end_change(connection, schema, change)
 
@@ -102,16 +100,15 @@ def add_foreign_key(connection: Connection, schema: str, change: Change) -> None
         relation = sql.Identifier(parts.table.schema, parts.table.name)
         # A partitioned table's looks at no rows where those of the partitions are valid, and NOT VALID is not for it.
         is_valid = record["is_validated"] and record["is_enforced"] and parts.table.kind != "p"
-        with local_settings(connection, search_path=""):
-            add = sql.SQL("ALTER TABLE {} ADD CONSTRAINT {} {}{}").format(
-                relation,
-                sql.Identifier(change.name),
-                sql.SQL(record["definition"]),
-                sql.SQL(" NOT VALID" if is_valid else ""),
-            )
-            execute_one(connection, add)
-            if record["comment"] is not None:
-                execute_one(connection, _comment_on_constraint(relation, change.name, record["comment"]))
+        add = sql.SQL("ALTER TABLE {} ADD CONSTRAINT {} {}{}").format(
+            relation,
+            sql.Identifier(change.name),
+            sql.SQL(record["definition"]),
+            sql.SQL(" NOT VALID" if is_valid else ""),
+        )
+        execute_one(connection, add)
+        if record["comment"] is not None:
+            execute_one(connection, _comment_on_constraint(relation, change.name, record["comment"]))
         if not is_valid:
             end_change(connection, schema, change)
 
@@ -124,9 +121,8 @@ def validate_foreign_key(connection: Connection, schema: str, change: Change) ->
     with putting_back(connection, change) as parts:
         _refuse_casts(connection, change)
         relation = sql.Identifier(parts.table.schema, parts.table.name)
-        with local_settings(connection, search_path=""):
-            validate = sql.SQL("ALTER TABLE {} VALIDATE CONSTRAINT {}").format(relation, sql.Identifier(change.name))
-            execute_one(connection, validate)
+        validate = sql.SQL("ALTER TABLE {} VALIDATE CONSTRAINT {}").format(relation, sql.Identifier(change.name))
+        execute_one(connection, validate)
         end_change(connection, schema, change)
 
 
@@ -234,9 +230,7 @@ def _check_foreign_key(connection: Connection, parts: TableParts, change: Change
            AND NOT a.attisdropped
     """
     oid = record["references_oid"]
-    # Types are told from others as they were written down.
-    with qualified_names(connection):
-        rows = connection.execute(query, [record["references"], oid, change.relation_oid, oid]).fetchall()
+    rows = connection.execute(query, [record["references"], oid, change.relation_oid, oid]).fetchall()
     if parts.table.quoted_name != record["relation"] or not rows or not rows[0][2]:
         raise TargetError(
             f'cannot rebuild foreign key "{change.name}": one of its tables is gone or has another name',
@@ -328,13 +322,3 @@ def end_change(connection: Connection, schema: str, change: Change) -> None:
         )
     delete_changes(connection, schema, [change])
     _log.info('%s "%s" of %s is back', change.kind, change.name, change.target)
-
-
-def evaluation_path(connection: Connection) -> str:
-    """Return a search_path that reads names as the server wrote them, then as the session would.
-
-    Functions in an index are called for each row; their bodies may rely on the user's path.
-    """
-    row = connection.execute("SELECT pg_catalog.current_setting('search_path')").fetchone()
-    assert row is not None
-    return f"pg_catalog, {row[0]}" if row[0] else "pg_catalog"

@@ -2,7 +2,7 @@
 -- returns ddl.definition.ConstraintRow; needs no privilege; PostgreSQL 14+
 -- psql -v oid=1259 -f ddl_constraints.sql
 --
--- Run with an empty search_path. NOT NULL is a constraint since PostgreSQL 18 only. A foreign key to the table itself
+-- Needs penstock's own search_path. NOT NULL is a constraint since PostgreSQL 18 only. A foreign key to the table itself
 -- names it: `self_reference_head` is what stands before the name. Fields of later versions are read through JSON.
 WITH own AS (
     SELECT k.*,

@@ -2,7 +2,7 @@
 -- returns ddl.dependencies.Obstacle; needs no privilege; PostgreSQL 14+
 -- psql -v oid=1259 -f ddl_dependents.sql
 --
--- Run with an empty search_path, so that names are qualified. `own` is all that goes with the table and is made again
+-- Needs penstock's own search_path: names are qualified. `own` is all that goes with the table and is made again
 -- for its replacement; the sequences of serial columns are kept as they are, so others may use them. A view is named
 -- in place of the rule that makes it one. PostgreSQL 14 pins system objects by rows of deptype p.
 WITH own_relations AS (

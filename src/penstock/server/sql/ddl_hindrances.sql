@@ -2,7 +2,7 @@
 -- returns ddl.dependencies.Obstacle; needs no privilege; PostgreSQL 14+
 -- psql -v oid=1259 -f ddl_hindrances.sql
 --
--- Run with an empty search_path. A whole-row reference in an index or a check constraint is written with the table's
+-- Needs penstock's own search_path. A whole-row reference in an index or a check constraint is written with the table's
 -- name, which the new table does not have while they are made for it.
 WITH this AS (
     SELECT c.*,

@@ -2,7 +2,7 @@
 -- returns ddl.definition.StatisticsRow; needs no privilege; PostgreSQL 14+
 -- psql -v oid=1259 -f ddl_statistics.sql
 --
--- Run with an empty search_path. The target is null where it is the columns' own.
+-- Needs penstock's own search_path. The target is null where it is the columns' own.
 WITH own AS (
     SELECT s.*,
            n.nspname,

@@ -2,7 +2,7 @@
 -- returns ddl.definition.TriggerRow; needs no privilege; PostgreSQL 14+
 -- psql -v oid=1259 -f ddl_triggers.sql
 --
--- Run with an empty search_path. Bits of tgtype: 2 before, 64 instead of; 4 insert, 8 delete, 16 update, 32 truncate
+-- Needs penstock's own search_path. Bits of tgtype: 2 before, 64 instead of; 4 insert, 8 delete, 16 update, 32 truncate
 -- (pg_trigger.h). `head` is put together as pg_get_triggerdef does it; should it ever differ, `body` is null.
 WITH own AS (
     SELECT g.*,

@@ -1,17 +1,15 @@
 -- inspect_rights.sql: what the current role may do, each right probed
 -- returns model.inspection.Rights; needs no privilege; PostgreSQL 14+
--- psql -f inspect_rights.sql
+-- psql -v creation_schema=public -f inspect_rights.sql
 --
+-- The schema is where the user's search_path makes tables, null where it makes none.
 -- USAGE of a predefined role is what the server itself asks for; MEMBER would count what only SET ROLE gives.
 -- pg_checkpoint came with PostgreSQL 15.
 SELECT r.rolsuper AS is_superuser,
        pg_catalog.has_database_privilege(pg_catalog.current_database(), 'CREATE') AS may_create_schema,
        pg_catalog.has_database_privilege(pg_catalog.current_database(), 'TEMPORARY') AS may_make_temporary,
-       pg_catalog.current_schema()::text AS creation_schema,
-       COALESCE(
-           pg_catalog.has_schema_privilege(pg_catalog.current_schema()::text, 'CREATE'),
-           false
-       ) AS may_create_table,
+       :'creation_schema'::text AS creation_schema,
+       COALESCE(pg_catalog.has_schema_privilege(:'creation_schema'::text, 'CREATE'), false) AS may_create_table,
        pg_catalog.pg_has_role('pg_read_all_stats', 'USAGE') AS reads_statistics,
        pg_catalog.pg_has_role('pg_read_all_settings', 'USAGE') AS reads_settings,
        pg_catalog.pg_has_role('pg_signal_backend', 'USAGE') AS signals_backends,

@@ -2,7 +2,7 @@
 -- returns shape.parts.ForeignKey; needs no privilege; PostgreSQL 14+
 -- psql -v oid=1259 -f shape_foreign_keys.sql
 --
--- Run with an empty search_path, so that names are qualified. `definition` is what ADD CONSTRAINT takes. `is_kept_whole`:
+-- Needs penstock's own search_path: names are qualified. `definition` is what ADD CONSTRAINT takes. `is_kept_whole`:
 -- it refers to a partitioned table, or is a part of one that does. `parent` is that of the partitioned table `parent_oid`
 -- to which it is attached. `cast_owner`: whose functions may be run to compare its columns. Fields of later versions are read
 -- through JSON.

@@ -9,12 +9,7 @@ SELECT pg_catalog.pg_get_expr(n.conbin, n.conrelid) AS expression,
              FROM pg_catalog.pg_attribute AS a
             WHERE a.attrelid = n.conrelid
               AND a.attnum = ANY (n.conkey)
-       ) AS columns,
-       NOT EXISTS (
-           SELECT
-             FROM pg_catalog.unnest(n.conkey) AS k (attnum)
-            WHERE NOT pg_catalog.has_column_privilege(n.conrelid, k.attnum, 'SELECT')
-       ) AS is_readable
+       ) AS columns
   FROM pg_catalog.pg_constraint AS n
  WHERE n.conrelid = :'oid'::oid
    AND n.contype = 'c'

@@ -1,4 +1,4 @@
--- table.sql: the relation of a name as this session would find it; an empty schema means by search_path
+-- table.sql: the relation of a name in a schema
 -- returns catalog.TableRow; needs no privilege; PostgreSQL 14+
 -- psql -v schema=pg_catalog -v name=pg_class -f table.sql
 --
@@ -17,10 +17,7 @@ WITH target AS (
       JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
      WHERE c.relname = :'name'::text
        AND c.relpersistence <> 't'
-       AND CASE
-               WHEN :'schema'::text = '' THEN pg_catalog.pg_table_is_visible(c.oid)
-               ELSE n.nspname = :'schema'::text
-           END
+       AND n.nspname = :'schema'::text
 ),
 tree AS (
     SELECT t.oid

@@ -2,7 +2,7 @@
 -- returns violations.KeyPart; needs no privilege; PostgreSQL 14+
 -- psql -v oid=2662 -f violated_key.sql
 --
--- Run with an empty search_path, so that names are qualified. Strategy 3 of a btree operator class is = (stratnum.h). The
+-- Needs penstock's own search_path: names are qualified. Strategy 3 of a btree operator class is = (stratnum.h). The
 -- collation is null for types without one; the condition is that of a partial index.
 SELECT pg_catalog.pg_get_indexdef(i.indexrelid, k.position + 1, false) AS expression,
        ln.nspname::text AS collation_schema,
