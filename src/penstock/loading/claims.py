@@ -55,7 +55,7 @@ def take_over(load_id: str, tools: LoadTools, connection: Connection, *, waits: 
     committing; what they commit counts. Raises TargetError.
     """
     has_told = False
-    while (claim := tools.ledger.take_over(connection, load_id, client=client_name(), job=job)) is None:
+    while (claim := _try_take_over(load_id, tools, connection, job=job)) is None:
         workers = find_workers(connection, load_id)
         calls = " ".join(f"SELECT pg_terminate_backend({pid});" for pid in workers)
         if not waits:
@@ -68,3 +68,7 @@ def take_over(load_id: str, tools: LoadTools, connection: Connection, *, waits: 
             tools.notice(f"waiting for sessions of load {load_id} that are still at work; to end them: {calls}")
             has_told = True
     return claim
+
+
+def _try_take_over(load_id: str, tools: LoadTools, connection: Connection, *, job: str | None) -> Claim | None:
+    return tools.ledger.take_over(connection, load_id, client=client_name(), job=job, is_own_job=tools.resumes is None)

@@ -29,7 +29,7 @@ _UNCONFIRMED = "01000"
 
 # Where synchronous_commit is off it is on for this transaction: WAL is flushed in order, so all before becomes durable
 # with it.
-_BE_DURABLE = (
+BE_DURABLE = (
     "SELECT pg_catalog.set_config('synchronous_commit', 'on', true)"
     " WHERE pg_catalog.current_setting('synchronous_commit') = 'off'"
 )
@@ -105,7 +105,7 @@ def _run_with(
     """Act and run the last statement in one durable transaction, behind the claim's fence; None undoes it."""
     row: tuple[Any, ...] | None = None
     with connection.transaction() as transaction:
-        connection.execute(_BE_DURABLE)
+        connection.execute(BE_DURABLE)
         ledger.hold_claim(connection, claim)
         if has_all(connection, ledger.schema, claim.load_id):
             write_counts(connection, ledger.schema, claim, act())
@@ -119,7 +119,7 @@ def _run_with(
 
 def commit_durably() -> sql.Composed:
     """Return the statements by which a loading transaction is safe once it is committed."""
-    return sql.SQL("SET LOCAL synchronous_commit TO DEFAULT; {}").format(sql.SQL(_BE_DURABLE))
+    return sql.SQL("SET LOCAL synchronous_commit TO DEFAULT; {}").format(sql.SQL(BE_DURABLE))
 
 
 def confirm(ledger: Ledger, connection: Connection, claim: Claim) -> FinishedLoad | None:
@@ -128,7 +128,8 @@ def confirm(ledger: Ledger, connection: Connection, claim: Claim) -> FinishedLoa
     Raises ServerError.
     """
     query = sql.SQL(
-        "UPDATE {} AS l SET changed_at = l.changed_at WHERE l.id = %(load)s AND l.state = 'complete' RETURNING {}"
+        "UPDATE {} AS l SET login = CASE WHEN l.login = SESSION_USER THEN l.login END"
+        " WHERE l.id = %(load)s AND l.state = 'complete' RETURNING {}"
     ).format(sql.Identifier(ledger.schema, "loads"), _compose(ledger.schema, _TOTALS))
     with translate_errors("looking whether the load is complete"), _hearing_warnings(connection) as warnings:
         row = _run_durably(connection, query, {"load": claim.load_id})
@@ -145,7 +146,7 @@ def _run_durably(connection: Connection, query: sql.Composed, values: Mapping[st
     """Run a statement that writes, in one transaction, and return its row once that is safe."""
     with connection.pipeline():
         connection.execute("BEGIN")
-        connection.execute(_BE_DURABLE)
+        connection.execute(BE_DURABLE)
         cursor = connection.execute(query, values)
         connection.execute("COMMIT")
     return cursor.fetchone()

@@ -14,7 +14,8 @@ from psycopg import sql
 
 from penstock.errors import ServerError, TargetError
 from penstock.model.ledger import Claim
-from penstock.server.errors import translate_errors
+from penstock.server.errors import in_transaction, translate_errors
+from penstock.server.ledger.ending import BE_DURABLE
 from penstock.server.ledger.locks import lock_objects, mark, send_lock
 from penstock.server.ledger.lookup import LedgerFindings, look_up, object_arrays
 from penstock.server.ledger.schema import find_version, lead_forward, look_for_version
@@ -81,23 +82,16 @@ class Ledger:
         """
         query = sql.SQL(
             """
-            WITH begun AS (
-                INSERT INTO {loads} (id, identity, lock_key, client, tables, meaning, job)
-                SELECT %(load)s::uuid, %(identity)s, %(lock)s, %(client)s, %(names)s::text[], %(meaning)s::jsonb,
-                       %(job)s::jsonb
-                 WHERE NOT EXISTS ({taken})
-                RETURNING id
-            ),
-            added AS (
-                {insert}
-            )
-            SELECT FROM begun
+            INSERT INTO {loads} (id, identity, lock_key, client, tables, meaning, job)
+            SELECT %(load)s::uuid, %(identity)s, %(lock)s, %(client)s, %(names)s::text[], %(meaning)s::jsonb,
+                   %(job)s::jsonb
+             WHERE NOT EXISTS ({taken})
+            RETURNING true
             """
-        ).format(
-            loads=self._table("loads"),
-            taken=self._find_taken(),
-            insert=self._insert_objects(sql.SQL("begun.id"), sql.SQL("begun")),
-        )
+        ).format(loads=self._table("loads"), taken=self._find_taken())
+        # By itself: row security looks for the load as the statement before has left it.
+        begun_load = sql.SQL("(SELECT l.id FROM {} AS l WHERE l.id = %(load)s::uuid) AS b").format(self._table("loads"))
+        add = self._insert_objects(sql.SQL("b.id"), begun_load)
         values = _with_seen(objects, unshared, seen) | {
             "load": load_id,
             "identity": identity,
@@ -110,20 +104,26 @@ class Ledger:
         with translate_errors("writing the load down"):
             with _at_once(connection):
                 lock_objects(connection, _oids(objects, unshared))
+                # A load that is not in the ledger any more was removed from it: no crash can have lost it.
+                connection.execute(BE_DURABLE)
                 begun = connection.execute(query, values)
+                connection.execute(add, values)
             if begun.fetchone() is None:
                 return None
         return Claim(load_id=load_id, epoch=1, is_resumed=False)
 
-    def take_over(self, connection: Connection, load_id: str, *, client: str, job: str | None = None) -> Claim | None:
+    def take_over(
+        self, connection: Connection, load_id: str, *, client: str, job: str | None = None, is_own_job: bool = True
+    ) -> Claim | None:
         """Raise a load's epoch; None where sessions of a loader that has gone still hold it after a second.
 
         What they are committing counts; what they begin after this is refused. `job` is written down in the old one's
-        place: what is no part of the identity may be another now. Raises TargetError where the load is not there or has
-        ended.
+        place: what is no part of the identity may be another now. `is_own_job`: this login chose it, which the ledger
+        did not. Raises TargetError where the load is not there, has ended or is another role's.
         """
         query = sql.SQL(
             "UPDATE {} SET epoch = epoch + 1, client = %s, job = coalesce(%s::jsonb, job),"
+            " login = CASE WHEN %s OR login = SESSION_USER THEN SESSION_USER END,"
             " changed_at = pg_catalog.now() WHERE id = %s AND state = 'running' RETURNING epoch"
         ).format(self._table("loads"))
         try:
@@ -131,7 +131,7 @@ class Ledger:
                 connection.execute(sql.SQL("SET LOCAL lock_timeout = {}").format(sql.Literal(_LOCK_TIMEOUT)))
                 # Off would let a crash bring the old epoch back, after rows were committed under the new one.
                 connection.execute("SET LOCAL synchronous_commit = 'local'")
-                row = connection.execute(query, [client, job, load_id]).fetchone()
+                row = connection.execute(query, [client, job, is_own_job, load_id]).fetchone()
         except ServerError as error:
             if error.sqlstate == "55P03":
                 return None
@@ -196,11 +196,14 @@ class Ledger:
 
     def forget_unused(self, connection: Connection, claim: Claim, *, even_if_used: bool = False) -> bool:
         """Remove a load of which nothing was committed, or `even_if_used`; return whether it is gone."""
+        hold = sql.SQL("SELECT FROM {} WHERE id = %s FOR UPDATE").format(self._table("loads"))
         query = sql.SQL(
             "DELETE FROM {loads} AS l WHERE l.id = %s AND l.epoch = %s AND l.state = 'running'"
             " AND (%s OR NOT EXISTS (SELECT FROM {ranges} AS r WHERE r.load = l.id)) RETURNING true"
         ).format(loads=self._table("loads"), ranges=self._table("ranges"))
-        with translate_errors("removing the load from the ledger"):
+        with in_transaction(connection, "removing the load from the ledger"):
+            # A session that was lost may still be committing: the next statement sees what it has.
+            connection.execute(hold, [claim.load_id])
             return connection.execute(query, [claim.load_id, claim.epoch, even_if_used]).fetchone() is not None
 
     def _find_taken(self) -> sql.Composed:
@@ -268,9 +271,5 @@ def _oids(objects: Sequence[LedgerObject], numbers: Collection[int]) -> list[int
 
 
 def taken_over(load_id: str) -> TargetError:
-    """Return the error for a load that another process goes on with."""
-    return TargetError(
-        f"load {load_id} was taken over by another process",
-        detail="What this one had committed stays, and the other knows of it.",
-        hint="See penstock loads.",
-    )
+    """Return the error for a load that is not this process's any more."""
+    return TargetError(f"load {load_id} was taken over by another process, or forgotten", hint="See penstock loads.")

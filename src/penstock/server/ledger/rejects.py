@@ -156,7 +156,10 @@ class RejectStore:
         }
         connection.execute(query, values)
         # When the load ended stays as it is: a table that was truncated since has not got its rows back by this.
-        total = sql.SQL("UPDATE {}.loads SET rows = rows + %s WHERE id = %s AND state = 'complete'")
+        total = sql.SQL(
+            "UPDATE {}.loads SET rows = rows + %s, login = CASE WHEN login = SESSION_USER THEN login END"
+            " WHERE id = %s AND state = 'complete'"
+        )
         rows = sum(item.rows for item in corrections) if stored is None else stored
         connection.execute(total.format(self._schema), [rows, self._load_id])
 

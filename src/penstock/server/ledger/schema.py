@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 
 _COMMENT = re.compile(r"penstock ledger, version (\d+)")
 
+# What a load is made of, written by the load's role alone.
+_PARTS = ("objects", "ranges", "targets")
+_IS_OWN_LOAD = "EXISTS (SELECT FROM {schema}.loads AS l WHERE l.id = load AND l.owner = CURRENT_USER)"
+
 # Each step leads from the version before it; a ledger is only ever led forward.
 # Ranges are rows that are only inserted. A multirange, since sessions take the blocks of one object in turn. A row with
 # a start below zero corrects others: rejected records that were loaded later. `form` is how the records are read.
@@ -164,6 +168,29 @@ _STEPS: tuple[tuple[str, ...], ...] = (
         )
         """,
     ),
+    # What a load's rows say is done as the role that wrote them: nobody writes in another's name, or to another's load.
+    # `login` chose the sources and the transform; null where that is not known, as of loads begun before.
+    (
+        "ALTER TABLE {schema}.loads ADD COLUMN login name",
+        "ALTER TABLE {schema}.loads ALTER COLUMN login SET DEFAULT SESSION_USER",
+        "ALTER TABLE {schema}.loads ENABLE ROW LEVEL SECURITY",
+        "CREATE POLICY loads_read ON {schema}.loads FOR SELECT USING (true)",
+        """
+        CREATE POLICY loads_write ON {schema}.loads
+            USING (owner = CURRENT_USER)
+            WITH CHECK (owner = CURRENT_USER AND (login IS NULL OR login = SESSION_USER))
+        """,
+        *(
+            statement
+            for table in _PARTS
+            for statement in (
+                f"ALTER TABLE {{schema}}.{table} ENABLE ROW LEVEL SECURITY",
+                f"CREATE POLICY {table}_read ON {{schema}}.{table} FOR SELECT USING (true)",
+                f"CREATE POLICY {table}_write ON {{schema}}.{table} USING ({_IS_OWN_LOAD})",
+            )
+        ),
+        f"CREATE POLICY rejects_load ON {{schema}}.rejects AS RESTRICTIVE FOR INSERT WITH CHECK ({_IS_OWN_LOAD})",
+    ),
 )
 
 VERSION = len(_STEPS)
@@ -174,12 +201,24 @@ CHANGES_VERSION, LEASES_VERSION = 2, 3
 # Those of this version.
 _TABLES = frozenset(("changes", "holds", "lease_notes", "loads", "objects", "ranges", "rejects", "targets"))
 
+
+def _own_load(table: str) -> str:
+    return f"(EXISTS ( SELECT FROM loads l WHERE ((l.id = {table}.load) AND (l.owner = CURRENT_USER))))"
+
+
+_OWN_LOGIN = "((owner = CURRENT_USER) AND ((login IS NULL) OR (login = SESSION_USER)))"
+
 # As ledger_state.sql spells them: a planted one of the same name would read otherwise.
 _OWN_ADDITIONS = (
     "policy rejects_owner FOR * TO {0} USING (owner = CURRENT_USER) WITH CHECK the same",
     "policy changes_read FOR r TO {0} USING true WITH CHECK the same",
-    "policy changes_insert FOR a TO {0} USING  WITH CHECK (owner = CURRENT_USER)",
+    "policy changes_insert FOR a TO {0} USING WITH CHECK (owner = CURRENT_USER)",
     "policy changes_delete FOR d TO {0} USING (owner = CURRENT_USER) WITH CHECK the same",
+    "policy loads_read FOR r TO {0} USING true WITH CHECK the same",
+    f"policy loads_write FOR * TO {{0}} USING (owner = CURRENT_USER) WITH CHECK {_OWN_LOGIN}",
+    *(f"policy {table}_read FOR r TO {{0}} USING true WITH CHECK the same" for table in _PARTS),
+    *(f"policy {table}_write FOR * TO {{0}} USING {_own_load(table)} WITH CHECK the same" for table in _PARTS),
+    f"policy rejects_load FOR a TO {{0}} USING WITH CHECK {_own_load('rejects')} RESTRICTIVE",
 )
 
 
@@ -294,7 +333,7 @@ def _no_right(connection: Connection, schema: str, error: TargetError, *, versio
     if version:
         return TargetError(
             f"cannot lead the ledger from version {version} to {VERSION}: {error.message}",
-            hint="Have the owner of its tables run this penstock once, and grant as before: what is new are tables.",
+            hint="Have the owner of its tables run this penstock once, and grant as before on what tables are new.",
             sqlstate=error.sqlstate,
         )
     row = connection.execute("SELECT CURRENT_USER").fetchone()

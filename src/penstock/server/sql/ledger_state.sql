@@ -2,7 +2,7 @@
 -- returns ledger.trust.LedgerRelation; needs no privilege; PostgreSQL 14+
 -- psql -v schema=penstock -v tables='{loads,objects}' -f ledger_state.sql
 --
--- Trusted are the current role, the database's owner and superusers. An index expression or a default is its owner's.
+-- Expressions are without line ends and the schema's name. Trusted are the current role, the database's owner and superusers. An index expression or a default is its owner's.
 WITH trusted AS (
     SELECT r.oid
       FROM pg_catalog.pg_roles AS r
@@ -32,14 +32,23 @@ SELECT c.relname::text,
              FROM pg_catalog.pg_rewrite AS w
             WHERE w.ev_class = c.oid
            UNION ALL
-           SELECT pg_catalog.format(
-                      'policy %I FOR %s TO %s USING %s WITH CHECK %s',
-                      p.polname,
-                      p.polcmd,
-                      p.polroles::text,
-                      pg_catalog.pg_get_expr(p.polqual, p.polrelid),
-                      coalesce(pg_catalog.pg_get_expr(p.polwithcheck, p.polrelid), 'the same')
-                  )
+           SELECT pg_catalog.regexp_replace(
+                      pg_catalog.replace(
+                          pg_catalog.format(
+                              'policy %I FOR %s TO %s USING %s WITH CHECK %s',
+                              p.polname,
+                              p.polcmd,
+                              p.polroles::text,
+                              pg_catalog.pg_get_expr(p.polqual, p.polrelid),
+                              coalesce(pg_catalog.pg_get_expr(p.polwithcheck, p.polrelid), 'the same')
+                          ),
+                          pg_catalog.quote_ident(:'schema'::text) || '.',
+                          ''
+                      ),
+                      '\s+',
+                      ' ',
+                      'g'
+                  ) || CASE WHEN p.polpermissive THEN '' ELSE ' RESTRICTIVE' END
              FROM pg_catalog.pg_policy AS p
             WHERE p.polrelid = c.oid
            UNION ALL

@@ -1,0 +1,96 @@
+"""Whose a load is, and whether this session may do what its rows say.
+
+Row security has only the role itself write `owner`, and only the login itself `login` (schema.py). A session that took
+the role by SET ROLE can be taken back from it by any function that runs in it: RESET ROLE leads to the login's rights.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from psycopg import sql
+
+from penstock.errors import TargetError
+from penstock.server.errors import translate_errors
+
+if TYPE_CHECKING:
+    from penstock.model.job import LoadJob
+    from penstock.server.connection import Connection
+
+# What somebody is about to do with a load.
+Deed = Literal["resume", "retry", "forget"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadRights:
+    """Whose a load is: `is_own_login`, the login of this session chose its sources and its transform."""
+
+    load_id: str
+    owner: str
+    is_own_role: bool
+    is_own_login: bool
+    is_member: bool
+    is_superuser: bool
+
+    def refuse_other_role(self, what: Deed) -> None:
+        """Raise TargetError where the current role is not the load's."""
+        if not self.is_own_role:
+            raise TargetError(
+                f'cannot {what} load {self.load_id}: it is the load of role "{self.owner}"',
+                detail="What its rows in the ledger say would be done with the rights of the current role.",
+                hint=f'Become that role with --role "{self.owner}".'
+                if self.is_member
+                else f'Have it done by "{self.owner}", or by a member of that role with --role "{self.owner}".',
+            )
+
+    def refuse_others_job(self, what: Deed, job: LoadJob | None) -> None:
+        """Raise TargetError where it is another role's, or code that another login chose would reach our rights."""
+        self.refuse_other_role(what)
+        has_transform = job is not None and any(target.transform is not None for target in job.targets)
+        if self.is_own_login or not (self.is_superuser or has_transform):
+            return
+        raise TargetError(
+            f"cannot {what} load {self.load_id}: the ledger does not say that this login began it",
+            detail="Its transform could RESET ROLE to this login's rights."
+            if has_transform
+            else "This login is a superuser, and what runs in the session could RESET ROLE to that.",
+            hint="Log in as the one that began it, or "
+            + (
+                f"write the records down with penstock rejects {self.load_id} --reject-file, and load that file."
+                if what == "retry"
+                else f'run its own penstock load command with --role "{self.owner}".'
+            ),
+        )
+
+
+def read_rights(connection: Connection, schema: str, load_id: str) -> LoadRights | None:
+    """Return whose a load is, None where there is none of that id. Raises ServerError."""
+    query = sql.SQL(
+        """
+        SELECT l.owner::text,
+               l.owner = CURRENT_USER,
+               coalesce(l.login = SESSION_USER, false),
+               coalesce(
+                   (SELECT pg_catalog.pg_has_role(r.oid, 'MEMBER') FROM pg_catalog.pg_roles AS r
+                     WHERE r.rolname = l.owner),
+                   false
+               ),
+               (SELECT r.rolsuper FROM pg_catalog.pg_roles AS r WHERE r.rolname = SESSION_USER)
+          FROM {} AS l
+         WHERE l.id = %s
+        """
+    ).format(sql.Identifier(schema, "loads"))
+    with translate_errors("looking whose the load is"):
+        row = connection.execute(query, [load_id]).fetchone()
+    if row is None:
+        return None
+    owner, is_own_role, is_own_login, is_member, is_superuser = row
+    return LoadRights(
+        load_id=load_id,
+        owner=owner,
+        is_own_role=is_own_role,
+        is_own_login=is_own_login,
+        is_member=is_member,
+        is_superuser=is_superuser,
+    )
