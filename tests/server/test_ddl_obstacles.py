@@ -11,14 +11,8 @@ from psycopg import sql
 from penstock.errors import TargetError
 from penstock.model.table import TableName
 from penstock.server.ddl import Obstacle, find_all_tables_publications, refuse_obstacles
-from support.ddl import (
-    capture,
-    create_replacement,
-    drop_replacement,
-    find_obstacles,
-    finish_replacement,
-    swap_replacement,
-)
+from penstock.server.landing import drop_landing_table
+from support.ddl import capture, create_replacement, find_obstacles, finish_replacement, swap_replacement
 
 if TYPE_CHECKING:
     from penstock.server.connection import Connection
@@ -244,7 +238,7 @@ def test_dependent_made_during_the_load_refuses_the_swap(connection: Connection)
     with pytest.raises(TargetError, match="cannot replace"), connection.transaction():
         swap_replacement(connection, definition, oid)
     assert connection.execute("SELECT * FROM s.v").fetchall() == [(1,)]
-    assert drop_replacement(connection, TableName(schema="s", name="new"), oid=oid)
+    assert drop_landing_table(connection, schema="s", name="new", oid=oid)
 
 
 def test_publications_of_all_tables_are_found(connection: Connection) -> None:

@@ -11,14 +11,13 @@ import pytest
 from psycopg import sql
 
 from penstock.errors import DataError, ServerError, TargetError
-from penstock.model.table import TableName
 from penstock.server.ddl import find_differences
+from penstock.server.landing import drop_landing_table
 from support.ddl import (
     NEW,
     capture,
     capture_table,
     create_replacement,
-    drop_replacement,
     find_obstacles,
     finish_replacement,
     make_rich_table,
@@ -274,7 +273,7 @@ def test_error_in_finish_leaves_the_old_table(connection: Connection) -> None:
     with pytest.raises(DataError):
         finish_replacement(connection, before, oid)
     assert (capture(connection, "t"), fetch(connection, "TABLE t")) == (before, [(1, 1)])
-    assert drop_replacement(connection, TableName(schema="public", name=NEW), oid=oid)
+    assert drop_landing_table(connection, schema="public", name=NEW, oid=oid)
     assert fetch(connection, f"SELECT to_regclass('\"{NEW}\"')") == [(None,)]
 
 
@@ -340,7 +339,7 @@ def test_table_altered_during_the_load_is_not_swapped(connection: Connection, ch
         swap_replacement(connection, definition, oid)
     assert caught.value.detail == f"Changed: {part}."
     assert table_oid(connection, "t") == definition.oid
-    assert drop_replacement(connection, TableName(schema="public", name=NEW), oid=oid)
+    assert drop_landing_table(connection, schema="public", name=NEW, oid=oid)
 
 
 def test_table_made_anew_during_the_load_is_not_swapped(connection: Connection) -> None:
@@ -368,9 +367,9 @@ def test_drop_leaves_a_table_that_is_in_use(connection: Connection) -> None:
     connection.execute("CREATE TABLE t (a int)")
     definition, oid = prepare(connection, "t")
     swap_replacement(connection, definition, oid)
-    assert not drop_replacement(connection, TableName(schema="public", name=NEW), oid=oid)
+    assert not drop_landing_table(connection, schema="public", name=NEW, oid=oid)
     connection.execute(f'CREATE TABLE "{NEW}" ()'.encode())
-    assert not drop_replacement(connection, TableName(schema="public", name=NEW), oid=oid)
+    assert not drop_landing_table(connection, schema="public", name=NEW, oid=oid)
     assert table_oid(connection, "t") == oid
 
 

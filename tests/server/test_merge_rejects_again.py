@@ -218,7 +218,7 @@ def test_retry_that_dies_leaves_all_as_it_was(loads: Loads, ledger: LedgerView, 
     load_id = load(loads, job)
     path = edit(ledger, load_id, tmp_path / "rejects", {"1,no": "1,one", "3,no": "3,three"})
     rejects = loads.execute("SELECT start, raw, sqlstate FROM penstock.rejects ORDER BY start")
-    done, statement = None, 8
+    done, statement = None, 13
     while done is None:
         with LedgerView(connect_to(loads.conninfo)) as view, suppress(Killed), killing_at(statement):
             done = view.retry(load_id, path)

@@ -132,7 +132,6 @@ RICH_TABLE = {
 
 capture_table = in_own_path(ddl.capture_table)
 create_replacement = in_own_path(ddl.create_replacement)
-drop_replacement = in_own_path(ddl.drop_replacement)
 find_obstacles = in_own_path(ddl.find_obstacles)
 finish_replacement = in_own_path(ddl.finish_replacement)
 swap_replacement = in_own_path(ddl.swap_replacement)

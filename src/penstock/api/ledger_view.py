@@ -13,14 +13,16 @@ from penstock.loading.tools import LoadTools
 from penstock.server.ledger import Ledger
 from penstock.server.ledger.listing import forget_load, list_loads, list_objects, no_such_load
 from penstock.server.ledger.rejects import RejectStore
+from penstock.server.ledger.rights import read_rights
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.model.job import LoadJob
-    from penstock.model.ledger import LoadRecord, ObjectRecord
+    from penstock.model.ledger import LoadRecord, ObjectRecord, StayingRows
     from penstock.model.reject import RejectCause, RetryOutcome
     from penstock.server.connection import Connection, ConnectionFactory
+    from penstock.server.ledger.rights import LoadRights
 
 
 class LedgerView(Closing):
@@ -63,7 +65,10 @@ class LedgerView(Closing):
             return found[0], list_objects(connection, self._schema, load_id)
 
     def job(self, load_id: str) -> LoadJob:
-        """Return what to run to go on with a load. Raises TargetError where its sources cannot be read again."""
+        """Return what to run to go on with a load.
+
+        Raises TargetError where its sources cannot be read again, or where this session may not do what it says.
+        """
         record, _ = self.load(load_id)
         if record.state == "complete":
             raise TargetError(f"load {load_id} is complete", hint="There is nothing to go on with.")
@@ -71,7 +76,10 @@ class LedgerView(Closing):
             raise TargetError(
                 f"load {load_id} read a pipe, which cannot be read again", hint="Run its own command once more."
             )
-        return job_from_json(record.job)
+        job = job_from_json(record.job)
+        with self._connect.borrow() as connection:
+            self._rights(connection, load_id).refuse_others_job("resume", job)
+        return job
 
     def rejects(self, load_id: str) -> list[RejectCause]:
         """Return why records of a load were rejected, the most frequent cause first; this role's own loads'."""
@@ -90,21 +98,34 @@ class LedgerView(Closing):
         from penstock.loading.again import retry_rejects  # noqa: PLC0415 (paid for by who needs it)
         from penstock.loading.reject_file import read_reject_file  # noqa: PLC0415
 
+        record, _ = self.load(load_id)
+        job = None if record.job is None else job_from_json(record.job)
         with self._connect.borrow() as connection:
             tools = self._tools(connection)
+            tools.ledger.ensure(connection)
+            self._rights(connection, load_id).refuse_others_job("retry", job)
             edited = None if path is None else read_reject_file(load_id, path, tools, connection)
         # A session of its own: it holds the load's lock until it ends.
         with self._connect.connect(label="retry") as connection:
             return retry_rejects(load_id, tools, connection, edited=edited)
+
+    def _rights(self, connection: Connection, load_id: str) -> LoadRights:
+        rights = read_rights(connection, self._schema, load_id)
+        if rights is None:
+            raise no_such_load(load_id)
+        return rights
 
     def _tools(self, connection: Connection) -> LoadTools:
         major = connection.info.server_version // 10_000
         sources = SourceReader(credentials=AwsCredentials())
         return LoadTools(connect=self._connect, sources=sources, server_major=major, ledger=Ledger(self._schema))
 
-    def forget(self, load_id: str) -> None:
-        """Remove a load from the ledger; its rows stay, and its objects count as not loaded."""
+    def forget(self, load_id: str, *, keeps_rows: bool = False) -> list[StayingRows]:
+        """Remove a load that is not at work from the ledger, and return its rows that stay in their tables.
+
+        Its objects then count as not loaded. Where rows stay that is refused, but for `keeps_rows`.
+        """
         with self._connect.borrow() as connection:
             if not list_loads(connection, self._schema, load_id=load_id):
                 raise no_such_load(load_id)
-            forget_load(connection, self._schema, load_id)
+            return forget_load(connection, self._schema, load_id, keeps_rows=keeps_rows)

@@ -21,6 +21,8 @@ from penstock.model.dialect import DialectOptions, Notice
 from penstock.model.job import LoadJob, LoadRules, TargetJob
 from penstock.model.names import parse_table_name
 from penstock.server.ledger import Ledger
+from penstock.server.ledger.rights import read_rights
+from penstock.server.ledger.schema import find_version
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -86,6 +88,8 @@ class Loader(Closing):
     def plan(self, job: LoadJob) -> LoadPlan:
         """Look at sources, table and server, and return what a load would do; changes nothing. Raises PenstockError."""
         with self._connect.borrow() as connection:
+            if self._resumes is not None:
+                self._check_rights(self._resumes, job, connection)
             server, inputs = gather_inputs(job, sources=self._sources, connection=connection)
             self._server = server
             self._samples = tuple(gathered.sample for gathered in inputs)
@@ -99,6 +103,16 @@ class Loader(Closing):
 
                 check_ways(plan, connection, ledger_schema=self._ledger.schema)
         return self._note_pooler(plan)
+
+    def _check_rights(self, load_id: str, job: LoadJob, connection: Connection) -> None:
+        """Refuse to do with our rights what another chose; of what another login chose, read only what all may read."""
+        # Refuses a ledger that cannot be trusted.
+        find_version(connection, self._ledger.schema)
+        rights = read_rights(connection, self._ledger.schema, load_id)
+        if rights is not None:
+            rights.refuse_others_job("resume", job)
+            if not rights.is_own_login:
+                self._sources = SourceReader(is_for_others=True)
 
     def _plan(self, job: LoadJob, inputs: Sequence[TargetInput], connection: Connection) -> LoadPlan:
         """Return the plan, with what is parked; foreign keys that are do not keep sessions from each other."""

@@ -17,6 +17,9 @@ from penstock.errors import UsageError
 app = typer.Typer(add_completion=False)
 
 LoadId = Annotated[str, typer.Argument(metavar="ID", show_default=False, help="The load's id, or its beginning.")]
+KeepRows = Annotated[
+    bool, typer.Option("--keep-rows", help="Forget a load that has rows in its tables; they stay there.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
 
 
@@ -87,11 +90,17 @@ def forget(
     iam_auth: given.IamAuth = False,
     tunnel: given.Tunnel = None,
     ledger_schema: given.LedgerSchema = "penstock",
+    keep_rows: KeepRows = False,
 ) -> None:
-    """Remove a load from the ledger. Its rows stay in their tables, and its objects count as not loaded."""
+    """Remove a load from the ledger, and the tables made for it; its objects then count as not loaded.
+
+    A load at work is refused, and without --keep-rows one that has rows in its tables.
+    """
     from penstock.api.ledger_view import LedgerView
 
     with LedgerView(open_target(to, role=role, iam_auth=iam_auth, tunnel=tunnel), ledger_schema=ledger_schema) as view:
         whole_id = view.find(load_id)
-        view.forget(whole_id)
+        staying = view.forget(whole_id, keeps_rows=keep_rows)
     Messages().note(f"forgot load {whole_id}")
+    for each in staying:
+        Messages().note(f'{each.rows:,} rows of it stay in "{each.table}"')

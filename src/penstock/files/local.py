@@ -7,6 +7,7 @@ load is an error that says so. Pipes and standard input have no size and can be 
 from __future__ import annotations
 
 import os
+import pathlib
 import select
 import stat
 import threading
@@ -17,7 +18,7 @@ from penstock.model.source import SourceObject
 from penstock.units import KIB
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 STDIN_LOCATION = "-"
 
@@ -28,16 +29,19 @@ READ_BYTES = 256 * KIB
 class LocalObject:
     """One local file, pipe or standard input, opened; `pieces` gives its bytes in order, once.
 
+    `is_for_others`: SourceError unless it is a regular file that everybody may read.
     A silent pipe may keep its reader waiting for ever; `interrupt`, from another thread, ends that.
     """
 
-    def __init__(self, source: SourceObject) -> None:
+    def __init__(self, source: SourceObject, *, is_for_others: bool = False) -> None:
         self._source = source
         self._fd = _open(source)
         self._wake = os.pipe() if source.version is None else None
         # A descriptor that is closed may be another's at once: nobody may write to it then.
         self._wake_lock = threading.Lock()
         try:
+            if is_for_others:
+                _check_public(source, os.fstat(self._fd))
             self._check_unchanged()
         except SourceError:
             self.close()
@@ -125,6 +129,36 @@ def _open(source: SourceObject) -> int:
         return os.open(source.location, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as exc:
         raise SourceError(f'could not open "{source.uri}": {exc.strerror}') from exc
+
+
+def _check_public(source: SourceObject, opened: os.stat_result) -> None:
+    """Raise SourceError unless everybody may read the file that was opened, by the path that it has."""
+    path = pathlib.Path(os.path.realpath(source.location))
+    try:
+        may_read = (
+            stat.S_ISREG(opened.st_mode)
+            and opened.st_mode & stat.S_IROTH
+            and os.path.samestat(path.stat(), opened)
+            and all(folder.stat().st_mode & stat.S_IXOTH for folder in path.parents)
+        )
+    except OSError:
+        may_read = False
+    if not may_read:
+        raise SourceError(
+            f'"{source.uri}" is not read for another login\'s load: it is not a file that everybody may read',
+            hint="Run the load's own penstock load command, which names the file itself.",
+        )
+
+
+def refuse_remote(sources: Iterable[str]) -> None:
+    """Raise SourceError for URLs: they would be read with the credentials of who runs this."""
+    for source in sources:
+        if "://" in source:
+            raise SourceError(
+                f'"{source}" is not read for another login\'s load',
+                detail="It would be read with your credentials and from this host's place in the network.",
+                hint="Run the load's own penstock load command, which names the URL itself.",
+            )
 
 
 def _changed(source: SourceObject, detail: str) -> SourceError:

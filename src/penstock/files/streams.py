@@ -14,7 +14,7 @@ from penstock.errors import SourceError
 from penstock.files.compression import decompress
 from penstock.files.encodings import detect_bom, is_ascii_safe, resolve_encoding, transcode
 from penstock.files.listing import is_remote, list_objects
-from penstock.files.local import LocalObject
+from penstock.files.local import LocalObject, refuse_remote
 from penstock.files.signatures import SIGNATURE_BYTES, check_is_not_compressed, check_is_text, sniff
 from penstock.model.plan import ObjectSample
 from penstock.units import KIB
@@ -107,7 +107,8 @@ class ObjectStream:
 class SourceReader:
     """Lists, samples and opens sources; owns connections and what was read of standard input.
 
-    `spools`: pipes are copied to temporary files when they are listed. `credentials` tells how S3 is reached; without
+    `spools`: pipes are copied to temporary files when they are listed. `is_for_others`: somebody else chose the
+    sources, so that only local files are read which everybody may read. `credentials` tells how S3 is reached; without
     it obstore's own chain does. `jitter` spreads retries, in [0, 1).
     """
 
@@ -116,6 +117,7 @@ class SourceReader:
         *,
         credentials: CredentialSource | None = None,
         spools: bool = False,
+        is_for_others: bool = False,
         jitter: Callable[[], float] = random.random,
     ) -> None:
         self._credentials = credentials
@@ -123,6 +125,7 @@ class SourceReader:
         self._stores: Stores | None = None
         self._pipes: dict[str, _Pipe] = {}
         self._spools = spools
+        self._is_for_others = is_for_others
         self._spool: Spool | None = None
 
     def __enter__(self) -> Self:
@@ -135,6 +138,8 @@ class SourceReader:
 
     def list(self, sources: Sequence[str]) -> tuple[SourceObject, ...]:
         """Return the objects of all sources in a fixed order; SourceError where one stands for nothing."""
+        if self._is_for_others:
+            refuse_remote(sources)
         objects = list_objects(sources, stores=self._connect)
         if not self._spools:
             return objects
@@ -191,8 +196,8 @@ class SourceReader:
 
             store, path = self._connect().find(source.location)
             return RemoteObject(source, store, path, is_sample=is_sample, jitter=self._jitter)
-        if source.version is not None:
-            return LocalObject(source)
+        if source.version is not None or self._is_for_others:
+            return LocalObject(source, is_for_others=self._is_for_others)
         if source.location not in self._pipes:
             self._pipes[source.location] = _Pipe(source)
         pipe = self._pipes[source.location]

@@ -10,9 +10,10 @@ from penstock.loading.landing import TargetLanding, truncate_target, with_locks
 from penstock.model.ledger import LandedCounts
 from penstock.server.conflicts import find_references
 from penstock.server.ddl import find_older_snapshots, finish_replacement, mark_end_of_load, swap_replacement
-from penstock.server.landing import drop_landing_table, find_landing_table, lock_landing_table
+from penstock.server.landing import find_landing_table, lock_landing_table
 from penstock.server.ledger.committed import has_all
 from penstock.server.ledger.ending import finish
+from penstock.server.ledger.targets import drop_landing
 from penstock.server.merge import MergeCounts, count_staged, insert_all, merge_insert_new, merge_upsert
 from penstock.server.merge_transform import run_transform
 from penstock.server.tables import analyze_table
@@ -145,9 +146,8 @@ class _Finish:
         return [self._drop_merged(landing, merged) for landing, merged in zip(self._staged, counts, strict=True)]
 
     def _drop_merged(self, landing: TargetLanding, merged: MergeCounts) -> LandedCounts:
-        table, oid = landing.table, landing.record.oid
-        assert table is not None and table.schema is not None and oid is not None
-        drop_landing_table(self._connection, schema=table.schema, name=table.name, oid=oid)
+        schema, load_id = self._tools.ledger.schema, self._prepared.claim.load_id
+        drop_landing(self._connection, schema, landing.record, load_id=load_id)
         return merged.landed(number=landing.record.number, target_oid=landing.facts.oid)
 
     def _run_statement(self, landing: TargetLanding) -> MergeCounts:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from penstock.errors import TargetError
@@ -16,7 +17,6 @@ from penstock.loading.ways import merge_mode
 from penstock.model.landing import POSITION_COLUMNS
 from penstock.model.ledger import LandingRecord
 from penstock.model.table import TableName
-from penstock.server.catalog import find_table
 from penstock.server.ddl import (
     capture_table,
     create_replacement,
@@ -28,7 +28,7 @@ from penstock.server.ddl import (
 )
 from penstock.server.ddl.replacement import describe_replacement
 from penstock.server.errors import in_transaction
-from penstock.server.landing import describe_landing_table, drop_landing_table, find_landing_table, make_landing_table
+from penstock.server.landing import describe_landing_table, find_landing_table, make_landing_table
 from penstock.server.ledger.schema import CHANGES_VERSION, find_version
 from penstock.server.ledger.targets import (
     drop_landing,
@@ -244,7 +244,8 @@ class LandingMaker:
         self._begin_anew(landing)
         if found is not None:
             # Left over by this same load, under another name in the ledger or none.
-            drop_landing_table(self._connection, schema=self._schema, name=name.name, oid=found.oid)
+            left = replace(landing.record, kind="staging", schema=self._schema, table=name.name, oid=found.oid)
+            self._drop(left)
         as_text = landing.target.job.transform is not None
         self._refuse_publications(
             find_all_tables_publications(self._connection),
@@ -302,13 +303,13 @@ class LandingMaker:
         landing = replace(landing, definition=definition)
         digest = hashlib.sha256(repr(definition).encode()).hexdigest()
         name = TableName(schema=definition.table.schema, name=f"penstock_{self._identity[:16]}_{landing.record.number}")
-        found = find_table(self._connection, name)
-        is_there = found is not None and found.oid == landing.record.oid
+        found = find_landing_table(self._connection, schema=definition.table.schema, name=name.name)
+        is_there = found is not None and found.oid == landing.record.oid and found.owner == definition.table.owner
         if is_there and landing.record.definition == digest:
             return landing
         self._begin_anew(landing)
         if is_there:
-            drop_landing(self._connection, landing.record)
+            self._drop(landing.record)
         refuse_obstacles(definition.name, find_obstacles(self._connection, definition))
         self._refuse_publications(
             dict.fromkeys((*find_all_tables_publications(self._connection), *definition.implicit_publications)),
@@ -320,6 +321,9 @@ class LandingMaker:
             is_apart = landing.facts.references.isdisjoint(self._loaded)
             enforce_early(self._connection, definition, oid, with_foreign_keys=is_apart)
         return self._note(landing, table=name, oid=oid, digest=digest)
+
+    def _drop(self, record: LandingRecord) -> None:
+        drop_landing(self._connection, self._schema, record, load_id=self._claim.load_id)
 
     def _refuse_publications(self, publications: Iterable[str], describe: Callable[[], str]) -> None:
         """Refuse where a new table would stop subscribers, which lack it."""
@@ -376,7 +380,8 @@ def truncate_target(
             raise TargetError(
                 f'cannot truncate table "{facts.name}": another load into it has not ended',
                 detail=f"Load {others[0]} has committed rows of it, which would be missing when it goes on.",
-                hint=f"Finish it with penstock resume {others[0]}, or say penstock loads forget {others[0]}.",
+                hint=f"Finish it with penstock resume {others[0]}, or say penstock loads forget {others[0]} "
+                "--keep-rows.",
             )
         for other in landings:
             if other.facts.oid == facts.oid:
@@ -394,14 +399,14 @@ def truncate_target(
 
 
 def give_up_landings(
-    landings: Sequence[TargetLanding], *, plan: LoadPlan, tools: LoadTools, connection: Connection
+    landings: Sequence[TargetLanding], *, plan: LoadPlan, tools: LoadTools, connection: Connection, load_id: str
 ) -> None:
     """Drop the tables that were made for records to land in. Raises TargetError, ServerError."""
     for landing in landings:
         record = landing.record
         if record.oid is not None:
             with_locks(
-                lambda record=record: drop_landing(connection, record),  # type: ignore[misc]
+                partial(drop_landing, connection, tools.ledger.schema, record, load_id=load_id),
                 plan=plan,
                 tools=tools,
                 connection=connection,

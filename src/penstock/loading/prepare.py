@@ -24,6 +24,7 @@ from penstock.server.catalog import find_table
 from penstock.server.errors import in_transaction
 from penstock.server.ledger.committed import find_others, read_coverage, read_ranges
 from penstock.server.ledger.lookup import read_meaning
+from penstock.server.ledger.rights import read_rights
 from penstock.server.ledger.targets import drop_ranges
 from penstock.server.tables import CreatedTable, create_text_table, is_empty
 
@@ -153,6 +154,8 @@ class _Preparation:
         running, known = found.running, found.known
         if self._resumes is not None and running != self._resumes:
             raise self._other_than(self._resumes, meaning)
+        if running is not None and (rights := read_rights(self._connection, self._ledger.schema, running)) is not None:
+            rights.refuse_other_role("resume")
         decisions = decide_objects(
             items,
             known,
@@ -231,7 +234,7 @@ class _Preparation:
             f"cannot go on with load {load_id}: what its rows depend on is another now",
             detail="\n".join(changes) or None,
             hint="Have it as it was when the load began, or remove the load's rows and say "
-            f"penstock loads forget {load_id}.",
+            f"penstock loads forget {load_id} --keep-rows.",
         )
 
     def _check_ways(self) -> None:
@@ -371,7 +374,8 @@ class _Preparation:
                 raise SourceError(
                     f'"{uri}" is gone, and a part of it is loaded',
                     detail=f"Load {claim.load_id} has committed {found.rows} of its rows.",
-                    hint=f"Restore it, or remove the load's rows and say penstock loads forget {claim.load_id}.",
+                    hint="Restore it, or remove the load's rows and say "
+                    f"penstock loads forget {claim.load_id} --keep-rows.",
                 )
         unread = {number: uri for number, uri in missing if number not in coverage}
         if unread:
@@ -391,7 +395,8 @@ class _Preparation:
             raise DataError(
                 f'"{work.source.uri}" has changed in a part that is loaded',
                 detail=f"Load {claim.load_id} has committed {work.coverage.rows} of its rows, and these differ now.",
-                hint=f"Restore the object, or remove the load's rows and say penstock loads forget {claim.load_id}.",
+                hint="Restore the object, or remove the load's rows and say "
+                f"penstock loads forget {claim.load_id} --keep-rows.",
             )
         if is_same:
             self._ledger.change_version(self._connection, claim, work.number, decision.item)

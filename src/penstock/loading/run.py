@@ -355,7 +355,13 @@ class _LoadRun:
             if self._landings:
                 from penstock.loading.landing import give_up_landings  # noqa: PLC0415
 
-                give_up_landings(self._landings, plan=self._plan, tools=self._tools, connection=connection)
+                give_up_landings(
+                    self._landings,
+                    plan=self._plan,
+                    tools=self._tools,
+                    connection=connection,
+                    load_id=self._claim.load_id,
+                )
         for table in reversed(self._created):
             drop_created(connection, table)
         return 0

@@ -164,6 +164,14 @@ class LandedCounts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StayingRows:
+    """Rows of a load that are in a table, as far as the ledger knows."""
+
+    table: str
+    rows: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LoadRecord:
     """One load as `penstock loads` lists it: what is committed; times are the server's.
 

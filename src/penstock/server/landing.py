@@ -135,13 +135,13 @@ def find_landing_table(connection: Connection, *, schema: str, name: str) -> Lan
 
 
 def drop_landing_table(connection: Connection, *, schema: str, name: str, oid: int) -> bool:
-    """Drop a staging table; return False where it is gone, or another table goes by its name.
+    """Drop a table that was made for a load; return False where it is gone, or another table goes by its name.
 
     Waits for whoever uses it as long as lock_timeout lets it. Raises ServerError, TargetError where somebody has made
     something that depends on it.
     """
     table = sql.Identifier(schema, name)
-    with translate_errors(f"dropping staging table {schema}.{name}"):
+    with translate_errors(f"dropping table {schema}.{name}"):
         try:
             with connection.transaction():
                 connection.execute(sql.SQL("LOCK TABLE ONLY {} IN ACCESS EXCLUSIVE MODE").format(table))

@@ -1,9 +1,9 @@
 """A table's definition: captured, made again beside it, and swapped in.
 
 The order is capture_table, find_obstacles, create_replacement (and enforce_early, where rows are to be refused one by
-one), the load, finish_replacement, swap_replacement; until the last commits, the old table is untouched and
-drop_replacement takes the new one away. find_older_snapshots names who should be waited for before the swap. Loading
-and the record of it belong to others.
+one), the load, finish_replacement, swap_replacement; until the last commits, the old table is untouched.
+find_older_snapshots names who should be waited for before the swap. Loading, the record of it and dropping a new table
+that is given up belong to others.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from penstock.server.ddl.dependencies import (
 from penstock.server.ddl.names import name_indexes
 from penstock.server.ddl.replacement import (
     create_replacement,
-    drop_replacement,
     enforce_early,
     finish_replacement,
 )
@@ -32,7 +31,6 @@ __all__ = [
     "TableDefinition",
     "capture_table",
     "create_replacement",
-    "drop_replacement",
     "enforce_early",
     "find_all_tables_publications",
     "find_differences",

@@ -1,4 +1,4 @@
-"""A new table beside an old one: made bare, finished after its rows are in it, or dropped again."""
+"""A new table beside an old one: made bare, finished after its rows are in it."""
 
 from __future__ import annotations
 
@@ -130,24 +130,6 @@ def finish_replacement(
             run_all(connection, compose_comments(definition, names))
             run_all(connection, compose_labels(definition, names))
     _log.info("finished table %s", replacement.name)
-
-
-def drop_replacement(connection: Connection, name: TableName, *, oid: int) -> bool:
-    """Drop a replacement that was not swapped in; return False where it is gone or has another name by now.
-
-    A sequence that a serial column shares stays with the old table. Raises TargetError, ServerError.
-    """
-    assert name.schema is not None
-    table = sql.Identifier(name.schema, name.name)
-    with translate_errors(f"dropping table {name}"), connection.transaction():
-        found = connection.execute(
-            "SELECT pg_catalog.to_regclass(%s)::oid = %s", [table.as_string(connection), oid]
-        ).fetchone()
-        if found != (True,):
-            return False
-        connection.execute(sql.SQL("DROP TABLE {}").format(table))
-    _log.info("dropped table %s", name)
-    return True
 
 
 def _continue_identities(connection: Connection, definition: TableDefinition, replacement: TableDefinition) -> None:

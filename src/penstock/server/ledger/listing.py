@@ -8,13 +8,17 @@ from psycopg import sql
 from psycopg.rows import class_row
 
 from penstock.errors import TargetError
-from penstock.model.ledger import LoadRecord, ObjectRecord
-from penstock.server.errors import translate_errors
+from penstock.model.ledger import LoadRecord, ObjectRecord, StayingRows
+from penstock.server.errors import in_transaction, translate_errors
 from penstock.server.ledger.committed import IS_COMPLETE
+from penstock.server.ledger.locks import find_lock_holder, find_workers, try_lock_here
+from penstock.server.ledger.rights import read_rights
 from penstock.server.ledger.schema import find_version
 from penstock.server.ledger.targets import drop_landing, read_landings
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from penstock.server.connection import Connection
 
 _OBJECTS = """
@@ -102,6 +106,46 @@ _LOADS = """
      ORDER BY l.began_at, l.id
 """
 
+# Those of a table that is gone, or was truncated by a later load, are known to be gone. What has landed elsewhere is in
+# the table once it was merged, or once the load is complete.
+_STAYING = """
+    SELECT pg_catalog.concat_ws('.', nullif(s.schema, ''), s."table") AS "table", pg_catalog.sum(s.rows)::int8 AS rows
+      FROM (
+               SELECT o.target_oid AS oid, o.target_schema AS schema, o.target_table AS "table", r.rows
+                 FROM {objects} AS o
+                 JOIN {ranges} AS r ON r.load = o.load AND r.object = o.number
+                 JOIN {loads} AS l ON l.id = o.load
+                WHERE o.load = %(load)s
+                  AND NOT EXISTS (
+                          SELECT
+                            FROM {targets} AS t
+                           WHERE t.load = o.load
+                             AND t.target_oid = o.target_oid
+                             AND (t.kind = 'staging' OR (t.kind = 'replacement' AND l.state = 'running'))
+                      )
+               UNION ALL
+               SELECT t.target_oid, min(o.target_schema), min(o.target_table), min(t.inserted + t.updated)
+                 FROM {targets} AS t
+                 JOIN {objects} AS o ON o.load = t.load AND o.target_oid = t.target_oid
+                WHERE t.load = %(load)s
+                  AND t.kind = 'staging'
+                GROUP BY t.number, t.target_oid
+           ) AS s
+     WHERE EXISTS (SELECT FROM pg_catalog.pg_class AS c WHERE c.oid = s.oid)
+       AND NOT EXISTS (
+               SELECT
+                 FROM {targets} AS t
+                 JOIN {loads} AS l ON l.id = %(load)s
+                WHERE t.target_oid = s.oid
+                  AND t.load <> l.id
+                  AND t.truncated_at > l.changed_at
+                  AND l.state = 'complete'
+           )
+     GROUP BY 1
+    HAVING pg_catalog.sum(s.rows) > 0
+     ORDER BY 1
+"""
+
 
 def list_loads(connection: Connection, schema: str, *, load_id: str | None = None) -> list[LoadRecord]:
     """Return the loads of a ledger, the newest last; or the one of that id. Raises ServerError."""
@@ -126,20 +170,68 @@ def list_objects(connection: Connection, schema: str, load_id: str) -> list[Obje
         return cursor.execute(query, [load_id]).fetchall()
 
 
-def forget_load(connection: Connection, schema: str, load_id: str) -> None:
-    """Remove a load from the ledger, and the tables that were made for it; its rows stay in their tables.
+def forget_load(connection: Connection, schema: str, load_id: str, *, keeps_rows: bool = False) -> list[StayingRows]:
+    """Remove a load from the ledger, and the tables that were made for it; return the rows of it that stay.
 
-    Raises TargetError, ServerError.
+    Raises TargetError where it is at work, where rows stay and nobody said `keeps_rows`, and where it is another's;
+    ServerError.
     """
-    query = sql.SQL("DELETE FROM {} WHERE id = %s RETURNING true").format(sql.Identifier(schema, "loads"))
-    with translate_errors("removing a load from the ledger"), connection.transaction():
+    loads = sql.Identifier(schema, "loads")
+    with in_transaction(connection, "removing a load from the ledger"):
         connection.execute("SET LOCAL lock_timeout = '5s'")
-        landings = read_landings(connection, schema, load_id)
-        row = connection.execute(query, [load_id]).fetchone()
-        for landing in landings.values():
-            drop_landing(connection, landing)
-    if row is None:
-        raise no_such_load(load_id)
+        rights = read_rights(connection, schema, load_id)
+        if rights is None:
+            raise no_such_load(load_id)
+        _refuse_at_work(connection, schema, load_id)
+        # Behind the row's lock nothing more is committed. Row security hides it from all but its role.
+        held = sql.SQL("SELECT FROM {} WHERE id = %s FOR UPDATE").format(loads)
+        if connection.execute(held, [load_id]).fetchone() is None:
+            rights.refuse_other_role("forget")
+            raise no_such_load(load_id)
+        staying = find_staying(connection, schema, load_id)
+        if staying and not keeps_rows:
+            raise _has_rows(load_id, staying)
+        for landing in read_landings(connection, schema, load_id).values():
+            drop_landing(connection, schema, landing, load_id=load_id, role=rights.owner)
+        connection.execute(sql.SQL("DELETE FROM {} WHERE id = %s").format(loads), [load_id])
+    return staying
+
+
+def _has_rows(load_id: str, staying: Sequence[StayingRows]) -> TargetError:
+    places = ", ".join(f'{each.rows:,} in "{each.table}"' for each in staying)
+    return TargetError(
+        f"load {load_id} has rows in its table",
+        detail=f"Committed rows: {places}. Without the ledger nothing tells them from other rows, and the same sources "
+        "would be loaded a second time.",
+        hint="Add --keep-rows to leave them there, or once you have removed them.",
+    )
+
+
+def _refuse_at_work(connection: Connection, schema: str, load_id: str) -> None:
+    query = sql.SQL("SELECT lock_key FROM {} WHERE id = %s").format(sql.Identifier(schema, "loads"))
+    row = connection.execute(query, [load_id]).fetchone()
+    is_locked = row is not None and not try_lock_here(connection, row[0])
+    holder = find_lock_holder(connection, row[0]) if row is not None and is_locked else None
+    pids = dict.fromkeys([*([] if holder is None else [holder]), *find_workers(connection, load_id)])
+    if is_locked or pids:
+        raise TargetError(
+            f"load {load_id} is at work",
+            detail=f"Its sessions are backends {', '.join(map(str, pids))}." if pids else None,
+            hint="Wait for it, or end it first: "
+            f"{' '.join(f'SELECT pg_terminate_backend({pid});' for pid in pids) or 'then try again.'}",
+        )
+
+
+def find_staying(connection: Connection, schema: str, load_id: str) -> list[StayingRows]:
+    """Return which rows of a load are in tables, as far as the ledger knows. Raises ServerError."""
+    query = sql.SQL(_STAYING).format(
+        **{name: sql.Identifier(schema, name) for name in ("loads", "objects", "ranges", "targets")}
+    )
+    with (
+        translate_errors("looking which rows of the load stay"),
+        connection.cursor(row_factory=class_row(StayingRows)) as cursor,
+    ):
+        return cursor.execute(query, {"load": load_id}).fetchall()
 
 
 def no_such_load(load_id: str) -> TargetError:

@@ -45,6 +45,13 @@ def send_lock(connection: Connection, identity: str) -> Callable[[], bool]:
     return is_locked
 
 
+def try_lock_here(connection: Connection, identity: str) -> bool:
+    """Do as `try_lock`, to the end of the transaction. Raises ServerError."""
+    with translate_errors("locking the load"):
+        query = "SELECT pg_catalog.pg_try_advisory_xact_lock(%s)"
+        return connection.execute(query, [_lock_key(identity)]).fetchone() == (True,)
+
+
 def unlock(connection: Connection, identity: str) -> None:
     """Give up what `try_lock` took. Raises ServerError."""
     with translate_errors("unlocking"):

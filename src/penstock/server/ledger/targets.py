@@ -6,20 +6,28 @@ nor not at all.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from psycopg import sql
 from psycopg.rows import class_row
 
+from penstock.errors import TargetError
 from penstock.model.ledger import LandedTarget, LandingRecord
 from penstock.model.table import TableName
-from penstock.server.errors import translate_errors
+from penstock.server.errors import in_transaction, translate_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from penstock.model.ledger import Claim, LandedCounts
     from penstock.server.connection import Connection
+
+# What loads call the tables that they make: the beginning of the identity, and the target's place.
+_MADE_NAMES = {
+    "staging": re.compile(r"staging_[0-9a-f]{16}_\d+"),
+    "replacement": re.compile(r"penstock_[0-9a-f]{16}_\d+"),
+}
 
 
 def read_landings(connection: Connection, schema: str, load_id: str) -> dict[int, LandingRecord]:
@@ -220,16 +228,58 @@ def drop_ranges(connection: Connection, schema: str, claim: Claim, numbers: Sequ
             connection.execute(query.format(sql.Identifier(schema, table)), [claim.load_id, list(numbers)])
 
 
-def drop_landing(connection: Connection, landing: LandingRecord) -> bool:
-    """Drop what was made for a target; return False where it is gone already. Raises TargetError, ServerError."""
-    from penstock.server.ddl.replacement import drop_replacement  # noqa: PLC0415 (paid for by loads that need it)
+def drop_landing(
+    connection: Connection, schema: str, landing: LandingRecord, *, load_id: str, role: str | None = None
+) -> bool:
+    """Drop what was made for a target; return False if it is gone already, or has another name by now.
+
+    Of what a row names only that is dropped which a load of `role`, by default the current one, can have made. Raises
+    TargetError, ServerError.
+    """
     from penstock.server.landing import drop_landing_table  # noqa: PLC0415 (paid for by loads that need it)
 
     if landing.kind is None or landing.schema is None or landing.table is None or landing.oid is None:
         return False
-    if landing.kind == "staging":
+    query = """
+        SELECT n.nspname,
+               c.relname,
+               pg_catalog.pg_get_userbyid(c.relowner)::text,
+               c.relkind IN ('r', 'p')
+               AND EXISTS (
+                       SELECT
+                         FROM pg_catalog.pg_roles AS r
+                        WHERE r.rolname = coalesce(%s::name, CURRENT_USER)
+                          AND pg_catalog.pg_has_role(r.oid, c.relowner, 'MEMBER')
+                   ),
+               coalesce(
+                   (SELECT t.relnamespace = c.relnamespace FROM pg_catalog.pg_class AS t WHERE t.oid = %s), true
+               )
+          FROM pg_catalog.pg_class AS c
+          JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+         WHERE c.oid = %s
+    """
+    table = TableName(schema=landing.schema, name=landing.table)
+    with in_transaction(connection, f"dropping table {table}"):
+        row = connection.execute(query, [role, landing.target_oid, landing.oid]).fetchone()
+        if row is None or row[:2] != (landing.schema, landing.table):
+            return False
+        owner, is_own, is_beside_target = row[2:]
+        is_in_place = landing.schema == schema if landing.kind == "staging" else is_beside_target
+        if not (is_own and is_in_place and _MADE_NAMES[landing.kind].fullmatch(landing.table)):
+            raise _not_made(schema, landing, table, load_id=load_id, owner=owner)
         return drop_landing_table(connection, schema=landing.schema, name=landing.table, oid=landing.oid)
-    return drop_replacement(connection, TableName(schema=landing.schema, name=landing.table), oid=landing.oid)
+
+
+def _not_made(schema: str, landing: LandingRecord, table: TableName, *, load_id: str, owner: str) -> TargetError:
+    delete = sql.SQL("DELETE FROM {} WHERE load = {} AND number = {};").format(
+        _targets(schema), sql.Literal(load_id), sql.Literal(landing.number)
+    )
+    return TargetError(
+        f'table "{table}" is not dropped: load {load_id} cannot have made it',
+        detail=f"Row {landing.number} of the load in {schema}.targets names it as a {landing.kind} table; its owner is "
+        f'"{owner}".',
+        hint=f"Find out who wrote that row, and remove it: {delete.as_string(None)}",
+    )
 
 
 def _targets(schema: str) -> sql.Identifier:
