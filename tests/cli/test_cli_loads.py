@@ -14,7 +14,7 @@ import pytest
 from cli.conftest import run_process
 from penstock.api.ledger_view import LedgerView
 from penstock.cli.load import LoadCommand
-from penstock.errors import DataError, ServerError
+from penstock.errors import DataError, PenstockError, ServerError
 from penstock.model.job import LoadRules
 from penstock.server.ledger import Ledger
 from support.loads import Loads, chop_commands, target
@@ -204,13 +204,94 @@ def test_complete_load_is_not_resumed(penstock: Run, database18: str, people: st
 
 
 def test_forgotten_load_counts_as_not_loaded(penstock: Run, database18: str, people: str) -> None:
-    """Its rows stay."""
+    """Its rows stay, which has to be said."""
     command = ["load", people, "--into", "public.people", "--create", "--to", database18, "--json"]
     done = penstock(*command).object
-    assert penstock("loads", "forget", done["load_id"], "--to", database18).code == 0
+    forget = ["loads", "forget", done["load_id"], "--to", database18]
+    refused = penstock(*forget)
+    assert (refused.code, refused.err.splitlines()[0]) == (6, f"error: load {done['load_id']} has rows in its table")
+    assert '3 in "public.people"' in refused.err
+    forgotten = penstock(*forget, "--keep-rows")
+    assert forgotten.code == 0
+    assert '3 rows of it stay in "public.people"' in forgotten.err
     assert penstock(*command).object["rows"] == 3
     with psycopg.connect(database18) as connection:
         assert connection.execute("SELECT count(*) FROM people").fetchone() == (6,)
+
+
+@pytest.mark.parametrize("empty", ["DROP TABLE people", "a load"])
+def test_load_whose_rows_are_known_to_be_gone_is_forgotten(
+    penstock: Run, database18: str, people: str, empty: str
+) -> None:
+    """With their table, or truncated by a later load."""
+    command = ["load", people, "--into", "public.people", "--create", "--to", database18, "--json"]
+    done = penstock(*command).object
+    if empty == "a load":
+        assert penstock(*command, "--mode", "truncate").code == 0
+    else:
+        Loads(database18).execute(empty)
+    assert penstock("loads", "forget", done["load_id"], "--to", database18).code == 0
+
+
+def test_load_that_was_cut_short_is_forgotten_with_its_rows_told(
+    penstock: Run, database18: str, cut_short: str
+) -> None:
+    """The ledger knows how many there are."""
+    count = Loads(database18).count()
+    assert penstock("loads", "forget", cut_short, "--to", database18).code == 6
+    forgotten = penstock("loads", "forget", cut_short, "--keep-rows", "--to", database18)
+    assert f'{count:,} rows of it stay in "public.t"' in forgotten.err
+    assert penstock("loads", "--to", database18).out == "no loads\n"
+
+
+def test_load_at_work_is_not_forgotten(penstock: Run, database18: str, tmp_path: Path) -> None:
+    """Its next batches would be refused, and the same files loaded twice."""
+    loads = Loads(database18, piece_bytes=509)
+    loads.execute("CREATE TABLE t (a int, b text)")
+    path = tmp_path / "numbers"
+    path.write_text("a,b\n" + "".join(f"{n},value {n}\n" for n in range(ROWS)))
+    refused: list[Finished] = []
+
+    def forget(number: int) -> None:
+        if number == 20:
+            load_id = loads.execute("SELECT id::text FROM penstock.loads")[0][0]
+            refused.append(penstock("loads", "forget", load_id, "--keep-rows", "--to", database18))
+
+    loads.at_piece = forget
+    assert loads.run(target(path), batch_bytes=4000).rows == ROWS
+    assert (refused[0].code, loads.count()) == (6, ROWS)
+    assert refused[0].err.splitlines()[0].endswith("is at work")
+    assert "pg_terminate_backend" in refused[0].err
+
+
+@pytest.mark.parametrize("lose", ["DELETE FROM penstock.loads", "DROP SCHEMA penstock CASCADE"])
+@pytest.mark.parametrize("patience_s", [0.0, 20.0])
+def test_load_that_the_ledger_lost_tells_which_rows_stay(
+    database18: str, tmp_path: Path, lose: str, patience_s: float
+) -> None:
+    """It neither says that nothing was loaded nor begins anew, which would store the rows twice."""
+    loads = Loads(database18, piece_bytes=509)
+    loads.execute("CREATE TABLE t (a int, b text)")
+    path = tmp_path / "numbers"
+    path.write_text("a,b\n" + "".join(f"{n},value {n}\n" for n in range(ROWS)))
+
+    def forget(number: int) -> None:
+        if number == 40:
+            while not loads.count():
+                pass
+            loads.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            )
+            loads.execute(lose)
+
+    loads.at_piece = forget
+    with pytest.raises(PenstockError) as caught:
+        loads.run(target(path), batch_bytes=4000, rules=LoadRules(retry_for_s=patience_s))
+    assert "The ledger does not have load" in str(caught.value.detail)
+    assert 'had been committed to "public.t"' in str(caught.value.detail)
+    assert "remove these rows" in str(caught.value.hint)
+    assert 0 < loads.count() < ROWS
 
 
 @pytest.mark.parametrize("command", [["loads", "show"], ["loads", "forget"], ["resume"], ["rejects"], ["retry"]])

@@ -15,8 +15,11 @@ from penstock.files import local
 from penstock.loading import plan as loading_plan
 from penstock.loading import session as loading_session
 from penstock.model.job import LoadRules
+from penstock.model.ledger import Claim
 from penstock.model.plan import BatchPlan
+from penstock.server.connection import ConnectionFactory
 from penstock.server.ledger import Ledger
+from penstock.server.ledger.committed import count_rows
 from support.loads import IMPATIENT, Loads, chop_commands, target
 from support.modes import Killed, mode_target
 
@@ -463,6 +466,31 @@ def test_loader_whose_load_was_taken_over_writes_nothing_more(loads: Loads, tmp_
         loads.run(target(path), sessions=1, batch_bytes=BATCH)
     thread.join()
     assert loads.count() == committed[0]
+
+
+def test_load_is_not_called_empty_while_a_lost_session_commits(loads: Loads, tmp_path: Path) -> None:
+    """Its rows come after the question: it is answered once no transaction of the load is under way."""
+    load_id = fail(loads, write(tmp_path / "f", bad=1500))
+    loads.execute("UPDATE penstock.loads SET epoch = 1; DELETE FROM penstock.ranges")
+    ledger, claim = Ledger(), Claim(load_id=load_id, epoch=1, is_resumed=False)
+    forgotten: list[bool] = []
+
+    def forget() -> None:
+        with ConnectionFactory(loads.conninfo).connect() as connection:
+            forgotten.append(ledger.forget_unused(connection, claim))
+
+    thread = threading.Thread(target=forget)
+    with psycopg.connect(loads.conninfo) as lost:
+        lost.execute(ledger.fence(claim))
+        thread.start()
+        while not loads.execute("SELECT FROM pg_locks WHERE NOT granted"):
+            time.sleep(0.02)
+        values = "0, 0, '{[0,9)}', true, false, 1, 1, 0, 0, 0"
+        lost.execute(f"INSERT INTO penstock.ranges VALUES ('{load_id}', {values})".encode())
+    thread.join()
+    assert forgotten == [False]
+    with ConnectionFactory(loads.conninfo).connect() as connection:
+        assert count_rows(connection, "penstock", load_id) == 1
 
 
 def test_cancelled_wait_for_a_standby_is_told(new_server: Callable[..., EmbeddedServer], tmp_path: Path) -> None:

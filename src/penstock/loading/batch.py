@@ -67,6 +67,11 @@ class Batch:
         share.rejected += records
         share.form = form
 
+    @property
+    def rows(self) -> int:
+        """Return how many rows the tables have got."""
+        return sum(share.records - share.suppressed - share.rejected for share in self._shares.values())
+
     def committed_ranges(self) -> list[CommittedRange]:
         """Return the rows for the ledger."""
         return [

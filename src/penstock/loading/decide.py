@@ -125,7 +125,7 @@ def _refuse_loss(item: LedgerObject, found: KnownObject, *, emptied: frozenset[i
             f'table "{item.target}" was emptied after a part of this load had gone into it',
             detail=f'Load {found.load_id} has committed {found.rows} rows of "{item.uri}".',
             hint="Load with --emptied skip to load what is missing alone; or say penstock loads forget "
-            f"{found.load_id}, and load all of it anew.",
+            f"{found.load_id} --keep-rows, and load all of it anew.",
         )
 
 
@@ -135,7 +135,7 @@ def _emptied(item: LedgerObject, found: KnownObject) -> TargetError:
         f'table "{item.target}" was {how} after objects had been loaded into it',
         detail=f'Load {found.load_id} loaded "{item.uri}", among others.',
         hint="Say --emptied load to load them again, --emptied skip to load only what is new, or remove the load from "
-        f"the ledger with penstock loads forget {found.load_id}.",
+        f"the ledger with penstock loads forget {found.load_id} --keep-rows.",
     )
 
 
@@ -150,5 +150,5 @@ def _other_load(item: LedgerObject, found: KnownObject) -> TargetError:
         f'"{item.uri}" belongs to load {found.load_id}, which has not ended',
         detail="That load has other sources, options or settings, so this one cannot go on with it.",
         hint=f"Finish it with penstock resume {found.load_id}, or give it up with penstock loads forget "
-        f"{found.load_id} once you have removed its rows.",
+        f"{found.load_id} --keep-rows once you have removed its rows.",
     )

@@ -11,11 +11,11 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from penstock.errors import Interrupted, PenstockError, ServerError
+from penstock.errors import Interrupted, PenstockError
 from penstock.loading.attempt import LoadAttempt
 from penstock.loading.prepare import NothingToDo, prepare_load
 from penstock.loading.retry import Patience, fewer_sessions
-from penstock.loading.stays import fills_tables, tell_what_stays
+from penstock.loading.stays import fills_tables, tell_unknown, tell_what_stays
 from penstock.loading.tally import Tally
 from penstock.loading.ways import needs_more_than_copy
 from penstock.model.ledger import FinishedLoad
@@ -43,6 +43,9 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _NOTHING = FinishedLoad(rows=0, suppressed=0, is_local_only=False)
+
+# The ledger's own tables are not there any more.
+_UNDEFINED_TABLE = "42P01"
 
 
 def run_load(plan: LoadPlan, tools: LoadTools) -> LoadOutcome:
@@ -286,9 +289,11 @@ class _LoadRun:
                     finished = confirm(self._tools.ledger, connection, self._claim)
                     if finished is not None:
                         return finished
-                    prepared = prepare_load(self._plan, self._tools, connection, created=self._created)
-                    if isinstance(prepared, NothingToDo):
-                        return _NOTHING
+                    # None but this one: a load that was forgotten meanwhile would begin anew, and store its rows twice.
+                    prepared = prepare_load(
+                        self._plan, self._tools, connection, created=self._created, resumes=self._claim.load_id
+                    )
+                    assert not isinstance(prepared, NothingToDo)
                 except BaseException:
                     connection.close()
                     raise
@@ -319,20 +324,24 @@ class _LoadRun:
 
     def _explain_end(self, error: PenstockError) -> PenstockError:
         """Return the error with what stays and how to go on; where nothing was committed, nothing is left behind."""
+        rows, is_gone = None, False
         try:
             with self._tools.connect.connect(label="end") as connection:
                 rows = self._tidy(connection)
+                is_gone = rows is None
                 if self._shape is not None and self._claim is not None:
                     self._shape.put_back_after(self._claim.load_id, connection)
-        except (ServerError, KeyboardInterrupt) as lost:
-            why = lost.message if isinstance(lost, ServerError) else "interrupted"
+        except (PenstockError, KeyboardInterrupt) as lost:
+            why = lost.message if isinstance(lost, PenstockError) else "interrupted"
+            is_gone = is_gone or getattr(lost, "sqlstate", None) == _UNDEFINED_TABLE
             names = ", ".join(f'"{table.name}"' for table in self._created)
-            if names:
+            if names and rows is None:
                 self._tools.notice(f"made for this load and not dropped again: {names} ({why})")
             if self._shape is not None:
                 self._shape.tell_left(why)
-            rows = None
         assert self._claim is not None
+        if is_gone and not self._is_complete:
+            return tell_unknown(error, self._claim.load_id, rows=self._tally.rows_seen, tables=self._filled_tables())
         return tell_what_stays(
             error,
             self._plan,
@@ -342,10 +351,17 @@ class _LoadRun:
             has_begun=self._tally.attempts > 0,
         )
 
-    def _tidy(self, connection: Connection) -> int:
+    def _filled_tables(self) -> list[str]:
+        """Return the tables that COPY has filled."""
+        landed = {landing.record.number: landing.table for landing in self._landings if landing.table is not None}
+        tables = [landed.get(place, target.table) for place, target in enumerate(self._plan.targets)]
+        return list(dict.fromkeys(map(str, tables)))
+
+    def _tidy(self, connection: Connection) -> int | None:
         """Return how many rows stay; where none do, remove the load from the ledger and the tables made for it.
 
-        What a pipe has sent into staging can neither be completed nor be seen, and so does not stay.
+        None where the ledger does not have the load any more. What a pipe has sent into staging can neither be
+        completed nor be seen, and so does not stay.
         """
         assert self._claim is not None
         is_lost = not self._plan.is_repeatable and not fills_tables(self._plan)

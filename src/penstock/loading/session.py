@@ -54,10 +54,11 @@ _T = TypeVar("_T")
 
 @dataclass(slots=True)
 class SessionTotals:
-    """What a session did: payload bytes, and seconds not waiting. What it stored is the ledger's to say."""
+    """What a session did: payload bytes, seconds not waiting, rows committed. What stays is the ledger's to say."""
 
     bytes_copied: int = 0
     busy_s: float = 0.0
+    rows_committed: int = 0
 
 
 class LoadSession:
@@ -123,7 +124,7 @@ class LoadSession:
         """Commit the last batch. Raises CopyFailed."""
         if self._batch:
             self.session.commit()
-            self._batch = Batch()
+            self._end_batch()
 
     def _ledger_rows(self) -> Statement:
         return insert_ranges(self._ledger.schema, self._claim, self._batch.committed_ranges())
@@ -133,7 +134,11 @@ class LoadSession:
         if self._batch:
             self._guarded(lambda: self.session.commit(self._ledger_rows()))
             _log.info("session %d: committed a batch of %d bytes", self.number, self._batch.bytes_sent)
-            self._batch = Batch()
+            self._end_batch()
+
+    def _end_batch(self) -> None:
+        self.totals.rows_committed += self._batch.rows
+        self._batch = Batch()
 
     def _is_batch_due(self) -> bool:
         plan = self._batch_plan

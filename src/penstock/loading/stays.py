@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from penstock.files.local import STDIN_LOCATION
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from penstock.errors import PenstockError
     from penstock.model.plan import LoadPlan
 
@@ -30,6 +32,23 @@ def tell_what_stays(
     told = copy(error)
     told.detail = f"{error.detail}\n{stays}" if error.detail else stays
     told.hint = f"{error.hint or ''}{resume}".strip() or None
+    return told
+
+
+def tell_unknown(error: PenstockError, load_id: str, *, rows: int, tables: Sequence[str]) -> PenstockError:
+    """Return a copy of the error of a load that the ledger does not have any more: what it stored cannot be known.
+
+    `rows` are those that this process has seen committed to `tables`.
+    """
+    names = ", ".join(f'"{table}"' for table in tables)
+    told = copy(error)
+    stays = (
+        f"The ledger does not have load {load_id} any more, so that it cannot be known what of it is stored: "
+        f"at least {rows:,} rows had been committed to {names} and may still be there."
+    )
+    told.detail = f"{error.detail}\n{stays}" if error.detail else stays
+    # The hints of the error itself are for loads that can be resumed.
+    told.hint = f"Before the sources are loaded again, remove these rows from {names}: else they are stored twice."
     return told
 
 

@@ -26,6 +26,7 @@ class Tally:
         self.rebuild_s = 0.0
         self._skipped = 0
         self._rows_before = 0
+        self._rows_committed = 0
         self._bytes_read = 0
         self._bytes_copied = 0
         self._busy_s = 0.0
@@ -44,11 +45,17 @@ class Tally:
         self._bytes_read += attempt.feed.bytes_read
         self._bytes_copied += sum(total.bytes_copied for total in totals)
         self._busy_s += sum(total.busy_s for total in totals)
+        self._rows_committed += sum(total.rows_committed for total in totals)
         self._sessions = max(self._sessions, sum(total.bytes_copied > 0 for total in totals))
         for number, outcome in attempt.files():
             before = self._files.get(number)
             seconds = outcome.seconds + (0.0 if before is None else before.seconds)
             self._files[number] = replace(outcome, seconds=seconds)
+
+    @property
+    def rows_seen(self) -> int:
+        """Return how many rows of the load this process has seen committed, whatever became of them since."""
+        return self._rows_before + self._rows_committed
 
     def set_file_rows(self, rows: Mapping[int, int]) -> None:
         """Replace each object's rows, by its number in the ledger, with those that are committed."""

@@ -118,13 +118,15 @@ def read_ranges(connection: Connection, schema: str, load_id: str, number: int) 
     ]
 
 
-def count_rows(connection: Connection, schema: str, load_id: str) -> int:
-    """Return how many rows of a load are committed. Raises ServerError."""
-    query = sql.SQL("SELECT coalesce(sum(rows), 0) FROM {} WHERE load = %s").format(sql.Identifier(schema, "ranges"))
+def count_rows(connection: Connection, schema: str, load_id: str) -> int | None:
+    """Return how many rows of a load are committed, None if the ledger does not have the load. Raises ServerError."""
+    query = sql.SQL(
+        "SELECT (SELECT coalesce(pg_catalog.sum(r.rows), 0) FROM {} AS r WHERE r.load = l.id) FROM {} AS l"
+        " WHERE l.id = %s"
+    ).format(sql.Identifier(schema, "ranges"), sql.Identifier(schema, "loads"))
     with translate_errors("counting what is committed"):
         row = connection.execute(query, [load_id]).fetchone()
-    assert row is not None
-    return int(row[0])
+    return None if row is None else int(row[0])
 
 
 def insert_ranges(schema: str, claim: Claim, ranges: Sequence[CommittedRange]) -> sql.Composed:
