@@ -91,3 +91,47 @@ def test_header_that_the_database_has_no_characters_for_is_kept_by_its_bytes(dat
         with LedgerView(ConnectionFactory(loads.conninfo)) as view:
             view.write_rejects(_load_id(loads), file)
         assert file.read_text() == "é,ü\nbad,y\n"
+
+
+def test_bytes_that_are_no_text_are_data_where_the_database_is_sql_ascii(database18: str, tmp_path: Path) -> None:
+    """As for COPY, which asks there for nothing; rejected ones are written out as they are."""
+    for loads in _in_encoding(database18, "SQL_ASCII"):
+        loads.execute("CREATE TABLE t (a int, b text)")
+        path = tmp_path / "f"
+        path.write_bytes(b"a,b\n1,caf\xe9\n\xff,\xfe\n2,\xc3\xa9\n")
+        outcome = loads.run(target(path), rules=REJECTS)
+        assert (outcome.rows, outcome.rejected) == (2, 1)
+        assert loads.execute("SELECT a, encode(b::bytea, 'hex') FROM t ORDER BY a") == [(1, "636166e9"), (2, "c3a9")]
+        file = tmp_path / "rejects.csv"
+        with LedgerView(ConnectionFactory(loads.conninfo)) as view:
+            view.write_rejects(_load_id(loads), file)
+        assert file.read_bytes() == b"a,b\n\xff,\xfe\n"
+
+
+@pytest.mark.parametrize(
+    ("mark", "codec", "encoding"),
+    [
+        (b"\xff\xfe", "utf-16-le", None),
+        (b"", "utf-16-be", "UTF16BE"),
+        (b"", "gbk", "GBK"),
+        (b"\xef\xbb\xbf", "utf-8", None),
+        (b"", "cp1252", "WIN1252"),
+    ],
+)
+def test_reject_file_is_in_the_encoding_of_the_source(
+    database18: str, tmp_path: Path, mark: bytes, codec: str, encoding: str | None
+) -> None:
+    """Byte for byte, below its mark and header; edited, it is read in that encoding again."""
+    loads = Loads(database18)
+    loads.execute("CREATE TABLE t (a int, b text)")
+    text = "é" if codec == "cp1252" else "文"
+    path, file = tmp_path / "f", tmp_path / "rejects.csv"
+    path.write_bytes(mark + f"a,b\n1,{text}\nbad,{text}\n2,x\n".encode(codec))
+    outcome = loads.run(target(path, encoding=encoding), rules=REJECTS)
+    assert (outcome.rows, outcome.rejected) == (2, 1)
+    with LedgerView(ConnectionFactory(loads.conninfo)) as view:
+        view.write_rejects(_load_id(loads), file)
+        assert file.read_bytes() == mark + f"a,b\nbad,{text}\n".encode(codec)
+        file.write_bytes(mark + f"a,b\n3,{text}\n".encode(codec))
+        assert view.retry(_load_id(loads), file).left == 0
+    assert loads.rows() == [(1, text), (2, "x"), (3, text)]

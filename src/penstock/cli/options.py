@@ -136,7 +136,7 @@ Encoding = Annotated[
     typer.Option(
         "--encoding",
         metavar="NAME",
-        help="Encoding of the files, as PostgreSQL or Python names it; by default UTF8.",
+        help="Encoding of the files, by PostgreSQL's name, or UTF16 or UTF32; by default UTF8.",
         rich_help_panel=_FILES,
     ),
 ]

@@ -79,7 +79,9 @@ _CODECS = {
     "LATIN9": "iso8859-15",
     "LATIN10": "iso8859-16",
     "EUC_CN": "gb2312",
-    "EUC_JIS_2004": "euc_jis_2004",
+    # Python's read some codes as other characters than the server does: only ASCII is written in them.
+    "EUC_JIS_2004": "ascii",
+    "EUC_JP": "ascii",
 }
 
 
@@ -123,7 +125,8 @@ def make_encoder(
         )
     except UnicodeEncodeError as exc:
         raise UsageError(
-            f"character {exc.object[exc.start]!r} of --null or --set does not exist in encoding {encoding}"
+            f"character {exc.object[exc.start]!r} of --null or --set cannot be written in encoding {encoding}",
+            hint="Leave it out, or convert the file to UTF8 first.",
         ) from exc
     except ValueError as exc:
         raise UsageError(str(exc), hint="Choose another --null or --set value.") from exc

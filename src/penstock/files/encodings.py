@@ -1,20 +1,22 @@
 """Encodings: PostgreSQL's names and the world's for them, byte-order marks, and transcoding to UTF-8.
 
 A file can be cut at newlines and delimiters as bytes only where a byte below 128 always is that ASCII
-character. Encodings for which that holds go to the server as they are, which converts and checks them; the
-others (UTF-16, Shift-JIS, ...) are transcoded here first. Finding out which encoding a file has is probe.py's.
+character. Encodings for which that holds go to the server as they are, which converts and checks them; of the
+others, those whose Python codec is the server's conversion code for code are transcoded here first, and the rest
+(Shift-JIS, Big5, ...) is refused. Finding out which encoding a file has is probe.py's.
 """
 
 from __future__ import annotations
 
 import codecs
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from penstock.errors import SourceError, UsageError
 from penstock.files.compression import OUTPUT_PIECE_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
 _WINDOWS_PAGES = (866, 874, *range(1250, 1259))
 
@@ -27,16 +29,11 @@ _SERVER_ENCODINGS = (
     *(f"WIN{page}" for page in _WINDOWS_PAGES),
 )
 
-# The Python codec of each encoding that is transcoded. Those that PostgreSQL knows, as client encodings only,
-# have trailing bytes in the ASCII range; its conversions implement the Microsoft variants, as these codecs do.
+# The Python codec of each encoding that is transcoded: of those that only clients can use, the ones whose every code
+# the server converts alike (tests/server/test_encoding_tables.py compares them), and the forms of Unicode.
 _TRANSCODED = {
-    "BIG5": "cp950",
     "GB18030": "gb18030",
     "GBK": "gbk",
-    "JOHAB": "johab",
-    "SHIFT_JIS_2004": "shift_jis_2004",
-    "SJIS": "cp932",
-    "UHC": "cp949",
     "UTF16": "utf-16-le",
     "UTF16BE": "utf-16-be",
     "UTF16LE": "utf-16-le",
@@ -44,6 +41,9 @@ _TRANSCODED = {
     "UTF32BE": "utf-32-be",
     "UTF32LE": "utf-32-le",
 }
+
+# PostgreSQL's encodings that are refused, as iconv calls them: no codec of Python's is the server's conversion.
+_REFUSED = {"BIG5": "CP950", "JOHAB": "JOHAB", "SHIFT_JIS_2004": "SHIFT_JISX0213", "SJIS": "CP932", "UHC": "CP949"}
 
 # Further names: PostgreSQL's (src/common/encnames.c), then common ones that it does not know
 _SPELLINGS = {
@@ -83,30 +83,37 @@ _BOMS = (
     (b"\x84\x31\x95\x33", "GB18030"),
 )
 
-# A stored byte becomes at most three of UTF-8 (a half-width katakana of Shift-JIS)
-_TRANSCODE_FEED_BYTES = OUTPUT_PIECE_BYTES // 4
+# Two stored bytes become at most three of UTF-8
+_TRANSCODE_FEED_BYTES = OUTPUT_PIECE_BYTES // 2
 
 
 def normalize_encoding(name: str) -> str:
-    """Return PostgreSQL's name of an encoding, or one of UTF16, UTF32 (LE, BE), or a Python codec's name.
+    """Return PostgreSQL's name of an encoding, or one of UTF16, UTF32 (LE, BE).
 
-    As in PostgreSQL, only letters and digits count, in any case. Raises UsageError if nobody knows it.
+    As in PostgreSQL, only letters and digits count, in any case. Raises UsageError for one that cannot be loaded.
     """
-    key = _encoding_key(name)
-    if key in _NAMES:
-        return _NAMES[key]
-    codec = _find_codec(name)
-    if codec is None:
-        raise UsageError(
-            f'encoding "{name}" is not known',
-            hint="Use one of PostgreSQL's names, such as UTF8, LATIN1 or WIN1252, or UTF16.",
-        )
-    return _NAMES.get(_encoding_key(codec), codec)
+    found = _NAMES.get(_encoding_key(name))
+    if found is None:
+        with suppress(LookupError, ValueError):
+            found = _NAMES.get(_encoding_key(codecs.lookup(name).name))
+    if found is not None and found not in _REFUSED:
+        return found
+    raise UsageError(
+        f'encoding "{name}" cannot be loaded',
+        detail="Only those are that PostgreSQL's servers use, and GBK, GB18030, UTF16 and UTF32.",
+        hint="Convert the file first, and see that its backslashes stay what they are: "
+        f"iconv -f {_REFUSED.get(found or '', name)} -t UTF-8 FILE > FILE.utf8",
+    )
+
+
+def transcoded_codecs() -> Mapping[str, str]:
+    """Return the Python codec of each encoding that is transcoded, by PostgreSQL's name."""
+    return _TRANSCODED
 
 
 def known_spellings() -> frozenset[str]:
     """Return the spellings that stand for an encoding without asking Python: lower case, letters and digits only."""
-    return frozenset(_NAMES)
+    return frozenset(spelling for spelling, name in _NAMES.items() if name not in _REFUSED)
 
 
 def is_ascii_safe(encoding: str) -> bool:
@@ -123,6 +130,17 @@ def client_encoding(encoding: str) -> str:
 def detect_bom(head: bytes) -> tuple[str, int] | None:
     """Return the encoding that a byte-order mark tells and the mark's length, or None."""
     return next(((encoding, len(mark)) for mark, encoding in _BOMS if head.startswith(mark)), None)
+
+
+def byte_order_mark(encoding: str | None) -> bytes:
+    """Return the mark that `detect_bom` tells of, nothing for None."""
+    return next((mark for mark, name in _BOMS if name == encoding), b"")
+
+
+def encode_again(text: bytes, *, encoding: str) -> bytes:
+    """Return text as the file has it: what `transcode` has made UTF-8 of, anything else as it is."""
+    codec = _TRANSCODED.get(_NAMES.get(_encoding_key(encoding), ""))
+    return text if codec is None else text.decode().encode(codec)
 
 
 def guess_utf16(head: bytes) -> str | None:
@@ -152,12 +170,15 @@ def resolve_encoding(*, stated: str | None, bom: str | None, uri: str) -> str | 
 
 
 def transcode(pieces: Iterable[bytes], *, encoding: str, uri: str, offset: int = 0) -> Iterator[bytes]:
-    """Yield `pieces` in UTF-8, each of at most OUTPUT_PIECE_BYTES.
+    """Yield `pieces` in UTF-8, each of at most OUTPUT_PIECE_BYTES; as they are where their encoding is ASCII-safe.
 
     `offset` is the decompressed byte that the pieces begin at, from which errors count.
     """
     name = normalize_encoding(encoding)
-    decoder = codecs.getincrementaldecoder(_TRANSCODED.get(name, name))("strict")
+    if name in _SERVER_ENCODINGS:
+        yield from pieces
+        return
+    decoder = codecs.getincrementaldecoder(_TRANSCODED[name])("strict")
     for piece in pieces:
         for start in range(0, len(piece), _TRANSCODE_FEED_BYTES):
             part = piece[start : start + _TRANSCODE_FEED_BYTES]
@@ -183,32 +204,15 @@ def _decode(
             detail=f"The bytes there are {shown}: {exc.reason}.",
             hint="Give the file's encoding with --encoding.",
         ) from exc
-    except UnicodeError as exc:
-        # UTF-7 and the like can spell halves of surrogate pairs, which are no characters
-        raise SourceError(
-            f'"{uri}" is not valid {name} at or before decompressed byte {end}',
-            detail=f"The decoder said: {exc}.",
-            hint="Give the file's encoding with --encoding.",
-        ) from exc
 
 
 def _encoding_key(name: str) -> str:
     return "".join(character for character in name.lower() if character.isalnum())
 
 
-def _find_codec(name: str) -> str | None:
-    """Return Python's name of a text encoding, or None."""
-    try:
-        codec = codecs.lookup(name)
-        # Codecs such as hex turn bytes into bytes
-        return codec.name if isinstance(codec.incrementaldecoder("strict").decode(b""), str) else None
-    except (LookupError, TypeError, AttributeError, UnicodeError, ValueError):
-        return None
-
-
 # Every spelling's key, and the name it stands for
 _NAMES = {
     **{f"{vendor}{page}": f"WIN{page}" for vendor in ("cp", "windows") for page in _WINDOWS_PAGES},
     **{spelling: name for name, spellings in _SPELLINGS.items() for spelling in spellings.split()},
-    **{_encoding_key(name): name for name in (*_SERVER_ENCODINGS, *_TRANSCODED)},
+    **{_encoding_key(name): name for name in (*_SERVER_ENCODINGS, *_TRANSCODED, *_REFUSED)},
 }

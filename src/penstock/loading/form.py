@@ -35,6 +35,7 @@ def form_from_json(text: str) -> RecordForm:
         allows_suppressed_rows=fields["allows_suppressed_rows"],
         # Forms that were written down before these were known lack them.
         working_names=tuple((working, name) for working, name in fields.get("working_names", ())),
+        bom=fields.get("bom"),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from isal import isal_zlib
@@ -9,7 +10,7 @@ from isal import isal_zlib
 from penstock.copyformat import Encoder, make_encoder
 from penstock.errors import DataError
 from penstock.files.blocks import BlockReader, make_cutter
-from penstock.files.encodings import client_encoding
+from penstock.files.encodings import client_encoding, normalize_encoding
 from penstock.files.probe import split_record
 from penstock.loading.columns import map_columns
 from penstock.loading.coverage import Edges
@@ -43,7 +44,7 @@ def open_blocks(
         cutter = make_cutter(target.dialect, server_major=tools.server_major)
         pieces = stream if sums is None else sums.watch(stream)
         blocks = BlockReader(edges.split(pieces) if work.coverage.ranges else pieces, cutter, uri=source.uri)
-        encoder, form = _make_encoder(work, blocks)
+        encoder, form = _make_encoder(work, blocks, stream)
     except BaseException:
         stream.close()
         raise
@@ -102,7 +103,7 @@ def is_unchanged(work: ObjectWork, committed: Sequence[CommittedRange], tools: L
     return sums.are_equal
 
 
-def _make_encoder(work: ObjectWork, blocks: BlockReader) -> tuple[Encoder, RecordForm]:
+def _make_encoder(work: ObjectWork, blocks: BlockReader, stream: ObjectStream) -> tuple[Encoder, RecordForm]:
     target, uri = work.target, work.source.uri
     header, record = target.header, None
     if target.dialect.has_header and (record := blocks.take_header()) is not None:
@@ -114,13 +115,15 @@ def _make_encoder(work: ObjectWork, blocks: BlockReader) -> tuple[Encoder, Recor
         column_map = map_columns(header, job=target.job, table=table_after_creation(target), uri=uri)
         _refuse_other_columns(column_map, target, uri=uri)
     form = RecordForm(
-        dialect=target.dialect,
+        # A mark may say more of the encoding than the first object did.
+        dialect=replace(target.dialect, encoding=normalize_encoding(stream.encoding or target.dialect.encoding)),
         column_map=column_map,
         table=target.table if work.landing is None else work.landing,
         encoding=client_encoding(target.dialect.encoding),
         header=record,
         allows_suppressed_rows=target.allows_suppressed_rows,
         working_names=work.working_names,
+        bom=stream.bom,
     )
     encoder = make_encoder(
         form.dialect,

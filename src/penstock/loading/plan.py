@@ -62,7 +62,7 @@ def plan_load(
             detail=f"{server.address} allows role {server.user} no further connection.",
             hint="Close connections, or raise max_connections or the role's connection limit.",
         )
-    planned = [_plan_target(gathered, job.rules) for gathered in inputs]
+    planned = [_plan_target(gathered, job.rules, server) for gathered in inputs]
     targets = _stage_together([target for target, _ in planned], is_atomic=job.rules.is_atomic)
     _refuse_double_creation(targets)
     refuse_shared_tables(targets)
@@ -119,7 +119,7 @@ def _stage_together(targets: list[TargetPlan], *, is_atomic: bool) -> list[Targe
     ]
 
 
-def _plan_target(gathered: TargetInput, rules: LoadRules) -> tuple[TargetPlan, tuple[Notice, ...]]:
+def _plan_target(gathered: TargetInput, rules: LoadRules, server: ServerFacts) -> tuple[TargetPlan, tuple[Notice, ...]]:
     job, sample, facts = gathered.job, gathered.sample, gathered.facts
     uri = sample.source.uri
     validate_options(job.dialect)
@@ -133,9 +133,13 @@ def _plan_target(gathered: TargetInput, rules: LoadRules) -> tuple[TargetPlan, t
     loadable = None
     if facts is not None and job.transform is None:
         loadable = [column.name for column in facts.columns if not column.is_generated]
+    options = job.dialect
+    if options.encoding is None and server.server_encoding == "SQL_ASCII":
+        # As for COPY there: any bytes are data.
+        options = replace(options, encoding="SQL_ASCII")
     probe = probe_dialect(
         sample.head,
-        options=job.dialect,
+        options=options,
         is_whole=sample.is_whole,
         table_columns=loadable,
         uri=uri,

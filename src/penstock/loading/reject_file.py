@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import SourceError, TargetError
 from penstock.files.blocks import BlockReader, make_cutter
+from penstock.files.encodings import byte_order_mark, encode_again, transcode
 from penstock.loading.again import find_line_end
 from penstock.loading.form import form_from_json, make_origin
 from penstock.loading.pieces import Piece
@@ -67,11 +68,13 @@ def read_reject_file(load_id: str, path: Path, tools: LoadTools, connection: Con
     except OSError as exc:
         raise SourceError(f'could not read "{path}": {exc.strerror}') from exc
     origin = make_origin(form, number=number, uri=str(path), server_major=tools.server_major)
-    blocks = BlockReader([data], make_cutter(form.dialect, server_major=tools.server_major), uri=str(path))
+    data = data.removeprefix(byte_order_mark(form.bom))
+    pieces = transcode([data], encoding=form.dialect.encoding, uri=str(path))
+    blocks = BlockReader(pieces, make_cutter(form.dialect, server_major=tools.server_major), uri=str(path))
     if form.header is not None:
         blocks.take_header()
-    pieces = [Piece(origin=origin, block=block) for block in blocks if block.records]
-    return [piece.raw(record) for piece in pieces for record in range(piece.records)]
+    cut = [Piece(origin=origin, block=block) for block in blocks if block.records]
+    return [piece.raw(record) for piece in cut for record in range(piece.records)]
 
 
 def _form_key(form: RecordForm) -> tuple[object, ...]:
@@ -91,6 +94,8 @@ class _Writer:
         # What is rejected may be as private as the files it comes from.
         descriptor = os.open(self._unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         self._file = os.fdopen(descriptor, "wb")
+        self._encoding = form.dialect.encoding
+        self._file.write(byte_order_mark(form.bom))
         self._line_end: bytes | None = None
         self._is_ended = True
         if form.header is not None:
@@ -101,8 +106,8 @@ class _Writer:
         if self._line_end is None:
             self._line_end = _LINE_ENDS[line_end] or b"\n"
         if not self._is_ended:
-            self._file.write(self._line_end)
-        self._file.write(raw)
+            raw = self._line_end + raw
+        self._file.write(encode_again(raw, encoding=self._encoding))
         self._is_ended = line_end is not None
 
     def finish(self) -> None:

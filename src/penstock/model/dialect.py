@@ -15,8 +15,8 @@ class Dialect:
     `format` is "csv" or "text" with the meaning COPY gives them, or "tsv": fields separated by `delimiter`, no quoting,
     no escapes, so that quotes and backslashes are data (the form of IMDb's files, which COPY has no option for).
     `quote` and `escape` are one character for csv, None otherwise. A field that equals one of `nulls` is null
-    (csv: unquoted only). `encoding` is PostgreSQL's name of the file's encoding, or a Python codec's for those
-    that PostgreSQL does not know (UTF16).
+    (csv: unquoted only). `encoding` is PostgreSQL's name of the file's encoding, or a form of Unicode that it does
+    not know (UTF16, UTF32).
     """
 
     format: Format

@@ -45,6 +45,7 @@ class RecordForm:
     """How one object's records are read and sent, so that a rejected one can be sent again without the object.
 
     `header` is the object's header record, None without one; `encoding` is that of the bytes and the COPY command.
+    `bom` is the encoding whose byte-order mark the object begins with.
     Where `table` is made to replace another, `working_names` pairs its name and its indexes' with what they will be.
     """
 
@@ -55,6 +56,7 @@ class RecordForm:
     header: bytes | None = None
     allows_suppressed_rows: bool = False
     working_names: tuple[tuple[str, str], ...] = ()
+    bom: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
