@@ -105,6 +105,7 @@ def examine_load(connect: ConnectionFactory, job: LoadJob, aws: RdsDescription |
     """Plan a load and return what it needs, without beginning it. Raises PenstockError."""
     with Loader(connect) as loader:
         plan = loader.plan(job)
+        loader.check_dialects(plan)
         volume = None
         instance = None if aws is None else aws.instance
         if instance is not None and instance.storage is not None and instance.storage.free_bytes is not None:

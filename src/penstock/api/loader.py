@@ -11,6 +11,7 @@ from penstock.api.connect import connect_to
 from penstock.aws.credentials import AwsCredentials
 from penstock.files import SourceReader
 from penstock.host import cpu_count
+from penstock.loading.dialects import refuse_other_dialects
 from penstock.loading.gather import gather_inputs
 from penstock.loading.plan import plan_load
 from penstock.loading.run import run_load
@@ -138,6 +139,10 @@ class Loader(Closing):
             return plan
         refusal = pooler.refuse("load")
         return replace(plan, notices=(*plan.notices, Notice(message=refusal.message, hint=refusal.hint)))
+
+    def check_dialects(self, plan: LoadPlan) -> None:
+        """Raise DataError where an object could be meant otherwise than the first one: what `run` looks at first."""
+        refuse_other_dialects(all_objects(plan.targets), self._sources)
 
     def forecast(self, plan: LoadPlan) -> list[DiskForecast]:
         """Return what a load that was planned is expected to add to disks; none where they are not this machine's.

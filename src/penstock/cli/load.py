@@ -241,6 +241,7 @@ class LoadCommand:
             if action == "plan":
                 from penstock.cli.plan_view import describe_plan, plan_object
 
+                loader.check_dialects(plan)
                 disks = loader.forecast(plan)
                 met = None if house.expected_s is None else self._find_windows(connect, house.expected_s)
                 settings = loader.plan_settings(plan)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import codecs
 from contextlib import suppress
+from functools import cache
 from typing import TYPE_CHECKING
 
 from penstock.errors import SourceError, UsageError
@@ -87,6 +88,7 @@ _BOMS = (
 _TRANSCODE_FEED_BYTES = OUTPUT_PIECE_BYTES // 2
 
 
+@cache
 def normalize_encoding(name: str) -> str:
     """Return PostgreSQL's name of an encoding, or one of UTF16, UTF32 (LE, BE).
 

@@ -9,13 +9,11 @@ import glob
 import logging
 import os
 import re
-import threading
-from collections import deque
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from penstock.errors import SourceError
 from penstock.files.local import STDIN_LOCATION, stat_object
+from penstock.files.parallel import map_at_once
 from penstock.model.source import SourceObject
 
 if TYPE_CHECKING:
@@ -79,29 +77,9 @@ def _list_sources(sources: Sequence[str], stores: Callable[[], Stores]) -> Itera
     if not any(map(is_remote, sources)):
         yield from (list(_list_source(source, stores)) for source in sources)
         return
-    from concurrent.futures import Future  # noqa: PLC0415 (of use to remote sources only)
-
     # Made before threads ask for them
     found = stores()
-    results: list[Future[list[SourceObject]]] = [Future() for _ in sources]
-    waiting = deque(zip(sources, results, strict=True))
-
-    def list_waiting() -> None:
-        with suppress(IndexError):
-            while True:
-                source, result = waiting.popleft()
-                try:
-                    result.set_result(list(_list_source(source, lambda: found)))
-                except BaseException as exc:  # noqa: BLE001 (whoever waits for the result raises it)
-                    result.set_exception(exc)
-
-    for _ in range(min(_REQUESTS, len(sources))):
-        # Daemons, since the process must be able to end while a server is silent
-        threading.Thread(target=list_waiting, name="penstock-list", daemon=True).start()
-    try:
-        yield from (result.result() for result in results)
-    finally:
-        waiting.clear()
+    yield from map_at_once(lambda source: list(_list_source(source, lambda: found)), sources, threads=_REQUESTS)
 
 
 def _list_source(source: str, stores: Callable[[], Stores]) -> Iterator[SourceObject]:

@@ -65,6 +65,12 @@ class RemoteObject:
         self._closed = threading.Event()
         self._executor: ThreadPoolExecutor | None = None
 
+    @property
+    def is_short(self) -> bool:
+        """Whether one request gives all of it, of the version that was listed."""
+        size_bytes = self._source.size_bytes
+        return size_bytes is not None and self._source.version is not None and size_bytes <= self._part_bytes
+
     def pieces(self) -> Iterator[bytes]:
         """Yield the stored bytes; raise SourceError where they cannot be read or are not what was listed."""
         size_bytes = self._source.size_bytes
@@ -72,7 +78,7 @@ class RemoteObject:
             return iter(())
         if size_bytes is None or self._source.version is None:
             return self._stream_whole()
-        if size_bytes <= self._part_bytes:
+        if self.is_short:
             return iter(self._fetch(0, size_bytes))
         return self._stream_parts(size_bytes)
 

@@ -11,12 +11,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock import _native
-from penstock.errors import DataError, PenstockError
+from penstock.errors import DataError, PenstockError, SourceError
 from penstock.files.blocks import make_cutter
 from penstock.loading.bisect import (
     FoundRecord,
@@ -26,6 +27,7 @@ from penstock.loading.bisect import (
     knowing,
     make_payload_cutter,
 )
+from penstock.loading.dialects import refuse_other_dialects
 from penstock.loading.explain import explain_failure, shorten, shorten_message
 from penstock.loading.feed import Abandoned, BlockFeed, OpenObject, reader_limit
 from penstock.loading.objects import open_blocks
@@ -64,6 +66,9 @@ def check_load(plan: LoadPlan, tools: LoadTools, *, on_problem: OnProblem | None
     table. Raises PenstockError where the check itself cannot go on.
     """
     tools.connect.refuse_pooler("check")
+    # The check itself tells what cannot be read.
+    with suppress(SourceError):
+        refuse_other_dialects(all_objects(plan.targets), tools.sources)
     return _Check(plan, tools, on_problem).run()
 
 

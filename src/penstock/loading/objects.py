@@ -14,6 +14,7 @@ from penstock.files.encodings import client_encoding, normalize_encoding
 from penstock.files.probe import split_record
 from penstock.loading.columns import map_columns
 from penstock.loading.coverage import Edges
+from penstock.loading.dialects import refuse_other_pipe
 from penstock.loading.plan import table_after_creation
 from penstock.model.reject import RecordForm
 
@@ -38,6 +39,7 @@ def open_blocks(
     where the object's own header does not fit the table.
     """
     target, source = work.target, work.source
+    refuse_other_pipe(work, tools.sources)
     stream = tools.sources.open(source, encoding=target.job.dialect.encoding)
     edges = Edges(work.coverage.ranges)
     try:
@@ -108,7 +110,6 @@ def _make_encoder(work: ObjectWork, blocks: BlockReader, stream: ObjectStream) -
     header, record = target.header, None
     if target.dialect.has_header and (record := blocks.take_header()) is not None:
         header = read_header(record, target, uri=uri)
-        _refuse_other_header(header, target, uri=uri)
     column_map = target.column_map
     if header != target.header or target.job.constants:
         # Objects may order their columns differently, and a constant may hold the object's name.
@@ -144,16 +145,6 @@ def _refuse_other_columns(column_map: ColumnMap, target: TargetPlan, *, uri: str
         detail=f"{uri} fills {', '.join(column_map.columns)}; the first file {', '.join(target.column_map.columns)}.",
         hint="Load files with other columns by themselves, or leave columns out with --skip.",
     )
-
-
-def _refuse_other_header(header: tuple[str, ...], target: TargetPlan, *, uri: str) -> None:
-    """Refuse to drop a record unseen: with --columns nobody looks at the headers but for the first object's."""
-    if target.job.columns is not None and target.job.dialect.has_header is None and header != target.header:
-        raise DataError(
-            "the first record is not the header that the first object has",
-            detail=f"{uri} line 1.",
-            hint="Say --header if every object begins with one, or --no-header if none does.",
-        )
 
 
 def read_header(record: bytes, target: TargetPlan, *, uri: str) -> tuple[str, ...]:

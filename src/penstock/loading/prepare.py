@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from itertools import compress
 from typing import TYPE_CHECKING
 
 from penstock.errors import DataError, SourceError, TargetError
 from penstock.files.listing import lasting_name, lasting_version
 from penstock.loading.claims import client_name, open_ledger, take_over
 from penstock.loading.decide import Decision, decide_objects
+from penstock.loading.dialects import refuse_other_dialects
 from penstock.loading.identity import describe_changes, describe_meaning, digest, job_to_json
 from penstock.loading.objects import is_unchanged
 from penstock.loading.plan import table_after_creation
@@ -169,6 +171,8 @@ class _Preparation:
         skipped = sum(decision.action == "skip" for decision in decisions)
         if running is None and skipped == len(decisions):
             return NothingToDo(skipped=skipped, changed_by=found.changed_by, leases=found.leases)
+        unseen = [each.action == "new" or each.is_changed for each in decisions]
+        refuse_other_dialects(list(compress(works, unseen)), self._tools.sources)
         self._put_back_replaced()
         self._check_ways()
         facts = self._find_facts(created)

@@ -1,14 +1,24 @@
 """Which dialect a file has, told from its first block: values in, values out.
 
 `options` checks what the user asked for, `records` cuts and splits as COPY does, `form` finds format and
-delimiter, `quoting` looks at quotes, `header` at names and encoding, `mangling` at what a dialect would spoil.
+delimiter, `quoting` looks at quotes, `header` at names and encoding, `mangling` at what a dialect would spoil,
+`agreement` at further files.
 Reading the block is left to the rest of the room, the table's columns to the caller.
 """
 
 from __future__ import annotations
 
+from penstock.files.probe.agreement import Contradiction, find_contradiction
 from penstock.files.probe.options import parse_character, validate_options
 from penstock.files.probe.probing import ProbeResult, probe_dialect
 from penstock.files.probe.records import split_record
 
-__all__ = ["ProbeResult", "parse_character", "probe_dialect", "split_record", "validate_options"]
+__all__ = [
+    "Contradiction",
+    "ProbeResult",
+    "find_contradiction",
+    "parse_character",
+    "probe_dialect",
+    "split_record",
+    "validate_options",
+]

@@ -12,7 +12,7 @@ from penstock.files.probe.quoting import survey_quotes
 from penstock.files.probe.records import Form, Record, Records, count_fields, cut_records
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from penstock.model.dialect import DialectOptions, Format
 
@@ -28,10 +28,16 @@ COPY_ESCAPES: Final = b"\\bfnrtv"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """A form, and why it was chosen."""
+    """A form, and why it was chosen.
+
+    `is_divided`: its delimiter divides the records alike. `is_spelled`: quotes or backslashes tell which of the formats
+    with that delimiter it is.
+    """
 
     form: Form
     reason: str
+    is_divided: bool = False
+    is_spelled: bool = False
 
 
 class _TrialSample:
@@ -55,6 +61,7 @@ class _Trial:
     """A form tried on the sample: the most frequent field count and the share of the records that have it."""
 
     form: Form
+    is_spelled: bool
     field_count: int
     share: float
     matches_table: bool
@@ -68,17 +75,18 @@ class _Trial:
         return self.field_count > 1 and (self.share >= _AGREEMENT or (self.matches_table and self.share > 0.5))
 
 
-def choose_form(head: bytes, *, options: DialectOptions, is_whole: bool, table_columns: Sequence[str] | None) -> Choice:
+def choose_form(head: bytes, *, options: DialectOptions, is_whole: bool, column_count: int | None) -> Choice:
     """Return the format, delimiter and quotes that the options leave open, from the sample's first 32 KiB."""
     sample = _TrialSample(head[:_TRIAL_BYTES], is_whole=is_whole and len(head) <= _TRIAL_BYTES)
     wanted = options.format or ("csv" if options.quote or options.escape else None)
     if options.delimiter is not None:
-        form = make_form(wanted or _likely_format(options.delimiter, sample), options.delimiter, options)
-        return Choice(form=form, reason=_explain(form, "the delimiter was given"))
-    column_count = None if table_columns is None else len(table_columns)
+        found, is_spelled = (wanted, False) if wanted else _likely_format(options.delimiter, sample)
+        form = make_form(found, options.delimiter, options)
+        return Choice(form=form, reason=_explain(form, "the delimiter was given"), is_spelled=is_spelled)
     trials = [
-        _try_form(sample, make_form(wanted or _likely_format(delimiter, sample), delimiter, options), column_count)
+        _try_form(sample, wanted, delimiter, options, column_count=column_count)
         for delimiter in _open_delimiters(options)
+        if delimiter.encode() in sample.text
     ]
     best = max(trials, key=lambda trial: trial.rank, default=None)
     if best is None or not best.is_likely or (column_count == 1 and best.share < 1):
@@ -86,7 +94,8 @@ def choose_form(head: bytes, *, options: DialectOptions, is_whole: bool, table_c
         form = make_form(fallback, DEFAULT_DELIMITER[fallback], options)
         return Choice(form=form, reason=_explain(form, "no delimiter divides the records alike"))
     share = "every record has" if best.share == 1 else f"{best.share:.0%} of the records have"
-    return Choice(form=best.form, reason=_explain(best.form, f"{share} {best.field_count} fields"))
+    reason = _explain(best.form, f"{share} {best.field_count} fields")
+    return Choice(form=best.form, reason=reason, is_divided=True, is_spelled=best.is_spelled)
 
 
 def make_form(form_format: Format, delimiter: str, options: DialectOptions) -> Form:
@@ -120,26 +129,33 @@ def _open_delimiters(options: DialectOptions) -> list[str]:
     return [delimiter for delimiter in _DELIMITERS if delimiter not in taken]
 
 
-def _likely_format(delimiter: str, sample: _TrialSample) -> Format:
-    """Return which format a sample with that delimiter is: only tabs leave a choice."""
+def _likely_format(delimiter: str, sample: _TrialSample) -> tuple[Format, bool]:
+    """Return which format a sample with that delimiter is, and whether it tells: only tabs leave a choice."""
     if delimiter != "\t":
-        return "csv"
+        return "csv", False
     quote = DEFAULT_QUOTE.encode()
     if quote in sample.text:
         csv = Form(format="csv", delimiter=b"\t", quote=quote, escape=quote)
         records = sample.cut(csv)
         has_runaway_quote = records.open_quote is not None and sample.is_whole
         if not has_runaway_quote and survey_quotes(sample.text, _usable(records), csv).is_csv:
-            return "csv"
-    return "text" if follows_copy_escapes(sample.text, b"\t") else "tsv"
+            return "csv", True
+    if follows_copy_escapes(sample.text, b"\t"):
+        return "text", True
+    return "tsv", quote in sample.text or any(True for _ in find_escapes(sample.text, b"\t"))
 
 
-def _try_form(sample: _TrialSample, form: Form, column_count: int | None) -> _Trial:
+def _try_form(
+    sample: _TrialSample, wanted: Format | None, delimiter: str, options: DialectOptions, *, column_count: int | None
+) -> _Trial:
+    found, is_spelled = (wanted, False) if wanted else _likely_format(delimiter, sample)
+    form = make_form(found, delimiter, options)
     texts = [sample.text[start:end] for start, end, _ in _usable(sample.cut(form))]
     counts = Counter(count_fields(text, form) for text in texts if text)
     field_count, agreeing = counts.most_common(1)[0] if counts else (1, 1)
     return _Trial(
         form=form,
+        is_spelled=is_spelled,
         field_count=field_count,
         share=agreeing / max(1, counts.total()),
         matches_table=field_count == column_count,

@@ -56,14 +56,15 @@ def probe_dialect(
     is not UTF-8 though no encoding was given, or whose header cannot be read.
     """
     validate_options(options)
-    choice = choose_form(head, options=options, is_whole=is_whole, table_columns=table_columns)
+    column_count = None if table_columns is None else len(table_columns)
+    choice = choose_form(head, options=options, is_whole=is_whole, column_count=column_count)
     form = choice.form
     dialect = complete_options(options, format_name=form.format, delimiter=form.delimiter.decode())
     records = cut_records(head, form, is_whole=is_whole)
     sample = Sample(head=head, is_whole=is_whole, uri=uri, form=form, records=records)
     if options.encoding is None:
         check_is_utf8(head, is_whole=is_whole, uri=uri, locate=sample.locate)
-    header, verdict = _read_header(sample, dialect, options=options, table_columns=table_columns)
+    header, verdict = read_header(sample, dialect, options=options, table_columns=table_columns)
     first = next((head[record.start : record.end] for record in sample.pieces), None)
     has_header = header is not None if options.has_header is None else options.has_header
     dialect = replace(dialect, has_header=has_header)
@@ -76,7 +77,7 @@ def probe_dialect(
     )
 
 
-def _read_header(
+def read_header(
     sample: Sample, dialect: Dialect, *, options: DialectOptions, table_columns: Sequence[str] | None
 ) -> tuple[tuple[str, ...] | None, HeaderVerdict]:
     """Return the names in the first record where it is a header, else None, and what it was taken for."""

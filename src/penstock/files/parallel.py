@@ -1,0 +1,41 @@
+"""Work that waits for servers, done for many things at once, with the results in their order."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from contextlib import suppress
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from concurrent.futures import Future
+
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
+
+
+def map_at_once(work: Callable[[_Item], _Result], items: Sequence[_Item], *, threads: int) -> Iterator[_Result]:
+    """Yield what `work` returns of each item, or raise what it raises, in the order of the items."""
+    from concurrent.futures import Future  # noqa: PLC0415 (of use to remote sources only)
+
+    results: list[Future[_Result]] = [Future() for _ in items]
+    waiting = deque(zip(items, results, strict=True))
+
+    def work_off() -> None:
+        with suppress(IndexError):
+            while True:
+                item, result = waiting.popleft()
+                try:
+                    result.set_result(work(item))
+                except BaseException as exc:  # noqa: BLE001 (whoever waits for the result raises it)
+                    result.set_exception(exc)
+
+    for _ in range(min(threads, len(items))):
+        # Daemons, since the process must be able to end while a server is silent
+        threading.Thread(target=work_off, name="penstock-sources", daemon=True).start()
+    try:
+        while results:
+            yield results.pop(0).result()
+    finally:
+        waiting.clear()

@@ -1,0 +1,159 @@
+"""Whether the first block of a further object reads as the dialect that the first has told; both are shown if not."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from penstock.errors import DataError, UsageError
+from penstock.files.probe.form import choose_form, make_form
+from penstock.files.probe.mangling import Sample
+from penstock.files.probe.options import complete_options
+from penstock.files.probe.probing import read_header
+from penstock.files.probe.records import Form, cut_records, decode, split_record
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.model.dialect import Dialect, DialectOptions
+
+# Enough for the records that a header is compared with
+_HEADER_BYTES: Final = 8 * 1024
+_LINE_SHOWN: Final = 120
+_FIELDS_SHOWN: Final = 4
+_ESCAPES: Final = str.maketrans({"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\b": "\\b", "\f": "\\f"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contradiction:
+    """A line that would be stored in two ways, and neither is certain.
+
+    `before` is how the first object's dialect reads it, `here` how the object by itself would be read; `options` are
+    those that decide.
+    """
+
+    line: int
+    text: str
+    before: str
+    here: str
+    options: tuple[str, str]
+
+
+def find_contradiction(
+    head: bytes,
+    *,
+    is_whole: bool,
+    dialect: Dialect,
+    options: DialectOptions,
+    header: Sequence[str] | None,
+    table_columns: Sequence[str] | None,
+    column_count: int,
+) -> Contradiction | None:
+    """Return where an object's first block tells another dialect than the first object's, or None.
+
+    `header` is the first object's. `table_columns` are those that another may name, None where it must be the same.
+    `column_count` is how many fields the first object has. What the options decide is certain; a block that cannot be
+    read either way is left to the load.
+    """
+    choice = choose_form(head, options=options, is_whole=is_whole, column_count=column_count)
+    found = choice.form.delimiter.decode()
+    is_other = choice.is_divided if found != dialect.delimiter else choice.is_spelled
+    if is_other and (choice.form.format, found) != (dialect.format, dialect.delimiter):
+        with suppress(UsageError):
+            other = complete_options(options, format_name=choice.form.format, delimiter=found)
+            other = replace(other, encoding=dialect.encoding)
+            return _compare(head, is_whole=is_whole, form=choice.form, dialect=dialect, other=other)
+    if options.has_header is not None:
+        return None
+    form = make_form(dialect.format, dialect.delimiter, options)
+    is_whole = is_whole and len(head) <= _HEADER_BYTES
+    head = head[:_HEADER_BYTES]
+    records = cut_records(head, form, is_whole=is_whole)
+    sample = Sample(head=head, is_whole=is_whole, uri="", form=form, records=records)
+    with suppress(DataError):
+        return _compare_header(sample, dialect, options=options, header=header, table_columns=table_columns)
+    return None
+
+
+def _compare(head: bytes, *, is_whole: bool, form: Form, dialect: Dialect, other: Dialect) -> Contradiction | None:
+    """Return the first record that two dialects split into other values."""
+    records = cut_records(head, form, is_whole=is_whole)
+    for record in records.whole:
+        raw = head[record.start : record.end]
+        before, here = _split(raw, dialect), _split(raw, other)
+        if before == here:
+            continue
+        if dialect.delimiter != other.delimiter:
+            spelled = [r"\t" if each.delimiter == "\t" else each.delimiter for each in (dialect, other)]
+            ways = [f"--delimiter='{delimiter}'" for delimiter in spelled]
+        else:
+            ways = [f"--format={each.format}" for each in (dialect, other)]
+        return Contradiction(
+            line=record.line,
+            text=_shorten(decode(raw, "SQL_ASCII")),
+            before=_describe(before),
+            here=_describe(here),
+            options=(ways[0], ways[1]),
+        )
+    return None
+
+
+def _compare_header(
+    sample: Sample,
+    dialect: Dialect,
+    *,
+    options: DialectOptions,
+    header: Sequence[str] | None,
+    table_columns: Sequence[str] | None,
+) -> Contradiction | None:
+    """Return the first record where it is a header in one object and data in the other."""
+    if not sample.records.whole:
+        return None
+    first = sample.records.whole[0]
+    raw = sample.head[first.start : first.end]
+    fields = split_record(raw, replace(dialect, nulls=()))
+    is_header = header is not None and fields == list(header)
+    if not is_header and (header is None or table_columns is not None):
+        names, _ = read_header(sample, dialect, options=options, table_columns=table_columns or ())
+        is_header = names is not None
+    if is_header == dialect.has_header:
+        return None
+    readings = ("names of columns", f"a row of {_describe(fields)}")
+    before, here = readings if dialect.has_header else readings[::-1]
+    return Contradiction(
+        line=1,
+        text=_shorten(decode(raw, "SQL_ASCII")),
+        before=before,
+        here=here,
+        options=("--header", "--no-header"),
+    )
+
+
+def _split(raw: bytes, dialect: Dialect) -> list[str | None] | str:
+    try:
+        return split_record(raw, dialect)
+    except DataError as exc:
+        return f"an error: {exc.message}"
+
+
+def _describe(fields: list[str | None] | str) -> str:
+    r"""Return values as SQL has them, since a backslash and what it stands for look alike otherwise.
+
+    >>> print(_describe(["C:\\new", "C:\new", None]))
+    'C:\new', E'C:\new', NULL
+    """
+    if isinstance(fields, str):
+        return fields
+    shown = ", ".join("NULL" if field is None else _literal(_shorten(field)) for field in fields[:_FIELDS_SHOWN])
+    more = len(fields) - _FIELDS_SHOWN
+    return f"{shown} and {more} more" if more > 0 else shown
+
+
+def _literal(text: str) -> str:
+    quoted = text.replace("'", "''")
+    return f"'{quoted}'" if quoted.isprintable() else f"E'{quoted.translate(_ESCAPES)}'"
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= _LINE_SHOWN else f"{text[:_LINE_SHOWN]}..."

@@ -1,0 +1,128 @@
+"""Objects of one load that could be meant in two ways are refused before the first row, unless an option decides."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from penstock.errors import DataError
+from penstock.model.job import LoadJob
+from support.loads import Loads, target
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+
+@pytest.fixture
+def loads(database18: str) -> Loads:
+    """Provide loads into a database with a table that takes whatever stands in two fields."""
+    loads = Loads(database18)
+    loads.execute("CREATE TABLE t (a text, b text)")
+    return loads
+
+
+def _write(folder: Path, texts: Sequence[str]) -> list[Path]:
+    paths = [folder / f"{number}.txt" for number in range(1, len(texts) + 1)]
+    for path, text in zip(paths, texts, strict=True):
+        path.write_text(text, newline="")
+    return paths
+
+
+_BACKSLASHES = ("1\tC:\\new\\table\n", "2\ty\n3\tC:\\Users\\xavier\n")
+
+
+@pytest.mark.parametrize(
+    ("texts", "line", "readings", "option"),
+    [
+        (_BACKSLASHES, "line 2: 3\tC:\\Users\\xavier", ("E'C:Users\\nvier'", "'C:\\Users\\xavier'"), "--format=tsv"),
+        (_BACKSLASHES[::-1], "line 1: 1\tC:\\new\\table", ("'C:\\new\\table'", "E'C:\\new\\table'"), "--format=text"),
+        (("1\tx\n", '2\t"y\tz"\n'), "line 1: 2", ("'\"y', 'z\"'", "E'y\\tz'"), "--format=csv"),
+        (("1,x\n2,y\n", "2;y,z\n"), "line 1: 2;y,z", ("'2;y', 'z'", "'2', 'y,z'"), "--delimiter=';'"),
+        (("a,b\n1,x\n", "2,y\n"), "line 1: 2,y", ("names of columns", "a row of '2', 'y'"), "--no-header"),
+        (("1,x\n2,y\n", "a,b\n3,z\n"), "line 1: a,b", ("a row of 'a', 'b'", "names of columns"), "--header"),
+    ],
+    ids=["escapes", "backslashes", "quotes", "delimiters", "header in the first", "header in another"],
+)
+def test_object_that_could_be_meant_otherwise_is_refused_with_both_readings(
+    loads: Loads, tmp_path: Path, texts: Sequence[str], line: str, readings: tuple[str, str], option: str
+) -> None:
+    """The objects before it are not loaded either: it is found before the first row, by load, check and plan."""
+    job = target(_write(tmp_path, [*texts[:1] * 3, *texts[1:]]))
+    error = loads.refuse(job)
+    assert isinstance(error, DataError)
+    assert f"4.txt {line}" in (error.detail or "")
+    before, here = (error.detail or "").splitlines()[1:]
+    assert readings[0] in before
+    assert readings[1] in here
+    assert option in (error.hint or "")
+    assert loads.execute("SELECT FROM penstock.loads") == []
+    with pytest.raises(DataError):
+        loads.check(job)
+    with loads._loader() as loader, pytest.raises(DataError):
+        loader.check_dialects(loader.plan(LoadJob(targets=(job,))))
+
+
+@pytest.mark.parametrize(
+    ("texts", "options", "rows"),
+    [
+        (_BACKSLASHES, {"format": "tsv"}, [("1", "C:\\new\\table"), ("2", "y"), ("3", "C:\\Users\\xavier")]),
+        (("1,x\n2,y\n", "2;y,z\n"), {"delimiter": ","}, [("1", "x"), ("2", "y"), ("2;y", "z")]),
+        (("a,b\n1,x\n", "2,y\n"), {"has_header": False}, [("1", "x"), ("2", "y"), ("a", "b")]),
+        (("1,x\n2,y\n", "a,b\n3,z\n"), {"has_header": True, "columns": ("a", "b")}, [("2", "y"), ("3", "z")]),
+    ],
+)
+def test_what_an_option_says_is_certain(
+    loads: Loads, tmp_path: Path, texts: Sequence[str], options: dict[str, Any], rows: list[tuple[str, str]]
+) -> None:
+    """All objects are read by it, whatever they look like."""
+    loads.run(target(_write(tmp_path, texts), **options))
+    assert loads.rows() == rows
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ("1\tx\n2\ty\n", "3\tC:\\Users\n"),
+        ('1\t"x\ty"\n', "2\tz\n"),
+        ("1\tx\\ny\n", "2\tz\n", "3\t\\N\n"),
+        ("a,b\n1,x\n", "b,a\nx,2\n", "a,b\n", ""),
+        ("a,b\nx,y\n", "a,b\nz,\n"),
+        ("1,x\n", "2,y;;z||\n3,w\n", "\n"),
+        ("1,x\n", "2,y,z\n"),
+    ],
+    ids=["plain first", "plain csv", "plain text", "columns in another order", "words", "punctuation", "ragged"],
+)
+def test_object_that_tells_nothing_else_is_read_as_the_first(loads: Loads, tmp_path: Path, texts: list[str]) -> None:
+    """Nothing in it speaks for another reading, or it cannot be read at all, which the load itself says."""
+    with loads._loader() as loader:
+        loader.check_dialects(loader.plan(LoadJob(targets=(target(_write(tmp_path, texts)),))))
+
+
+def test_object_that_was_loaded_before_is_not_looked_at_again(loads: Loads, tmp_path: Path) -> None:
+    """A folder that grows by a file a day costs a look at one file."""
+    paths = _write(tmp_path, ["1,x\n2,y\n", "a,b\n3,z\n"])
+    loads.run(target(paths, has_header=False))
+    paths += [tmp_path / "3.txt"]
+    paths[2].write_text("4,w\n")
+    assert loads.run(target(paths)).rows == 1
+
+
+def test_pipe_that_could_be_meant_otherwise_takes_everything_back(loads: Loads, tmp_path: Path) -> None:
+    """It is looked at when its turn comes: the second is not written before the first has been read."""
+    paths = [tmp_path / "1", tmp_path / "2"]
+    for path in paths:
+        os.mkfifo(path)
+
+    def write() -> None:
+        for path, text in zip(paths, ("1,x\n" * 100_000, "a,b\n3,z\n"), strict=True):
+            path.write_text(text)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    error = loads.refuse(target(paths))
+    writer.join()
+    assert f"{paths[1]} line 1: a,b" in (error.detail or "")
