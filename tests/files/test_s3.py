@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import random
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,10 +14,10 @@ from penstock.aws.credentials import AwsCredentials
 from penstock.errors import SourceError
 from penstock.files import SourceReader
 from penstock.files.remote import PART_BYTES, WINDOW_PARTS
+from support.loads import Loads, target
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from files.conftest import S3, Relay
 
@@ -144,6 +146,34 @@ def test_sample_reads_the_beginning_only(s3: S3, reader: SourceReader) -> None:
     assert (sample.head, sample.is_whole) == (body[: 256 * 1024], False)
     with reader.open(source) as stream:
         assert b"".join(stream) == body
+
+
+def test_small_object_is_fetched_once(s3: S3, reader: SourceReader) -> None:
+    """What a look at its beginning has read whole is not asked for again; a second reading asks."""
+    s3.put("a.csv", b"1\n")
+    s3.put("b.csv", b"2\n")
+    sources = reader.list([f"{_ROOT}/a.csv", f"{_ROOT}/b.csv"])
+    assert [sample.head for sample in reader.sample_all(sources, encoding=None)] == [b"1\n", b"2\n"]
+    s3.client.delete_object(Bucket="landing", Key="a.csv")
+    with reader.open(sources[0]) as stream:
+        assert b"".join(stream) == b"1\n"
+    assert stream.bytes_read == 2
+    with pytest.raises(SourceError, match="does not exist"):
+        reader.open(sources[0])
+
+
+def test_copied_object_is_loaded_with_a_warning_that_names_the_other(s3: S3, database18: str) -> None:
+    """Its size and ETag are those of one that is loaded into the same table."""
+    loads = Loads(database18)
+    loads.execute("CREATE TABLE t (a int)")
+    s3.put("d/a.csv", b"a\n1\n")
+    job = replace(target(Path("x")), sources=(f"{_ROOT}/d/",))
+    assert loads.run(job).rows == 1
+    s3.client.copy_object(Bucket="landing", Key="d/b.csv", CopySource="landing/d/a.csv")
+    assert loads.run(job).rows == 1
+    (notice,) = loads.notices
+    assert notice.startswith(f'"{_ROOT}/d/b.csv" is loaded though it may be "{_ROOT}/d/a.csv" under another name')
+    assert notice.endswith("size and ETag are the same")
 
 
 def test_closing_early_ends_the_requests(s3: S3, reader: SourceReader) -> None:

@@ -6,22 +6,23 @@ Local paths, directories and wildcards are looked up here, remote ones in remote
 from __future__ import annotations
 
 import glob
-import logging
 import os
 import re
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from penstock.errors import SourceError
 from penstock.files.local import STDIN_LOCATION, stat_object
 from penstock.files.parallel import map_at_once
+from penstock.model.dialect import Notice
 from penstock.model.source import SourceObject
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from penstock.files.stores import Stores
 
-_log = logging.getLogger(__name__)
+OnNotice = Callable[[Notice], None]
 
 REMOTE_SCHEMES = ("s3", "gs", "az", "http", "https")
 
@@ -33,14 +34,17 @@ _MISTYPED_URL = re.compile(r"(?:s3|gs|az|https?|file):/?(?!/)", re.IGNORECASE)
 _URL_LIKE = re.compile(r"\w[\w+.-]*:/+|" + _MISTYPED_URL.pattern, re.IGNORECASE)
 
 
-def list_objects(sources: Sequence[str], *, stores: Callable[[], Stores]) -> tuple[SourceObject, ...]:
+def list_objects(
+    sources: Sequence[str], *, stores: Callable[[], Stores], on_notice: OnNotice
+) -> tuple[SourceObject, ...]:
     """Return the objects of all sources: in the sources' order, then by name, each once.
 
     Raises SourceError for a source that stands for nothing. `stores` is called only where a source is remote.
+    `on_notice` hears of what is not loaded: files named twice, and folders within folders.
     """
     listed: list[SourceObject] = []
     objects: dict[str, SourceObject] = {}
-    for source, found in zip(sources, _list_sources(sources, stores), strict=True):
+    for source, found in zip(sources, _list_sources(sources, stores, on_notice), strict=True):
         if not found:
             raise SourceError(f'"{_shown(source)}" matches no file')
         listed += found
@@ -48,7 +52,7 @@ def list_objects(sources: Sequence[str], *, stores: Callable[[], Stores]) -> tup
     for item in listed:
         objects.setdefault(_identity(item), item)
     if len(objects) < len(listed):
-        _warn_of_repeated([item for item in listed if objects[_identity(item)] is not item], objects)
+        on_notice(_note_repeated([item for item in listed if objects[_identity(item)] is not item], objects))
     return tuple(objects.values())
 
 
@@ -64,25 +68,29 @@ def _identity(item: SourceObject) -> str:
     return "file " + item.version
 
 
-def _warn_of_repeated(repeated: Sequence[SourceObject], objects: Mapping[str, SourceObject]) -> None:
+def _note_repeated(repeated: Sequence[SourceObject], objects: Mapping[str, SourceObject]) -> Notice:
     item = repeated[0]
     first = objects[_identity(item)]
     same = "is named more than once" if first.uri == item.uri else f'is the same file as "{first.uri}"'
     more = f" (and {len(repeated) - 1} more like it)" if len(repeated) > 1 else ""
-    _log.warning('"%s" %s and is loaded once%s', item.uri, same, more)
+    return Notice(message=f'"{item.uri}" {same} and is loaded once{more}', uri=item.uri)
 
 
-def _list_sources(sources: Sequence[str], stores: Callable[[], Stores]) -> Iterator[list[SourceObject]]:
+def _list_sources(
+    sources: Sequence[str], stores: Callable[[], Stores], on_notice: OnNotice
+) -> Iterator[list[SourceObject]]:
     """Yield what each source stands for; remote ones are asked for at once."""
     if not any(map(is_remote, sources)):
-        yield from (list(_list_source(source, stores)) for source in sources)
+        yield from (list(_list_source(source, stores, on_notice)) for source in sources)
         return
     # Made before threads ask for them
     found = stores()
-    yield from map_at_once(lambda source: list(_list_source(source, lambda: found)), sources, threads=_REQUESTS)
+    yield from map_at_once(
+        lambda source: list(_list_source(source, lambda: found, on_notice)), sources, threads=_REQUESTS
+    )
 
 
-def _list_source(source: str, stores: Callable[[], Stores]) -> Iterator[SourceObject]:
+def _list_source(source: str, stores: Callable[[], Stores], on_notice: OnNotice) -> Iterator[SourceObject]:
     if source == STDIN_LOCATION:
         yield SourceObject(uri="stdin", location=STDIN_LOCATION, size_bytes=None, version=None)
     elif is_remote(source):
@@ -91,36 +99,39 @@ def _list_source(source: str, stores: Callable[[], Stores]) -> Iterator[SourceOb
         scheme, _, rest = source.partition("://")
         yield from list_remote(f"{scheme.lower()}://{rest}", stores())
     elif _scheme(source) == "file":
-        yield from _list_path(_path_of_file_url(source))
+        yield from _list_path(_path_of_file_url(source), on_notice)
     elif (_scheme(source) is not None or _MISTYPED_URL.match(source)) and not os.path.lexists(source):
         raise SourceError(
             f'"{_shown(source)}" is of an unknown kind',
             hint="Give a path, a file, s3, gs, az, http or https URL, or - for standard input.",
         )
     else:
-        yield from _list_path(source)
+        yield from _list_path(source, on_notice)
 
 
-def _list_path(path: str) -> Iterator[SourceObject]:
+def _list_path(path: str, on_notice: OnNotice) -> Iterator[SourceObject]:
     """Yield what a local path stands for; one that exists is itself, whatever wildcards it seems to hold."""
     if glob.has_magic(path) and not os.path.lexists(path):
         # glob leaves out hidden names, and what lies in hidden directories
-        for name in sorted(glob.glob(path, recursive=True)):  # noqa: PTH207 (pathlib rewrites paths)
-            found = stat_object(name, uri=_printable(name))
-            if found is not None:
-                yield found
+        names = sorted(glob.glob(path, recursive=True))  # noqa: PTH207 (pathlib rewrites paths)
+        found_each = [stat_object(name, uri=_printable(name)) for name in names]
+        yield from filter(None, found_each)
+        if "**" not in path:
+            _note_skipped([name for name, each in zip(names, found_each, strict=True) if each is None], on_notice)
         return
     found = stat_object(path, uri=_printable(path))
     if found is not None:
         yield found
     else:
-        yield from _list_directory(path)
+        yield from _list_directory(path, on_notice)
 
 
-def _list_directory(path: str) -> Iterator[SourceObject]:
+def _list_directory(path: str, on_notice: OnNotice) -> Iterator[SourceObject]:
     """Yield a directory's own regular files, without the hidden ones."""
     try:
-        names = sorted(entry.path for entry in os.scandir(path) if entry.is_file() and entry.name[0] != ".")
+        entries = [entry for entry in os.scandir(path) if entry.name[0] != "."]
+        names = sorted(entry.path for entry in entries if entry.is_file())
+        folders = sorted(entry.path for entry in entries if entry.is_dir())
     except OSError as exc:
         raise SourceError(f'could not list "{_printable(path)}": {exc.strerror}') from exc
     if not names:
@@ -132,6 +143,15 @@ def _list_directory(path: str) -> Iterator[SourceObject]:
         found = stat_object(name, uri=_printable(name))
         if found is not None:
             yield found
+    _note_skipped(folders, on_notice)
+
+
+def _note_skipped(folders: Sequence[str], on_notice: OnNotice) -> None:
+    if folders:
+        path = _printable(folders[0])
+        more = f" (and {len(folders) - 1} more like it)" if len(folders) > 1 else ""
+        hint = f'To load what lies deeper, write "{os.path.dirname(path)}/**".'  # noqa: PTH120 (pathlib rewrites paths)
+        on_notice(Notice(message=f'folder "{path}" is skipped{more}', uri=path, hint=hint))
 
 
 def _path_of_file_url(url: str) -> str:
@@ -155,6 +175,11 @@ def lasting_name(source: str) -> str:
         return _shown(source)
     path = _path_of_file_url(source) if _scheme(source) == "file" else source
     return _printable(os.path.abspath(path))  # noqa: PTH100 (pathlib does not take .. away)
+
+
+def resolved_name(source: SourceObject) -> str:
+    """Return the path of a local object by which it is known: the same whatever symbolic links lead to it."""
+    return _printable(os.path.realpath(source.location))
 
 
 def lasting_version(source: SourceObject) -> str | None:

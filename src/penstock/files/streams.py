@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from penstock.files.spool import Spool
     from penstock.files.stores import CredentialSource, Stores
+    from penstock.model.dialect import Notice
     from penstock.model.source import Compression, SourceObject
 
 # Some thousand records: enough to tell a dialect, read in a few ms
@@ -146,11 +147,13 @@ class SourceReader:
     ) -> None:
         self.close()
 
-    def list(self, sources: Sequence[str]) -> tuple[SourceObject, ...]:
+    def list(
+        self, sources: Sequence[str], *, on_notice: Callable[[Notice], None] = lambda _: None
+    ) -> tuple[SourceObject, ...]:
         """Return the objects of all sources in a fixed order; SourceError where one stands for nothing."""
         if self._is_for_others:
             refuse_remote(sources)
-        objects = list_objects(sources, stores=self._connect)
+        objects = list_objects(sources, stores=self._connect, on_notice=on_notice)
         if not self._spools:
             return objects
         if self._spool is None:

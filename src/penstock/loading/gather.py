@@ -10,6 +10,7 @@ from penstock.server.catalog import check_loadable, find_foreign_partitions, sur
 
 if TYPE_CHECKING:
     from penstock.files import SourceReader
+    from penstock.model.dialect import Notice
     from penstock.model.job import LoadJob, TargetJob
     from penstock.model.plan import ObjectSample
     from penstock.model.server import ServerFacts
@@ -43,7 +44,8 @@ def _gather_target(
     connection: Connection,
     server: ServerFacts,
 ) -> TargetInput:
-    objects = sources.list(target.sources)
+    notices: list[Notice] = []
+    objects = sources.list(target.sources, on_notice=notices.append)
     if facts is not None:
         check_loadable(
             facts,
@@ -52,7 +54,7 @@ def _gather_target(
             foreign_partitions=find_foreign_partitions(connection, facts),
         )
     sample = _sample_first(objects, encoding=target.dialect.encoding, sources=sources)
-    return TargetInput(job=target, objects=objects, sample=sample, facts=facts)
+    return TargetInput(job=target, objects=objects, sample=sample, facts=facts, notices=tuple(notices))
 
 
 def _sample_first(objects: tuple[SourceObject, ...], *, encoding: str | None, sources: SourceReader) -> ObjectSample:

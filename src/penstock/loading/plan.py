@@ -35,13 +35,14 @@ _BATCH = BatchPlan(limit_bytes=GIB, duration_s=10.0)
 class TargetInput:
     """What was gathered for one target.
 
-    `sample` is its first object's that holds any text, `facts` None without a table.
+    `sample` is its first object's that holds any text, `facts` None without a table. `notices` tell what is not loaded.
     """
 
     job: TargetJob
     objects: tuple[SourceObject, ...]
     sample: ObjectSample
     facts: TableFacts | None
+    notices: tuple[Notice, ...] = ()
 
 
 def plan_load(
@@ -167,7 +168,7 @@ def _plan_target(gathered: TargetInput, rules: LoadRules, server: ServerFacts) -
     if table.row_triggers:
         target = replace(target, estimated_records=estimate_records(target, sample))
     notices = (*probe.notices, *_header_notices(probe, job, filled, uri=uri), *_table_notices(table, gathered))
-    return target, (*notices, *describe_notices(job, table))
+    return target, (*gathered.notices, *notices, *describe_notices(job, table))
 
 
 def _header_notices(probe: ProbeResult, job: TargetJob, table: TableFacts, *, uri: str) -> tuple[Notice, ...]:

@@ -12,7 +12,7 @@ from itertools import compress
 from typing import TYPE_CHECKING
 
 from penstock.errors import DataError, SourceError, TargetError
-from penstock.files.listing import lasting_name, lasting_version
+from penstock.files.listing import is_remote, lasting_name, lasting_version, resolved_name
 from penstock.loading.claims import client_name, open_ledger, take_over
 from penstock.loading.decide import Decision, decide_objects
 from penstock.loading.dialects import refuse_other_dialects
@@ -173,6 +173,7 @@ class _Preparation:
             return NothingToDo(skipped=skipped, changed_by=found.changed_by, leases=found.leases)
         unseen = [each.action == "new" or each.is_changed for each in decisions]
         refuse_other_dialects(list(compress(works, unseen)), self._tools.sources)
+        self._note_renamed(decisions, found.renamed)
         self._put_back_replaced()
         self._check_ways()
         facts = self._find_facts(created)
@@ -306,16 +307,33 @@ class _Preparation:
             if schema is None:
                 schema = next((made.name.schema for made in created if made.oid == oid), "")
             for source in target.objects:
+                is_path = not source.is_pipe and "://" not in source.uri
                 item = LedgerObject(
                     number=len(items),
                     target_oid=oid,
                     target=replace(target.table, schema=schema),
-                    uri=source.uri if source.is_pipe or "://" in source.uri else lasting_name(source.uri),
+                    uri=resolved_name(source) if is_path else source.uri,
+                    named=lasting_name(source.uri) if is_path else None,
                     version=lasting_version(source),
                     size_bytes=source.size_bytes,
                 )
                 items.append(item)
         return items
+
+    def _note_renamed(self, decisions: list[Decision], renamed: Mapping[int, tuple[str, str]]) -> None:
+        """Warn of what was loaded into the same table under another name: it is loaded all the same."""
+        unshared = self._find_unshared(decisions)
+        news = [each.item for each in decisions if each.action == "new" and each.number in unshared]
+        found = [item for item in news if item.number in renamed]
+        if not found:
+            return
+        other, load_id = renamed[found[0].number]
+        kept = "size and ETag" if is_remote(other) else "size, inode and time of modification"
+        more = f" (and {len(found) - 1} more like it)" if len(found) > 1 else ""
+        self._tools.notice(
+            f'"{found[0].uri}" is loaded though it may be "{other}" under another name, which load {load_id} has loaded'
+            f" into the same table: {kept} are the same{more}"
+        )
 
     def _find_emptied(self, oids: dict[int, int], *, has_rows: set[int]) -> frozenset[int]:
         """Return which targets are empty though the ledger says that they were given rows."""

@@ -59,7 +59,10 @@ class CommittedRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerObject:
-    """One object of a load: where it goes, and which version of it. `version` is None where the source tells none."""
+    """One object of a load: where it goes, and which version of it. `version` is None where the source tells none.
+
+    `uri` is a file's path with every symbolic link resolved; `named` as it was named, which older ledgers have.
+    """
 
     number: int
     target_oid: int
@@ -67,6 +70,7 @@ class LedgerObject:
     uri: str
     version: str | None
     size_bytes: int | None
+    named: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

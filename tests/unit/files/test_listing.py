@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -11,10 +12,20 @@ from penstock.errors import SourceError
 from penstock.files import SourceReader
 from penstock.files.remote_listing import matches, safe_url
 
+if TYPE_CHECKING:
+    from penstock.model.dialect import Notice
+
 
 def _names(*sources: str) -> list[str]:
     with SourceReader() as reader:
         return [item.uri for item in reader.list(sources)]
+
+
+def _notices(*sources: str) -> list[str]:
+    notices: list[Notice] = []
+    with SourceReader() as reader:
+        reader.list(sources, on_notice=notices.append)
+    return [each.message for each in notices]
 
 
 @pytest.fixture
@@ -48,15 +59,23 @@ def test_file_named_twice_is_listed_once(folder: Path) -> None:
     assert _names("b.csv", "*.csv", "b.csv") == ["b.csv", "a.csv", "empty.csv"]
 
 
-def test_same_file_by_two_paths_is_listed_once_with_a_warning(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_same_file_by_two_paths_is_listed_once_with_a_warning(folder: Path) -> None:
     """Device and inode tell, whatever the path; what is dropped is said."""
     (folder / "link.csv").symlink_to("a.csv")
     assert _names("a.csv", "./a.csv", "link.csv") == ["a.csv"]
-    assert _names("b.csv", "b.csv") == ["b.csv"]
-    assert caplog.messages == [
-        '"./a.csv" is the same file as "a.csv" and is loaded once (and 1 more like it)',
-        '"b.csv" is named more than once and is loaded once',
+    assert _notices("a.csv", "./a.csv", "link.csv") == [
+        '"./a.csv" is the same file as "a.csv" and is loaded once (and 1 more like it)'
     ]
+    assert _names("b.csv", "b.csv") == ["b.csv"]
+    assert _notices("b.csv", "b.csv") == ['"b.csv" is named more than once and is loaded once']
+
+
+def test_folders_that_are_skipped_are_told(folder: Path) -> None:
+    """In a directory and among what a pattern matches; ** leaves nothing out but what is hidden."""
+    (folder / "sub" / "other").mkdir()
+    assert _notices("sub") == ['folder "sub/deep" is skipped (and 1 more like it)']
+    assert _notices("*") == ['folder "sub" is skipped']
+    assert [_notices(name) for name in ("sub/deep", "*.csv", "sub/**", "**/*.csv")] == [[]] * 4
 
 
 def test_existing_name_wins_over_its_wildcards(folder: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from psycopg import sql
@@ -60,6 +60,27 @@ _KNOWN = """
      ORDER BY l.changed_at
 """
 
+# Loaded into the same table under another name: what a rename or a copy keeps is the same.
+_RENAMED = """
+    SELECT DISTINCT ON (w.number) w.number, o.uri, o.load::text
+      FROM ROWS FROM (
+               pg_catalog.unnest(%(numbers)s::int[]), pg_catalog.unnest(%(oids)s::oid[]),
+               pg_catalog.unnest(%(uris)s::text[]), pg_catalog.unnest(%(named)s::text[]),
+               pg_catalog.unnest(%(versions)s::text[]), pg_catalog.unnest(%(sizes)s::bigint[])
+           ) AS w (number, oid, uri, named, version, size_bytes)
+      JOIN {schema}.objects AS o
+        ON o.version = w.version
+       AND o.size_bytes = w.size_bytes
+       AND o.target_oid = w.oid
+       AND o.uri <> w.uri
+       AND o.uri IS DISTINCT FROM w.named
+      JOIN {schema}.loads AS l
+        ON l.id = o.load
+     WHERE l.state = 'complete'
+       AND w.size_bytes > 0
+     ORDER BY w.number, l.changed_at DESC
+"""
+
 _CHANGED = """
     SELECT DISTINCT c.target_oid, c.load::text
       FROM {schema}.changes AS c
@@ -83,7 +104,8 @@ class LedgerFindings:
     it is to have. `known` are the objects in any load, found by their URI and by their table's oid or name.
     `changed_by` has the loads that have changed something at the tables, or as tables that partition or are partitions
     of these, that is not put back yet, by the oids of the tables that they loaded. `leases` are those on the server's
-    settings that loads have noted and not ended.
+    settings that loads have noted and not ended. `renamed` has the URI and the load of what a complete one has loaded
+    into the same table, in the same size and version, under another name, by the object's number.
     """
 
     running: str | None
@@ -91,6 +113,7 @@ class LedgerFindings:
     known: Sequence[KnownObject]
     changed_by: Mapping[int, Collection[str]]
     leases: Sequence[str]
+    renamed: Mapping[int, tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +132,9 @@ def look_up(connection: Connection, schema: str, identity: str, objects: Sequenc
 
     with translate_errors("looking up what has been loaded"), connection.pipeline():
         running = connection.execute(compose(_RUNNING), [identity])
-        known = connection.execute(compose(_KNOWN), object_arrays(objects))
+        former = [replace(item, uri=item.named) for item in objects if item.named not in (None, item.uri)]
+        known = connection.execute(compose(_KNOWN), object_arrays([*objects, *former]))
+        renamed = connection.execute(compose(_RENAMED), object_arrays(objects))
         changes = connection.execute(compose(_CHANGED), {"oids": [item.target_oid for item in objects]})
         leases = connection.execute(compose(_LEASES))
     row = running.fetchone()
@@ -137,6 +162,7 @@ def look_up(connection: Connection, schema: str, identity: str, objects: Sequenc
         known=known_objects,
         changed_by=changed_by,
         leases=[lease for (lease,) in leases],
+        renamed={number: (uri, load_id) for number, uri, load_id in renamed},
     )
 
 
@@ -156,6 +182,7 @@ def object_arrays(objects: Sequence[LedgerObject]) -> dict[str, Any]:
         "schemas": [item.target.schema for item in objects],
         "tables": [item.target.name for item in objects],
         "uris": [item.uri for item in objects],
+        "named": [item.named for item in objects],
         "versions": [item.version for item in objects],
         "sizes": [item.size_bytes for item in objects],
     }

@@ -1,0 +1,100 @@
+"""Files that are known by other names: symbolic links, renamed ones, folders beside them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from penstock.errors import TargetError
+from penstock.model.job import LoadRules
+from support.loads import Loads, target
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def loads(database18: str) -> Loads:
+    """Provide loads into a database with a table of one number."""
+    loads = Loads(database18)
+    loads.execute("CREATE TABLE t (a int)")
+    return loads
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Provide a file of two records in a folder of its own."""
+    path = tmp_path / "files" / "a.csv"
+    path.parent.mkdir()
+    path.write_text("a\n1\n2\n")
+    return path
+
+
+def test_file_that_was_loaded_is_known_through_a_symbolic_link(loads: Loads, path: Path) -> None:
+    """To itself or to its folder; and one that was loaded through a link is known by its own name."""
+    assert loads.run(target(path)).rows == 2
+    link = path.parent.parent / "link.csv"
+    link.symlink_to(path)
+    folder = path.parent.parent / "folder"
+    folder.symlink_to(path.parent)
+    assert [loads.run(target(each)).rows for each in (link, folder, folder / "a.csv")] == [0, 0, 0]
+    assert loads.count() == 2
+    other = path.with_name("b.csv")
+    other.write_text("a\n3\n")
+    link.unlink()
+    link.symlink_to(other)
+    assert [loads.run(target(each)).rows for each in (link, other)] == [1, 0]
+
+
+def test_folder_with_a_link_to_one_of_its_files_loads_it_once(loads: Loads, path: Path) -> None:
+    """And tells it, as it tells of folders that it leaves out."""
+    (path.parent / "b.csv").symlink_to(path)
+    (path.parent / "deeper").mkdir()
+    assert loads.run(target(path.parent)).rows == 2
+    assert [each.message for each in loads.warnings] == [
+        f'folder "{path.parent}/deeper" is skipped',
+        f'"{path.parent}/b.csv" is the same file as "{path}" and is loaded once',
+    ]
+
+
+@pytest.mark.parametrize("is_changed", [False, True])
+def test_what_a_ledger_has_by_the_path_that_was_named_is_found(loads: Loads, path: Path, *, is_changed: bool) -> None:
+    """Ledgers of before have the path of the link."""
+    link = path.parent.parent / "link.csv"
+    link.symlink_to(path)
+    loads.run(target(link))
+    assert loads.execute("SELECT uri FROM penstock.objects") == [(str(path),)]
+    loads.execute(f"UPDATE penstock.objects SET uri = '{link}'")
+    if is_changed:
+        path.write_text("a\n3\n")
+        with pytest.raises(TargetError, match="has changed since it was loaded"):
+            loads.run(target(link))
+    else:
+        assert loads.run(target(link)).rows == 0
+    assert loads.count() == 2
+
+
+def test_renamed_file_is_loaded_with_a_warning_that_names_the_other(loads: Loads, path: Path) -> None:
+    """It has the size, inode and time of modification of one that is loaded into the same table."""
+    loads.execute("CREATE TABLE u (a int)")
+    loads.run(target(path))
+    renamed = path.with_name("b.csv")
+    path.rename(renamed)
+    loads.run(target(renamed, into="u"))
+    assert loads.notices == []
+    load_id = loads.execute("SELECT id::text FROM penstock.loads ORDER BY began_at LIMIT 1")[0][0]
+    assert loads.run(target(renamed)).rows == 2
+    (notice,) = loads.notices
+    assert notice.startswith(f'"{renamed}" is loaded though it may be "{path}" under another name')
+    assert f"load {load_id}" in notice
+
+
+def test_file_that_is_loaded_again_on_purpose_is_not_warned_of(loads: Loads, path: Path) -> None:
+    """By --again, or known already under the name that it has."""
+    loads.run(target(path))
+    renamed = path.with_name("b.csv")
+    path.rename(renamed)
+    loads.run(target(renamed), rules=LoadRules(retry_for_s=0.0, is_again=True))
+    loads.run(target(renamed))
+    assert loads.notices == []
