@@ -171,9 +171,7 @@ class _Preparation:
         skipped = sum(decision.action == "skip" for decision in decisions)
         if running is None and skipped == len(decisions):
             return NothingToDo(skipped=skipped, changed_by=found.changed_by, leases=found.leases)
-        unseen = [each.action == "new" or each.is_changed for each in decisions]
-        refuse_other_dialects(list(compress(works, unseen)), self._tools.sources)
-        self._note_renamed(decisions, found.renamed)
+        self._look_at_unseen(works, decisions, found.renamed)
         self._put_back_replaced()
         self._check_ways()
         facts = self._find_facts(created)
@@ -320,8 +318,12 @@ class _Preparation:
                 items.append(item)
         return items
 
-    def _note_renamed(self, decisions: list[Decision], renamed: Mapping[int, tuple[str, str]]) -> None:
-        """Warn of what was loaded into the same table under another name: it is loaded all the same."""
+    def _look_at_unseen(
+        self, works: list[ObjectWork], decisions: list[Decision], renamed: Mapping[int, tuple[str, str]]
+    ) -> None:
+        """Refuse what could be meant otherwise; warn of what was loaded into the same table under another name."""
+        unseen = [each.action == "new" or each.is_changed for each in decisions]
+        refuse_other_dialects(list(compress(works, unseen)), self._tools.sources)
         unshared = self._find_unshared(decisions)
         news = [each.item for each in decisions if each.action == "new" and each.number in unshared]
         found = [item for item in news if item.number in renamed]
