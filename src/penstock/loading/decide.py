@@ -92,7 +92,7 @@ def _is_loaded(
             raise _other_load(item, found)
     same = [found for found in known if _is_same(item, found)]
     if same:
-        return not _is_lost(item, same[-1], emptied=emptied, rules=rules)
+        return not _is_lost(item, same, emptied=emptied, rules=rules)
     if not known or rules.on_changed == "load":
         return False
     if rules.on_changed == "skip":
@@ -108,14 +108,16 @@ def _is_same(item: LedgerObject, found: KnownObject) -> bool:
     return found.version is not None and found.version == item.version
 
 
-def _is_lost(item: LedgerObject, found: KnownObject, *, emptied: frozenset[int], rules: LoadRules) -> bool:
-    """Whether an object that was loaded is to be loaded again because its rows are gone."""
-    is_same_table = found.target_oid == item.target_oid and not found.is_superseded
-    is_there = is_same_table and item.target_oid not in emptied
-    if is_there or not found.rows:
+def _is_lost(item: LedgerObject, same: Sequence[KnownObject], *, emptied: frozenset[int], rules: LoadRules) -> bool:
+    """Whether an object that was loaded, by whichever load, is to be loaded again because its rows are gone."""
+    had_rows = [found for found in same if found.rows]
+    is_there = item.target_oid not in emptied and any(
+        found.target_oid == item.target_oid and not found.is_superseded for found in had_rows
+    )
+    if is_there or not had_rows:
         return False
     if rules.on_emptied == "error":
-        raise _emptied(item, found)
+        raise _emptied(item, had_rows[-1])
     return rules.on_emptied == "load"
 
 

@@ -79,7 +79,7 @@ class KnownObject:
 
     `load_id` is the load it belongs to, `identity` that load's. `target_oid` may differ from the table's that has the
     name today. `rows` are what is committed of the object, none where nothing came of staged records. `is_superseded`:
-    a later load has truncated the table.
+    a later load has truncated the table, or what it is a partition of.
     """
 
     load_id: str

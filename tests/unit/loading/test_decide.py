@@ -104,6 +104,15 @@ def test_rows_that_are_gone_are_a_question(found: KnownObject, on_emptied: str, 
     assert "--emptied load" in str(caught.value.hint)
 
 
+@pytest.mark.parametrize("is_last", [True, False])
+def test_rows_that_any_load_has_left_are_there(*, is_last: bool) -> None:
+    """In whichever order the ledger tells of the loads: the server's clock may have gone back between them."""
+    gone = [replace(LOADED, is_superseded=True), replace(LOADED, target_oid=6), replace(LOADED, rows=0)]
+    assert decide(*([*gone, LOADED] if is_last else [LOADED, *gone])) == ["skip -1"]
+    with pytest.raises(TargetError, match="after objects had been loaded"):
+        decide(*(gone if is_last else reversed(gone)))
+
+
 def test_object_without_rows_is_not_missed() -> None:
     """An empty file left nothing that could be gone."""
     assert decide(replace(LOADED, rows=0), emptied=7) == ["skip -1"]

@@ -70,6 +70,7 @@ def finish(
         UPDATE {loads} AS l
            SET state = 'complete',
                changed_at = pg_catalog.clock_timestamp(),
+               event = DEFAULT,
                rows = ({rows})
          WHERE l.id = %(load)s
            AND l.epoch = %(epoch)s

@@ -44,9 +44,16 @@ _KNOWN = """
            ), EXISTS (
                SELECT
                  FROM {schema}.targets AS t
-                WHERE t.target_oid = o.target_oid
+                WHERE t.target_oid = ANY (
+                          ARRAY(
+                              SELECT o.target_oid
+                               UNION ALL
+                              SELECT a.relid::oid FROM pg_catalog.pg_partition_ancestors(o.target_oid) AS a
+                          )
+                      )
+                  AND t.truncated_at IS NOT NULL
                   AND t.load <> o.load
-                  AND t.truncated_at > l.changed_at
+                  AND t.truncation_event > l.event
            )
       FROM ROWS FROM (
                unnest(%(oids)s::oid[]), unnest(%(schemas)s::name[]), unnest(%(tables)s::name[]),

@@ -87,17 +87,25 @@ def write_landing(connection: Connection, schema: str, claim: Claim, landing: La
 
 
 def note_truncated(connection: Connection, schema: str, claim: Claim, *, number: int, oid: int) -> None:
-    """Write down that a target was truncated in this transaction. Raises ServerError."""
+    """Write down that a target was truncated in this transaction, behind the ends of loads that there have been.
+
+    The caller has the table's lock, and find_unended has found no other load with rows there. Raises ServerError.
+    """
     query = sql.SQL(
         """
-        INSERT INTO {} (load, number, target_oid, truncated_at)
-        VALUES (%s, %s, %s, pg_catalog.clock_timestamp())
+        WITH truncation AS (
+            UPDATE {loads} SET event = DEFAULT WHERE id = %(load)s RETURNING event
+        )
+        INSERT INTO {targets} (load, number, target_oid, truncated_at, truncation_event)
+        SELECT %(load)s, %(number)s, %(oid)s, pg_catalog.clock_timestamp(), t.event
+          FROM truncation AS t
         ON CONFLICT (load, number) DO UPDATE
-        SET truncated_at = EXCLUDED.truncated_at
+        SET truncated_at = EXCLUDED.truncated_at,
+            truncation_event = EXCLUDED.truncation_event
         """
-    ).format(_targets(schema))
+    ).format(targets=_targets(schema), loads=sql.Identifier(schema, "loads"))
     with translate_errors("writing down that the table was truncated"):
-        connection.execute(query, [claim.load_id, number, oid])
+        connection.execute(query, {"load": claim.load_id, "number": number, "oid": oid})
 
 
 def write_counts(connection: Connection, schema: str, claim: Claim, counts: Iterable[LandedCounts]) -> None:
@@ -189,19 +197,28 @@ def add_counts(connection: Connection, schema: str, load_id: str, counts: Landed
 
 
 def find_unended(connection: Connection, schema: str, claim: Claim, *, oid: int) -> list[str]:
-    """Return the other loads that have committed rows of a table and have not ended. Raises ServerError."""
+    """Return the other loads that have committed rows of a table, and have not ended; or of its partitions or parents.
+
+    Raises ServerError.
+    """
     query = sql.SQL(
         """
         SELECT l.id::text
           FROM {loads} AS l
          WHERE l.state = 'running'
-           AND l.id <> %s
+           AND l.id <> %(load)s
            AND EXISTS (
                    SELECT
                      FROM {objects} AS o
                      JOIN {ranges} AS r ON r.load = o.load AND r.object = o.number
                     WHERE o.load = l.id
-                      AND o.target_oid = %s
+                      AND o.target_oid IN (
+                              SELECT %(oid)s::oid
+                               UNION ALL
+                              SELECT t.relid::oid FROM pg_catalog.pg_partition_tree(%(oid)s) AS t
+                               UNION ALL
+                              SELECT a.relid::oid FROM pg_catalog.pg_partition_ancestors(%(oid)s) AS a
+                          )
                       AND NOT EXISTS (
                               SELECT
                                 FROM {targets} AS t
@@ -213,8 +230,9 @@ def find_unended(connection: Connection, schema: str, claim: Claim, *, oid: int)
          ORDER BY l.began_at
         """
     ).format(**{name: sql.Identifier(schema, name) for name in ("loads", "objects", "ranges", "targets")})
+    values = {"load": claim.load_id, "oid": oid}
     with translate_errors("looking for loads that have not ended"):
-        return [load_id for (load_id,) in connection.execute(query, [claim.load_id, oid]).fetchall()]
+        return [load_id for (load_id,) in connection.execute(query, values).fetchall()]
 
 
 def drop_ranges(connection: Connection, schema: str, claim: Claim, numbers: Sequence[int]) -> None:

@@ -1,0 +1,119 @@
+"""Which loads a truncation has emptied is told by the ledger, not by the server's clock."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from penstock.errors import TargetError
+from penstock.model.job import LoadRules
+from penstock.server.ledger import schema as ledger_schema
+from support.clock import HAS_FAKETIME, faking_time
+from support.loads import AGAIN, Loads, target
+from support.modes import mode_target
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from penstock.lab import EmbeddedServer
+
+_LATER = "UPDATE penstock.loads SET began_at = began_at + '1h', changed_at = changed_at + '1h'"
+
+
+def write(path: Path, *numbers: int) -> Path:
+    """Write a csv file of a few numbers."""
+    path.write_text("a\n" + "".join(f"{number}\n" for number in numbers))
+    return path
+
+
+@pytest.fixture
+def loads(database: str) -> Loads:
+    """Provide loads into a database with table t on each version in turn."""
+    loads = Loads(database)
+    loads.execute("CREATE TABLE t (a int)")
+    return loads
+
+
+@pytest.mark.parametrize("is_atomic", [True, False])
+def test_truncation_is_known_though_the_clock_went_back(loads: Loads, tmp_path: Path, *, is_atomic: bool) -> None:
+    """The load before it ended later, by the clock."""
+    first, second = write(tmp_path / "1", 1), write(tmp_path / "2", 2)
+    loads.run(target(first))
+    loads.execute(_LATER)
+    loads.run(mode_target(second, "truncate"), rules=LoadRules(is_atomic=is_atomic))
+    with pytest.raises(TargetError, match="was emptied after objects had been loaded"):
+        loads.run(target(first))
+    assert loads.run(target(first), rules=LoadRules(on_emptied="load")).rows == 1
+    # The load that counts is the first by the clock.
+    assert loads.run(target(first)).rows == 0
+    assert loads.rows() == [(1,), (2,)]
+
+
+def test_load_behind_a_truncation_is_no_truncated_one(loads: Loads, tmp_path: Path) -> None:
+    """Though it ended before, by the clock."""
+    first, second = write(tmp_path / "1", 1), write(tmp_path / "2", 2)
+    loads.run(mode_target(second, "truncate"))
+    loads.execute("UPDATE penstock.targets SET truncated_at = truncated_at + '1h'")
+    loads.run(target(first))
+    assert loads.run(target(first)).objects_skipped == 1
+    assert loads.rows() == [(1,), (2,)]
+
+
+def test_truncated_partitions_are_known_as_well(loads: Loads, tmp_path: Path) -> None:
+    """They go with the whole table."""
+    loads.execute("CREATE TABLE p (a int) PARTITION BY RANGE (a); CREATE TABLE p1 PARTITION OF p DEFAULT")
+    path = write(tmp_path / "1", 1)
+    loads.run(target(path, into="p1"))
+    loads.run(mode_target(write(tmp_path / "2", 2), "truncate", into="p"))
+    with pytest.raises(TargetError, match="was emptied after objects had been loaded"):
+        loads.run(target(path, into="p1"))
+
+
+def test_rewritten_table_is_not_an_emptied_one(loads: Loads, tmp_path: Path) -> None:
+    """VACUUM FULL and ALTER TABLE give it another file on disk."""
+    path = write(tmp_path / "1", 1)
+    loads.run(target(path))
+    loads.execute("VACUUM FULL t")
+    loads.execute("ALTER TABLE t ALTER COLUMN a TYPE bigint")
+    assert loads.run(target(path)).objects_skipped == 1
+
+
+def test_older_ledger_knows_what_was_truncated(loads: Loads, tmp_path: Path) -> None:
+    """By the clock, as it did until then."""
+    first, second = write(tmp_path / "1", 1), write(tmp_path / "2", 2)
+    loads.run(target(first))
+    loads.run(mode_target(second, "truncate"))
+    loads.run(target(second), rules=AGAIN)
+    loads.execute("ALTER TABLE penstock.loads DROP event; ALTER TABLE penstock.targets DROP truncation_event")
+    for statement in ledger_schema._STEPS[3]:
+        if "event" in statement or "epoch" in statement:
+            loads.execute(statement.format(schema="penstock"))
+    with pytest.raises(TargetError, match="was emptied after objects had been loaded"):
+        loads.run(target(first))
+    assert loads.run(target(second)).objects_skipped == 1
+
+
+@pytest.mark.skipif(not HAS_FAKETIME, reason="needs libfaketime")
+def test_clock_that_goes_back_an_hour_hides_no_truncation(
+    new_server: Callable[..., EmbeddedServer], tmp_path: Path
+) -> None:
+    """The server is started again with another time."""
+    server = new_server()
+    loads = Loads(server.ensure_running())
+    loads.execute("CREATE TABLE t (a int)")
+    first, second = write(tmp_path / "1", 1), write(tmp_path / "2", 2)
+    loads.run(target(first))
+    ((before,),) = loads.execute("SELECT now()")
+    server.stop()
+    with faking_time("-1h"):
+        loads = Loads(server.ensure_running())
+    ((after,),) = loads.execute("SELECT now()")
+    assert after < before
+    loads.run(mode_target(second, "truncate"))
+    with pytest.raises(TargetError, match="was emptied after objects had been loaded"):
+        loads.run(target(first))
+    loads.run(target(first), rules=LoadRules(on_emptied="load"))
+    assert loads.run(target(first)).objects_skipped == 1
+    assert loads.rows() == [(1,), (2,)]
