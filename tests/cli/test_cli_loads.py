@@ -106,7 +106,7 @@ def test_load_that_was_cut_short_is_resumed_by_its_id(penstock: Run, database18:
     assert "cut short" in listed
     shown = penstock("loads", "show", cut_short, "--to", database18).out
     assert f"penstock resume {cut_short} goes on with what is missing" in shown
-    resumed = penstock("resume", cut_short[:8], "--to", database18)
+    resumed = penstock("resume", cut_short[:8], "--to", database18, "--changed", "load")
     assert resumed.code == 0, resumed.err
     assert f"went on with load {cut_short}" in resumed.out
     with psycopg.connect(database18) as connection:
@@ -187,7 +187,7 @@ def test_load_whose_table_was_emptied_is_resumed_for_what_is_missing_alone(
         refused = penstock("resume", cut_short, "--to", database18)
         assert refused.code == 6
         assert "--emptied skip" in refused.err
-        resumed = penstock("resume", cut_short, "--to", database18, "--emptied", "skip")
+        resumed = penstock("resume", cut_short, "--to", database18, "--emptied", "skip", "--changed", "load")
         assert resumed.code == 0, resumed.err
         after = connection.execute("SELECT count(*) FROM t").fetchone()
     assert before is not None

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import random
+import zlib
 from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.errors import DataError
 from penstock.files.blocks import BlockReader, make_cutter
 from penstock.loading.coverage import Edges, join_ranges
+from penstock.loading.objects import RangeSums, read_missing
 from penstock.model.dialect import Dialect
+from penstock.model.ledger import CommittedRange
 
 CSV = Dialect(format="csv", delimiter=",", quote='"', escape='"', nulls=("",), has_header=True, encoding="UTF8")
 TSV = Dialect(format="tsv", delimiter="\t", quote=None, escape=None, nulls=("\\N",), has_header=False, encoding="UTF8")
@@ -70,6 +74,74 @@ def test_resumed_blocks_are_what_is_missing(dialect: Dialect, line_end: str, see
         block.first_line for block in [*done, *sent] if block.is_first
     ]
     assert sum(block.is_last for block in [*done, *sent]) == 1
+
+
+def find_record_ends(data: bytes, dialect: Dialect) -> set[int] | None:
+    """Return where the records of a file begin and end, cut byte by byte; None if it is refused."""
+    reader = BlockReader([bytes([byte]) for byte in data], make_cutter(dialect, server_major=18), uri="file")
+    try:
+        if dialect.has_header:
+            reader.take_header()
+        return {edge for block in reader for edge in (block.start, block.end)}
+    except DataError:
+        return None
+
+
+def change(data: bytes, rng: random.Random, line_end: str) -> bytes:
+    """Return a file that has grown, at its end mostly, or lost some of its end."""
+    added = "".join(rng.choices(["7", "word", ",", "\t", '"', line_end, f"8,9{line_end}", "\\"], k=rng.randint(1, 6)))
+    place = len(data) if rng.random() < 0.5 else rng.randint(0, len(data))
+    if rng.random() < 0.1:
+        return data[:place]
+    return data[:place] + added.encode() + data[place:]
+
+
+@pytest.mark.parametrize("line_end", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("dialect", [CSV, TSV], ids=["csv", "tsv"])
+@settings(max_examples=500, deadline=None)
+@given(seed=st.integers(0, 2**32))
+def test_changed_file_is_resumed_as_it_is_now_or_refused(dialect: Dialect, line_end: str, seed: int) -> None:
+    """What is committed and what is sent are the records of the file as it is now, each once, or nothing is sent."""
+    rng = random.Random(seed)
+    data = make_file(rng, dialect, line_end)
+    share = rng.choice([0.5, 0.9, 1.0])
+    done = [block for block in read_blocks(data, dialect, rng) if rng.random() < share and block.start < block.end]
+    if not done:
+        return
+    ranges = join_ranges((block.start, block.end) for block in done)
+    committed = [
+        CommittedRange(
+            object_number=0,
+            start=start,
+            ranges=((start, end),),
+            has_start=False,
+            has_end=False,
+            records=1,
+            rows=1,
+            suppressed=0,
+            checksum=zlib.crc32(data[start:end]),
+        )
+        for start, end in ranges
+    ]
+    now = change(data, rng, line_end)
+    sums = RangeSums(committed)
+    for _ in sums.watch(in_pieces(now, rng)):
+        pass
+    if sums.state == "changed":
+        return
+    edges = Edges(ranges)
+    try:
+        sent = list(read_missing(read_blocks(now, dialect, rng, edges), edges, uri="file"))
+    except DataError:
+        return
+    ends = find_record_ends(now, dialect)
+    assert ends is not None
+    places = [*ranges, *((block.start, block.end) for block in sent if block.records)]
+    assert ends.issuperset(edge for place in places for edge in place)
+    assert join_ranges(places) == ((min(ends), len(now)),)
+    assert sum(end - start for start, end in places) == len(now) - min(ends)
+    assert all(data[start:end] == now[start:end] for start, end in ranges)
+    assert sum(block.is_last for block in sent) == (sums.state == "grown")
 
 
 @settings(max_examples=200, deadline=None)

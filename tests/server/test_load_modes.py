@@ -160,7 +160,8 @@ def test_corrected_file_takes_the_place_of_what_was_staged(loads18: Loads, tmp_p
     with pytest.raises(DataError, match="duplicated"):
         loads18.run(mode_target([path, other], "upsert", key=("k",)))
     write(path, "2,x", "3,y")
-    outcome = loads18.run(mode_target([path, other], "upsert", key=("k",)))
+    rules = replace(IMPATIENT, on_changed="load")
+    outcome = loads18.run(mode_target([path, other], "upsert", key=("k",)), rules=rules)
     assert outcome.rows == 3
     assert loads18.rows() == [(1, "a", None), (2, "x", None), (3, "y", None), (9, "g", None)]
 

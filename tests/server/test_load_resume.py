@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import threading
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -32,6 +34,9 @@ if TYPE_CHECKING:
 
 ROWS = 2000
 BATCH = 4000
+
+# Files that were changed since the load began are resumed, if what is loaded of them is the same.
+CHANGED = replace(IMPATIENT, on_changed="load")
 
 
 @pytest.fixture
@@ -106,10 +111,10 @@ def test_batch_is_committed_in_time_though_its_source_is_silent(
 
 
 def test_load_goes_on_once_the_bad_record_is_corrected(loads: Loads, tmp_path: Path) -> None:
-    """Though the file has another version now: what is committed of it has proved to be the same."""
+    """Where that is asked for: the file has another version now, and what is committed of it proves to be the same."""
     load_id = fail(loads, write(tmp_path / "f", bad=1500))
     before = loads.count()
-    outcome = loads.run(target(write(tmp_path / "f")), sessions=3, batch_bytes=2 * BATCH)
+    outcome = loads.run(target(write(tmp_path / "f")), rules=CHANGED, sessions=3, batch_bytes=2 * BATCH)
     assert numbers(loads) == list(range(ROWS))
     assert (outcome.load_id, outcome.rows, outcome.rows_before) == (load_id, ROWS - before, before)
     assert loads.execute("SELECT state, rows FROM penstock.loads") == [("complete", ROWS)]
@@ -122,7 +127,7 @@ def test_change_in_what_is_committed_is_refused(loads: Loads, tmp_path: Path) ->
     before = loads.count()
     path.write_bytes(write(path).read_bytes().replace(b"value 7\n", b"VALUE 7\n"))
     with pytest.raises(DataError, match="has changed in a part that is loaded"):
-        loads.run(target(path))
+        loads.run(target(path), rules=CHANGED)
     assert loads.count() == before
 
 
@@ -132,7 +137,7 @@ def test_shorter_object_is_refused(loads: Loads, tmp_path: Path) -> None:
     fail(loads, path)
     write(path, rows=10)
     with pytest.raises(DataError, match="has changed in a part that is loaded"):
-        loads.run(target(path))
+        loads.run(target(path), rules=CHANGED)
 
 
 def test_other_options_do_not_go_on_with_a_load(loads: Loads, tmp_path: Path) -> None:
@@ -150,7 +155,7 @@ def test_batches_of_any_size_go_on_with_each_other(loads: Loads, tmp_path: Path)
     write(path)
     for sessions, piece_bytes, batch_bytes in ((1, 211, 900), (3, 5003, 20_000)):
         again = Loads(loads.conninfo, piece_bytes=piece_bytes)
-        again.run(target(path), sessions=sessions, batch_bytes=batch_bytes)
+        again.run(target(path), rules=CHANGED, sessions=sessions, batch_bytes=batch_bytes)
         assert numbers(loads) == list(range(ROWS))
 
 
@@ -230,9 +235,9 @@ def test_table_that_lost_a_part_of_a_load_is_told_from_one_that_lost_all(loads: 
     loads.execute("TRUNCATE t")
     for answer in ("error", "load"):
         with pytest.raises(TargetError, match="a part of this load had gone into it") as caught:
-            loads.run(target(path), rules=LoadRules(on_emptied=answer))
+            loads.run(target(path), rules=replace(CHANGED, on_emptied=answer))
         assert f"penstock loads forget {load_id}" in str(caught.value.hint)
-    assert loads.run(target(path), rules=LoadRules(on_emptied="skip")).rows == ROWS - before
+    assert loads.run(target(path), rules=replace(CHANGED, on_emptied="skip")).rows == ROWS - before
 
 
 def test_table_made_anew_under_a_load_ends_it(loads: Loads, tmp_path: Path) -> None:
@@ -333,7 +338,7 @@ def test_load_goes_on_without_files_that_are_gone(loads: Loads, tmp_path: Path) 
     (folder / "1").unlink()
     (folder / "3").unlink()
     write(folder / "4", rows=7)
-    loads.run(target(folder))
+    loads.run(target(folder), rules=CHANGED)
     assert numbers(loads) == sorted([*range(ROWS + 100), *range(ROWS), *range(7)])
     assert loads.notices == [f'going on without what is gone and was not begun: "{folder / "3"}"']
     assert loads.execute("SELECT state FROM penstock.loads") == [("complete",)]
@@ -348,6 +353,130 @@ def test_file_that_is_gone_with_a_part_of_it_loaded_is_an_error(loads: Loads, tm
     with pytest.raises(SourceError, match="is gone, and a part of it is loaded"):
         loads.run(target(folder))
     assert loads.count() == before
+
+
+# ---------------------------------------------------------------- objects that grow
+
+
+def append_text(path: Path, text: str) -> None:
+    """Let a file grow, a compressed one by a member of its own."""
+    with path.open("ab") as stream:
+        stream.write(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
+
+
+def cut_short_whole(loads: Loads, folder: Path, *, name: str, is_terminated: bool = True) -> Path:
+    """Load a folder whose first file is committed whole, and whose second ends the load; return the first."""
+    folder.mkdir()
+    path = folder / name
+    text = write(folder / "text", rows=ROWS + 100).read_text()
+    data = (text if is_terminated else text.removesuffix("\n")).encode()
+    (folder / "text").unlink()
+    # Without compression it stays the larger one, which is read first.
+    path.write_bytes(gzip.compress(data, 0) if path.suffix == ".gz" else data)
+    write(folder / "2", bad=1500)
+    for _ in range(20):
+        with pytest.raises(DataError):
+            loads.run(target([path, folder / "2"]), sessions=1, batch_bytes=BATCH)
+        if loads.execute("SELECT bool_or(has_end) FROM penstock.ranges WHERE object = 0") == [(True,)]:
+            return path
+        loads.execute("TRUNCATE t; DELETE FROM penstock.loads")
+    raise AssertionError("the second file was always faster")
+
+
+@pytest.mark.parametrize("name", ["1", "1.gz"])
+@pytest.mark.parametrize("is_terminated", [True, False], ids=["terminated", "unterminated"])
+def test_loaded_file_that_grew_since_is_an_error(
+    loads: Loads, tmp_path: Path, name: str, *, is_terminated: bool
+) -> None:
+    """As it is without the kill: its new rows would never be loaded, or its last record twice."""
+    path = cut_short_whole(loads, tmp_path / "folder", name=name, is_terminated=is_terminated)
+    before = loads.count()
+    append_text(path, "1,new\n")
+    write(path.parent / "2")
+    sources = target([path, path.parent / "2"])
+    with pytest.raises(TargetError, match=f'"{path}" has changed since load') as caught:
+        loads.run(sources)
+    assert "--changed load" in str(caught.value.hint)
+    assert loads.count() == before
+
+
+@pytest.mark.parametrize("name", ["1", "1.gz"])
+def test_loaded_file_that_grew_is_loaded_to_its_end_when_told(loads: Loads, tmp_path: Path, name: str) -> None:
+    """Also by a run after one that was cut short as well, which finds the version that it knows."""
+    path = cut_short_whole(loads, tmp_path / "folder", name=name)
+    append_text(path, "".join(f"{n},new\n" for n in range(10_000, 12_000)))
+    os.utime(write(path.parent / "2", bad=1500), ns=(1, 1))
+    sources = target([path, path.parent / "2"])
+    with pytest.raises(DataError, match="invalid input syntax"):
+        loads.run(sources, rules=CHANGED, batch_bytes=BATCH)
+    with pytest.raises(DataError, match="invalid input syntax"):
+        loads.run(sources, batch_bytes=BATCH)
+    write(path.parent / "2")
+    loads.run(sources, rules=CHANGED, batch_bytes=BATCH)
+    assert numbers(loads) == sorted([*range(ROWS + 100), *range(10_000, 12_000), *range(ROWS)])
+    assert loads.run(sources).objects_skipped == 2
+
+
+def test_loaded_record_that_grew_is_refused(loads: Loads, tmp_path: Path) -> None:
+    """It had no line end: it would be stored twice, as it was and as it is."""
+    path = cut_short_whole(loads, tmp_path / "folder", name="1", is_terminated=False)
+    before = loads.count()
+    append_text(path, " grown\n1,new\n")
+    write(path.parent / "2")
+    with pytest.raises(DataError, match="has changed in a part that is loaded"):
+        loads.run(target([path, path.parent / "2"]), rules=CHANGED)
+    assert loads.count() == before
+
+
+def test_file_that_grew_stays_as_it_was_loaded_when_told(loads: Loads, tmp_path: Path) -> None:
+    """--changed skip: what comes after the load sees the new version; one half loaded cannot stay so."""
+    path = cut_short_whole(loads, tmp_path / "folder", name="1")
+    append_text(path, "1,new\n")
+    sources = target([path, path.parent / "2"])
+    rules = replace(IMPATIENT, on_changed="skip")
+    with pytest.raises(DataError, match="invalid input syntax"):
+        loads.run(sources, rules=rules, batch_bytes=BATCH)
+    write(path.parent / "2")
+    with pytest.raises(DataError, match='2" has changed, and a part of it is loaded'):
+        loads.run(sources, rules=rules)
+    with pytest.raises(TargetError, match="has changed since load"):
+        loads.run(sources)
+    loads.execute("DELETE FROM penstock.ranges WHERE object = 1; DELETE FROM t")
+    loads.run(sources, rules=replace(rules, on_emptied="skip"))
+    assert numbers(loads) == list(range(ROWS))
+    with pytest.raises(TargetError, match="has changed since it was loaded"):
+        loads.run(sources)
+
+
+@pytest.mark.parametrize("was", ["a,b\n", "a,b", ""])
+def test_empty_file_that_grew_is_loaded_when_told(loads: Loads, tmp_path: Path, was: str) -> None:
+    """It was complete without a record."""
+    first, second = tmp_path / "1", write(tmp_path / "2", bad=1500)
+    first.write_text(was)
+    sources = target([first, second], has_header=True, columns=["a", "b"])
+    for _ in range(20):
+        with pytest.raises(DataError):
+            loads.run(sources, sessions=1, batch_bytes=BATCH)
+        if loads.execute("SELECT has_end FROM penstock.ranges WHERE object = 0") == [(True,)]:
+            break
+        loads.execute("TRUNCATE t; DELETE FROM penstock.loads")
+    first.write_text("a,b\n-1,x\n")
+    write(second)
+    loads.run(sources, rules=CHANGED)
+    assert numbers(loads) == [-1, *range(ROWS)]
+
+
+def test_file_cut_at_what_is_loaded_is_complete_when_told(loads: Loads, tmp_path: Path) -> None:
+    """Its bad rest was removed: nothing is missing, and its last record is the last that is loaded."""
+    path = write(tmp_path / "f", bad=1500)
+    with pytest.raises(DataError):
+        loads.run(target(path), sessions=1, batch_bytes=BATCH)
+    ((end,),) = loads.execute("SELECT max(upper(ranges)) FROM penstock.ranges")
+    os.truncate(path, end)
+    before = loads.count()
+    assert loads.run(target(path), rules=CHANGED).rows == 0
+    assert loads.count() == before
+    assert loads.execute("SELECT state, rows FROM penstock.loads") == [("complete", before)]
 
 
 # ---------------------------------------------------------------- two processes, one load
@@ -437,7 +566,7 @@ def test_object_that_joins_a_load_late_is_not_shared_either(
     late = folder / "2"
     late.write_text("a,b\n-1,late\n")
     other = _beginning_between(monkeypatch, lambda: Loads(loads.conninfo).run(target(late)))
-    outcome = loads.run(target(folder))
+    outcome = loads.run(target(folder), rules=CHANGED)
     assert (next(other).rows, outcome.objects_skipped) == (1, 1)
     assert numbers(loads) == [-1, *range(ROWS)]
 

@@ -265,7 +265,7 @@ def test_object_that_was_changed_since_is_staged_anew(loads: Loads, tmp_path: Pa
     with patch.object(merge_rejects, "check_constraints_at_once", change), pytest.raises(SourceError):
         run_upsert(loads, path)
     assert loads.count() == 0
-    outcome = run_upsert(loads, path)
+    outcome = run_upsert(loads, path, rules=LoadRules(retry_for_s=0.0, on_error="reject", on_changed="load"))
     assert (outcome.rows, outcome.rejected) == (3, 0)
 
 

@@ -261,7 +261,7 @@ Changed = Annotated[
     typer.Option(
         "--changed",
         metavar="WHAT",
-        help="For an object that was loaded in another version: error (the default), load or skip.",
+        help="For an object that was loaded, or begun, in another version: error (the default), load or skip.",
         rich_help_panel=_LEDGER,
     ),
 ]

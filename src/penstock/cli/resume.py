@@ -32,6 +32,7 @@ def resume(
     iam_auth: given.IamAuth = False,
     tunnel: given.Tunnel = None,
     sessions: given.Sessions = None,
+    changed: given.Changed = None,
     emptied: given.Emptied = None,
     ignore_space: given.IgnoreSpace = False,
     no_wait: given.NoWait = False,
@@ -55,6 +56,7 @@ def resume(
         whole_id = view.find(load_id)
         job = view.job(whole_id)
     rule_options = RuleOptions(
+        changed=changed,
         emptied=emptied,
         ignore_space=ignore_space,
         no_wait=no_wait,
@@ -87,6 +89,7 @@ def _override(rules: LoadRules, options: RuleOptions) -> LoadRules:
     said = parse_rules(options)
     return replace(
         rules,
+        on_changed=rules.on_changed if options.changed is None else said.on_changed,
         on_emptied=rules.on_emptied if options.emptied is None else said.on_emptied,
         ignores_space=rules.ignores_space or said.ignores_space,
         waits=said.waits,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -51,10 +51,18 @@ class Edges:
             offset = end
 
     def contain(self, start: int, end: int) -> bool:
-        """Return whether a block is committed; no block lies across an edge once its pieces were split.
+        """Return whether a block is committed.
 
         >>> Edges([(10, 20)]).contain(12, 20), Edges([(10, 20)]).contain(20, 30)
         (True, False)
         """
         index = bisect_right(self._starts, start) - 1
         return index >= 0 and end <= self._ends[index]
+
+    def lie_within(self, start: int, end: int) -> bool:
+        """Return whether a committed range begins or ends in the middle of a block, which then has other records.
+
+        >>> Edges([(10, 20)]).lie_within(12, 20), Edges([(10, 20)]).lie_within(15, 21)
+        (False, True)
+        """
+        return any(bisect_right(edges, start) < bisect_left(edges, end) for edges in (self._starts, self._ends))

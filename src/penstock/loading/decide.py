@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 class Decision:
     """What is done with one object.
 
-    "new": it joins the load. "resume": it is part of the load already, as object `number`; `is_changed` where its
-    version is another now, so that what is committed of it must prove to be the same. "skip": it is loaded already.
+    "new": it joins the load. "resume": it is part of the load already, as object `number`; `is_changed` if its version
+    is another now, or unknown, so that what is committed of it must prove to be the same. "skip": it is loaded already.
     """
 
     item: LedgerObject
@@ -62,7 +62,9 @@ def decide_objects(
             del unclaimed[mine.number]
             if item.number not in landed:
                 _refuse_loss(item, mine, emptied=emptied, rules=rules)
-            is_changed = item.version is None or mine.version != item.version
+            is_changed = not _is_same(item, mine)
+            if is_changed and item.version is not None and rules.on_changed == "error":
+                raise _changed_since_it_began(item, mine)
             decisions.append(Decision(item=item, action="resume", number=mine.number, is_changed=is_changed))
         elif item.number not in fresh and _is_loaded(item, found_here, running=running, emptied=emptied, rules=rules):
             decisions.append(Decision(item=item, action="skip", number=-1))
@@ -101,6 +103,15 @@ def _is_loaded(
         f'"{item.uri}" has changed since it was loaded into "{item.target}"',
         detail=f"Load {known[-1].load_id} loaded another version of it.",
         hint="Say --changed load to load the new version too, or --changed skip to leave it out.",
+    )
+
+
+def _changed_since_it_began(item: LedgerObject, found: KnownObject) -> TargetError:
+    return TargetError(
+        f'"{item.uri}" has changed since load {found.load_id} began, which has not ended',
+        detail=f"{found.rows:,} rows of it are committed.",
+        hint="Say --changed load to resume with the object as it is now, if what is committed of it is still the same; "
+        "--changed skip to leave it as it was, if it was loaded whole; or restore it.",
     )
 
 

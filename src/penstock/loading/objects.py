@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from isal import isal_zlib
 
@@ -51,8 +51,23 @@ def open_blocks(
         stream.close()
         raise
     if work.coverage.ranges:
-        return stream, (block for block in blocks if not edges.contain(block.start, block.end)), encoder, form
+        return stream, read_missing(blocks, edges, uri=source.uri), encoder, form
     return stream, blocks, encoder, form
+
+
+def read_missing(blocks: Iterable[Block], edges: Edges, *, uri: str) -> Iterator[Block]:
+    """Yield the blocks that are not committed. Raises DataError if a record is committed in part."""
+    for block in blocks:
+        # The header is no block: what was committed where it ends now was a record.
+        is_in_header = block.is_first and edges.lie_within(0, block.start)
+        if is_in_header or edges.lie_within(block.start, block.end):
+            raise DataError(
+                f'"{uri}" has changed in a part that is loaded',
+                detail=f"A record near line {block.first_line} is committed in part.",
+                hint="Restore the object, or remove the load's rows and forget the load.",
+            )
+        if not edges.contain(block.start, block.end):
+            yield block
 
 
 class RangeSums:
@@ -62,6 +77,7 @@ class RangeSums:
         self._wanted = [row.checksum for row in committed]
         self._found = [0] * len(committed)
         self._last = max((end for row in committed for _, end in row.ranges), default=0)
+        self._last_byte = b""
         self._parts = sorted((start, end, index) for index, row in enumerate(committed) for start, end in row.ranges)
         self._offset = 0
 
@@ -82,8 +98,22 @@ class RangeSums:
         # Too short for what was committed: no checksum of nothing may match.
         return self.is_done and self._found == self._wanted
 
+    @property
+    def is_followed(self) -> bool:
+        """Whether something has come by behind the last range."""
+        return self._offset > self._last
+
+    @property
+    def state(self) -> Literal["same", "grown", "changed"]:
+        """Tell whether the object ends with the last range, or has more; another one if records cannot follow it."""
+        if not self.are_equal or (self.is_followed and self._last_byte not in (b"\r", b"\n")):
+            return "changed"
+        return "grown" if self.is_followed else "same"
+
     def _add(self, piece: bytes) -> None:
         reach = self._offset + len(piece)
+        if self._offset < self._last <= reach:
+            self._last_byte = piece[self._last - self._offset - 1 :][:1]
         parts = self._parts
         while parts and parts[0][0] < reach:
             start, end, index = parts.pop(0)
@@ -95,14 +125,16 @@ class RangeSums:
         self._offset = reach
 
 
-def is_unchanged(work: ObjectWork, committed: Sequence[CommittedRange], tools: LoadTools) -> bool:
-    """Whether an object still has what was committed of it. Raises SourceError."""
+def compare_committed(
+    work: ObjectWork, committed: Sequence[CommittedRange], tools: LoadTools
+) -> Literal["same", "grown", "changed"]:
+    """Hold an object against what is committed of it, see RangeSums.state. Raises SourceError."""
     sums = RangeSums(committed)
     with tools.sources.open(work.source, encoding=work.target.job.dialect.encoding) as stream:
         for _ in sums.watch(stream):
-            if sums.is_done:
+            if sums.is_followed:
                 break
-    return sums.are_equal
+    return sums.state
 
 
 def _make_encoder(work: ObjectWork, blocks: BlockReader, stream: ObjectStream) -> tuple[Encoder, RecordForm]:

@@ -17,14 +17,15 @@ from penstock.loading.claims import client_name, open_ledger, take_over
 from penstock.loading.decide import Decision, decide_objects
 from penstock.loading.dialects import refuse_other_dialects
 from penstock.loading.identity import describe_changes, describe_meaning, digest, job_to_json
-from penstock.loading.objects import is_unchanged
+from penstock.loading.objects import compare_committed
 from penstock.loading.plan import table_after_creation
 from penstock.loading.ways import is_fresh, needs_more_than_copy
 from penstock.loading.work import ObjectWork, all_objects
 from penstock.model.ledger import Claim, Coverage, LedgerObject
 from penstock.server.catalog import find_table
 from penstock.server.errors import in_transaction
-from penstock.server.ledger.committed import find_others, read_coverage, read_ranges
+from penstock.server.identity import LoadedTable
+from penstock.server.ledger.committed import find_others, move_end, read_coverage, read_ranges
 from penstock.server.ledger.lookup import read_meaning
 from penstock.server.ledger.rights import read_rights
 from penstock.server.ledger.targets import drop_ranges
@@ -47,7 +48,8 @@ class PreparedLoad:
 
     `work` leaves out objects that are complete; `skipped` counts those that earlier loads have loaded, `rows_before`
     the rows that this load had committed to its tables, `rows_committed` those in landing tables too. `objects` has
-    each object by its number, complete ones too. `changed_by` and `leases` are the ledger's; see LedgerFindings.
+    each object by its number, complete ones too; `tables` has what the names of the tables mean. `changed_by` and
+    `leases` are the ledger's; see LedgerFindings.
     """
 
     claim: Claim
@@ -60,6 +62,7 @@ class PreparedLoad:
     changed_by: Mapping[int, Collection[str]] = field(default_factory=dict)
     leases: Sequence[str] = ()
     objects: Mapping[int, ObjectWork] = field(default_factory=dict)
+    tables: Mapping[TableName, LoadedTable] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,7 +203,7 @@ class _Preparation:
         landed = {number for landing in landings if landing.table is not None for number in landing.objects}
         changed = {decision.number: decision for decision in decisions if decision.is_changed}
         prepared = [
-            self._go_on_with_changed(work, changed[work.number], claim) if work.number in changed else work
+            self._resume_changed(work, changed[work.number], claim) if work.number in changed else work
             for work in prepared
         ]
         return PreparedLoad(
@@ -214,6 +217,7 @@ class _Preparation:
             changed_by=found.changed_by,
             leases=found.leases,
             objects={work.number: work for work in prepared},
+            tables=self._find_tables(facts, created, landings),
         )
 
     def _put_back_replaced(self) -> None:
@@ -291,6 +295,20 @@ class _Preparation:
             has_positions=has_positions,
             working_names=() if landing is None else landing.working_names,
         )
+
+    def _find_tables(
+        self, facts: Sequence[TableFacts], created: Sequence[CreatedTable], landings: Sequence[TargetLanding]
+    ) -> dict[TableName, LoadedTable]:
+        """Return what the names mean by which COPY knows the tables that it fills."""
+        made = {table.oid: table.name for table in created}
+        tables = {
+            target.table: LoadedTable(made.get(found.oid, found.name), found.oid)
+            for target, found in zip(self._plan.targets, facts, strict=True)
+        }
+        for landing in landings:
+            if landing.table is not None and landing.record.oid is not None:
+                tables[landing.table] = LoadedTable(landing.table, landing.record.oid)
+        return tables
 
     def _target_oids(self, created: tuple[CreatedTable, ...]) -> list[int]:
         made = tables_made(self._plan, created)
@@ -407,34 +425,53 @@ class _Preparation:
             names = ", ".join(f'"{uri}"' for uri in unread.values())
             self._tools.notice(f"going on without what is gone and was not begun: {names}")
 
-    def _go_on_with_changed(self, work: ObjectWork, decision: Decision, claim: Claim) -> ObjectWork:
-        """Let an object go on that is another version now, if what is committed of it is the same.
+    def _resume_changed(self, work: ObjectWork, decision: Decision, claim: Claim) -> ObjectWork:
+        """Let an object go on that may be another version now, if what is committed of it is the same.
 
         One that is not goes on where its records can be told apart and taken out again: in a staging table.
         """
         committed = read_ranges(self._connection, self._ledger.schema, claim.load_id, work.number)
+        is_known = decision.item.version is not None
+        if committed and is_known and self._plan.job.rules.on_changed == "skip":
+            return self._leave_as_loaded(work, claim)
+        has_records = any(row.ranges for row in committed)
         # Where there is nothing to compare with, nothing is read: a pipe can be read but once.
-        is_same = not committed or is_unchanged(work, committed, self._tools)
-        if not is_same and not work.has_positions:
+        state = compare_committed(work, committed, self._tools) if has_records else "changed"
+        if state == "changed" and has_records and not work.has_positions:
             raise DataError(
                 f'"{work.source.uri}" has changed in a part that is loaded',
                 detail=f"Load {claim.load_id} has committed {work.coverage.rows} of its rows, and these differ now.",
                 hint="Restore the object, or remove the load's rows and say "
                 f"penstock loads forget {claim.load_id} --keep-rows.",
             )
-        if is_same:
-            self._ledger.change_version(self._connection, claim, work.number, decision.item)
-            return work
-        assert work.landing is not None
-        from penstock.server.landing import delete_landed  # noqa: PLC0415 (paid for by loads that need it)
-
-        with in_transaction(self._connection, "beginning an object anew"):
+        with in_transaction(self._connection, "resuming an object that has changed"):
             self._ledger.hold_claim(self._connection, claim)
-            delete_landed(self._connection, work.landing, work.number)
-            drop_ranges(self._connection, self._ledger.schema, claim, [work.number])
             self._ledger.change_version(self._connection, claim, work.number, decision.item)
-        self._tools.notice(f'"{work.source.uri}" has changed: it is loaded from its beginning')
+            if state != "changed":
+                end = None if state == "grown" else work.coverage.ranges[-1][1]
+                move_end(self._connection, self._ledger.schema, claim, work.number, end=end)
+                return replace(work, coverage=replace(work.coverage, has_end=state == "same"))
+            if committed:
+                self._drop_committed(work, claim)
         return replace(work, coverage=Coverage())
+
+    def _leave_as_loaded(self, work: ObjectWork, claim: Claim) -> ObjectWork:
+        if not work.coverage.is_complete:
+            raise DataError(
+                f'"{work.source.uri}" has changed, and a part of it is loaded',
+                detail=f"Load {claim.load_id} has committed {work.coverage.rows} of its rows.",
+                hint="Restore the object, or say --changed load, which resumes if these rows are still the same.",
+            )
+        return work
+
+    def _drop_committed(self, work: ObjectWork, claim: Claim) -> None:
+        """Have an object loaded from its beginning, in the caller's transaction."""
+        if work.landing is not None and work.has_positions:
+            from penstock.server.landing import delete_landed  # noqa: PLC0415 (paid for by loads that need it)
+
+            delete_landed(self._connection, work.landing, work.number)
+        drop_ranges(self._connection, self._ledger.schema, claim, [work.number])
+        self._tools.notice(f'"{work.source.uri}" has changed: it is loaded from its beginning')
 
 
 def _is_fresh(work: ObjectWork) -> bool:

@@ -69,4 +69,4 @@ def _describe_stay(plan: LoadPlan, load_id: str, *, rows: int | None, is_complet
 def _describe_resuming(plan: LoadPlan, load_id: str) -> str:
     if any(STDIN_LOCATION in target.sources for target in plan.job.targets):
         return "The same command with the same input goes on with what is missing."
-    return f"penstock resume {load_id} goes on with what is missing."
+    return f"penstock resume {load_id} goes on with what is missing; say --changed load if a file was corrected."

@@ -77,15 +77,15 @@ AutovacuumRule = Literal["auto", "keep", "pause"]
 class LoadRules:
     """How a load deals with what the ledger knows, with readers, with others, and with faults.
 
-    `is_atomic`: all rows appear at once. `is_again`: objects that are loaded already are loaded once more.
-    `on_changed` is for a new version of an object that is loaded; `on_emptied` for objects whose rows are gone from the
+    `is_atomic`: all rows appear at once. `is_again`: objects that are loaded already are loaded once more. `on_changed`
+    is for a new version of an object that is loaded, or begun; `on_emptied` for objects whose rows are gone from the
     table since. `waits`: another process that works on the same load is waited for. `retry_for_s` bounds how long
     faults that pass are waited out without progress. `on_error` says what becomes of a record that the table refuses:
     it ends the load, or is put aside, `max_rejects` of them at most (None: any number). `ignores_space`: a load that is
-    expected to fill a disk begins all the same. `indexes` says whether indexes and keys are parked meanwhile.
-    `vacuums` and `checkpoints` say what follows the load; None: what is in proportion to it, and no more than the right
-    to. `triggers` and `autovacuum` are the tables' own, for as long as the load lasts; autovacuum is paused from the
-    start, once it is seen at work there (auto), or never (keep). Raises UsageError.
+    expected to fill a disk begins all the same. `indexes` says whether indexes and keys are parked meanwhile. `vacuums`
+    and `checkpoints` say what follows the load; None: what is in proportion to it, and no more than the right to.
+    `triggers` and `autovacuum` are the tables' own, for as long as the load lasts; autovacuum is paused from the start,
+    once it is seen at work there (auto), or never (keep). Raises UsageError.
     """
 
     is_atomic: bool = False

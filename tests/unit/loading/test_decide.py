@@ -80,10 +80,22 @@ def test_own_object_is_gone_on_with() -> None:
     assert decide(replace(LOADED, load_id="own", state="running"), running="own") == ["resume 3"]
 
 
-def test_own_object_of_another_version_must_be_compared() -> None:
-    """Its committed part may be the same."""
-    own = replace(LOADED, load_id="own", state="running", version="0")
-    assert decide(own, running="own") == ["resume 3 changed"]
+@pytest.mark.parametrize("on_changed", ["load", "skip"])
+@pytest.mark.parametrize("rows", [0, 5])
+def test_own_object_that_has_changed_is_an_error_until_told(on_changed: str, rows: int) -> None:
+    """As one that was loaded before; whatever is committed of it must then be compared."""
+    own = replace(LOADED, load_id="own", state="running", version="0", rows=rows)
+    with pytest.raises(TargetError, match="has changed since load own began"):
+        decide(own, running="own")
+    assert decide(own, running="own", on_changed=on_changed) == ["resume 3 changed"]
+
+
+def test_own_object_without_a_version_must_be_compared() -> None:
+    """Nobody knows whether it has changed."""
+    own = replace(LOADED, load_id="own", state="running", version=None)
+    item = replace(ITEM, version=None)
+    (decision,) = decide_objects([item], [own], running="own", emptied=frozenset(), rules=LoadRules())
+    assert decision.is_changed
 
 
 def test_object_of_another_unfinished_load_is_an_error() -> None:

@@ -118,6 +118,18 @@ def read_ranges(connection: Connection, schema: str, load_id: str, number: int) 
     ]
 
 
+def move_end(connection: Connection, schema: str, claim: Claim, number: int, *, end: int | None) -> None:
+    """Write down that an object's last record ends at `end`, or None: behind all that is committed.
+
+    Raises ServerError.
+    """
+    query = sql.SQL(
+        "UPDATE {} SET has_end = coalesce(pg_catalog.upper(ranges) = %s, false) WHERE load = %s AND object = %s"
+    ).format(sql.Identifier(schema, "ranges"))
+    with translate_errors("writing down where an object ends"):
+        connection.execute(query, [end, claim.load_id, number])
+
+
 def count_rows(connection: Connection, schema: str, load_id: str) -> int | None:
     """Return how many rows of a load are committed, None if the ledger does not have the load. Raises ServerError."""
     query = sql.SQL(
