@@ -22,6 +22,7 @@ from penstock.model.reject import Correction
 from penstock.model.table import TableName
 from penstock.server.catalog import find_table
 from penstock.server.copy import CopySession
+from penstock.server.identity import LoadedTable, send_check
 from penstock.server.landing import drop_landing_table, make_landing_table
 from penstock.server.ledger.ending import commit_durably
 from penstock.server.ledger.rejects import RejectStore
@@ -243,6 +244,7 @@ class _LandedAgain:
         corrections = [Correction(object_number=number, rows=count, suppressed=0) for number, count in gone.items()]
         self._store.correct(connection, corrections, stored=counts.inserted + counts.updated)
         add_counts(connection, self._tools.ledger.schema, self._claim.load_id, counts)
+        send_check(connection, LoadedTable(target.facts.name, target.facts.oid))()
         staging = target.staging
         drop_landing_table(connection, schema=staging.schema or "", name=staging.name, oid=target.oid)
         return counts

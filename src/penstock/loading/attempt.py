@@ -172,7 +172,12 @@ class LoadAttempt:
             self._is_full = True
             self._feed.set_sessions(min(number, self._feed.sessions))
             return
-        session = CopySession(connection, fence=self._fence, is_protected=self._reject_limit is not None)
+        session = CopySession(
+            connection,
+            fence=self._fence,
+            is_protected=self._reject_limit is not None,
+            tables=self._prepared.tables,
+        )
         running = LoadSession(
             number,
             session,

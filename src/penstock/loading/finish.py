@@ -6,10 +6,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.errors import TargetError
-from penstock.loading.landing import TargetLanding, truncate_target, with_locks
+from penstock.loading.landing import TargetLanding, refuse_unended, truncate_target, with_locks
 from penstock.model.ledger import LandedCounts
 from penstock.server.conflicts import find_references
 from penstock.server.ddl import find_older_snapshots, finish_replacement, mark_end_of_load, swap_replacement
+from penstock.server.identity import LoadedTable, send_check
 from penstock.server.landing import find_landing_table, lock_landing_table
 from penstock.server.ledger.committed import has_all
 from penstock.server.ledger.ending import finish
@@ -117,7 +118,10 @@ class _Finish:
                     connection=self._connection,
                     claim=self._prepared.claim,
                 )
+        # Before, since what a merge asks the catalogue is of the table that the load began with; and behind its lock.
+        self._check_tables()
         counts = self._merge_all()
+        self._check_tables()
         if self._replaced:
             counts += self._swap()
         return counts
@@ -144,6 +148,14 @@ class _Finish:
         else:
             counts = [self._run_statement(landing) for landing in self._staged]
         return [self._drop_merged(landing, merged) for landing, merged in zip(self._staged, counts, strict=True)]
+
+    def _check_tables(self) -> None:
+        """Refuse what went to tables that others have swapped in, or renamed, since the load began."""
+        tables = [LoadedTable(landing.facts.name, landing.facts.oid) for landing in self._staged]
+        with self._connection.pipeline():
+            checks = [send_check(self._connection, table) for table in tables]
+        for check in checks:
+            check()
 
     def _drop_merged(self, landing: TargetLanding, merged: MergeCounts) -> LandedCounts:
         schema, load_id = self._tools.ledger.schema, self._prepared.claim.load_id
@@ -195,3 +207,5 @@ class _Finish:
         for landing in self._replaced:
             assert landing.definition is not None and landing.record.oid is not None
             swap_replacement(self._connection, landing.definition, landing.record.oid)
+            schema, claim = self._tools.ledger.schema, self._prepared.claim
+            refuse_unended(self._connection, schema, claim, landing.facts, verb="replace")

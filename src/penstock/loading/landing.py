@@ -375,14 +375,7 @@ def truncate_target(
     def act() -> None:
         tools.ledger.hold_claim(connection, claim)
         truncate_table(connection, facts)
-        # Behind the table's lock: what others committed is known now.
-        if others := find_unended(connection, schema, claim, oid=facts.oid):
-            raise TargetError(
-                f'cannot truncate table "{facts.name}": another load into it has not ended',
-                detail=f"Load {others[0]} has committed rows of it, which would be missing when it goes on.",
-                hint=f"Finish it with penstock resume {others[0]}, or say penstock loads forget {others[0]} "
-                "--keep-rows.",
-            )
+        refuse_unended(connection, schema, claim, facts, verb="truncate")
         for other in landings:
             if other.facts.oid == facts.oid:
                 note_truncated(connection, schema, claim, number=other.record.number, oid=facts.oid)
@@ -396,6 +389,16 @@ def truncate_target(
         relations=[facts.oid],
         what=f'truncate "{facts.name}"',
     )
+
+
+def refuse_unended(connection: Connection, schema: str, claim: Claim, facts: TableFacts, *, verb: str) -> None:
+    """Raise TargetError if a load that has not ended has rows in a table; the caller has locked it against them."""
+    if others := find_unended(connection, schema, claim, oid=facts.oid):
+        raise TargetError(
+            f'cannot {verb} table "{facts.name}": another load into it has not ended',
+            detail=f"Load {others[0]} has committed rows of it, which would be missing when it goes on.",
+            hint=f"Finish it with penstock resume {others[0]}, or say penstock loads forget {others[0]} --keep-rows.",
+        )
 
 
 def give_up_landings(

@@ -117,6 +117,7 @@ class Sorting:
     def _ask(self, spec: CopySpec) -> Sorted | None:
         try:
             found = self._sorter.sort()
+            self._session.check_table(spec)
         except CopyFailed as failure:
             self._undo(failure)
             self._impossible.add(spec)

@@ -16,17 +16,20 @@ import psycopg
 from psycopg import sql
 from psycopg.pq import ConnStatus, ExecStatus
 
+from penstock.model.table import TableName
 from penstock.server.copy_context import CopyContext, parse_copy_context
 from penstock.server.errors import ServerReport, read_report
+from penstock.server.identity import compose_look, other_table, send_check
 from penstock.server.search_path import TO_OWN_PATH, TO_USERS_PATH
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from psycopg.errors import Diagnostic
     from psycopg.pq.abc import PGresult
 
     from penstock.model.block import CopySpec
+    from penstock.server.identity import LoadedTable
 
 # A statement with all its values in it, for those who pass one on.
 Statement: TypeAlias = sql.Composed
@@ -124,6 +127,9 @@ class CopySession:
     another may follow; constraints are checked at each command's end. Where the server can, it leaves rows out whose
     values their types refuse: `skipped` are those of the last command.
 
+    `tables` are those that must be what they were when the load began, by the names that CopySpecs have: each COPY
+    command looks under its own lock, and raises TargetError if its name means another one by then.
+
     `transaction` counts those that were opened.
 
     COPY is spoken through libpq's own calls: while it sends, psycopg's Copy waits only until it can write, and a server
@@ -131,9 +137,15 @@ class CopySession:
     """
 
     def __init__(
-        self, connection: psycopg.Connection[Any], *, fence: sql.Composed | None = None, is_protected: bool = False
+        self,
+        connection: psycopg.Connection[Any],
+        *,
+        fence: sql.Composed | None = None,
+        is_protected: bool = False,
+        tables: Mapping[TableName, LoadedTable] | None = None,
     ) -> None:
         self._connection = connection
+        self._tables = tables or {}
         self._pgconn = connection.pgconn
         self._fence = fence
         self._is_protected = is_protected
@@ -205,6 +217,9 @@ class CopySession:
         key = spec, self.ignores_types
         if self._composed is None or self._composed[0] != key:
             statement = copy_statement(spec, ignores_types=self.ignores_types)
+            if (table := self._find_table(spec)) is not None:
+                # Runs when the COPY has ended, and has its lock.
+                statement = sql.SQL("{}; {}").format(statement, compose_look(table))
             self._composed = key, statement.as_bytes(self._connection)
         return self._composed[1]
 
@@ -248,14 +263,28 @@ class CopySession:
             return False
         return self._has_heard or bool(self._poll(select.POLLIN, 0))
 
+    def _find_table(self, spec: CopySpec) -> LoadedTable | None:
+        return self._tables.get(TableName(schema=spec.schema, name=spec.table))
+
+    def check_table(self, spec: CopySpec) -> None:
+        """Look as COPY does, after other statements have written to a spec's table. Raises TargetError."""
+        if (table := self._find_table(spec)) is not None:
+            with self.between_copies() as connection:
+                send_check(connection, table)()
+
     def finish_copy(self) -> int:
-        """End the COPY command and return the rows it reported."""
-        self._is_copying = False
+        """End the COPY command and return the rows it reported. Raises TargetError if `tables` has another table."""
+        assert self._spec is not None
+        self._is_copying, table = False, self._find_table(self._spec)
         with self._failures():
             while not self._pgconn.put_copy_end():
                 self._wait(select.POLLIN | select.POLLOUT)
             self._flush()
-            reported = self._expect(ExecStatus.COMMAND_OK).command_tuples or 0
+            reported = self._take(ExecStatus.COMMAND_OK).command_tuples or 0
+            found = None if table is None else self._take(ExecStatus.TUPLES_OK).get_value(0, 0)
+            self._expect_end()
+            if table is not None and found != b"%d" % table.oid:
+                raise other_table(self._connection, table)
         if self._is_protected:
             self._savepoint = "kept"
         return reported

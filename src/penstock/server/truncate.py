@@ -13,6 +13,7 @@ from psycopg import sql
 
 from penstock.errors import TargetError
 from penstock.server.errors import translate_errors
+from penstock.server.identity import LoadedTable, send_check
 from penstock.server.queries import fetch_rows
 from penstock.server.search_path import users_path
 
@@ -58,12 +59,16 @@ def check_truncatable(connection: Connection, target: TableFacts) -> None:
 def truncate_table(connection: Connection, target: TableFacts) -> None:
     """Remove all rows of a table, of a partitioned one with its partitions; tables that inherit from it keep theirs.
 
-    Takes an ACCESS EXCLUSIVE lock to the end of the caller's transaction. Raises TargetError, ServerError.
+    Takes an ACCESS EXCLUSIVE lock to the end of the caller's transaction. Raises TargetError, also if the name means
+    another table by then, ServerError.
     """
     what = sql.SQL("TRUNCATE TABLE {}{}").format(sql.SQL("" if target.kind == "p" else "ONLY "), _identifier(target))
     # Triggers may need the user's path.
     with translate_errors(f"truncating {target.name}"), users_path(connection):
-        connection.execute(what)
+        with connection.pipeline():
+            connection.execute(what)
+            check = send_check(connection, LoadedTable(target.name, target.oid))
+        check()
     _log.info("truncated table %s", target.name)
 
 

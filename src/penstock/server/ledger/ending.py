@@ -106,11 +106,15 @@ def _run_with(
     """Act and run the last statement in one durable transaction, behind the claim's fence; None undoes it."""
     row: tuple[Any, ...] | None = None
     with connection.transaction() as transaction:
-        connection.execute(BE_DURABLE)
-        ledger.hold_claim(connection, claim)
+        with connection.pipeline():
+            connection.execute(BE_DURABLE)
+            ledger.hold_claim(connection, claim)
         if has_all(connection, ledger.schema, claim.load_id):
-            write_counts(connection, ledger.schema, claim, act())
-            row = connection.execute(query, values).fetchone()
+            counts = act()
+            with connection.pipeline():
+                write_counts(connection, ledger.schema, claim, counts)
+                cursor = connection.execute(query, values)
+            row = cursor.fetchone()
         if row is None:
             raise psycopg.Rollback(transaction)
         # For triggers that are deferred to the commit.
