@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from support.campaign.ledger import LedgerView
+    from support.campaign.processes import LoaderProcess
     from support.campaign.scenario import Run
 
 _POLL_S = 0.005
@@ -141,6 +142,61 @@ def _note_lost(run: Run, kind: str, before: LedgerView) -> Hit | None:
     return Hit(kind=kind, at_s=round(run.elapsed_s(), 3), rows=before.rows, gone=gone)
 
 
+def _turn_clock_back(run: Run, before: LedgerView) -> Hit | None:
+    """Stop the server, and start it again with a clock that is behind, more each time."""
+    assert isinstance(run.place, Single)
+    before = run.look() or before
+    run.place.restart(hours_behind=1 + len(run.hits))
+    return _note_lost(run, "clock", before)
+
+
+def _grow(run: Run, before: LedgerView) -> Hit | None:
+    """Kill the loader, let an object grow, and see the next loader refuse that; the one after takes it as it is now."""
+    run.loader.kill()
+    _wait_for_end(run, run.loader)
+    hit = _hit(run, "grow", before)
+    if hit is not None:
+        name = run.files.grow(run.rng)
+        (run.folder / "files" / name).write_bytes(run.files.bodies[name])
+        refused = run.start(on_changed="error")
+        assert refused.wait(_SETTLING_S), "a loader goes on with a file that has grown"
+        assert "has changed since load" in refused.read_log(), "a file that has grown was not refused"
+        run.on_changed = "load"
+    run.go_on()
+    return hit
+
+
+def _replace_beside(run: Run, before: LedgerView) -> Hit | None:
+    """Replace the table though a load has rows there, whose loader is at work or was killed: that is refused."""
+    if not before.rows:
+        return None
+    is_killed = run.rng.random() < 0.7
+    if is_killed:
+        run.loader.kill()
+        _wait_for_end(run, run.loader)
+    rival, rows = run.start_rival()
+    assert rival.wait(2 * _SETTLING_S), "the rival goes on"
+    hit = _hit(run, "beside", before)
+    log = rival.read_log()
+    if rival.exit_code == 0:
+        assert hit is None, "the table was replaced though a load has rows there"
+        run.replaced_by = rows
+    else:
+        refusals = ("another load into it has not ended", "could not get a lock")
+        assert any(words in log for words in refusals), f"the rival ended otherwise: {log}"
+    run.drop_rival()
+    if is_killed:
+        run.go_on()
+    return hit
+
+
+def _wait_for_end(run: Run, loader: LoaderProcess) -> None:
+    """Wait until a killed loader's backends have ended what they were doing."""
+    until_s = time.monotonic() + _SETTLING_S
+    while run.observer.backends(loader.name) and time.monotonic() < until_s:
+        time.sleep(_POLL_S)
+
+
 def _reset(run: Run, before: LedgerView) -> Hit | None:
     """Reset every connection between loader and server."""
     assert run.relay is not None
@@ -241,6 +297,9 @@ _KINDS: dict[str, Callable[[Run, LedgerView], Hit | None]] = {
     "stall": _stall,
     "s3": _spoil_bodies,
     "disk": _fill_disk,
+    "grow": _grow,
+    "beside": _replace_beside,
+    "clock": _turn_clock_back,
     "interrupt": _interrupt,
     "interrupt twice": _interrupt_twice,
 }

@@ -39,8 +39,29 @@ class FileSet:
         for name, body in self.bodies.items():
             (folder / name).write_bytes(body)
 
+    def grow(self, rng: random.Random) -> str:
+        """Add records, with ids of their own, to an object, and return its name; each ends with a line end."""
+        name = rng.choice(list(self.texts))
+        first = rng.randrange(10**6, 10**9)
+        records = [_draw_row(rng, self.format, identity) for identity in range(first, first + rng.randrange(1, 300))]
+        more = "".join(map(_RECORDS[self.format], records)).encode()
+        self.texts[name] += more
+        self.bodies[name] += gzip.compress(more, 1, mtime=0) if name.endswith(".gz") else more
+        self.rows.update(records)
+        return name
 
-def draw_files(rng: random.Random, *, rows: int, objects: int, bad: int, is_unique: bool) -> FileSet:
+
+def write_rival(path: Path, form: str) -> Counter[Row]:
+    """Write a file of one row, which no other has, and return that."""
+    row = ("-1000", "1.00", "rival")
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(_heading(form) + _RECORDS[form](row))
+    return Counter([row])
+
+
+def draw_files(
+    rng: random.Random, *, rows: int, objects: int, bad: int, is_unique: bool, may_be_unended: bool
+) -> FileSet:
     """Return a set of objects that have so many rows in all, and `bad` records; a few rows come twice."""
     form = rng.choice(("csv", "csv", "tsv", "text"))
     is_compressed = rng.random() < 0.4
@@ -57,7 +78,7 @@ def draw_files(rng: random.Random, *, rows: int, objects: int, bad: int, is_uniq
             refused[line.rstrip("\n").encode()] += 1
             lines.insert(rng.randrange(1, len(lines)) if len(lines) > 1 else 0, line)
         text = (_heading(form) + "".join(lines)).encode()
-        if rng.random() < 0.3:
+        if rng.random() < 0.3 and may_be_unended:
             # A last record that nothing ends.
             text = text[:-1]
         name = f"part_{number:03d}.{form}" + (".gz" if is_compressed else "")

@@ -16,7 +16,8 @@ _QUERY = """
            ARRAY(SELECT (r.object, r.start, r.committed_at)::text FROM penstock.ranges AS r WHERE r.load = l.id),
            (SELECT coalesce(sum(r.rows), 0) FROM penstock.ranges AS r WHERE r.load = l.id)
       FROM penstock.loads AS l
-     WHERE EXISTS (SELECT FROM penstock.objects AS o WHERE o.load = l.id AND o.target_table = %s)
+     WHERE EXISTS (SELECT FROM penstock.objects AS o WHERE o.load = l.id AND o.target_table = %s
+                      AND o.uri NOT LIKE '%%/rival/%%')
      ORDER BY l.began_at DESC
 """
 

@@ -51,7 +51,9 @@ def run_load(request: dict[str, Any]) -> int:
         mode=request["mode"],
         key=tuple(request["key"]),
     )
-    rules = LoadRules(retry_for_s=request["retry_for_s"], on_error=request["on_error"])
+    rules = LoadRules(
+        retry_for_s=request["retry_for_s"], on_error=request["on_error"], on_changed=request["on_changed"]
+    )
     job = LoadJob(targets=(target,), sessions=request["sessions"], rules=rules)
     phase = "planning"
     try:

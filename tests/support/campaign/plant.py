@@ -19,6 +19,7 @@ from penstock.server.ledger import Ledger
 from support.campaign.processes import Zygote
 from support.campaign.relay import Relay
 from support.campaign.s3 import Store
+from support.clock import faking_time
 from support.servers import TEST_SETTINGS
 
 if TYPE_CHECKING:
@@ -62,6 +63,12 @@ class Single:
         """Stop the server without a checkpoint, and start it again."""
         self.server.stop("immediate")
         self.server.ensure_running()
+
+    def restart(self, *, hours_behind: int) -> None:
+        """Stop the server, with a checkpoint, and start it again with a clock that is behind."""
+        self.server.stop("fast")
+        with faking_time(f"-{hours_behind}h"):
+            self.server.ensure_running()
 
 
 class Pair:

@@ -31,6 +31,9 @@ _MEANINGS = {
     "stall": "nothing passes between loader and server for a while",
     "s3": "S3 answers 503, resets, or sends half of a body",
     "disk": "the table's disk is full, and has room again",
+    "grow": "kill -9 of the loader, and a file that has grown before the next run",
+    "beside": "--mode replace of the table by another load",
+    "clock": "stop of the server and a new start with a clock that is hours behind",
     "interrupt": "Ctrl-C",
     "interrupt twice": "Ctrl-C twice",
 }

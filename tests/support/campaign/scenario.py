@@ -14,14 +14,18 @@ from psycopg.conninfo import make_conninfo
 
 from support.campaign.check import BEFORE, MERGES, check_load
 from support.campaign.faults import Hit, strike
-from support.campaign.files import COLUMNS, FileSet, draw_files
+from support.campaign.files import COLUMNS, FileSet, draw_files, write_rival
 from support.campaign.ledger import LedgerView, Observer
 from support.campaign.loader import BROKEN
+from support.clock import HAS_FAKETIME
 
 if TYPE_CHECKING:
+    from collections import Counter
+    from collections.abc import Mapping
     from pathlib import Path
 
     from penstock.model.job import Mode
+    from support.campaign.files import Row
     from support.campaign.plant import Pair, Plant, Single
     from support.campaign.processes import LoaderProcess
     from support.campaign.relay import Relay
@@ -36,14 +40,17 @@ _THEMES: dict[str, tuple[str, ...]] = {
     "network": ("reset", "stall"),
     "store": ("s3",),
     "disk": ("disk",),
+    "grow": ("grow", "grow", "grow", "kill"),
+    "beside": ("beside", "beside", "beside", "kill"),
+    "clock": ("clock", "clock", "kill"),
 }
 # What half of the loads of other themes are hit by as well.
 _ADDITIONS = ("kill", "terminate", "interrupt", "interrupt twice")
 
 # Seeds take the themes in turn, so that a short campaign meets them all.
 _TURNS = (
-    *("crash", "commit", "loader", "promote", "network", "crash", "store", "disk", "loader", "commit"),
-    *("crash", "loader", "network", "commit", "crash", "promote", "loader", "crash", "store", "loader"),
+    *("crash", "commit", "loader", "promote", "network", "grow", "store", "disk", "beside", "clock"),
+    *("crash", "commit", "loader", "promote", "network", "grow", "store", "crash", "beside", "clock"),
 )
 
 # Most loads append.
@@ -122,14 +129,15 @@ def draw_scenario(seed: int, *, majors: tuple[int, ...], can_mount: bool) -> Sce
     """Return the scenario of a seed."""
     rng = random.Random(seed)
     theme = _TURNS[seed % len(_TURNS)]
-    if theme == "disk" and not can_mount:
+    if (theme == "disk" and not can_mount) or (theme == "clock" and not HAS_FAKETIME):
         theme = "crash"
     kinds = _THEMES[theme]
     if theme not in ("loader", "commit") and rng.random() < 0.5:
         kinds = (*kinds, *kinds, rng.choice(_ADDITIONS))
     mode = rng.choice(_MODES)
-    if theme in ("commit", "disk") and mode != "truncate":
-        # Others commit their rows to tables that sleep at no COMMIT, and lie on no small disk.
+    if (theme in ("commit", "disk", "beside") and mode != "truncate") or theme == "clock":
+        # Others commit their rows to tables that sleep at no COMMIT, lie on no small disk, and are nobody else's yet;
+        # and of loads that began anew the observer knows the newest by the clock.
         mode = "append"
     return Scenario(
         seed=seed,
@@ -167,6 +175,8 @@ class Run:
     hits: list[Hit] = field(default_factory=list)
     loaders: list[LoaderProcess] = field(default_factory=list)
     ended_early: list[str] = field(default_factory=list)
+    replaced_by: Counter[Row] | None = None
+    on_changed: str = "error"
     faults_at_start: int = 0
     strikes: int = 0
     _began_s: float = field(default_factory=time.monotonic)
@@ -188,44 +198,61 @@ class Run:
         """Return the time since the scenario began."""
         return time.monotonic() - self._began_s
 
-    def start(self) -> LoaderProcess:
-        """Start a loader for the same load."""
-        name = f"loader {self.scenario.seed}.{len(self.loaders)}"
+    def start(self, **changes: object) -> LoaderProcess:
+        """Start a loader for the same load, with some of its request changed."""
+        self.loaders.append(self._launch(f"loader {self.scenario.seed}.{len(self.loaders)}", changes))
+        self.faults_at_start = self.strikes
+        return self.loader
+
+    def start_rival(self) -> tuple[LoaderProcess, Counter[Row]]:
+        """Start a loader that replaces the table; return what it then has too."""
+        path = self.folder / "rival" / "file"
+        rows = write_rival(path, self.files.format)
+        changes = {"sources": [str(path)], "mode": "replace", "key": [], "on_error": "stop", "retry_for_s": 1.0}
+        return self._launch(f"rival {self.scenario.seed}.{self.strikes}", changes), rows
+
+    def drop_rival(self) -> None:
+        """Give up what a rival has left behind."""
+        of_rival = "SELECT load FROM penstock.objects WHERE target_table = %s AND uri LIKE '%%/rival/%%'"
+        query = (
+            f"SELECT format('%%I.%%I', landing_schema, landing_table) FROM penstock.targets WHERE load IN ({of_rival})"
+        )
+        for (table,) in self.observer.execute(query, [self.table]):
+            self.observer.execute(f"DROP TABLE IF EXISTS {table}")
+        self.observer.execute(f"DELETE FROM penstock.loads WHERE id IN ({of_rival})", [self.table])
+
+    def _launch(self, name: str, changes: Mapping[str, object]) -> LoaderProcess:
         conninfo = make_conninfo(self.place.conninfo, dbname="postgres")
         if self.relay is not None:
             conninfo = f"host=127.0.0.1 port={self.relay.port} user=postgres dbname=postgres sslmode=disable"
         if self.scenario.has_commits_off:
             conninfo = make_conninfo(conninfo, options="-c synchronous_commit=off")
         is_csv = self.files.format == "csv"
-        self.loaders.append(
-            self.plant.zygote.start(
-                {
-                    "name": f"{name} ",
-                    "log": str(self.folder / f"{name}.log"),
-                    "conninfo": conninfo,
-                    "table": self.table,
-                    "sources": [self._source()],
-                    "dialect": {
-                        "format": self.files.format,
-                        "delimiter": "," if is_csv else "\t",
-                        "nulls": [""] if is_csv else ["\\N"],
-                        "has_header": True,
-                        "encoding": "UTF8",
-                    },
-                    "sessions": self.scenario.sessions,
-                    "batch_bytes": self.scenario.batch_bytes,
-                    "piece_bytes": self.scenario.piece_bytes,
-                    "piece_s": _SLOW_PIECE_S if self.scenario.mode in (*MERGES, "replace") else 0,
-                    "mode": self.scenario.mode,
-                    "key": ["id"] if self.scenario.mode in MERGES else [],
-                    "on_error": "reject" if self.scenario.bad else "stop",
-                    "retry_for_s": 60.0,
-                    "environment": {} if self.store is None else self.store.environment,
-                }
-            )
-        )
-        self.faults_at_start = self.strikes
-        return self.loader
+        request = {
+            "name": f"{name} ",
+            "log": str(self.folder / f"{name}.log"),
+            "conninfo": conninfo,
+            "table": self.table,
+            "sources": [self._source()],
+            "dialect": {
+                "format": self.files.format,
+                "delimiter": "," if is_csv else "\t",
+                "nulls": [""] if is_csv else ["\\N"],
+                "has_header": True,
+                "encoding": "UTF8",
+            },
+            "sessions": self.scenario.sessions,
+            "batch_bytes": self.scenario.batch_bytes,
+            "piece_bytes": self.scenario.piece_bytes,
+            "piece_s": _SLOW_PIECE_S if self.scenario.mode in (*MERGES, "replace") else 0,
+            "mode": self.scenario.mode,
+            "key": ["id"] if self.scenario.mode in MERGES else [],
+            "on_error": "reject" if self.scenario.bad else "stop",
+            "on_changed": self.on_changed,
+            "retry_for_s": 60.0,
+            "environment": {} if self.store is None else self.store.environment,
+        }
+        return self.plant.zygote.start(request | dict(changes))
 
     def go_on(self) -> None:
         """Start another loader, unless the last one had loaded everything before it ended."""
@@ -321,6 +348,8 @@ def _set_up(scenario: Scenario, plant: Plant, folder: Path) -> Run:
         objects=scenario.objects,
         bad=scenario.bad,
         is_unique=scenario.mode in MERGES,
+        # A record that has grown is another one, and refused if it is committed.
+        may_be_unended=scenario.theme != "grow",
     )
     run = Run(
         scenario=scenario,
@@ -402,6 +431,9 @@ def _finish(run: Run) -> None:
 
 
 def _tear_down(run: Run) -> None:
+    if run.scenario.theme == "clock":
+        # With the machine's clock again.
+        run.place.lose()
     view = run.observer.view()
     run.observer.execute(f"DROP TABLE IF EXISTS {run.table}")
     run.observer.execute("DELETE FROM penstock.loads WHERE id = %s", [None if view is None else view.load_id])
