@@ -57,7 +57,7 @@ def cut_short(database18: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_database_without_a_ledger_has_no_loads(penstock: Run, database18: str) -> None:
     """And none is made to say so."""
     assert penstock("loads", "--to", database18).out == "no loads\n"
-    assert penstock("loads", "--to", database18, "--json").object == {"loads": []}
+    assert penstock("loads", "--to", database18, "--json").object == {"loads": [], "missing": []}
     with psycopg.connect(database18) as connection:
         assert connection.execute("SELECT to_regnamespace('penstock')").fetchone() == (None,)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.cli.parking_view import describe_parking
+from penstock.cli.parking_view import describe_parking, parking_object
 from penstock.model.shape import ParkingPlan, Part
 
 
@@ -23,3 +23,10 @@ def test_two_hundred_partitions_are_one_line() -> None:
         "keep unique index few_0 why",
         "keep unique index few_1 why",
     ]
+
+
+def test_what_parking_more_would_gain_is_the_last_line() -> None:
+    """Behind what stays; and for programs."""
+    plan = ParkingPlan(reason="it is empty", kept=(part("key"),), gain="it would be faster")
+    assert describe_parking(plan)[-1] == "it would be faster"
+    assert (parking_object(plan) or {})["gain"] == "it would be faster"

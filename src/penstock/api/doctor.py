@@ -79,7 +79,13 @@ def examine_server(
     with connect.borrow() as connection:
         inspection = inspect_server(connection, pooler=connect.pooler, ledger_schema=ledger_schema)
         if table is not None:
-            inspected = inspect_table(connection, table, user=inspection.server.user)
+            is_readable = inspection.ledger is not None and inspection.ledger.distrust is None
+            inspected = inspect_table(
+                connection,
+                table,
+                user=inspection.server.user,
+                ledger_schema=ledger_schema if is_readable else None,
+            )
             inspection = replace(inspection, table=inspected)
     return replace(inspection, host=_examine_host(inspection)) if inspection.server.is_local else inspection
 

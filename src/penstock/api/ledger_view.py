@@ -14,6 +14,7 @@ from penstock.server.ledger import Ledger
 from penstock.server.ledger.listing import forget_load, list_loads, list_objects, no_such_load
 from penstock.server.ledger.rejects import RejectStore
 from penstock.server.ledger.rights import read_rights
+from penstock.server.shape.missing import find_missing
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from penstock.model.job import LoadJob
     from penstock.model.ledger import LoadRecord, ObjectRecord, StayingRows
     from penstock.model.reject import RejectCause, RetryOutcome
+    from penstock.model.shape import Missing
     from penstock.server.connection import Connection, ConnectionFactory
     from penstock.server.ledger.rights import LoadRights
 
@@ -43,6 +45,11 @@ class LedgerView(Closing):
         """Return all loads, the newest last."""
         with self._connect.borrow() as connection:
             return list_loads(connection, self._schema)
+
+    def missing(self) -> list[Missing]:
+        """Return what tables lack since a rebuild failed."""
+        with self._connect.borrow() as connection:
+            return find_missing(connection, self._schema)
 
     def find(self, beginning: str) -> str:
         """Return the id of the one load whose id begins so."""

@@ -24,6 +24,7 @@ from penstock.model.names import parse_table_name
 from penstock.server.ledger import Ledger
 from penstock.server.ledger.rights import read_rights
 from penstock.server.ledger.schema import find_version
+from penstock.server.shape.missing import refuse_missing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -93,6 +94,8 @@ class Loader(Closing):
                 self._check_rights(self._resumes, job, connection)
             server, inputs = gather_inputs(job, sources=self._sources, connection=connection)
             self._server = server
+            if oids := [gathered.facts.oid for gathered in inputs if gathered.facts is not None]:
+                refuse_missing(connection, self._ledger.schema, oids)
             self._samples = tuple(gathered.sample for gathered in inputs)
             plan = self._plan(job, inputs, connection)
             if plan.sessions.is_adaptive and not server.is_local:

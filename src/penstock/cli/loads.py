@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
 from penstock.cli import options as given  # noqa: TC001 (typer reads annotations)
-from penstock.cli.loads_view import describe_load, describe_loads, load_object
+from penstock.cli.loads_view import describe_load, describe_loads, describe_missing, load_object
 from penstock.cli.messages import Messages
 from penstock.cli.output import write_result
 from penstock.cli.target import open_target
@@ -43,11 +44,12 @@ def list_loads(
     from penstock.api.ledger_view import LedgerView
 
     with LedgerView(open_target(to, role=role, iam_auth=iam_auth, tunnel=tunnel), ledger_schema=ledger_schema) as view:
-        records = view.loads()
+        records, missing = view.loads(), view.missing()
     if as_json:
-        write_result(json.dumps({"loads": [load_object(record) for record in records]}))
+        loads = [load_object(record) for record in records]
+        write_result(json.dumps({"loads": loads, "missing": [asdict(each) for each in missing]}))
     else:
-        write_result("\n".join(describe_loads(records)))
+        write_result("\n".join(describe_loads(records) + describe_missing(missing)))
 
 
 def _refuse_options(context: typer.Context, command: str) -> None:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from penstock.model.ledger import LoadRecord, ObjectRecord
+    from penstock.model.shape import Missing
 
 
 # Commands take the beginning of an id; so much of one is enough to tell loads apart.
@@ -64,6 +65,15 @@ def describe_load(record: LoadRecord, objects: Sequence[ObjectRecord]) -> list[s
     lines += line_up([heads, *rows], align="<<>>>><", indent="  ")
     if record.state == "running" and not record.is_active and record.job is not None:
         lines.append(f"penstock resume {record.load_id} goes on with what is missing")
+    return lines
+
+
+def describe_missing(missing: Sequence[Missing]) -> list[str]:
+    """Return a line for each table that lacks something since a rebuild failed, and why below it."""
+    lines = []
+    for each in missing:
+        lines.append(f"table {each.table} lacks {', '.join(each.names)} since a rebuild failed: run penstock repair")
+        lines += [f"  {line}" for line in each.why.splitlines()]
     return lines
 
 

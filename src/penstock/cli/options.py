@@ -324,9 +324,9 @@ OnErrorOption = Annotated[
     typer.Option(
         "--on-error",
         metavar="WHAT",
-        help="For a record that the table refuses: stop (the default), or reject: put it aside in the ledger and load "
-        "all others. Of records with the same key the first in file order stays where the key was parked (--plan "
-        "tells), elsewhere the one that came first.",
+        help="For a record that the table refuses: stop, or reject: write it to the ledger and load all others. Keys "
+        "and foreign keys then stay in place, and of records with the same key the one that comes first is loaded "
+        "(default: stop).",
         rich_help_panel=_REJECTS,
     ),
 ]

@@ -15,10 +15,10 @@ Indexes = Annotated[
     typer.Option(
         "--indexes",
         metavar="WHAT",
-        help="auto (the default) takes indexes, keys and foreign keys of an empty table, and of its partitions, away "
-        "while it is loaded, where the load is large enough, and makes them again after. rebuild does so with any "
-        "table: meanwhile nothing keeps others from writing what breaks a key. keep leaves all in place. --plan tells "
-        "what is parked.",
+        help="What of the table is parked: taken away while it is loaded, and made again after. auto: of an empty "
+        "table and its partitions, if the load is large enough, indexes and foreign keys, but nothing that keeps rows "
+        "unique. rebuild: of any table, keys too; meanwhile nothing keeps others from writing what breaks them. keep: "
+        "nothing. --plan shows what is parked (default: auto).",
         rich_help_panel=_INDEXES,
     ),
 ]

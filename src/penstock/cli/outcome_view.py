@@ -35,7 +35,7 @@ def describe_outcome(outcome: LoadOutcome) -> list[str]:
         lines.append(f"row triggers kept out {_rows(outcome.suppressed)}")
     if outcome.rejected:
         lines.append(f"rejected {_count(outcome.rejected, 'record')}: see penstock rejects {outcome.load_id}")
-    lines += describe_rebuilt(outcome)
+    lines += [*describe_rebuilt(outcome), *outcome.gains]
     if outcome.settings:
         from penstock.cli.settings_view import describe_leased
 

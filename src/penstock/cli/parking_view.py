@@ -22,7 +22,8 @@ def describe_parking(parking: ParkingPlan) -> list[str]:
     """Return what is parked and what stays, a line for each index and key, with why."""
     lines = [f"indexes  {'parked while loading' if parking.parked else 'kept'}: {parking.reason}"]
     rows = _rows("park", parking.parked) + _rows("keep", parking.kept)
-    return lines + line_up(rows, align="<<<<", indent="  ")
+    lines += line_up(rows, align="<<<<", indent="  ")
+    return lines if parking.gain is None else [*lines, parking.gain]
 
 
 def _rows(word: str, parts: Sequence[Part]) -> list[tuple[str, str, str, str]]:
@@ -53,6 +54,7 @@ def parking_object(parking: ParkingPlan | None) -> dict[str, object] | None:
         "reason": parking.reason,
         "parked": [_part_object(part) for part in parking.parked],
         "kept": [_part_object(part) for part in parking.kept],
+        "gain": parking.gain,
     }
 
 

@@ -15,7 +15,6 @@ from penstock.errors import PenstockError, TargetError
 from penstock.loading.explain import explain_failure
 from penstock.loading.form import form_from_json, make_origin
 from penstock.loading.pieces import Origin, Piece
-from penstock.loading.reasons import KEY_TAKEN
 from penstock.loading.rejects import too_many_rejects
 from penstock.loading.salvage import Salvage, Salvaged
 from penstock.loading.screen import BAD_FORMAT
@@ -28,6 +27,7 @@ from penstock.server.ledger.ledger import taken_over
 from penstock.server.ledger.locks import try_lock
 from penstock.server.ledger.rejects import RejectStore
 from penstock.server.ledger.targets import read_landed
+from penstock.server.shape.missing import refuse_missing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -39,35 +39,24 @@ if TYPE_CHECKING:
     from penstock.server.connection import Connection
 
 
-# What records break that are put aside only when a key is rebuilt; and what those have kept out that stood before it.
-_BROKEN_LATE = (FOREIGN_KEY_VIOLATION, *KEY_TAKEN)
-
-
 def retry_references(
     claim: Claim,
     tools: LoadTools,
     connection: Connection,
     *,
     max_rejects: int | None = None,
-    with_keys: bool = False,
 ) -> None:
     """Try records again that broke a foreign key, until none of them goes in any more.
 
-    `with_keys`: in file order first, together with those whose key was taken. Raises PenstockError, and DataError where
-    more than `max_rejects` records of the load are left.
+    Raises PenstockError, and DataError where more than `max_rejects` records of the load are left.
     """
     again = _Again(claim, tools, connection)
-    if again.store.count_rejected(connection) and (not with_keys or again.send_all(codes=_BROKEN_LATE).rows):
+    if again.store.count_rejected(connection):
         again.send_references()
     if max_rejects is None or again.store.count(connection) <= max_rejects:
         return
     rejects = again.store.read(connection)
     raise too_many_rejects(max_rejects, rejects, uris=again.uris)
-
-
-def retry_keys(claim: Claim, tools: LoadTools, connection: Connection) -> None:
-    """Try records again whose key was taken, or excluded, in file order. Raises PenstockError."""
-    _Again(claim, tools, connection).send_all(codes=list(KEY_TAKEN))
 
 
 def retry_behind_merges(claim: Claim, tools: LoadTools, connection: Connection) -> Salvaged:
@@ -95,6 +84,7 @@ def retry_rejects(
         raise TargetError(f"load {load_id} has not ended", hint=f"Finish it first: penstock resume {load_id}.")
     if not try_lock(connection, load.lock_key):
         raise TargetError("another process works on this load", hint="Try again when it has ended.")
+    refuse_missing(connection, tools.ledger.schema, store.find_tables(connection))
     raws = None if edited is None else _pair(edited, store, connection, load_id=load_id)
     landed = read_landed(connection, tools.ledger.schema, load_id)
     claim = Claim(load_id=load_id, epoch=load.epoch, is_resumed=True)
@@ -177,12 +167,10 @@ class _Again:
             for number, item in stored.items()
         }
 
-    def send_all(
-        self, raws: Mapping[tuple[int, int], bytes] | None = None, *, codes: Sequence[str] | None = None
-    ) -> Salvaged:
-        """Send all records, or those of some SQLSTATEs, once, with the bytes that they were given since."""
+    def send_all(self, raws: Mapping[tuple[int, int], bytes] | None = None) -> Salvaged:
+        """Send all records once, with the bytes that they were given since."""
         total = Salvaged()
-        for rejects in self.store.read_all(self._connection, codes=codes):
+        for rejects in self.store.read_all(self._connection):
             _add(total, self._send(replace_raw(self._without(rejects), raws)))
         return total
 

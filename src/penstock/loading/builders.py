@@ -9,7 +9,6 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from penstock.errors import ServerError
-from penstock.server.shape.rebuild import RowsDoNotFit
 from penstock.server.shape.sessions import cancel, set_build_memory
 
 if TYPE_CHECKING:
@@ -31,8 +30,8 @@ _LOOK_INTERVAL_S = 0.5
 class Builders:
     """Threads with a session each, which take one index after another.
 
-    Keys that rows do not fit end no other where `misfits` takes them. `look` is told now and then, by the thread that
-    waits, how many indexes are done and which are being made, by their backends.
+    `look` is told now and then, by the thread that waits, how many indexes are done and which are being made, by their
+    backends.
     """
 
     def __init__(
@@ -43,7 +42,6 @@ class Builders:
         *,
         build: Callable[[Connection, Change], float],
         note: Callable[[Change, float], None],
-        misfits: list[RowsDoNotFit] | None = None,
         look: Callable[[int, Mapping[int, Change]], None] | None = None,
     ) -> None:
         self._tools = tools
@@ -51,7 +49,6 @@ class Builders:
         self._waiting = list(changes)
         self._build = build
         self._note = note
-        self._misfits = misfits
         self._look = look
         self._done = 0
         self._building: dict[int, Change] = {}
@@ -109,15 +106,7 @@ class Builders:
                 while (change := self._take()) is not None:
                     with self._lock:
                         self._building[pid] = change
-                    try:
-                        seconds = self._build(connection, change)
-                    except RowsDoNotFit as misfit:
-                        if self._misfits is None:
-                            raise
-                        with self._lock:
-                            del self._building[pid]
-                            self._misfits.append(misfit)
-                        continue
+                    seconds = self._build(connection, change)
                     with self._lock:
                         del self._building[pid]
                         self._done += 1

@@ -1,12 +1,12 @@
 """Which indexes, keys and foreign keys of a table are parked while it is loaded, and which stay. Pure.
 
-Nothing enforces a parked key on others who write to the table. So by default only a table that is empty is touched,
-and only for a load that is worth it; --indexes rebuild says that nobody else is there.
+Nothing enforces a parked key on others who write to the table. So by default what keeps rows unique stays in place, and
+the rest is parked only if the table is empty and the load worth it; --indexes rebuild says that nobody else is there.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.model.shape import ParkingPlan, Part
@@ -14,7 +14,7 @@ from penstock.server.shape.parts import group_families
 from penstock.units import MIB, format_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from penstock.model.job import TargetJob
     from penstock.model.shape import Indexes
@@ -30,6 +30,9 @@ SMALL_PART_BYTES = MIB // 2
 _LOCKS_PER_PART = 2
 _LOCK_SHARE = 2
 
+_REJECTING = "records that break it are rejected as they come, which costs a look-up for each row"
+_KEEPS_UNIQUE = "it keeps rows unique, and others may write to the table"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParkingFacts:
@@ -37,9 +40,7 @@ class ParkingFacts:
 
     `is_empty`: the table has no rows, or will have none when the load begins; `is_truncated` is the latter.
     `is_parked`: this load has parked something there already. `size_bytes` is the sources' as stored, None where one
-    does not tell. `empty_tables` are the oids of those that refer to it and have no rows, or are this load's too.
-    `rejects`: records that are refused are put aside; `unfindable`: why those that break a key or foreign key could not
-    be found after the load.
+    does not tell. `rejects`: records that the table refuses are rejected.
     """
 
     indexes: Indexes
@@ -48,8 +49,6 @@ class ParkingFacts:
     size_bytes: int | None
     is_parked: bool = False
     is_truncated: bool = False
-    empty_tables: Collection[int] = ()
-    unfindable: Mapping[Place, str] = field(default_factory=dict)
     rejects: bool = False
 
 
@@ -66,11 +65,6 @@ class Decision:
     def is_parking(self) -> bool:
         """Whether anything is parked."""
         return bool(self.indexes or self.foreign_keys)
-
-    @property
-    def is_parking_checks(self) -> bool:
-        """Whether anything is parked that keeps rows out."""
-        return bool(self.foreign_keys) or any(part.refuses_rows for part in self.indexes)
 
 
 def decide_parking(parts: TableParts, facts: ParkingFacts) -> Decision:
@@ -100,11 +94,19 @@ def decide_parking(parts: TableParts, facts: ParkingFacts) -> Decision:
         why = why_indexes[indexes[0].place]
         (parked if why is None else kept).append(_index_note(indexes, tables, why or ""))
     return Decision(
-        plan=ParkingPlan(reason=reason, parked=tuple(parked), kept=tuple(kept)),
+        plan=ParkingPlan(reason=reason, parked=tuple(parked), kept=tuple(kept), gain=_describe_gain(kept)),
         indexes=tuple(part for part in parts.all_indexes if part.place in gone),
         foreign_keys=tuple(parked_keys),
         staying=tuple(staying),
     )
+
+
+def _describe_gain(kept: Iterable[Part]) -> str | None:
+    """Return what --indexes rebuild would gain, None if nothing stays that it would park."""
+    names = ", ".join(part.name for part in kept if part.reason == _KEEPS_UNIQUE)
+    if not names:
+        return None
+    return f"if nobody else writes to the table, --indexes rebuild is faster: it sorts {names} once, after the rows"
 
 
 def _all_stay(parts: Iterable[IndexPart | ForeignKey]) -> dict[Place, str | None]:
@@ -134,6 +136,8 @@ def _judge_indexes(
             for part in family
         )
         why = next(filter(None, reasons), None)
+        if why is None and facts.indexes == "auto" and any(part.refuses_rows for part in family):
+            why = _KEEPS_UNIQUE
         judged.update((part.place, why) for part in family)
     return judged
 
@@ -174,8 +178,6 @@ def _decide_table(parts: TableParts, facts: ParkingFacts) -> tuple[bool, str]:
 def _why_foreign_key_stays(key: ForeignKey, parts: TableParts, facts: ParkingFacts) -> str | None:
     is_own = key.relation_oid in parts.tables
     is_top = key.parent_oid is None
-    # Partitions are as empty as their table.
-    has_rows = not is_own and is_top and facts.indexes == "auto" and key.relation_oid not in facts.empty_tables
     # NOT VALID is not for partitioned tables before PostgreSQL 18.
     is_whole = key.is_validated or key.relation_kind != "p"
     return _first(
@@ -187,8 +189,7 @@ def _why_foreign_key_stays(key: ForeignKey, parts: TableParts, facts: ParkingFac
         (is_own and not key.is_enforced and not key.is_self_reference, "it is not enforced"),
         (not is_whole, "it is not valid"),
         (key.cast_owner is not None, f'functions of "{key.cast_owner}" compare its columns'),
-        _rejecting(key.place, facts),
-        (has_rows, f"table {key.relation} has rows"),
+        (is_own and facts.rejects, _REJECTING),
     )
 
 
@@ -206,18 +207,9 @@ def _why_index_stays(part: IndexPart, parts: TableParts, facts: ParkingFacts) ->
         (table.is_published and is_identity, "it tells a published table's rows apart"),
         (is_merge_key, f"--mode {job.mode} needs it"),
         (row.is_unique and job.transform is not None, "the transform may need it"),
-        _rejecting(part.place, facts),
-        # Many duplicates cost more when they are looked for later (docs/decisions/0010).
-        (
-            row.is_unique and facts.rejects and facts.indexes == "auto",
-            "records that break it are to be rejected; --indexes rebuild parks it all the same",
-        ),
+        (index.runs_functions, "before PostgreSQL 17 its functions would run with another search_path than the user's"),
+        (part.refuses_rows and facts.rejects, _REJECTING),
     )
-
-
-def _rejecting(part: Place, facts: ParkingFacts) -> tuple[bool, str]:
-    reason = facts.unfindable.get(part)
-    return reason is not None, f"records that break it are to be rejected: {reason}"
 
 
 def _first(*rules: tuple[bool, str]) -> str | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate, pairwise
@@ -100,20 +99,6 @@ class Piece:
         """Return the bytes of the record of that index."""
         index, at = self._indexed(), self._first + record
         return index.data[index.starts[at] : index.starts[at + 1]]
-
-    def find_records(self, texts: Sequence[bytes]) -> list[int]:
-        """Return the indices of the records that have one of some texts in them."""
-        parts = [buffer[start:end] for buffer, start, end in self.block.segments]
-        data = parts[0] if len(parts) == 1 else b"".join(parts)
-        found: set[int] = set()
-        for text in texts:
-            at = data.find(text)
-            while at >= 0:
-                index = self._indexed()
-                place = bisect_right(index.starts, index.starts[self._first] + at) - 1
-                found.add(place - self._first)
-                at = data.find(text, index.starts[place + 1] - index.starts[self._first])
-        return sorted(found)
 
     def payload_of(self, records: Sequence[int]) -> bytes:
         """Return what COPY is sent of the records of those indices, with line ends."""

@@ -7,6 +7,7 @@ catalogue and takes its record with it, so that it can be broken off anywhere an
 from __future__ import annotations
 
 import logging
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING
 from penstock.errors import PenstockError, ServerError
 from penstock.host import cpu_count, memory_bytes
 from penstock.loading.builders import Builders
-from penstock.loading.rebuild_plan import order_by_cost, order_by_depth, order_references, plan_rebuild
+from penstock.loading.rebuild_plan import order_by_cost, order_by_depth, plan_rebuild
 from penstock.model.shape import Rebuilt
 from penstock.server.locking import describe_blocker, with_lock_retries
 from penstock.server.shape.changes import read_changes
@@ -34,12 +35,12 @@ from penstock.server.shape.parts import (
 )
 from penstock.server.shape.progress import read_build_progress
 from penstock.server.shape.rebuild import (
-    RowsDoNotFit,
     add_foreign_key,
     build_index,
     complete_index,
     drop_records,
     lock_for_build,
+    noting_failure,
     validate_foreign_key,
 )
 from penstock.server.shape.switches import SWITCHES, put_switch_back
@@ -47,7 +48,6 @@ from penstock.server.shape.switches import SWITCHES, put_switch_back
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from penstock.loading.late_rejects import LateRejects
     from penstock.loading.tools import LoadTools, Report
     from penstock.model.outcome import StepProgress
     from penstock.model.shape import Change
@@ -63,11 +63,15 @@ DEFAULT_PATIENCE_S = 300.0
 
 @dataclass(slots=True, kw_only=True)
 class PutBack:
-    """What was put back, what other loads still want away, and the first error that was met."""
+    """What was put back, what other loads still want away, and the errors that were met.
+
+    `copied` are those of records that came with a dump: what they tell of is no loss of these tables.
+    """
 
     rebuilt: list[Rebuilt] = field(default_factory=list)
     held: list[str] = field(default_factory=list)
     errors: list[PenstockError] = field(default_factory=list)
+    copied: list[PenstockError] = field(default_factory=list)
 
     def raise_first(self) -> None:
         """Raise the first error, which tells how many others there are."""
@@ -82,10 +86,7 @@ class PutBack:
 
 
 class Rebuilder:
-    """Puts tables back as they were; `connection` is one session, others are made as they are needed.
-
-    Where rows break a key, `late` may put the records of a load aside that they are of.
-    """
+    """Puts tables back as they were; `connection` is one session, others are made as they are needed."""
 
     def __init__(
         self,
@@ -95,11 +96,9 @@ class Rebuilder:
         is_local: bool,
         patience_s: float = DEFAULT_PATIENCE_S,
         report: Report | None = None,
-        late: LateRejects | None = None,
     ) -> None:
         self._tools = tools
         self._connection = connection
-        self._late = late
         self._schema = tools.ledger.schema
         self._cpu_count = cpu_count() if is_local else None
         self._memory_bytes = memory_bytes() if is_local else None
@@ -108,24 +107,18 @@ class Rebuilder:
         self._told: set[int | None] = set()
         # Of each index and foreign key that is to be attached, to which.
         self._parents: dict[Place, Place | None] = {}
-        self._copied: list[PenstockError] = []
 
     def put_back(self, oids: Iterable[int], *, load_id: str | None = None) -> PutBack:
         """Put back what was parked for tables, as far as no load at work wants it away.
 
-        `load_id` is a load of ours that wants it no longer. What fails is in the result, and all that was not begun by
-        then stays parked. Raises ServerError where the server goes away.
+        `load_id` is a load of ours that wants it no longer. What fails is in the result, and what of the same table was
+        not begun by then stays parked, but for foreign keys. Raises ServerError where the server goes away.
         """
         wanted = sorted(set(oids))
         done = PutBack()
         for oid in wanted:
             self._put_table_back(oid, load_id, done)
-        if not done.errors:
-            if self._late is not None:
-                self._late.try_keys_again(self._connection)
-            self._put_references_back(set(wanted), done)
-        done.errors += self._copied
-        self._copied.clear()
+        self._put_references_back(set(wanted), done)
         return done
 
     # ---------------------------------------------------------------- indexes and keys
@@ -136,8 +129,7 @@ class Rebuilder:
                 release_shape(self._connection, self._schema, load_id=load_id, target_oid=oid)
             written = read_changes(self._connection, self._schema, target_oid=oid)
             changes = [change for change in written if not change.is_copied]
-            if load_id is None:
-                self._copied += [copied_record(change) for change in written if change.is_copied]
+            done.copied += [copied_record(change) for change in written if change.is_copied]
             if not changes or self._is_held(oid, changes[0], done):
                 return
             try:
@@ -148,7 +140,7 @@ class Rebuilder:
                         self._with_locks(partial(put_switch_back, self._connection, self._schema, change), change)
                         self._note(change, began_s, done)
                 indexes = [change for change in changes if self._is_index_or_key(change)]
-                self._settling(partial(self._rebuild_indexes, indexes, done))
+                self._rebuild_indexes(indexes, done)
             except PenstockError as error:
                 if error.is_transient:
                     raise
@@ -166,20 +158,6 @@ class Rebuilder:
                 "rebuilds what is parked"
             )
         return bool(holds)
-
-    def _settling(self, act: Callable[[], None]) -> None:
-        """Act, once more each time that rows were in the way which could be put aside. Raises PenstockError."""
-        while True:
-            try:
-                act()
-            except RowsDoNotFit as misfit:
-                if self._late is None:
-                    raise
-                self._say(f"looking for records that break {misfit.change.name}")
-                if not self._late.settle(self._connection, misfit):
-                    raise
-            else:
-                return
 
     def _rebuild_indexes(self, changes: Sequence[Change], done: PutBack) -> None:
         self._note_parents(changes)
@@ -259,9 +237,6 @@ class Rebuilder:
         """Make indexes by several sessions; the first error stops those that were not begun. Raises PenstockError."""
         if not changes:
             return
-        # Which of several records of one key stays may depend on another key: where records can be put aside, all that
-        # break a key are, of whichever.
-        collected: list[RowsDoNotFit] | None = None if self._late is None else []
         plan = plan_rebuild(len(changes), cpu_count=self._cpu_count, memory_bytes=self._memory_bytes)
         _log.info("rebuilding %d indexes by %d sessions, %d workers each", len(changes), plan.sessions, plan.workers)
         Builders(
@@ -270,13 +245,8 @@ class Rebuilder:
             changes,
             build=self._build_one,
             note=partial(self._note_built, done=done),
-            misfits=collected,
             look=None if self._report is None else partial(self._tell_progress, len(changes)),
         ).run()
-        if collected:
-            first, *others = collected
-            first.others = tuple(others)
-            raise first
 
     def _build_one(self, connection: Connection, change: Change) -> float:
         began_s = self._tools.clock()
@@ -291,37 +261,48 @@ class Rebuilder:
     # ---------------------------------------------------------------- foreign keys
 
     def _put_references_back(self, oids: set[int], done: PutBack) -> None:
+        changes = self._read_references(oids, done)
+        self._note_parents(changes)
+        failed: set[Place | None] = set()
+        # All are enforced for new rows before the old ones are looked at, which may take hours, and fail.
+        for is_validating in (False, True):
+            for found in order_by_depth(changes, self._parents):
+                if place_of(found) in failed:
+                    # Rows of a partition do not fit: they would not fit above it either.
+                    failed.add(parent_of(found))
+                    continue
+                try:
+                    self._put_reference_back(found, done, is_validating=is_validating)
+                except PenstockError as error:
+                    if error.is_transient:
+                        raise
+                    done.errors.append(error)
+                    failed |= {place_of(found), parent_of(found)}
+
+    def _read_references(self, oids: set[int], done: PutBack) -> list[Change]:
+        """Return the foreign keys of the tables, and to them, of which the key that they rely on stands."""
+        written = [change for change in read_changes(self._connection, self._schema) if not change.is_copied]
+        missing = {place_of(change) for change in written if self._is_index_or_key(change)}
         changes = []
-        for change in read_changes(self._connection, self._schema):
-            if is_foreign_key(change) and not change.is_copied:
+        for change in written:
+            if is_foreign_key(change):
                 try:
                     check_foreign_key_record(change)
                 except PenstockError as error:
                     done.errors += [error] if change.target_oid in oids else []
                 else:
-                    changes.append(change)
-        self._note_parents(changes)
-        failed: set[Place | None] = set()
-        for found in order_by_depth(order_references(changes), self._parents):
-            tables = {found.target_oid, found.relation_oid, int(found.record["references_oid"])}
-            if place_of(found) in failed:
-                # Rows of a partition do not fit: they would not fit here either.
-                failed.add(parent_of(found))
-            elif tables & oids:
-                try:
-                    self._settling(partial(self._put_reference_back, found, tables, done))
-                except PenstockError as error:
-                    if error.is_transient:
-                        raise
-                    done.errors.append(error)
-                    failed.add(parent_of(found))
+                    relied_on = (int(change.record["references_oid"]), change.record["references_index"])
+                    if _tables_of(change) & oids and relied_on not in missing:
+                        changes.append(change)
+        return changes
 
-    def _put_reference_back(self, found: Change, tables: set[int], done: PutBack) -> None:
+    def _put_reference_back(self, found: Change, done: PutBack, *, is_validating: bool) -> None:
+        """Add a foreign key that is not there; have the server look at the rows, if it `is_validating`."""
         connection, schema = self._connection, self._schema
         with shape_lock(connection, found.target_oid, on_wait=self._tell_of_wait, sleep=self._tools.sleep):
             now = read_changes(connection, schema, target_oid=found.target_oid)
             change = next((each for each in now if each.number == found.number and each.name == found.name), None)
-            if change is None or any(self._is_held(oid, change, done) for oid in sorted(tables)):
+            if change is None or any(self._is_held(oid, change, done) for oid in sorted(_tables_of(found))):
                 return
             parts = capture_for(connection, change)
             state = look_at(parts, change)
@@ -332,15 +313,19 @@ class Rebuilder:
                 # The partitioned table's attaches it.
                 return
             if parts is not None and parts.table.kind == "p":
-                self._make_parent(change, self._children(change, now), done, make=add_parent_key)
+                if is_validating:
+                    self._make_parent(change, self._children(change, now), done, make=add_parent_key)
                 return
             began_s = self._tools.clock()
             self._say(f"rebuilding foreign key {change.name}")
             if state == "absent":
                 self._with_locks(partial(add_foreign_key, connection, schema, change), change)
-            if change.record["is_validated"] and change.record["is_enforced"]:
-                validate_foreign_key(connection, schema, change)
-            self._note(change, began_s, done)
+            is_valid = change.record["is_validated"] and change.record["is_enforced"]
+            if is_valid and is_validating:
+                with noting_failure(connection, schema, change):
+                    validate_foreign_key(connection, schema, change)
+            if is_validating or not is_valid:
+                self._note(change, began_s, done)
 
     # ---------------------------------------------------------------- said and waited for
 
@@ -362,15 +347,17 @@ class Rebuilder:
                 words = "; ".join(map(describe_blocker, news))
                 self._tools.notice(f'waiting to rebuild "{change.name}" of "{change.target}": {words}')
 
-        with_lock_retries(
-            self._connection if connection is None else connection,
-            act,
-            relations=relations,
-            deadline_s=self._patience_s,
-            on_blocked=tell,
-            clock=self._tools.clock,
-            sleep=self._tools.sleep,
-        )
+        session = self._connection if connection is None else connection
+        with nullcontext() if change.kind in SWITCHES else noting_failure(session, self._schema, change):
+            with_lock_retries(
+                session,
+                act,
+                relations=relations,
+                deadline_s=self._patience_s,
+                on_blocked=tell,
+                clock=self._tools.clock,
+                sleep=self._tools.sleep,
+            )
 
     def _tell_of_wait(self) -> None:
         self._tools.notice("waiting for another process that parks or rebuilds indexes of the table")
@@ -400,3 +387,8 @@ class Rebuilder:
                 )
                 return
         done.rebuilt.append(Rebuilt(kind=change.kind, name=name, table=str(change.target), seconds=seconds))
+
+
+def _tables_of(reference: Change) -> set[int]:
+    """Return the tables that a foreign key is about, and the one that was loaded."""
+    return {reference.target_oid, reference.relation_oid, int(reference.record["references_oid"])}

@@ -97,28 +97,6 @@ def order_by_depth(changes: Iterable[Change], parents: Mapping[Place, Place | No
     return sorted(changes, key=lambda change: -depth(change))
 
 
-def order_references(changes: Iterable[Change]) -> list[Change]:
-    """Return foreign keys with those of a table before those that refer to it, and its own to itself last.
-
-    Rows that break one are taken out before others that rely on them are looked at. A circle keeps its order.
-    """
-    ordered: list[Change] = []
-    left = list(changes)
-    while left:
-        # The tables of which others are still to come, and those whose own do not depend on themselves alone.
-        waiting = {change.relation_oid for change in left}
-        busy = {change.relation_oid for change in left if change.record["references_oid"] != change.relation_oid}
-        ready = [
-            change
-            for change in left
-            if change.record["references_oid"]
-            not in (busy if change.record["references_oid"] == change.relation_oid else waiting)
-        ]
-        ordered += ready or left
-        left = [change for change in left if change not in ready] if ready else []
-    return ordered
-
-
 def estimate_cost(change: Change) -> float:
     """Return what an index costs to make for each row, as compared with others."""
     cost = _METHOD_COSTS.get(change.record.get("method", "btree"), 2.0)

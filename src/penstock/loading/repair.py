@@ -69,7 +69,9 @@ def repair(tools: LoadTools, connection: Connection, *, is_local: bool) -> PutBa
     rebuilder = Rebuilder(
         tools, connection, is_local=is_local, patience_s=DEFAULT_PATIENCE_S, report=_telling_once(tools.notice)
     )
-    return rebuilder.put_back(oids)
+    done = rebuilder.put_back(oids)
+    done.errors += done.copied
+    return done
 
 
 def _telling_once(tell: Callable[[str], None]) -> Report:
@@ -118,8 +120,8 @@ def _decide_step(change: Change, holders: Mapping[int, str], connection: Connect
     steps: dict[str, tuple[RepairAction, str]] = {
         "gone": ("forget", "the table is gone"),
         "there": ("forget", "it stands as it was"),
-        "begun": ("finish", "it was begun"),
+        "begun": ("finish", change.failure or "it was begun"),
         "made": ("finish", "it stands, and is not attached to the partitioned table's"),
-        "absent": ("rebuild", f"load {change.load_id} has parked it"),
+        "absent": ("rebuild", change.failure or f"load {change.load_id} has parked it"),
     }
     return steps[state]

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from penstock.loading.landing import TargetLanding
-    from penstock.loading.late_rejects import LateRejects
     from penstock.loading.prepare import PreparedLoad
     from penstock.loading.shape import LoadShape
     from penstock.loading.tools import LoadTools, Report
@@ -103,7 +102,9 @@ class _LoadRun:
         self._count_rejected()
         if self._is_staged():
             self._advance_sequences()
-        return self._keep_up(self._tally.outcome(self._claim.load_id, finished, now_s=self._tools.clock()))
+        outcome = self._tally.outcome(self._claim.load_id, finished, now_s=self._tools.clock())
+        gains = [target.parking.gain for target in self._plan.targets if target.parking and target.parking.gain]
+        return self._keep_up(replace(outcome, gains=tuple(dict.fromkeys(gains))))
 
     def _begin(self) -> tuple[PreparedLoad | NothingToDo, Connection]:
         """Prepare the load for the first time; a fault that passes is waited out, as any later one is."""
@@ -184,17 +185,13 @@ class _LoadRun:
         finally:
             self._tally.note_attempt(attempt)
         attempt.close()
-        # Where keys come back before the end, records are tried again behind them.
-        if not attempt.is_stopped and (self._shape is None or not self._shape.is_holding or self._is_staged()):
-            # A run before may have been cut short between putting records aside and trying them again.
-            with_keys = prepared.claim.is_resumed and not prepared.landings
-            self._retry_references(prepared, connection, with_keys=with_keys)
+        if not attempt.is_stopped:
+            self._retry_references(prepared, connection)
         report = attempt.report if self._tools.on_progress is not None else None
         finished = self._finish(prepared, connection, report=report)
         if finished is None and attempt.is_stopped:
             raise Interrupted("load interrupted")
-        is_changed_late = bool(prepared.landings) or self._shape is not None
-        may_have_rejected = is_changed_late and self._plan.job.rules.on_error == "reject"
+        may_have_rejected = bool(prepared.landings) and self._plan.job.rules.on_error == "reject"
         if finished is not None and (self._tally.attempts > 1 or may_have_rejected):
             coverage = read_coverage(connection, self._tools.ledger.schema, prepared.claim.load_id)
             self._tally.set_file_rows({number: found.rows for number, found in coverage.items()})
@@ -210,18 +207,12 @@ class _LoadRun:
                 prepared.landings, plan=self._plan, tools=self._tools, connection=connection, claim=prepared.claim
             )
 
-    def _retry_references(self, prepared: PreparedLoad, connection: Connection, *, with_keys: bool) -> None:
+    def _retry_references(self, prepared: PreparedLoad, connection: Connection) -> None:
         rules = self._plan.job.rules
         if rules.on_error == "reject":
             from penstock.loading.again import retry_references  # noqa: PLC0415
 
-            retry_references(
-                prepared.claim,
-                self._tools,
-                connection,
-                max_rejects=rules.max_rejects,
-                with_keys=with_keys,
-            )
+            retry_references(prepared.claim, self._tools, connection, max_rejects=rules.max_rejects)
 
     def _open_shape(self) -> LoadShape:
         if self._shape is None:
@@ -241,7 +232,7 @@ class _LoadRun:
             if not has_all(connection, ledger.schema, claim.load_id):
                 ledger.check_claim(connection, claim)
                 return None
-            self._put_back_all(prepared, connection, report)
+            self._put_back(connection, report)
         if not is_staged:
             # While the load is incomplete: after a kill it is run again, and comes by here once more.
             self._advance_sequences(connection)
@@ -255,27 +246,11 @@ class _LoadRun:
             self._put_back(connection, report)
         return finished
 
-    def _put_back_all(self, prepared: PreparedLoad, connection: Connection, report: Report | None) -> None:
-        """Put back what was parked, and put aside the records that it would not stand for."""
-        late = None
-        if self._plan.job.rules.on_error == "reject":
-            from penstock.loading.late_rejects import LateRejects  # noqa: PLC0415
-
-            late = LateRejects(self._plan, prepared, self._tools)
-        self._put_back(connection, report, late)
-        if late is not None:
-            self._retry_references(prepared, connection, with_keys=late.has_untried)
-
-    def _put_back(
-        self,
-        connection: Connection,
-        report: Report | None,
-        late: LateRejects | None = None,
-    ) -> None:
+    def _put_back(self, connection: Connection, report: Report | None) -> None:
         assert self._shape is not None and self._claim is not None
         began_s = self._tools.clock()
         try:
-            self._tally.rebuilt += self._shape.put_back(self._claim.load_id, connection, report=report, late=late)
+            self._tally.rebuilt += self._shape.put_back(self._claim.load_id, connection, report=report)
         finally:
             self._tally.rebuild_s += self._tools.clock() - began_s
 

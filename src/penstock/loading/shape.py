@@ -13,7 +13,7 @@ from penstock.errors import PenstockError, ServerError, TargetError
 from penstock.loading.landing import with_locks
 from penstock.loading.parking import Decision
 from penstock.loading.rebuild import DEFAULT_PATIENCE_S, Rebuilder
-from penstock.loading.shape_plan import decide, find_unfindable, is_truncated
+from penstock.loading.shape_plan import decide, is_truncated
 from penstock.loading.switches import pause_autovacuum, turn_off
 from penstock.model.shape import ParkingPlan
 from penstock.server.ledger.locks import find_lock_holder, try_lock
@@ -28,16 +28,15 @@ from penstock.server.shape import (
     write_changes,
 )
 from penstock.server.shape.holds import find_holds_of
+from penstock.server.shape.missing import read_missing, refuse_missing
 from penstock.server.shape.park import lock_table, make_changes, park
 from penstock.server.shape.parts import capture_tree
-from penstock.server.shape.rebuild import RowsDoNotFit
 from penstock.server.shape.switches import SWITCHES
 from penstock.server.tables import is_empty
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Sequence
 
-    from penstock.loading.late_rejects import LateRejects
     from penstock.loading.prepare import NothingToDo, PreparedLoad
     from penstock.loading.rebuild import PutBack
     from penstock.loading.tools import LoadTools, Report
@@ -46,7 +45,7 @@ if TYPE_CHECKING:
     from penstock.model.table import TableName
     from penstock.server.autovacuum import Visit
     from penstock.server.connection import Connection
-    from penstock.server.shape.parts import ForeignKey, Place, TableParts
+    from penstock.server.shape.parts import ForeignKey, TableParts
 
 _log = logging.getLogger(__name__)
 
@@ -62,24 +61,36 @@ _LOCK_NOT_AVAILABLE = "55P03"
 def put_back_replaced(oids: Sequence[int], tools: LoadTools, connection: Connection) -> None:
     """Put back what loads have left changed at tables that are to be replaced: the new ones get what is there then.
 
-    Raises TargetError where a load at work wants it changed, DataError where rows do not fit a key, ServerError.
+    Raises TargetError where a load at work wants it changed, or it cannot be put back, ServerError.
     """
     changed = find_changed(connection, tools.ledger.schema, oids)
     if not changed:
         return
     done = Rebuilder(tools, connection, is_local=tools.guard is not None).put_back(changed)
-    if done.errors and isinstance(done.errors[0], RowsDoNotFit):
-        done.errors[0].hint = (
-            "The new table would lack it: remove the rows that do not fit, or load with --mode truncate, which empties "
-            "the table first."
-        )
-    done.raise_first()
+    _refuse_left(done, oids, tools, connection)
     if done.held:
         raise TargetError(
             "a table cannot be replaced while another load has something of it parked or switched off",
             detail="\n".join(dict.fromkeys(done.held)),
             hint="Run the load again when that one has ended.",
         )
+
+
+def _refuse_left(done: PutBack, oids: Collection[int], tools: LoadTools, connection: Connection) -> None:
+    """Raise TargetError if what loads that are gone have left could not be put back; ServerError."""
+    for error in done.copied:
+        tools.notice(error.message)
+    if not done.errors:
+        return
+    schema, first = tools.ledger.schema, done.errors[0]
+    refuse_missing(connection, schema, sorted(oids))
+    if any(read_missing(connection, schema, oid) for oid in oids):
+        raise TargetError(
+            f"what another load has left is not put back: {first.message}",
+            detail=first.detail,
+            hint="Nothing is loaded into the table until penstock repair has put it back.",
+        ) from first
+    tools.notice(f"the record of what another load has left is not removed ({first.message}): run penstock repair")
 
 
 class LoadShape:
@@ -111,25 +122,14 @@ class LoadShape:
         if left:
             done = self._rebuilder(connection).put_back(left)
             self._tell(done)
-            for error in done.errors:
-                # This load is not the one that has to see to it.
-                self._tools.notice(f"what another load has left is not put back ({error.message}): run penstock repair")
+            _refuse_left(done, left, self._tools, connection)
         parked = {
             oid: target
             for oid, target in targets.items()
             if (target.parking is not None and target.parking.parked) or oid in prepared.changed_by
         }
-        # Behind what was put back just now: those keys count too.
-        unfindable = find_unfindable(self._plan, connection) if prepared.work and parked else {}
         for oid, target in parked.items():
-            self._prepare(
-                oid,
-                target,
-                load_id,
-                connection,
-                unfindable=unfindable,
-                has_rows_to_come=bool(prepared.work),
-            )
+            self._prepare(oid, target, load_id, connection, has_rows_to_come=bool(prepared.work))
         rules = self._plan.job.rules
         # What is staged fires triggers at the end alone.
         if (prepared.work or prepared.landings) and (rules.triggers != "keep" or rules.autovacuum == "pause"):
@@ -150,7 +150,6 @@ class LoadShape:
         load_id: str,
         connection: Connection,
         *,
-        unfindable: Mapping[Place, str],
         has_rows_to_come: bool,
     ) -> None:
         with shape_lock(connection, oid, on_wait=self._tell_of_wait, sleep=self._tools.sleep):
@@ -167,7 +166,7 @@ class LoadShape:
             if parts is None:
                 raise TargetError(f'table "{target.table}" is gone')
             if has_rows_to_come:
-                decision = decide(self._plan, target, parts, connection, unfindable=unfindable, is_parked=is_parked)
+                decision = decide(self._plan, target, parts, connection, is_parked=is_parked)
                 self._check_relied_on(target, decision, known)
             else:
                 # What was rebuilt before a fault stays; only the rest is left to do.
@@ -212,7 +211,7 @@ class LoadShape:
 
         def act() -> None:
             lock_table(connection, oid)
-            if not is_parked and not self._is_as_planned(target, oid, connection, decision):
+            if not is_parked and not self._is_as_planned(target, oid, connection):
                 raise TargetError(
                     f'table "{target.table}" has got rows since the load was planned',
                     hint="Run the load again.",
@@ -252,11 +251,8 @@ class LoadShape:
                     hint="Run the load again.",
                 )
 
-    def _is_as_planned(self, target: TargetPlan, oid: int, connection: Connection, decision: Decision) -> bool:
-        rules = self._plan.job.rules
-        # Rows that break a key are taken out again: none of those that stood there before.
-        takes_out = rules.on_error == "reject" and decision.is_parking_checks
-        is_any_fine = (rules.indexes == "rebuild" and not takes_out) or is_truncated(target)
+    def _is_as_planned(self, target: TargetPlan, oid: int, connection: Connection) -> bool:
+        is_any_fine = self._plan.job.rules.indexes == "rebuild" or is_truncated(target)
         return is_any_fine or is_empty(connection, oid)
 
     # ---------------------------------------------------------------- meanwhile
@@ -288,16 +284,15 @@ class LoadShape:
         connection: Connection,
         *,
         report: Report | None = None,
-        late: LateRejects | None = None,
     ) -> tuple[Rebuilt, ...]:
         """Put back what this load has parked, unless another load at work wants it so.
 
-        Raises DataError where rows do not fit a key, and `late` cannot put them aside: they stay, and what was not
-        rebuilt stays parked. TargetError, ServerError.
+        Raises DataError if rows do not fit a key: they stay, and what was not rebuilt stays parked. TargetError,
+        ServerError.
         """
         if not self._held:
             return ()
-        rebuilder = self._rebuilder(connection, report=report, late=late)
+        rebuilder = self._rebuilder(connection, report=report)
         try:
             if self._paused:
                 self._put_paused_back(rebuilder, load_id)
@@ -326,7 +321,7 @@ class LoadShape:
         if prepared.changed_by:
             done = self._rebuilder(connection).put_back(prepared.changed_by)
             self._tell(done)
-            done.raise_first()
+            _refuse_left(done, prepared.changed_by, self._tools, connection)
 
     def put_back_after(self, load_id: str, connection: Connection) -> None:
         """Put everything back after a load that failed; what cannot be is told, and left to penstock repair.
@@ -351,8 +346,7 @@ class LoadShape:
             done.raise_first()
         except (PenstockError, KeyboardInterrupt) as trouble:
             why = trouble.message if isinstance(trouble, PenstockError) else "interrupted"
-            is_for_resume = isinstance(trouble, RowsDoNotFit) and self._plan.job.rules.on_error == "reject"
-            self.tell_left(why, how="penstock resume puts these records aside" if is_for_resume else _REPAIR)
+            self.tell_left(why)
 
     def tell_left(self, why: str, *, how: str = _REPAIR) -> None:
         """Say that what this load has parked is not put back, and why."""
@@ -370,20 +364,13 @@ class LoadShape:
 
     # ---------------------------------------------------------------- what it is done with
 
-    def _rebuilder(
-        self,
-        connection: Connection,
-        *,
-        report: Report | None = None,
-        late: LateRejects | None = None,
-    ) -> Rebuilder:
+    def _rebuilder(self, connection: Connection, *, report: Report | None = None) -> Rebuilder:
         return Rebuilder(
             self._tools,
             connection,
             is_local=self._tools.guard is not None,
             patience_s=max(self._plan.job.rules.retry_for_s, DEFAULT_PATIENCE_S),
             report=report,
-            late=late,
         )
 
     def _tell(self, done: PutBack) -> None:

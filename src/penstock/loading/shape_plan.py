@@ -1,13 +1,11 @@
-"""What of a load's tables is parked, from what the catalogue says of them; parking.py and findable.py decide."""
+"""What of a load's tables is parked, from what the catalogue says of them; parking.py decides."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from penstock.loading.findable import LoadedTable, explain_unfindable
 from penstock.loading.parking import ParkingFacts, decide_parking
-from penstock.server.shape.hindrances import find_hindrances
 from penstock.server.shape.parts import capture_tree
 from penstock.server.tables import is_empty
 
@@ -18,7 +16,7 @@ if TYPE_CHECKING:
     from penstock.loading.plan import TargetInput
     from penstock.model.plan import LoadPlan, TargetPlan
     from penstock.server.connection import Connection
-    from penstock.server.shape.parts import ForeignKey, Place, TableParts
+    from penstock.server.shape.parts import ForeignKey, TableParts
 
 
 def may_be_parked(target: TargetPlan) -> bool:
@@ -33,13 +31,12 @@ def plan_parking(plan: LoadPlan, connection: Connection) -> tuple[LoadPlan, dict
     ServerError.
     """
     targets, freed = [], {}
-    unfindable = find_unfindable(plan, connection)
     for target in plan.targets:
         parking = None
         if may_be_parked(target) and target.facts is not None:
             oid = target.facts.oid
             if (parts := capture_tree(connection, oid)) is not None:
-                decision = decide(plan, target, parts, connection, unfindable=unfindable)
+                decision = decide(plan, target, parts, connection)
                 parking = decision.plan
                 own = [key for key in decision.foreign_keys if key.relation_oid in parts.tables]
                 freed[oid] = _references(own) - _references(decision.staying)
@@ -66,50 +63,16 @@ def _references(keys: Iterable[ForeignKey]) -> frozenset[int]:
     return frozenset(key.references_oid for key in keys)
 
 
-def find_unfindable(plan: LoadPlan, connection: Connection) -> Mapping[Place, str]:
-    """Return the keys and foreign keys that must stay for rejects to be told, with the reason.
-
-    Raises TargetError, ServerError.
-    """
-    rules = plan.job.rules
-    is_any_parked = rules.indexes != "keep" and any(map(may_be_parked, plan.targets))
-    if rules.on_error != "reject" or not is_any_parked:
-        return {}
-    reason = None
-    if not plan.is_repeatable:
-        reason = "a pipe cannot be read again for that without --spool"
-    elif any(target.landing != "table" for target in plan.targets):
-        reason = "they are staged first"
-    columns: dict[int, set[str]] = {}
-    for target in plan.targets:
-        if target.facts is not None:
-            filled = set(target.column_map.columns)
-            columns[target.facts.oid] = columns.get(target.facts.oid, filled) & filled
-    fresh = {oid for oid in columns if is_empty(connection, oid)}
-    fresh |= {target.facts.oid for target in plan.targets if target.facts is not None and is_truncated(target)}
-    tables = [
-        LoadedTable(
-            parts=parts,
-            is_fresh=oid in fresh,
-            hindrances=find_hindrances(connection, oid, columns=filled),
-        )
-        for oid, filled in columns.items()
-        if (parts := capture_tree(connection, oid)) is not None
-    ]
-    return explain_unfindable(tables, reason=reason)
-
-
 def decide(
     plan: LoadPlan,
     target: TargetPlan,
     parts: TableParts,
     connection: Connection,
     *,
-    unfindable: Mapping[Place, str],
     is_parked: bool = False,
 ) -> Decision:
     """Return what is parked of a table; `is_parked`: the load has parked something there. Raises ServerError."""
-    rules, own = plan.job.rules, {each.facts.oid for each in plan.targets if each.facts is not None}
+    rules = plan.job.rules
     facts = ParkingFacts(
         indexes=rules.indexes,
         job=target.job,
@@ -117,18 +80,13 @@ def decide(
         size_bytes=plan.size_bytes,
         is_parked=is_parked,
         is_truncated=is_truncated(target),
-        empty_tables=own,
-        unfindable=unfindable,
         rejects=rules.on_error == "reject",
     )
     if rules.indexes != "auto" or not decide_parking(parts, facts).is_parking:
         return decide_parking(parts, facts)
-    # Only where it matters are tables looked into.
+    # Only if it matters is the table looked into.
     is_fresh = facts.is_truncated or is_empty(connection, parts.table.oid)
-    # Partitions are as empty as their table.
-    referring = {key.relation_oid for key in parts.all_foreign_keys if key.parent_oid is None}
-    empty = {oid for oid in referring if is_empty(connection, oid)}
-    return decide_parking(parts, replace(facts, is_empty=is_fresh, empty_tables=empty))
+    return decide_parking(parts, replace(facts, is_empty=is_fresh))
 
 
 def is_truncated(target: TargetPlan) -> bool:

@@ -78,6 +78,8 @@ class LoadOutcome:
     `rebuild_seconds` together, which `seconds` has in it. `settings` are those of the server that were others during
     the load.
 
+    `gains` are what would have made it faster, at the user's word.
+
     `seconds` ends with the load itself. What followed is apart: `vacuum_s` for the tables in `vacuumed` and `analyzed`,
     `checkpoint_s`.
     """
@@ -106,6 +108,7 @@ class LoadOutcome:
     vacuumed: tuple[str, ...] = ()
     analyzed: tuple[str, ...] = ()
     checkpoint_s: float = 0.0
+    gains: tuple[str, ...] = ()
     settings: tuple[LeasedSetting, ...] = ()
 
 

@@ -24,7 +24,8 @@ class Change:
     it, or one that refers to it. `name` is the thing's own. `record` is what it was before, enough to make it again and
     to tell whether it is as it was. It is put back as role `owner`, who made the change. `load_id` began it; the ledger
     need not know that load any more. `number` is the order in which things were taken away, 0 where it is not written
-    down yet. `is_copied`: the record came with a dump of another database, and its oids mean nothing here.
+    down yet. `is_copied`: the record came with a dump of another database, and its oids mean nothing here. `failure` is
+    why it could not be put back when that was tried last, None if it was not tried.
     """
 
     target_oid: int
@@ -38,6 +39,7 @@ class Change:
     owner: str = ""
     made_at: datetime | None = field(default=None, compare=False)
     is_copied: bool = False
+    failure: str | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +49,15 @@ class Hold:
     load_id: str
     target_oid: int
     pid: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Missing:
+    """What a table lacks since a rebuild failed, by names, and why: rows that are in the way, mostly."""
+
+    table: str
+    names: tuple[str, ...]
+    why: str
 
 
 Indexes = Literal["auto", "keep", "rebuild"]
@@ -70,11 +81,15 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParkingPlan:
-    """What is parked while a table is loaded and what stays; `reason` says why, for the table as a whole."""
+    """What is parked while a table is loaded and what stays; `reason` says why, for the table as a whole.
+
+    `gain` is what parking more would gain, and who may say so; None if nothing would.
+    """
 
     reason: str
     parked: tuple[Part, ...] = ()
     kept: tuple[Part, ...] = ()
+    gain: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -42,6 +42,7 @@ from penstock.server.queries import fetch_rows, send_query
 from penstock.server.recognise import recognise_flavour, recognise_managers
 from penstock.server.route import is_loopback
 from penstock.server.search_path import find_creation_schema
+from penstock.server.shape.missing import refuse_missing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -234,8 +235,13 @@ def _all(answers: dict[str, list[Any]], query: str) -> tuple[Any, ...] | None:
     return tuple(answers[query]) if query in answers else None
 
 
-def inspect_table(connection: Connection, name: TableName, *, user: str) -> TableInspection:
-    """Return what loading into a table would meet; `user` is the role that loads. Raises ServerError."""
+def inspect_table(
+    connection: Connection, name: TableName, *, user: str, ledger_schema: str | None = None
+) -> TableInspection:
+    """Return what loading into a table would meet; `user` is the role that loads. Raises ServerError.
+
+    `ledger_schema` is None if the ledger cannot be read.
+    """
     facts = find_table(connection, name)
     if facts is None:
         return TableInspection(asked=name)
@@ -245,6 +251,8 @@ def inspect_table(connection: Connection, name: TableName, *, user: str) -> Tabl
     refusal, remedy = None, None
     try:
         check_loadable(facts, user=user, foreign_partitions=find_foreign_partitions(connection, facts))
+        if ledger_schema is not None:
+            refuse_missing(connection, ledger_schema, [facts.oid])
     except TargetError as error:
         refusal = error.message if error.detail is None else f"{error.message}. {error.detail}"
         remedy = error.hint

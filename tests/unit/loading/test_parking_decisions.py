@@ -6,21 +6,18 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.loading.findable import LoadedTable, explain_unfindable
 from penstock.loading.parking import SMALL_BYTES, SMALL_PART_BYTES, Decision, ParkingFacts, decide_parking
 from penstock.loading.rebuild_plan import (
     RebuildPlan,
     estimate_cost,
     order_by_cost,
     order_by_depth,
-    order_references,
     plan_rebuild,
 )
 from penstock.model.job import TargetJob
 from penstock.model.shape import Change
 from penstock.model.table import TableName
 from penstock.server.ddl.definition import ConstraintRow, IndexRow
-from penstock.server.shape.hindrances import Hindrance
 from penstock.server.shape.parts import ForeignKey, IndexFacts, IndexPart, ShapeTable, TableParts
 from penstock.units import GIB, MIB
 
@@ -79,6 +76,7 @@ def make_index(name: str, *, is_unique: bool = False, kind: str | None = None, *
         parent=None,
         is_partial=False,
         may_use_tablespace=True,
+        runs_functions=False,
         key_columns=["a"],
         columns={"a": "integer"},
         width_bytes=4,
@@ -135,12 +133,31 @@ def decide(
     return names, {part.name: part.reason for part in decision.plan.kept}, decision.plan.reason
 
 
-def test_an_empty_table_is_parked_whole() -> None:
-    """Foreign keys first, since keys cannot go before them."""
-    parked, kept, reason = decide(PK, UNIQUE, PLAIN, keys=(OWN, TO_US), empty_tables={7})
-    assert parked == ["own", "to_us", "pk", "u", "i"]
-    assert kept == {}
+def test_what_keeps_rows_unique_stays_in_an_empty_table() -> None:
+    """With the foreign keys that rely on it; others may write to the table. The plan says who may have it parked."""
+    apart = make_index("apart", kind="x")
+    parked, kept, reason = decide(PK, UNIQUE, apart, PLAIN, keys=(OWN, TO_US))
+    assert parked == ["own", "i"]
+    assert kept == dict.fromkeys(("pk", "u", "apart"), "it keeps rows unique, and others may write to the table")
     assert reason == "the table is empty"
+    decision = decide_parking(TableParts(table=TABLE, indexes=(PK, UNIQUE, PLAIN), foreign_keys=()), FACTS)
+    assert decision.plan.gain is not None
+    assert "--indexes rebuild is faster: it sorts pk, u once" in decision.plan.gain
+
+
+def test_rebuild_parks_an_empty_table_whole() -> None:
+    """Foreign keys first, since keys cannot go before them; and nothing is left to gain."""
+    parts = TableParts(table=TABLE, indexes=(PK, UNIQUE, PLAIN), foreign_keys=(OWN, TO_US))
+    decision = decide_parking(parts, replace(FACTS, indexes="rebuild"))
+    assert [part.name for part in decision.plan.parked] == ["own", "to_us", "pk", "u", "i"]
+    assert (decision.plan.kept, decision.plan.gain) == ((), None)
+
+
+def test_an_index_whose_functions_run_with_another_path_stays() -> None:
+    """Before PostgreSQL 17 CREATE INDEX takes the session's, which is penstock's own."""
+    parked, kept, _ = decide(make_index("i", runs_functions=True), indexes="rebuild")
+    assert parked == []
+    assert "search_path" in kept["i"]
 
 
 @pytest.mark.parametrize(
@@ -181,113 +198,18 @@ def test_rebuild_parks_a_table_with_rows() -> None:
 
 def test_a_load_goes_on_in_the_shape_it_had_made() -> None:
     """Its own rows do not make the table one that others write to."""
-    assert decide(PK, is_parked=True, is_empty=False)[0] == ["pk"]
+    assert decide(PK, PLAIN, is_parked=True, is_empty=False)[0] == ["i"]
+    assert decide(PK, PLAIN, is_parked=True, is_empty=False, indexes="rebuild")[0] == ["pk", "i"]
 
 
-def test_what_could_not_be_told_later_stays_for_rejects() -> None:
-    """The plan says why; all else goes."""
-    unfindable = {(1, "pk"): "triggers would fire", (1, "own"): "it is MATCH FULL"}
-    parked, kept, _ = decide(PK, UNIQUE, PLAIN, keys=(OWN,), unfindable=unfindable)
-    assert parked == ["u", "i"]
-    assert kept["pk"] == "records that break it are to be rejected: triggers would fire"
-    assert kept["own"] == "records that break it are to be rejected: it is MATCH FULL"
-
-
-def loaded(oid: int, *keys: ForeignKey, is_fresh: bool = True, hindrances: tuple[Hindrance, ...] = ()) -> LoadedTable:
-    """Return a table of a load with a key and a plain index."""
-    indexes = tuple(replace(part, facts=replace(part.facts, relation_oid=oid)) for part in (PK, PLAIN))
-    parts = TableParts(table=replace(TABLE, oid=oid), indexes=indexes, foreign_keys=keys)
-    return LoadedTable(parts=parts, is_fresh=is_fresh, hindrances=hindrances)
-
-
-def hindrance(reason: str, *, name: str | None = None, because_of_oid: int | None = None) -> Hindrance:
-    """Return what is in the way at a table."""
-    return Hindrance(name=name, because_of_oid=because_of_oid, reason=reason)
-
-
-def test_what_breaks_the_keys_of_a_fresh_table_can_be_told_later() -> None:
-    """Where nothing is in the way, also with a foreign key of the load that acts on deletes: it is parked."""
-    child = loaded(2, make_key("child", relation_oid=2))
-    parent = loaded(1, hindrances=(hindrance("acts on deletes", because_of_oid=2),))
-    assert explain_unfindable([child, parent], reason=None) == {}
-
-
-@pytest.mark.parametrize(
-    ("table", "reason"),
-    [
-        (loaded(1, is_fresh=False), "the table has rows, and one of them must not be taken for one of the load's"),
-        (loaded(1, hindrances=(hindrance("triggers"),)), "triggers"),
-        (loaded(1, hindrances=(hindrance("acts on deletes", because_of_oid=9),)), "acts on deletes"),
-    ],
-)
-def test_all_keys_of_a_table_stay_that_has_something_in_the_way(table: LoadedTable, reason: str) -> None:
-    """But for plain indexes, which refuse nothing."""
-    assert explain_unfindable([table], reason=None) == {(1, "pk"): reason}
-
-
-def test_keys_stay_where_records_are_rejected_unless_it_is_said_out_loud() -> None:
-    """Plain indexes refuse nothing."""
-    parts = TableParts(table=TABLE, indexes=(PK, PLAIN), foreign_keys=())
-    facts = replace(FACTS, rejects=True)
-    assert [part.name for part in decide_parking(parts, facts).indexes] == [PLAIN.name]
-    assert [part.name for part in decide_parking(parts, replace(facts, indexes="rebuild")).indexes] == [
-        PK.name,
-        PLAIN.name,
-    ]
-
-
-def test_partitioned_tables_keep_their_keys_and_those_of_their_partitions() -> None:
-    """Rows are looked for in one table."""
-    below = replace(PK, facts=replace(PK.facts, relation_oid=11))
-    partition = TableParts(table=replace(TABLE, oid=11), indexes=(below,), foreign_keys=())
-    parts = TableParts(table=replace(TABLE, kind="p"), indexes=(PK,), foreign_keys=(), partitions=(partition,))
-    found = explain_unfindable([LoadedTable(parts=parts, is_fresh=True)], reason=None)
-    assert found == dict.fromkeys([(1, "pk"), (11, "pk")], "the table has partitions")
-
-
-def test_what_a_staying_foreign_key_refers_to_stays() -> None:
-    """Rows that it refers to could not be taken out again; and so on to what that table refers to."""
-    child = loaded(3, make_key("c", relation_oid=3, references_oid=2), hindrances=(hindrance("no", name="c"),))
-    parent = loaded(2, make_key("p", relation_oid=2, references_oid=1))
-    found = explain_unfindable([child, parent, loaded(1)], reason=None)
-    assert set(found) == {(3, "c"), (2, "pk"), (2, "p"), (1, "pk")}
-    assert found[2, "pk"] == 'foreign key "c" of s.t3 refers to it, and stays'
-
-
-def test_tables_that_refer_to_each_other_in_a_circle_keep_their_keys() -> None:
-    """Whichever came first, rows would refer to what is taken out."""
-    circle = [
-        loaded(1, make_key("a", relation_oid=1, references_oid=2)),
-        loaded(2, make_key("b", relation_oid=2, references_oid=1)),
-    ]
-    found = explain_unfindable(circle, reason=None)
-    assert set(found.values()) == {"tables of the load refer to each other in a circle"}
-    assert set(found) == {(1, "pk"), (1, "a"), (2, "pk"), (2, "b")}
-
-
-def test_foreign_keys_of_a_table_come_before_those_that_refer_to_it() -> None:
-    """And its own to itself behind its others; a circle keeps its order."""
-    changes = [change_of(3, 2), change_of(2, 2), change_of(2, 1), change_of(5, 6), change_of(6, 5)]
-    assert [(each.relation_oid, each.record["references_oid"]) for each in order_references(changes)] == [
-        (2, 1),
-        (2, 2),
-        (3, 2),
-        (5, 6),
-        (6, 5),
-    ]
-
-
-def change_of(relation_oid: int, references_oid: int) -> Change:
-    """Return the record of a foreign key."""
-    return Change(
-        target_oid=relation_oid,
-        target=TableName(schema="s", name="t"),
-        kind="constraint",
-        relation_oid=relation_oid,
-        name="k",
-        record={"references_oid": references_oid},
-        load_id="l",
-    )
+@pytest.mark.parametrize("indexes", ["auto", "rebuild"])
+def test_what_refuses_rows_stays_if_records_are_rejected(indexes: str) -> None:
+    """The plan says what that costs; plain indexes refuse nothing."""
+    apart = make_index("apart", kind="x")
+    parked, kept, _ = decide(PK, UNIQUE, apart, PLAIN, keys=(OWN,), rejects=True, indexes=indexes)
+    assert parked == ["i"]
+    reason = "records that break it are rejected as they come, which costs a look-up for each row"
+    assert kept == dict.fromkeys(("pk", "u", "apart", "own"), reason)
 
 
 @pytest.mark.parametrize("mode", ["upsert", "insert-new"])
@@ -311,20 +233,18 @@ def test_a_published_tables_identity_stays() -> None:
         (replace(TO_US, is_owner=False), "is owned by"),
         (replace(TO_US, is_kept_whole=True), "partitioned"),
         (replace(TO_US, has_altered_triggers=True), "triggers"),
-        (TO_US, "has rows"),
     ],
 )
 def test_a_key_stays_with_a_foreign_key_that_relies_on_it(key: ForeignKey, reason: str) -> None:
-    """Others' tables are not ours to change, and those with rows may be written to."""
-    parked, kept, _ = decide(PK, PLAIN, keys=(key,))
+    """Others' tables are not ours to change."""
+    parked, kept, _ = decide(PK, PLAIN, keys=(key,), indexes="rebuild")
     assert parked == ["i"]
     assert reason in kept["pk"]
 
 
 def test_a_foreign_key_to_a_key_that_stays_is_not_in_the_way() -> None:
     """Other tables' foreign keys are parked for the key alone."""
-    unfindable = {(1, "pk"): "triggers"}
-    assert decide(PK, keys=(TO_US,), unfindable=unfindable, empty_tables={7})[0] == []
+    assert decide(PK, keys=(TO_US,))[0] == []
 
 
 @pytest.mark.parametrize(

@@ -175,6 +175,12 @@ class RejectStore:
         query = sql.SQL("SELECT coalesce(sum(rejected), 0) FROM {}.ranges WHERE load = %s")
         return self._fetch_count(connection, query, [self._load_id])
 
+    def find_tables(self, connection: Connection) -> list[int]:
+        """Return the oids of the tables that the load is of."""
+        query = sql.SQL("SELECT DISTINCT target_oid::bigint FROM {}.objects WHERE load = %s")
+        with translate_errors("looking for the tables of the load"):
+            return [oid for (oid,) in connection.execute(query.format(self._schema), [self._load_id])]
+
     def read_starts(self, connection: Connection, object_number: int) -> list[int]:
         """Return where the records of an object begin that were put aside, in ascending order."""
         query = sql.SQL("SELECT start FROM {}.rejects WHERE load = %s AND object = %s ORDER BY start")

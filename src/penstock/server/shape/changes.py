@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 # The oid of the ledger's table goes with each record: behind a dump and restore it has another one, as all tables have.
 _LEDGER = "ledger"
 
+# And why what it tells of could not be put back: it is the record's owner's, as the record is.
+_FAILURE = "failure"
+
 # A crash must not take the record and leave the change: the commit that makes the latter safe may be another's.
 _BE_DURABLE = (
     "SELECT pg_catalog.set_config('synchronous_commit', 'on', true)"
@@ -73,13 +76,14 @@ def read_changes(connection: Connection, schema: str, *, target_oid: int | None 
     query = sql.SQL(
         """
         SELECT c.target_oid::bigint, c.number, c.target_schema, c.target_table, c.kind, c.relation_oid::bigint, c.name,
-               CASE WHEN pg_catalog.jsonb_typeof(c.record) = 'object' THEN c.record - {key} ELSE '{{}}' END,
-               c.owner, c.load::text, c.made_at, coalesce(c.record ->> {key} <> c.tableoid::text, false)
+               CASE WHEN pg_catalog.jsonb_typeof(c.record) = 'object' THEN c.record - {key} - {failure} ELSE '{{}}' END,
+               c.owner, c.load::text, c.made_at, coalesce(c.record ->> {key} <> c.tableoid::text, false),
+               c.record ->> {failure}
           FROM {changes} AS c
          WHERE %(target)s::bigint IS NULL OR c.target_oid = %(target)s::bigint::oid
          ORDER BY c.target_oid, c.number
         """
-    ).format(changes=_changes(schema), key=sql.Literal(_LEDGER))
+    ).format(changes=_changes(schema), key=sql.Literal(_LEDGER), failure=sql.Literal(_FAILURE))
     with translate_errors("reading what is changed at tables"):
         rows = connection.execute(query, {"target": target_oid}).fetchall()
     return [
@@ -95,8 +99,11 @@ def read_changes(connection: Connection, schema: str, *, target_oid: int | None 
             load_id=load,
             made_at=made_at,
             is_copied=is_copied,
+            failure=failure,
         )
-        for oid, number, schema_name, table, kind, relation, name, record, owner, load, made_at, is_copied in rows
+        for oid, number, schema_name, table, kind, relation, name, record, owner, load, made_at, is_copied, failure in (
+            rows
+        )
     ]
 
 
@@ -119,6 +126,56 @@ def find_changed(connection: Connection, schema: str, oids: Sequence[int]) -> se
     ).format(changes=_changes(schema), key=sql.Literal(_LEDGER))
     with translate_errors("reading what is changed at tables"):
         return {oid for (oid,) in connection.execute(query, {"oids": list(oids)})}
+
+
+def find_failed(connection: Connection, schema: str, oids: Sequence[int] | None) -> list[int]:
+    """Return the tables whose loads could not put something back, of or at the given ones, or at any.
+
+    Raises ServerError, TargetError.
+    """
+    query = sql.SQL(
+        """
+        SELECT DISTINCT c.target_oid::bigint
+          FROM {changes} AS c
+         WHERE c.record ->> {failure} IS NOT NULL
+           AND c.record ->> {key} = c.tableoid::text
+           AND (
+                   %(oids)s::oid[] IS NULL
+                OR c.target_oid = ANY (%(oids)s::oid[])
+                OR c.relation_oid = ANY (%(oids)s::oid[])
+                OR EXISTS (
+                       SELECT
+                         FROM pg_catalog.pg_partition_ancestors(c.target_oid) AS a
+                        WHERE a.relid = ANY (%(oids)s::oid[])
+                   )
+               )
+         ORDER BY 1
+        """
+    ).format(changes=_changes(schema), key=sql.Literal(_LEDGER), failure=sql.Literal(_FAILURE))
+    with translate_errors("looking what a rebuild has left missing"):
+        rows = connection.execute(query, {"oids": None if oids is None else list(oids)}).fetchall()
+    return [oid for (oid,) in rows]
+
+
+def write_failure(connection: Connection, schema: str, change: Change, why: str) -> None:
+    """Write down with its record why a change cannot be put back; the current role is the record's owner.
+
+    The record is written anew, as whoever may put it back may: nobody may alter one. Raises ServerError, TargetError.
+    """
+    query = sql.SQL(
+        """
+        WITH gone AS (
+            DELETE FROM {changes} WHERE target_oid = %(target)s AND number = %(number)s RETURNING *
+        )
+        INSERT INTO {changes}
+               (target_oid, number, target_schema, target_table, kind, relation_oid, name, record, load, made_at)
+        SELECT g.target_oid, g.number, g.target_schema, g.target_table, g.kind, g.relation_oid, g.name,
+               g.record || pg_catalog.jsonb_build_object({failure}, %(why)s::text), g.load, g.made_at
+          FROM gone AS g
+        """
+    ).format(changes=_changes(schema), failure=sql.Literal(_FAILURE))
+    with translate_errors("writing down why a change cannot be put back"):
+        connection.execute(query, {"target": change.target_oid, "number": change.number, "why": why})
 
 
 def find_others(connection: Connection, changes: Iterable[Change]) -> set[str]:

@@ -56,7 +56,8 @@ class ShapeTable:
 class IndexFacts:
     """The row of shape_indexes.sql; `columns` are the types of those that it depends on.
 
-    `parent` is the index of table `parent_oid` to which a partition's is attached.
+    `parent` is the index of table `parent_oid` to which a partition's is attached. `runs_functions`: making it runs
+    functions from outside of pg_catalog, with the search_path of who makes it.
     """
 
     relation_oid: int
@@ -68,6 +69,7 @@ class IndexFacts:
     parent: str | None
     is_partial: bool
     may_use_tablespace: bool
+    runs_functions: bool
     key_columns: list[str]
     columns: dict[str, str]
     width_bytes: int

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 
 from psycopg import sql
 
-from penstock.errors import DataError, TargetError
+from penstock.errors import DataError, PenstockError, TargetError
 from penstock.server.ddl.compose_parts import compose_index
 from penstock.server.ddl.names import WorkingNames
 from penstock.server.ddl.session import local_settings
 from penstock.server.errors import translate_errors
 from penstock.server.queries import fetch_rows
-from penstock.server.shape.changes import delete_changes
+from penstock.server.shape.changes import delete_changes, write_failure
 from penstock.server.shape.clauses import read_referring_columns
 from penstock.server.shape.look import look_at
 from penstock.server.shape.parts import capture_for, is_foreign_key, read_index_record
@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+# query_canceled, lock_not_available
+_PASSING = ("57014", "55P03")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CastRow:
@@ -44,10 +47,7 @@ class CastRow:
 
 
 class RowsDoNotFit(DataError):
-    """Rows break what a change is to put back; `others` are such errors of other keys of the same table."""
-
-    change: Change
-    others: tuple[RowsDoNotFit, ...] = ()
+    """Rows break what a change is to put back."""
 
 
 # ---------------------------------------------------------------- made again
@@ -126,6 +126,27 @@ def validate_foreign_key(connection: Connection, schema: str, change: Change) ->
         end_change(connection, schema, change)
 
 
+@contextmanager
+def noting_failure(connection: Connection, schema: str, change: Change) -> Iterator[None]:
+    """Write down why a change cannot be put back, if the block raises that: loads into its table are told.
+
+    That somebody had a lock, or has cancelled it, tells nothing of the next time. A role that may not write it down
+    lets it be.
+    """
+    try:
+        yield
+    except PenstockError as error:
+        if not error.is_transient and error.sqlstate not in _PASSING:
+            # The first line is the server's own detail: the key of a row that is in the way.
+            why = ". ".join(filter(None, (error.message, (error.detail or "").partition("\n")[0])))
+            try:
+                with translate_errors("noting a failure"), connection.transaction(), as_owner(connection, change):
+                    write_failure(connection, schema, change, why)
+            except PenstockError as trouble:
+                _log.warning("what could not be put back is not written down: %s", trouble.message)
+        raise
+
+
 def drop_records(connection: Connection, schema: str, changes: Sequence[Change]) -> None:
     """Remove records of which nothing is left to do, as their owners. Raises TargetError, ServerError."""
     owners = {change.owner: change for change in changes}
@@ -197,16 +218,15 @@ def as_owner(connection: Connection, change: Change) -> Iterator[None]:
 
 
 def _does_not_fit(change: Change, error: DataError) -> RowsDoNotFit:
-    what = "foreign key" if is_foreign_key(change) else change.kind
-    misfit = RowsDoNotFit(
-        f'cannot rebuild {what} "{change.name}" of table "{change.target}": {error.message}',
+    is_reference = is_foreign_key(change)
+    state = "it is enforced for new rows alone" if is_reference else "it is missing"
+    return RowsDoNotFit(
+        f'cannot rebuild {"foreign key" if is_reference else change.kind} "{change.name}" of table "{change.target}": '
+        f"{error.message}",
         detail=error.detail,
-        hint="The rows are loaded, and this and what was parked with it is not there: remove the rows that do not fit, "
-        "then run penstock repair.",
+        hint=f"The rows are loaded, and {state}: remove the rows that do not fit, then run penstock repair.",
         sqlstate=error.sqlstate,
     )
-    misfit.change = change
-    return misfit
 
 
 def check_columns(parts: TableParts, change: Change) -> None:

@@ -1,0 +1,250 @@
+"""A rebuild that rows are in the way of: what is missing is shown, and nothing is loaded until it is repaired."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+
+from penstock.api.ledger_view import LedgerView
+from penstock.api.repair import Repairer
+from penstock.errors import DataError, TargetError
+from penstock.loading import parking
+from penstock.model.job import LoadRules
+from penstock.server.connection import ConnectionFactory
+from support.loads import Loads, share_ledger, target
+from support.modes import Killed, mode_target
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from penstock.loading.rebuild import PutBack
+    from support.servers import PgServer
+
+REBUILD = LoadRules(retry_for_s=0.0, indexes="rebuild")
+AUTO = LoadRules(retry_for_s=0.0)
+
+LACKS = 'table "public.t" lacks constraint "t_pkey"'
+KEY = "Key (a)=(1) is duplicated."
+
+
+@pytest.fixture
+def loads(database18: str) -> Loads:
+    """Provide loads into a database with a table that has a key and an index."""
+    loads = Loads(database18, piece_bytes=20)
+    loads.execute("CREATE TABLE t (a int PRIMARY KEY, b text); CREATE INDEX i ON t (b)")
+    return loads
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Provide a csv file that breaks the key."""
+    path = tmp_path / "file.csv"
+    path.write_text("a,b\n1,x\n1,y\n")
+    return path
+
+
+@pytest.fixture
+def second(tmp_path: Path) -> Path:
+    """Provide a file that does not."""
+    path = tmp_path / "second.csv"
+    path.write_text("a,b\n7,x\n8,y\n")
+    return path
+
+
+def indexes(loads: Loads) -> list[str]:
+    """Return the names of the table's indexes."""
+    query = "SELECT indexrelid::regclass::text FROM pg_index WHERE indrelid = 't'::regclass ORDER BY 1"
+    return [name for (name,) in loads.execute(query)]
+
+
+def repair(loads: Loads) -> PutBack:
+    """Repair as from another host."""
+    with Repairer(ConnectionFactory(loads.conninfo)) as repairer:
+        return repairer.run()
+
+
+def break_the_key(loads: Loads, path: Path) -> None:
+    """Leave the key missing: rows break it."""
+    with pytest.raises(DataError, match="t_pkey"):
+        loads.run(target(path), rules=REBUILD)
+    assert indexes(loads) == ["i"]
+
+
+def run_command(loads: Loads, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run penstock."""
+    argv = [sys.executable, "-m", "penstock", *arguments, "--to", loads.conninfo]
+    return subprocess.run(argv, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("mode", ["append", "truncate", "replace", "upsert"])
+def test_no_load_goes_into_a_table_that_lacks_its_key(loads: Loads, path: Path, second: Path, mode: str) -> None:
+    """Whatever it would do to the table; the error has the row that is in the way. A repair lets it go."""
+    break_the_key(loads, path)
+    job = mode_target(second, mode, key=("a",) if mode == "upsert" else ())
+    with pytest.raises(TargetError, match="since a rebuild failed") as caught:
+        loads.run(job, rules=AUTO)
+    assert caught.value.message.startswith(LACKS)
+    assert KEY in str(caught.value.detail)
+    assert "penstock repair" in str(caught.value.hint)
+    assert loads.count() == 2
+    loads.execute("DELETE FROM t WHERE b = 'y'")
+    with pytest.raises(TargetError, match="since a rebuild failed"):
+        loads.run(job, rules=AUTO)
+    repair(loads).raise_first()
+    # A load that has not ended is in the way of --mode truncate.
+    loads.execute("DELETE FROM penstock.loads")
+    loads.run(job, rules=AUTO)
+    assert indexes(loads) == ["i", "t_pkey"]
+
+
+def test_the_load_itself_ends_once_it_is_repaired(loads: Loads, path: Path) -> None:
+    """Run again before that, it is refused as any other."""
+    break_the_key(loads, path)
+    with pytest.raises(TargetError, match="t_pkey"):
+        loads.run(target(path), rules=REBUILD)
+    assert loads.execute("SELECT state FROM penstock.loads") == [("running",)]
+    loads.execute("DELETE FROM t WHERE b = 'y'")
+    repair(loads).raise_first()
+    loads.run(target(path), rules=REBUILD)
+    assert indexes(loads) == ["i", "t_pkey"]
+    assert loads.execute("SELECT state FROM penstock.loads") == [("complete",)]
+
+
+def test_doctor_plan_and_loads_tell_what_is_missing(loads: Loads, path: Path, second: Path) -> None:
+    """With the row that is in the way and what to run; a load is refused with exit code 6."""
+    break_the_key(loads, path)
+    doctor = run_command(loads, "doctor", "--into", "t")
+    plan = run_command(loads, "load", str(second), "--into", "t", "--plan")
+    load = run_command(loads, "load", str(second), "--into", "t")
+    listed = run_command(loads, "loads")
+    assert (doctor.returncode, plan.returncode, load.returncode, listed.returncode) == (9, 6, 6, 0)
+    for shown in (doctor.stdout, plan.stderr, load.stderr, listed.stdout):
+        words = " ".join(shown.replace('"public.t"', "public.t").split())
+        assert 'table public.t lacks constraint "t_pkey" since a rebuild failed' in words
+        assert KEY in words
+        assert "penstock repair" in words
+    told = json.loads(run_command(loads, "loads", "--json").stdout)["missing"]
+    assert [(each["table"], each["names"]) for each in told] == [("public.t", ['constraint "t_pkey"'])]
+    steps = json.loads(run_command(loads, "repair", "--plan", "--json").stdout)["steps"]
+    assert [KEY in step["reason"] for step in steps] == [True]
+
+
+def test_rejected_records_are_not_tried_again_without_the_key(loads: Loads, path: Path, tmp_path: Path) -> None:
+    """It is what would refuse them."""
+    other = tmp_path / "other.csv"
+    other.write_text("a,b\n9,x\nz,y\n")
+    load_id = loads.run(target(other), rules=LoadRules(retry_for_s=0.0, on_error="reject")).load_id
+    assert load_id is not None
+    break_the_key(loads, path)
+    with LedgerView(ConnectionFactory(loads.conninfo)) as view, pytest.raises(TargetError, match="t_pkey"):
+        view.retry(load_id)
+
+
+def test_other_tables_are_loaded_all_the_same(loads: Loads, path: Path, second: Path) -> None:
+    """Also one that has the same indexes."""
+    loads.execute("CREATE TABLE u (LIKE t INCLUDING ALL)")
+    break_the_key(loads, path)
+    assert loads.run(target(second, into="u"), rules=AUTO).rows == 2
+
+
+def test_a_key_that_was_made_again_by_hand_is_not_missing(loads: Loads, path: Path, second: Path) -> None:
+    """The catalogue decides, and the record goes."""
+    break_the_key(loads, path)
+    loads.execute("DELETE FROM t WHERE b = 'y'; ALTER TABLE t ADD PRIMARY KEY (a)")
+    assert loads.run(target(second), rules=AUTO).rows == 2
+    assert loads.execute("SELECT count(*) FROM penstock.changes") == [(0,)]
+
+
+@pytest.mark.parametrize("mode", ["append", "replace"])
+def test_what_a_dead_load_has_left_is_put_back_or_nothing_is_loaded(
+    loads: Loads, path: Path, second: Path, mode: str
+) -> None:
+    """The next load tries, and is refused before its first row; then everybody is told why."""
+
+    def die(_number: int) -> None:
+        raise Killed
+
+    loads.at_piece = die
+    with pytest.raises(Killed):
+        loads.run(target(path), rules=REBUILD)
+    loads.at_piece = None
+    loads.execute("TRUNCATE t; INSERT INTO t VALUES (1, 'x'), (1, 'y')")
+    with pytest.raises(TargetError, match="since a rebuild failed") as caught:
+        loads.run(mode_target(second, mode), rules=AUTO)
+    assert KEY in str(caught.value.detail)
+    assert loads.count() == 2
+    loads.execute("DELETE FROM t WHERE b = 'y'")
+    repair(loads).raise_first()
+    loads.run(mode_target(second, mode), rules=AUTO)
+    assert indexes(loads) == ["i", "t_pkey"]
+
+
+@pytest.mark.pg("!= 17")
+@pytest.mark.parametrize("partitioned", ["", " PARTITION BY RANGE (a)"])
+def test_a_foreign_key_that_rows_break_is_enforced_for_new_ones(
+    pg: PgServer, database: str, path: Path, monkeypatch: pytest.MonkeyPatch, partitioned: str
+) -> None:
+    """By default, where another session's row refers to nothing; the others are valid, and the error names it."""
+    monkeypatch.setattr(parking, "SMALL_BYTES", 0)
+    monkeypatch.setattr(parking, "SMALL_PART_BYTES", 0)
+    loads = Loads(database, piece_bytes=20)
+    loads.execute("CREATE TABLE p (a int PRIMARY KEY); INSERT INTO p SELECT generate_series(0, 20)")
+    columns = "a int CONSTRAINT f REFERENCES p, b text, c int DEFAULT 1 CONSTRAINT g REFERENCES p"
+    loads.execute(f"CREATE TABLE t ({columns}){partitioned}")
+    if partitioned:
+        loads.execute("CREATE TABLE t1 PARTITION OF t DEFAULT")
+    loads.at_piece = lambda number: None if number else loads.execute("INSERT INTO t VALUES (99, 'another')")
+    with pytest.raises(DataError, match='rebuild foreign key "f"') as caught:
+        loads.run(target(path), rules=AUTO)
+    assert "enforced for new rows" in str(caught.value.hint)
+    query = "SELECT conname, convalidated FROM pg_constraint WHERE conrelid = %s::regclass AND contype = 'f' ORDER BY 1"
+    leaf = "t1" if partitioned else "t"
+    with psycopg.connect(loads.conninfo, autocommit=True) as connection:
+        assert connection.execute(query, [leaf]).fetchall() == [("f", False), ("g", True)]
+        with pytest.raises(psycopg.errors.ForeignKeyViolation):
+            connection.execute("INSERT INTO t VALUES (98)")
+    with pytest.raises(TargetError, match='lacks valid foreign key "f" since a rebuild failed') as refused:
+        loads.run(target(path), rules=AUTO)
+    assert "(a)=(99)" in str(refused.value.detail)
+    loads.execute("DELETE FROM t WHERE a = 99")
+    repair(loads).raise_first()
+    assert loads.run(target(path), rules=AUTO).rows == 0
+
+
+def test_foreign_keys_come_back_though_a_key_does_not(loads: Loads, path: Path) -> None:
+    """But for those that rely on it, which come with it."""
+    loads.execute("CREATE TABLE p (a int PRIMARY KEY); INSERT INTO p VALUES (1)")
+    loads.execute("ALTER TABLE t ADD CONSTRAINT f FOREIGN KEY (a) REFERENCES p")
+    loads.execute("CREATE TABLE child (a int REFERENCES t)")
+    break_the_key(loads, path)
+    foreign_keys = """
+        SELECT conname::text
+          FROM pg_constraint
+         WHERE contype = 'f' AND convalidated AND connamespace = 'public'::regnamespace
+         ORDER BY 1
+    """
+    assert loads.execute(foreign_keys) == [("f",)]
+    loads.execute("DELETE FROM t WHERE b = 'y'")
+    repair(loads).raise_first()
+    assert loads.execute(foreign_keys) == [("child_a_fkey",), ("f",)]
+
+
+def test_why_is_written_down_by_the_role_that_parked_alone(loads: Loads, path: Path, second: Path) -> None:
+    """A repair by another role says that it may not, and leaves what it was told before."""
+    break_the_key(loads, path)
+    loads.execute("CREATE ROLE keys_other LOGIN; GRANT INSERT ON t TO keys_other")
+    share_ledger(loads, "keys_other")
+    try:
+        other = Loads(loads.conninfo, role="keys_other")
+        with Repairer(ConnectionFactory(loads.conninfo, role="keys_other")) as repairer:
+            assert "as role" in repairer.run().errors[0].message
+        with pytest.raises(TargetError, match="t_pkey") as caught:
+            other.run(target(second), rules=AUTO)
+        assert KEY in str(caught.value.detail)
+    finally:
+        loads.execute("DROP OWNED BY keys_other CASCADE; DROP ROLE keys_other")
