@@ -81,10 +81,7 @@ def _refer_to_nothing(fields: Fields, _before: Fields) -> Fields:
 
 # Two sessions would wait for each other where a pair of records is parted between them and the key is in place.
 _ONE_SESSION = ("--sessions", "1")
-# With --on-error reject foreign keys are parked, and keys where that is asked for: what breaks them is found when they
-# cannot be rebuilt. Each is compared with a clean load that is told to reject; the other way is shown beside.
-_KEEP = ("--indexes", "keep")
-_PARK = ("--indexes", "rebuild")
+# With --on-error reject keys and foreign keys stay in place: each is compared with a clean load that is told to reject.
 _WAYS: dict[str, Way] = {
     "none": Way(),
     "one in all: a value its type refuses": Way(spoil=_mistype, is_single=True),
@@ -97,22 +94,11 @@ _WAYS: dict[str, Way] = {
         spoil=_repeat_key, base="none, with a primary key", constraints=_KEY, is_single=True
     ),
     "a key that is there": Way(spoil=_repeat_key, base="none, with a primary key", constraints=_KEY, argv=_ONE_SESSION),
-    "none, the primary key parked": Way(constraints=_KEY, argv=_PARK, rejects=True),
-    "one in all: a key that is there, parked": Way(
-        spoil=_repeat_key, base="none, the primary key parked", constraints=_KEY, argv=_PARK, is_single=True
-    ),
-    "a key that is there, parked": Way(
-        spoil=_repeat_key, base="none, the primary key parked", constraints=_KEY, argv=_PARK
-    ),
     "none, with a foreign key": Way(constraints=_REFERENCE, rejects=True),
     "one in all: a reference to nothing": Way(
         spoil=_refer_to_nothing, base="none, with a foreign key", constraints=_REFERENCE, is_single=True
     ),
     "a reference to nothing": Way(spoil=_refer_to_nothing, base="none, with a foreign key", constraints=_REFERENCE),
-    "none, the foreign key in place": Way(constraints=_REFERENCE, argv=_KEEP, rejects=True),
-    "a reference to nothing, in place": Way(
-        spoil=_refer_to_nothing, base="none, the foreign key in place", constraints=_REFERENCE, argv=_KEEP
-    ),
 }
 _CLEAN = "none"
 _ONE = "one in all: a value its type refuses"
@@ -152,7 +138,7 @@ def run(options: Options) -> None:
             table=_table(runs),
             notes=[
                 f"Every {_EVERY}th record is bad, or one. Clean files are loaded without --on-error reject where the",
-                "table has neither key nor foreign key. times: of the clean load that parks, or keeps, the same.",
+                "table has neither key nor foreign key. times: of the clean load of the same table.",
             ]
             + ([] if one is None else [_describe(one)]),
         )
