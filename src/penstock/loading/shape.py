@@ -16,6 +16,7 @@ from penstock.loading.rebuild import DEFAULT_PATIENCE_S, Rebuilder
 from penstock.loading.shape_plan import decide, is_truncated
 from penstock.loading.switches import pause_autovacuum, turn_off
 from penstock.model.shape import ParkingPlan
+from penstock.server.errors import in_transaction
 from penstock.server.ledger.locks import find_lock_holder, try_lock
 from penstock.server.shape import (
     find_changed,
@@ -185,7 +186,7 @@ class LoadShape:
             if not changes and not (before and (others or ours)):
                 return
             # Before anything is taken away, in a transaction of its own; a crash from here on leaves a record.
-            with connection.transaction():
+            with in_transaction(connection, "writing down what is parked"):
                 hold_shape(connection, self._schema, load_id=load_id, target_oid=oid)
                 write_changes(connection, self._schema, [change for change in changes if not change.number])
             self._held.add(oid)

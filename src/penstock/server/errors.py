@@ -1,12 +1,13 @@
 """The server's errors as penstock's: by SQLSTATE and exception class, never by the words of a message.
 
 The message stays the server's own, so that it can be searched for; detail and hint say what to do about it
-here. Line numbers of files are put to it in loading, which knows which records a COPY carried.
+here. Line numbers of files are put to it in loading, which knows which records a COPY carried. Transactions are opened
+here too, so that a connection lost at a BEGIN or COMMIT is an error as any other.
 """
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CopyContext",
     "ServerReport",
+    "at_once",
     "in_transaction",
     "parse_copy_context",
     "read_report",
@@ -130,10 +132,33 @@ def translate_errors(what: str) -> Iterator[None]:
 
 
 @contextmanager
-def in_transaction(connection: psycopg.Connection[Any], what: str) -> Iterator[None]:
-    """Run the block in a transaction, or as a part of the caller's; BEGIN and COMMIT fail as any statement does."""
-    with translate_errors(what), connection.transaction():
-        yield
+def in_transaction(connection: psycopg.Connection[Any], what: str | None = None) -> Iterator[psycopg.Transaction]:
+    """Run the block in a transaction, or in a savepoint of the caller's; BEGIN and COMMIT fail as any statement does.
+
+    Without `what` errors stay psycopg's, for a caller in this room that tells them apart, and translates the rest.
+    """
+    with nullcontext() if what is None else translate_errors(what), connection.transaction() as transaction:
+        yield transaction
+
+
+@contextmanager
+def at_once(connection: psycopg.Connection[Any]) -> Iterator[None]:
+    """Run the block's statements in one round trip, and in one transaction: the caller's, where there is one.
+
+    Errors are psycopg's.
+    """
+    is_own = connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
+    try:
+        with connection.pipeline():
+            if is_own:
+                connection.execute("BEGIN")
+            yield
+            if is_own:
+                connection.execute("COMMIT")
+    except BaseException:
+        if is_own and not connection.closed:
+            connection.rollback()
+        raise
 
 
 def choose_class(sqlstate: str | None) -> type[DataError | TargetError | ServerError]:

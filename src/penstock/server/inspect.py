@@ -176,7 +176,7 @@ def _ask_all(connection: Connection) -> tuple[dict[str, list[Any]], list[Unread]
     with translate_errors("reading the search_path"):
         parameters = {"creation_schema": find_creation_schema(connection)}
     try:
-        with connection.transaction(), connection.pipeline():
+        with in_transaction(connection), connection.pipeline():
             fetches: dict[str, Callable[[], list[Any]]] = {
                 query: send_query(connection, query, row, **parameters) for query, (row, _) in _QUERIES.items()
             }
@@ -187,7 +187,7 @@ def _ask_all(connection: Connection) -> tuple[dict[str, list[Any]], list[Unread]
     unread = []
     for query, (row, what) in _QUERIES.items():
         try:
-            with connection.transaction():
+            with in_transaction(connection):
                 answers[query] = fetch_rows(connection, query, row, **parameters)
         except psycopg.Error as error:
             _raise_if_lost(error, connection)

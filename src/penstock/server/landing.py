@@ -16,7 +16,7 @@ from psycopg import sql
 
 from penstock.errors import TargetError
 from penstock.model.landing import BLOCK_COLUMN, OBJECT_COLUMN, POSITION_COLUMNS, SEQUENCE_COLUMN
-from penstock.server.errors import translate_errors
+from penstock.server.errors import in_transaction, translate_errors
 from penstock.server.queries import fetch_rows
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def make_landing_table(
     CREATE on the schema, and USAGE on the target's types. Raises TargetError, ServerError.
     """
     _check_columns(columns, target)
-    with translate_errors(f"making staging table {schema}.{name}"), connection.transaction():
+    with in_transaction(connection, f"making staging table {schema}.{name}"):
         table = sql.Identifier(schema, name)
         connection.execute(_compose_create(connection, table, target, columns, as_text=as_text))
         oid = _find_oid(connection, table)
@@ -143,7 +143,7 @@ def drop_landing_table(connection: Connection, *, schema: str, name: str, oid: i
     table = sql.Identifier(schema, name)
     with translate_errors(f"dropping table {schema}.{name}"):
         try:
-            with connection.transaction():
+            with in_transaction(connection):
                 connection.execute(sql.SQL("LOCK TABLE ONLY {} IN ACCESS EXCLUSIVE MODE").format(table))
                 if _find_oid(connection, table) != oid:
                     return False

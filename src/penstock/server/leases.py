@@ -163,7 +163,7 @@ class LeaseStore:
     def alone(self) -> Iterator[None]:
         """Keep every other penstock from changing settings or leases; ends with the session too."""
         try:
-            with translate_errors("waiting for others who change settings"), self.connection.transaction():
+            with in_transaction(self.connection, "waiting for others who change settings"):
                 self.connection.execute(sql.SQL("SET LOCAL lock_timeout = {}").format(sql.Literal(_MUTEX_TIMEOUT)))
                 self.connection.execute("SELECT pg_catalog.pg_advisory_lock(%s)", [_MUTEX])
         except ServerError as error:

@@ -10,7 +10,7 @@ from psycopg import sql
 
 from penstock.errors import DataError
 from penstock.model.landing import POSITION_COLUMNS
-from penstock.server.errors import to_penstock_error, translate_errors
+from penstock.server.errors import in_transaction, to_penstock_error, translate_errors
 from penstock.server.merge_key import equals_previous, key_order
 from penstock.server.merge_locate import (
     NOT_NULL_VIOLATION,
@@ -85,13 +85,13 @@ def explain_merge(
 ) -> Iterator[None]:
     """Put what the staging table tells to a server's error in the block, which runs in a savepoint."""
     try:
-        with connection.transaction():
+        with in_transaction(connection):
             yield
     except psycopg.Error as error:
         explained = to_penstock_error(error, what)
         explained.hint = _choose_hint(error.diag, columns, has_key=has_key) or explained.hint
         # The error at hand matters, not that no more could be found out about it.
-        with suppress(psycopg.Error), connection.transaction():
+        with suppress(psycopg.Error), in_transaction(connection):
             place = find_offender(connection, error.diag, staging=staging, columns=columns)
             if place is not None:
                 explained.detail = f"The first such record: {_describe(place, name_object)}.\n{explained.detail}"

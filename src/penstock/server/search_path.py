@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Final
 
 from psycopg import sql
 
+from penstock.server.errors import in_transaction
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -34,7 +36,7 @@ PATHS: Final = {"to_own": sql.SQL(TO_OWN_PATH), "to_users": sql.SQL(TO_USERS_PAT
 @contextmanager
 def users_path(connection: Connection) -> Iterator[None]:
     """Run the block with the user's path, in a transaction of its own or as a part of the caller's."""
-    with connection.transaction():
+    with in_transaction(connection):
         connection.execute(TO_USERS_PATH)
         yield
         # SET LOCAL would last until the caller's transaction ends; an error undoes it with the block.

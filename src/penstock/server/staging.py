@@ -9,7 +9,7 @@ from psycopg import sql
 from penstock.errors import TargetError
 from penstock.model.table import TableName
 from penstock.server.copy import copy_statement
-from penstock.server.errors import translate_errors
+from penstock.server.errors import in_transaction, translate_errors
 from penstock.server.tables import create_text_table
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def make_staging(connection: Connection, schema: str, tables: Mapping[str, Seque
     `mark` is the comment by which they are known again. Needs CREATE on the schema, or on the database where the
     schema is missing. Raises TargetError where somebody else's relation has one of the names, or depends on one.
     """
-    with translate_errors(f"making the tables of schema {schema}"), connection.transaction():
+    with in_transaction(connection, f"making the tables of schema {schema}"):
         _drop_marked(connection, schema, list(tables), mark=mark)
         for name, columns in tables.items():
             create_text_table(connection, TableName(schema=schema, name=name), columns)

@@ -14,7 +14,7 @@ from psycopg import sql
 
 from penstock.errors import TargetError
 from penstock.model.table import TableName
-from penstock.server.errors import translate_errors
+from penstock.server.errors import in_transaction, translate_errors
 from penstock.server.search_path import find_creation_schema
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def drop_created(connection: Connection, created: CreatedTable) -> bool:
     table = _identifier(created.name)
     with translate_errors(f"dropping table {created.name}"):
         try:
-            with connection.transaction():
+            with in_transaction(connection):
                 is_dropped = _drop_if_untouched(connection, table, created.oid)
         except (
             psycopg.errors.UndefinedTable,
@@ -152,7 +152,7 @@ def _create_with_schema(connection: Connection, name: TableName, columns: Sequen
 
 
 def _create(connection: Connection, name: TableName, columns: Sequence[str]) -> CreatedTable:
-    with connection.transaction():
+    with in_transaction(connection):
         # CREATE SCHEMA IF NOT EXISTS needs CREATE on the database even where the schema exists.
         is_schema_missing = name.schema is not None and not _has_schema(connection, name.schema)
         if is_schema_missing and name.schema is not None:

@@ -30,7 +30,7 @@ from penstock.server.ddl.compose_words import (
 )
 from penstock.server.ddl.names import choose_names
 from penstock.server.ddl.session import local_settings, run_all
-from penstock.server.errors import translate_errors
+from penstock.server.errors import in_transaction, translate_errors
 from penstock.server.tables import check_names
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def enforce_early(connection: Connection, definition: TableDefinition, oid: int,
     replacement = capture_table(connection, oid)
     names = choose_names(definition, replacement)
     with translate_errors(f"preparing table {replacement.name}"):
-        with connection.transaction():
+        with in_transaction(connection):
             _make_keys(connection, definition, replacement, names, but_indexes_that_only_help=True)
         if with_foreign_keys:
             _add_foreign_keys(connection, definition, replacement, names, _at_once)
@@ -119,11 +119,11 @@ def finish_replacement(
     replacement = capture_table(connection, oid)
     names = choose_names(definition, replacement)
     with translate_errors(f"finishing table {replacement.name}"):
-        with connection.transaction():
+        with in_transaction(connection):
             _make_keys(connection, definition, replacement, names)
             _make_other_parts(connection, definition, replacement, names)
         _add_foreign_keys(connection, definition, replacement, names, with_locks)
-        with connection.transaction():
+        with in_transaction(connection):
             # After the foreign keys: forced row security without a policy would hide all rows from their validation.
             run_all(connection, compose_row_security(definition, names))
             _set_grants(connection, definition, replacement, names)

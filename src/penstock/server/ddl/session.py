@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from psycopg import sql
 
+from penstock.server.errors import in_transaction
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
@@ -21,7 +23,7 @@ def local_settings(connection: Connection, **settings: str) -> Iterator[None]:
 
     SET LOCAL alone would last until the caller's transaction ends. An error takes the block's changes back.
     """
-    with connection.transaction():
+    with in_transaction(connection):
         before = {name: _change_setting(connection, name, value) for name, value in settings.items()}
         yield
         for name, value in before.items():

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime  # noqa: TC003 (class_row's fields)
 from typing import TYPE_CHECKING
 
-from penstock.server.errors import translate_errors
+from penstock.server.errors import in_transaction, translate_errors
 from penstock.server.queries import fetch_rows
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class OlderSnapshot:
 
 def mark_end_of_load(connection: Connection) -> int:
     """Return a transaction id above all that loaded, once they have committed. Raises ServerError."""
-    with translate_errors("drawing a transaction id"), connection.transaction():
+    with in_transaction(connection, "drawing a transaction id"):
         row = connection.execute("SELECT pg_catalog.pg_current_xact_id()::xid::text::bigint").fetchone()
         assert row is not None
         return int(row[0])

@@ -9,7 +9,7 @@ import psycopg
 from psycopg import sql
 
 from penstock.model.ledger import FinishedLoad
-from penstock.server.errors import translate_errors
+from penstock.server.errors import at_once, in_transaction, translate_errors
 from penstock.server.ledger.committed import has_all, missing_objects
 from penstock.server.ledger.targets import write_counts
 from penstock.server.search_path import TO_USERS_PATH
@@ -105,7 +105,7 @@ def _run_with(
 ) -> tuple[Any, ...] | None:
     """Act and run the last statement in one durable transaction, behind the claim's fence; None undoes it."""
     row: tuple[Any, ...] | None = None
-    with connection.transaction() as transaction:
+    with in_transaction(connection) as transaction:
         with connection.pipeline():
             connection.execute(BE_DURABLE)
             ledger.hold_claim(connection, claim)
@@ -149,11 +149,9 @@ def _compose(schema: str, text: LiteralString) -> sql.Composed:
 
 def _run_durably(connection: Connection, query: sql.Composed, values: Mapping[str, Any]) -> tuple[Any, ...] | None:
     """Run a statement that writes, in one transaction, and return its row once that is safe."""
-    with connection.pipeline():
-        connection.execute("BEGIN")
+    with at_once(connection):
         connection.execute(BE_DURABLE)
         cursor = connection.execute(query, values)
-        connection.execute("COMMIT")
     return cursor.fetchone()
 
 

@@ -6,22 +6,20 @@ takes a load over waits for the transactions that are still under way and shuts 
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-import psycopg
 from psycopg import sql
 
 from penstock.errors import ServerError, TargetError
 from penstock.model.ledger import Claim
-from penstock.server.errors import in_transaction, translate_errors
+from penstock.server.errors import at_once, in_transaction, translate_errors
 from penstock.server.ledger.ending import BE_DURABLE
 from penstock.server.ledger.locks import lock_objects, mark, send_lock
 from penstock.server.ledger.lookup import LedgerFindings, look_up, object_arrays
 from penstock.server.ledger.schema import find_version, lead_forward, look_for_version
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Sequence
 
     from penstock.model.ledger import LedgerObject
     from penstock.server.connection import Connection
@@ -102,7 +100,7 @@ class Ledger:
             "job": job,
         }
         with translate_errors("writing the load down"):
-            with _at_once(connection):
+            with at_once(connection):
                 lock_objects(connection, _oids(objects, unshared))
                 # A load that is not in the ledger any more was removed from it: no crash can have lost it.
                 connection.execute(BE_DURABLE)
@@ -127,7 +125,7 @@ class Ledger:
             " changed_at = pg_catalog.now() WHERE id = %s AND state = 'running' RETURNING epoch"
         ).format(self._table("loads"))
         try:
-            with translate_errors("taking the load over"), connection.transaction():
+            with in_transaction(connection, "taking the load over"):
                 connection.execute(sql.SQL("SET LOCAL lock_timeout = {}").format(sql.Literal(_LOCK_TIMEOUT)))
                 # Off would let a crash bring the old epoch back, after rows were committed under the new one.
                 connection.execute("SET LOCAL synchronous_commit = 'local'")
@@ -154,7 +152,7 @@ class Ledger:
         query = self._insert_objects(sql.SQL("%(load)s::uuid"), free)
         values = _with_seen(objects, unshared, {*seen, claim.load_id}) | {"load": claim.load_id}
         with translate_errors("writing objects down"):
-            with _at_once(connection):
+            with at_once(connection):
                 lock_objects(connection, _oids(objects, unshared))
                 added = connection.execute(query, values)
             return added.rowcount == len(objects)
@@ -162,7 +160,7 @@ class Ledger:
     def drop_objects(self, connection: Connection, claim: Claim, numbers: Sequence[int]) -> None:
         """Remove objects of which nothing is committed from a load that is ours."""
         query = sql.SQL("DELETE FROM {} WHERE load = %s AND number = ANY (%s)").format(self._table("objects"))
-        with translate_errors("removing objects from the load"), connection.transaction():
+        with in_transaction(connection, "removing objects from the load"):
             self.hold_claim(connection, claim)
             connection.execute(query, [claim.load_id, list(numbers)])
 
@@ -240,23 +238,6 @@ class Ledger:
 
     def _table(self, name: str) -> sql.Identifier:
         return sql.Identifier(self.schema, name)
-
-
-@contextmanager
-def _at_once(connection: Connection) -> Iterator[None]:
-    """Run the block's statements in one round trip, and in one transaction: the caller's, where there is one."""
-    is_own = connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
-    try:
-        with connection.pipeline():
-            if is_own:
-                connection.execute("BEGIN")
-            yield
-            if is_own:
-                connection.execute("COMMIT")
-    except BaseException:
-        if is_own and not connection.closed:
-            connection.rollback()
-        raise
 
 
 def _with_seen(objects: Sequence[LedgerObject], unshared: Collection[int], seen: Collection[str]) -> dict[str, Any]:

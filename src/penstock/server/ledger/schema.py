@@ -12,7 +12,7 @@ import psycopg
 from psycopg import sql
 
 from penstock.errors import TargetError
-from penstock.server.errors import translate_errors
+from penstock.server.errors import in_transaction, translate_errors
 from penstock.server.ledger.trust import LedgerRelation, PublicationRow, refuse_foreign
 from penstock.server.queries import fetch_rows, send_query
 
@@ -300,7 +300,7 @@ def _check(schema: str, relations: Sequence[LedgerRelation]) -> int:
 
 def _run_steps(connection: Connection, schema: str) -> None:
     """Run the steps that are missing, in one transaction; another session may be doing the same just now."""
-    with connection.transaction():
+    with in_transaction(connection):
         connection.execute("SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtext(%s))", [f"penstock {schema}"])
         relations = fetch_rows(connection, "ledger_state", LedgerRelation, schema=schema, tables=sorted(_TABLES))
         version = _check(schema, relations)

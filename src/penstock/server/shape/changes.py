@@ -10,7 +10,7 @@ from psycopg.types.json import Jsonb
 from penstock.model.jsontext import to_json
 from penstock.model.shape import Change
 from penstock.model.table import TableName
-from penstock.server.errors import translate_errors
+from penstock.server.errors import in_transaction, translate_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -53,7 +53,7 @@ def write_changes(connection: Connection, schema: str, changes: Sequence[Change]
         key=sql.Literal(_LEDGER),
         ledger=sql.Literal(_changes(schema).as_string(connection)),
     )
-    with translate_errors("writing down what is changed at a table"), connection.transaction(), connection.pipeline():
+    with in_transaction(connection, "writing down what is changed at a table"), connection.pipeline():
         connection.execute(_BE_DURABLE)
         for change in changes:
             connection.execute(

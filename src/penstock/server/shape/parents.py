@@ -14,7 +14,7 @@ from psycopg import errors, sql
 from penstock.errors import TargetError
 from penstock.server.ddl.compose_parts import compose_parent_index
 from penstock.server.ddl.session import local_settings
-from penstock.server.errors import translate_errors
+from penstock.server.errors import in_transaction, translate_errors
 from penstock.server.queries import fetch_rows
 from penstock.server.shape.parts import IndexFacts, is_foreign_key, place_of, read_index_record
 from penstock.server.shape.rebuild import (
@@ -124,7 +124,7 @@ def _adopt(
 
 def _try_to_attach(connection: Connection, parent: sql.Identifier, child: sql.Identifier) -> bool:
     try:
-        with connection.transaction():
+        with in_transaction(connection):
             _attach(connection, parent, child)
     except (errors.InvalidObjectDefinition, errors.ObjectNotInPrerequisiteState):
         return False

@@ -17,7 +17,7 @@ from penstock.errors import DataError, PenstockError, TargetError
 from penstock.server.ddl.compose_parts import compose_index
 from penstock.server.ddl.names import WorkingNames
 from penstock.server.ddl.session import local_settings
-from penstock.server.errors import translate_errors
+from penstock.server.errors import in_transaction, translate_errors
 from penstock.server.queries import fetch_rows
 from penstock.server.shape.changes import delete_changes, write_failure
 from penstock.server.shape.clauses import read_referring_columns
@@ -150,7 +150,7 @@ def noting_failure(connection: Connection, schema: str, change: Change) -> Itera
 def drop_records(connection: Connection, schema: str, changes: Sequence[Change]) -> None:
     """Remove records of which nothing is left to do, as their owners. Raises TargetError, ServerError."""
     owners = {change.owner: change for change in changes}
-    with translate_errors("removing the record of a change"), connection.transaction():
+    with in_transaction(connection, "removing the record of a change"):
         for owner, one in owners.items():
             with as_owner(connection, one):
                 delete_changes(connection, schema, [change for change in changes if change.owner == owner])
@@ -182,7 +182,7 @@ def putting_back(connection: Connection, change: Change) -> Iterator[TableParts]
     """Run the block in a transaction, or a part of the caller's, as the record's owner; provide the table as it is."""
     what = f'rebuilding {change.kind} "{change.name}" of "{change.target}"'
     try:
-        with translate_errors(what), connection.transaction():
+        with in_transaction(connection, what):
             parts = capture_for(connection, change)
             if parts is None:
                 raise TargetError(f'table "{change.target}" is gone')

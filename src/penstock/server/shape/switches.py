@@ -14,7 +14,7 @@ from psycopg import sql
 
 from penstock.errors import TargetError
 from penstock.model.shape import Change
-from penstock.server.errors import translate_errors
+from penstock.server.errors import in_transaction, translate_errors
 from penstock.server.queries import fetch_rows
 from penstock.server.shape.changes import delete_changes
 from penstock.server.shape.options import AUTOVACUUM, OFF, is_off, plan_restore
@@ -176,7 +176,7 @@ def put_switch_back(connection: Connection, schema: str, change: Change) -> None
     on needs no other lock. Raises TargetError, ServerError.
     """
     what = f'putting {change.kind} "{change.name}" of "{change.target}" back'
-    with translate_errors(what), connection.transaction(), as_owner(connection, change):
+    with in_transaction(connection, what), as_owner(connection, change):
         is_off = look_at_switch(connection, change) == "absent"
         relation = _lock(connection, change) if is_off else None
         if relation is not None and look_at_switch(connection, change) == "absent":
