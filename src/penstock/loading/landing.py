@@ -107,7 +107,7 @@ def check_ways(plan: LoadPlan, connection: Connection, *, ledger_schema: str) ->
                     )
                 raise
         elif job.mode == "replace":
-            definition = capture_table(connection, facts.oid)
+            definition = capture_table(connection, facts.oid, name=facts.name)
             refuse_obstacles(definition.name, find_obstacles(connection, definition))
 
 
@@ -292,7 +292,7 @@ class LandingMaker:
     # ---------------------------------------------------------------- replacement
 
     def _open_replacement(self, landing: TargetLanding) -> TargetLanding:
-        definition = capture_table(self._connection, landing.facts.oid)
+        definition = capture_table(self._connection, landing.facts.oid, name=landing.facts.name)
         # Behind the capture: what was gone by then has its record still, or is back when the tables are exchanged.
         if find_changed(self._connection, self._schema, [landing.facts.oid]):
             raise TargetError(

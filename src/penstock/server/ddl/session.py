@@ -3,18 +3,42 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from psycopg import sql
 
+from penstock.errors import TargetError
 from penstock.server.errors import in_transaction
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from psycopg.sql import Composed
 
     from penstock.server.connection import Connection
+
+
+_Result = TypeVar("_Result")
+
+# Whoever drops several things does so in one transaction, which is over by the second look.
+_LOOKS = 3
+
+
+class Unread(TargetError):
+    """A part of a definition was not read: it is not understood, or was dropped while it was read."""
+
+
+def look_again(read: Callable[[], _Result]) -> _Result:
+    """Return what `read` finds in the catalogue, which it looks at again where it raises Unread.
+
+    What another transaction drops meanwhile has a row in the statement's snapshot, and no definition any more.
+    """
+    for _ in range(_LOOKS - 1):
+        try:
+            return read()
+        except Unread:
+            continue
+    return read()
 
 
 @contextmanager

@@ -65,7 +65,7 @@ def _replace_old(connection: Connection, definition: TableDefinition, replacemen
 def _lock_old(connection: Connection, definition: TableDefinition) -> None:
     """Lock the old table against everybody, then make sure that it is still the one that was captured."""
     connection.execute(sql.SQL("LOCK TABLE ONLY {} IN ACCESS EXCLUSIVE MODE").format(_old_table(definition)))
-    now = capture_table(connection, definition.oid)
+    now = capture_table(connection, definition.oid, name=definition.name)
     if differences := find_differences(definition, now):
         raise TargetError(
             f'table "{definition.name}" was altered while its replacement was loaded',

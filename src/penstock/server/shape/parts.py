@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from penstock.errors import TargetError
 from penstock.server.ddl.definition import ConstraintRow, IndexRow
+from penstock.server.ddl.session import Unread, look_again
 from penstock.server.errors import translate_errors
 from penstock.server.queries import send_query
 from penstock.server.shape.clauses import is_one_clause, read_referring_columns
@@ -236,11 +237,15 @@ def capture_for(connection: Connection, change: Change) -> TableParts | None:
 
 def capture_many(connection: Connection, oids: Iterable[int], *, what: What = "all") -> dict[int, TableParts]:
     """Do as `capture_tree` for several tables, without their partitions; those that are gone are missing."""
-    with translate_errors("reading a table's indexes and keys"):
-        with connection.pipeline():
-            captures = [_send_capture(connection, oid, what) for oid in oids]
-        found = [parts for capture in captures if (parts := capture()) is not None]
-    return {parts.table.oid: parts for parts in found}
+    wanted = list(oids)
+
+    def read() -> list[TableParts]:
+        with translate_errors("reading a table's indexes and keys"):
+            with connection.pipeline():
+                captures = [_send_capture(connection, oid, what) for oid in wanted]
+            return [parts for capture in captures if (parts := capture()) is not None]
+
+    return {parts.table.oid: parts for parts in look_again(read)}
 
 
 def has_table(connection: Connection, oid: int) -> bool:
@@ -285,12 +290,12 @@ def _send_indexes(connection: Connection, oid: int) -> Callable[[], list[IndexPa
 
 
 def _join(facts: IndexFacts, row: IndexRow | None, keys: Mapping[str, ConstraintRow]) -> IndexPart:
-    if row is not None and row.body is None:
-        raise TargetError(
+    name = None if row is None else row.constraint_name
+    if row is not None and (row.body is None or (name is not None and name not in keys)):
+        raise Unread(
             f'cannot read the definition of index "{facts.name}"',
             hint="Please report this with the output of pg_dump --schema-only for the table; --indexes keep goes on.",
         )
-    name = None if row is None else row.constraint_name
     return IndexPart(facts=facts, row=row, constraint=None if name is None else keys[name])
 
 
