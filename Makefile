@@ -24,8 +24,10 @@ test: $(STAMP)
 	$(BIN)/python -m pytest -q --numprocesses logical --maxprocesses 4
 
 # The long campaign: kills, crashes, failovers and the like until so many points count. It goes on where it ended.
+# Behind it one load, cut at each of its packets.
 faults: $(STAMP)
 	PYTHONPATH=tests $(BIN)/python -m support.campaign --points 2000 --record benchmarks/results/faults.jsonl
+	PYTHONPATH=tests $(BIN)/python -m support.campaign.packets
 
 lint: $(STAMP)
 	$(BIN)/ruff format --check src tests benchmarks

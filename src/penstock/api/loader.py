@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from penstock.api.closing import Closing
 from penstock.api.connect import connect_to
@@ -14,6 +15,7 @@ from penstock.host import cpu_count
 from penstock.loading.dialects import refuse_other_dialects
 from penstock.loading.gather import gather_inputs
 from penstock.loading.plan import plan_load
+from penstock.loading.retry import Patience, patiently
 from penstock.loading.run import run_load
 from penstock.loading.tools import LoadTools
 from penstock.loading.ways import needs_more_than_copy
@@ -42,6 +44,8 @@ if TYPE_CHECKING:
     from penstock.model.table import TableName
     from penstock.server.connection import Connection, ConnectionFactory
     from penstock.settings.backend import SettingsBackend
+
+_Result = TypeVar("_Result")
 
 
 class Loader(Closing):
@@ -75,6 +79,8 @@ class Loader(Closing):
         self._sources = SourceReader(credentials=AwsCredentials(), spools=spools)
         self._server: ServerFacts | None = None
         self._samples: tuple[ObjectSample, ...] = ()
+        self._retry_for_s = 0.0
+        self._on_notice: Callable[[str], None] | None = None
 
     def close(self) -> None:
         """Let go of what the sources hold and of the session kept for the next step."""
@@ -87,8 +93,19 @@ class Loader(Closing):
         assert self._server is not None
         return self._server
 
-    def plan(self, job: LoadJob) -> LoadPlan:
-        """Look at sources, table and server, and return what a load would do; changes nothing. Raises PenstockError."""
+    def plan(self, job: LoadJob, *, on_notice: Callable[[str], None] | None = None) -> LoadPlan:
+        """Look at sources, table and server, and return what a load would do; changes nothing. Raises PenstockError.
+
+        Faults that pass are waited out as those of the load are, once a connection has stood.
+        """
+        self._retry_for_s, self._on_notice = job.rules.retry_for_s, on_notice
+        return self._patiently(lambda: self._look(job))
+
+    def _patiently(self, act: Callable[[], _Result]) -> _Result:
+        patience = Patience(self._retry_for_s, time.perf_counter)
+        return patiently(act, patience, sleep=time.sleep, notice=self._on_notice)
+
+    def _look(self, job: LoadJob) -> LoadPlan:
         with self._connect.borrow() as connection:
             if self._resumes is not None:
                 self._check_rights(self._resumes, job, connection)
@@ -155,8 +172,12 @@ class Loader(Closing):
         guard = self._guard()
         if guard is None:
             return []
-        with self._connect.borrow() as connection:
-            return guard.forecast(plan, all_objects(plan.targets), connection)
+
+        def look() -> list[DiskForecast]:
+            with self._connect.borrow() as connection:
+                return guard.forecast(plan, all_objects(plan.targets), connection)
+
+        return self._patiently(look)
 
     def forecast_volume(self, plan: LoadPlan, *, device: str, free_bytes: int) -> DiskForecast:
         """Return what a load that was planned is expected to add to a server that has all its files on one volume.
@@ -166,9 +187,13 @@ class Loader(Closing):
         from penstock.loading.guard import SpaceGuard  # noqa: PLC0415 (paid for by who needs it)
 
         guard = SpaceGuard(samples=self._samples)
-        with self._connect.borrow() as connection:
-            works = all_objects(plan.targets)
-            return guard.forecast_volume(plan, works, connection, device=device, free_bytes=free_bytes)
+        works = all_objects(plan.targets)
+
+        def look() -> DiskForecast:
+            with self._connect.borrow() as connection:
+                return guard.forecast_volume(plan, works, connection, device=device, free_bytes=free_bytes)
+
+        return self._patiently(look)
 
     def run(
         self,
@@ -193,7 +218,7 @@ class Loader(Closing):
 
         Raises PenstockError.
         """
-        return None if self._settings == "none" else self._lease(plan, self._tools(None, None)).look()
+        return None if self._settings == "none" else self._patiently(self._lease(plan, self._tools(None, None)).look)
 
     def _lease(self, plan: LoadPlan, tools: LoadTools) -> LoadLease:
         from penstock.loading.leasing import LoadLease  # noqa: PLC0415 (paid for by loads that change settings)
@@ -209,8 +234,11 @@ class Loader(Closing):
         """Write the rejected records of a load to a file, or to several where headers or dialects differ."""
         from penstock.loading.reject_file import write_reject_files  # noqa: PLC0415 (paid for by who needs it)
 
-        with self._connect.borrow() as connection:
-            return write_reject_files(load_id, path, self._tools(None, None), connection)
+        def write() -> list[Path]:
+            with self._connect.borrow() as connection:
+                return write_reject_files(load_id, path, self._tools(None, None), connection)
+
+        return self._patiently(write)
 
     def check(
         self,

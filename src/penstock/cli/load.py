@@ -237,7 +237,7 @@ class LoadCommand:
             may_share_group=house.may_share_group,
             resumes=house.resumes,
         ) as loader:
-            plan = loader.plan(request.job)
+            plan = loader.plan(request.job, on_notice=self.messages.warning)
             if action == "plan":
                 from penstock.cli.plan_view import describe_plan, plan_object
 

@@ -81,9 +81,18 @@ class _Upkeep:
     def _measure(self, act: Callable[[Connection], None], what: str) -> float:
         """Act on a session and return the seconds it took; say what went wrong."""
         began_s = self._tools.clock()
-        try:
+
+        def run() -> None:
             with self._tools.connect.borrow() as connection, limited_lock_wait(connection):
-                act(connection)
+                try:
+                    act(connection)
+                except PenstockError as error:
+                    # A connection that is lost is waited out; a lock that others hold is told of at once.
+                    error.is_transient = connection.closed
+                    raise
+
+        try:
+            self._tools.patiently(run, retry_for_s=self._plan.job.rules.retry_for_s)
         except PenstockError as error:
             self._tools.notice(f"the load is complete; {what} ended early: {error.message}")
         except KeyboardInterrupt:
@@ -93,6 +102,7 @@ class _Upkeep:
     # ---------------------------------------------------------------- vacuum
 
     def _vacuum(self, connection: Connection) -> None:
+        self._vacuumed, self._analyzed = [], []
         plan = self._decide(connection)
         for text in plan.left_out:
             self._tools.notice(text)

@@ -57,6 +57,7 @@ class LoadLease:
         self._backend: SettingsBackend | None = None
         self._taken: LeaseReport | None = None
         self._is_released = False
+        self._is_again = False
         self.settings: tuple[LeasedSetting, ...] = ()
 
     def look(self) -> LoadSettings:
@@ -88,7 +89,7 @@ class LoadLease:
         if self._is_too_small():
             return self
         try:
-            self._take()
+            self._tools.patiently(self._take, retry_for_s=self._retry_for_s)
         except PenstockError as error:
             self._end()
             if self._choice != "auto":
@@ -99,7 +100,15 @@ class LoadLease:
             raise
         return self
 
+    @property
+    def _retry_for_s(self) -> float:
+        return self._plan.job.rules.retry_for_s
+
     def _take(self) -> None:
+        """Take a lease, or find that there is none to take; after a fault once more, under another id."""
+        self._is_again = self._is_again or self._backend is not None
+        self._taken = None
+        self._close()
         self._backend = self._open_backend()
         request = self._request()
         decision, facts = self._backend.look(request)
@@ -129,13 +138,14 @@ class LoadLease:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._end()
+        # Where the load has waited in vain, its settings do not wait once more.
+        self._end(retry_for_s=self._retry_for_s if error is None else 0.0)
 
-    def _end(self) -> None:
+    def _end(self, *, retry_for_s: float = 0.0) -> None:
         taken, self._taken = self._taken, None
         try:
             if taken is not None:
-                self.settings = _join(taken.results, undisturbed(lambda: self._release(taken)))
+                self.settings = _join(taken.results, undisturbed(lambda: self._release(taken, retry_for_s=retry_for_s)))
         except KeyboardInterrupt:
             if not self._is_released:
                 self._tools.notice("settings were not put back (interrupted): penstock settings restore does that")
@@ -143,11 +153,15 @@ class LoadLease:
         finally:
             self._close()
 
-    def _release(self, taken: LeaseReport) -> Sequence[SettingResult]:
+    def _release(self, taken: LeaseReport, *, retry_for_s: float) -> Sequence[SettingResult]:
         """Put the settings back; what fails here is told, and is no failure of the load."""
-        assert self._backend is not None
+        backend = self._backend
+        assert backend is not None
         try:
-            report = self._backend.release(taken.lease_ids[0])
+            report = self._tools.patiently(lambda: backend.release(taken.lease_ids[0]), retry_for_s=retry_for_s)
+            if self._is_again:
+                # What a lost session was taking may have stood a moment longer than it.
+                self._forget(self._tools.patiently(backend.clear, retry_for_s=retry_for_s).lease_ids)
         except PenstockError as error:
             self._tools.notice(f"settings were not put back ({error.message}): penstock settings restore does that")
             return ()

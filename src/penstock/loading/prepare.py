@@ -81,13 +81,15 @@ def prepare_load(
     *,
     created: tuple[CreatedTable, ...] = (),
     resumes: str | None = None,
+    begun: str | None = None,
 ) -> PreparedLoad | NothingToDo:
     """Claim a load and return what is left of it; `created` was made for it by this process before.
 
-    It must be `resumes`, where that is given. Raises PenstockError, and then has written nothing down.
+    It must be `resumes`, where that is given. `begun` is the load that this process had claimed, or may have: there is
+    nothing to do where another has completed it meanwhile. Raises PenstockError, and then has written nothing down.
     """
     tools.connect.refuse_pooler("load")
-    return _Preparation(plan, tools, connection, created, resumes=resumes).run()
+    return _Preparation(plan, tools, connection, created, resumes=resumes, begun=begun).run()
 
 
 def tables_made(plan: LoadPlan, created: Sequence[CreatedTable]) -> dict[TableName, CreatedTable]:
@@ -105,8 +107,10 @@ class _Preparation:
         created: tuple[CreatedTable, ...],
         *,
         resumes: str | None,
+        begun: str | None,
     ) -> None:
         self._resumes = resumes
+        self._begun = begun
         self._plan = plan
         self._tools = tools
         self._ledger = tools.ledger
@@ -119,6 +123,10 @@ class _Preparation:
         # By name, since a table that is still to be made has no oid.
         self._lock = digest(self._meaning([0] * len(self._plan.targets)))
         open_ledger(self._lock, self._tools, self._connection, waits=self._plan.job.rules.waits)
+        if self._begun is not None:
+            known = read_meaning(self._connection, self._ledger.schema, self._begun)
+            if known is not None and known.state == "complete":
+                return NothingToDo(skipped=len(all_objects(self._plan.targets)))
         if not self._created and any(target.create_columns is not None for target in self._plan.targets):
             with in_transaction(self._connection, "writing the load down"):
                 return self._claim(self._create_or_find())

@@ -1,15 +1,18 @@
-"""How long a load waits for a fault to pass, and with how many sessions it goes on. Pure but for the clock given."""
+"""How long a load waits for a fault to pass, and with how many sessions it resumes. Pure but for the clock given."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
+
+from penstock.errors import PenstockError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock.errors import PenstockError
     from penstock.model.plan import SessionPlan
+
+_Result = TypeVar("_Result")
 
 _FIRST_DELAY_S = 0.5
 _LONGEST_DELAY_S = 15.0
@@ -44,6 +47,32 @@ class Patience:
         delay_s = min(_FIRST_DELAY_S * 2.0**self._failures, _LONGEST_DELAY_S, left_s)
         self._failures += 1
         return delay_s
+
+    def wait_out(
+        self, error: PenstockError, *, sleep: Callable[[float], None], notice: Callable[[str], None] | None
+    ) -> None:
+        """Say and wait; raise the error where it does not pass, or patience has run out."""
+        delay_s = self.next_delay_s() if error.is_transient else None
+        if delay_s is None:
+            raise error
+        if notice is not None:
+            notice(f"{error.message}: retry in {delay_s:.1f} s")
+        sleep(delay_s)
+
+
+def patiently(
+    act: Callable[[], _Result],
+    patience: Patience,
+    *,
+    sleep: Callable[[float], None],
+    notice: Callable[[str], None] | None,
+) -> _Result:
+    """Return what `act` does, which may be done again, once no fault that passes ends it. Raises PenstockError."""
+    while True:
+        try:
+            return act()
+        except PenstockError as error:
+            patience.wait_out(error, sleep=sleep, notice=notice)
 
 
 def fewer_sessions(plan: SessionPlan, error: PenstockError) -> SessionPlan:

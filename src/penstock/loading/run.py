@@ -7,9 +7,8 @@ says what is committed, since a server that crashed may have lost what it had ac
 from __future__ import annotations
 
 import logging
-from contextlib import nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from penstock.errors import Interrupted, PenstockError
 from penstock.loading.attempt import LoadAttempt
@@ -26,7 +25,7 @@ from penstock.server.sequences import advance_sequences
 from penstock.server.tables import drop_created
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from penstock.loading.landing import TargetLanding
     from penstock.loading.prepare import PreparedLoad
@@ -40,6 +39,8 @@ if TYPE_CHECKING:
     from penstock.server.tables import CreatedTable
 
 _log = logging.getLogger(__name__)
+
+_Result = TypeVar("_Result")
 
 _NOTHING = FinishedLoad(rows=0, suppressed=0, is_local_only=False)
 
@@ -74,25 +75,16 @@ class _LoadRun:
     def run(self) -> LoadOutcome:
         prepared, connection = self._begin()
         if isinstance(prepared, NothingToDo):
-            self._end_left_leases(prepared.leases, connection)
-            with connection:
-                if prepared.changed_by:
-                    self._open_shape().put_back_left(prepared, connection)
-                if needs_more_than_copy(self._plan.targets):
-                    # The run that merged the rows may have died before it came to the sequences.
-                    self._advance_sequences(connection)
+            connection.close()
             self._tally.note_before(skipped=prepared.skipped, rows=0)
             return self._tally.outcome(None, _NOTHING, now_s=self._tools.clock())
         self._claim, self._created = prepared.claim, prepared.created
         self._landings = prepared.landings
         self._tally.note_before(skipped=prepared.skipped, rows=prepared.rows_before)
         try:
-            self._end_left_leases(prepared.leases, connection)
-            self._refuse_shortage(prepared, connection)
             finished = self._load(prepared, connection)
             if self._shape is not None and self._shape.is_holding:
-                with self._tools.connect.connect(label="end") as connection:
-                    self._put_back(connection, None)
+                self._at_end(lambda connection: self._put_back(connection, None))
         except PenstockError as error:
             raise self._explain_end(error) from error
         except KeyboardInterrupt as exc:
@@ -108,48 +100,70 @@ class _LoadRun:
 
     def _begin(self) -> tuple[PreparedLoad | NothingToDo, Connection]:
         """Prepare the load for the first time; a fault that passes is waited out, as any later one is."""
+        begun: str | None = None
         while True:
             try:
                 connection = self._tools.connect.take(label="session 1")
                 try:
-                    prepared = prepare_load(self._plan, self._tools, connection, resumes=self._tools.resumes)
-                    self._note_partitions(prepared, connection)
+                    prepared = prepare_load(
+                        self._plan, self._tools, connection, resumes=self._tools.resumes, begun=begun
+                    )
+                    if isinstance(prepared, NothingToDo):
+                        self._see_to_rest(prepared, connection)
+                    else:
+                        self._note_partitions(prepared, connection)
                 except BaseException:
                     connection.close()
                     raise
             except PenstockError as error:
                 self._wait_to_retry(error)
+                # It may have been written down though the answer was lost.
+                begun = self._plan.load_id
             else:
                 return prepared, connection
+
+    def _see_to_rest(self, nothing: NothingToDo, connection: Connection) -> None:
+        """See to what runs that were cut short have left, where every row is loaded."""
+        self._end_left_leases(nothing.leases, connection)
+        if nothing.changed_by:
+            self._open_shape().put_back_left(nothing, connection)
+        if needs_more_than_copy(self._plan.targets):
+            # The run that merged the rows may have died before it came to the sequences.
+            self._advance_sequences(connection)
 
     def _end_left_leases(self, noted: Sequence[str], connection: Connection) -> None:
         others = [lease_id for lease_id in noted if lease_id != self._tools.lease_id]
         if others:
             from penstock.loading.left_leases import end_left_leases  # noqa: PLC0415 (paid for where one is left)
 
-            try:
-                end_left_leases(self._tools, connection, others)
-            except BaseException:
-                connection.close()
-                raise
+            end_left_leases(self._tools, connection, others)
 
     def _refuse_shortage(self, prepared: PreparedLoad, connection: Connection) -> None:
         guard = self._tools.guard
-        if guard is None or self._plan.job.rules.ignores_space:
-            return
-        try:
+        if guard is not None and not self._plan.job.rules.ignores_space:
             guard.refuse_shortage(self._plan, prepared.work, connection)
-        except BaseException:
-            connection.close()
-            raise
+
+    def _at_end(self, act: Callable[[Connection], _Result]) -> _Result:
+        """Return what `act` does on a session behind the last row, where it may be done again."""
+
+        def run() -> _Result:
+            with self._tools.connect.borrow() as connection:
+                return act(connection)
+
+        return self._tools.patiently(run, retry_for_s=self._plan.job.rules.retry_for_s)
 
     # ---------------------------------------------------------------- attempts
 
     def _load(self, prepared: PreparedLoad, connection: Connection) -> FinishedLoad:
         """Attempt until the ledger says that nothing is left. Raises PenstockError where patience has run out."""
+        is_first = True
         while True:
             finished = None
             try:
+                if is_first:
+                    self._end_left_leases(prepared.leases, connection)
+                    self._refuse_shortage(prepared, connection)
+                    is_first = False
                 if (finished := self._attempt(prepared, connection)) is not None:
                     return finished
                 _log.warning("the server has lost rows that it had acknowledged: loading them again")
@@ -261,23 +275,37 @@ class _LoadRun:
             try:
                 connection = self._tools.connect.connect(label="session 1")
                 try:
-                    finished = confirm(self._tools.ledger, connection, self._claim)
-                    if finished is not None:
-                        return finished
-                    # None but this one: a load that was forgotten meanwhile would begin anew, and store its rows twice.
-                    prepared = prepare_load(
-                        self._plan, self._tools, connection, created=self._created, resumes=self._claim.load_id
-                    )
-                    assert not isinstance(prepared, NothingToDo)
+                    taken = self._look_again(connection)
                 except BaseException:
                     connection.close()
                     raise
             except PenstockError as error:
                 self._wait_to_retry(error)
-            else:
-                self._claim = prepared.claim
-                self._patience.note_progress(prepared.rows_committed)
-                return prepared, connection
+                continue
+            if isinstance(taken, FinishedLoad):
+                self._let_go(connection, is_done=True)
+                return taken
+            self._claim = taken.claim
+            self._patience.note_progress(taken.rows_committed)
+            return taken, connection
+
+    def _look_again(self, connection: Connection) -> PreparedLoad | FinishedLoad:
+        assert self._claim is not None
+        if (finished := self._confirm(connection)) is not None:
+            return finished
+        begun = self._claim.load_id
+        # None but this one: a load that was forgotten meanwhile would begin anew, and store its rows twice.
+        prepared = prepare_load(self._plan, self._tools, connection, created=self._created, resumes=begun, begun=begun)
+        # Somebody else may have completed it since.
+        return (self._confirm(connection) or _NOTHING) if isinstance(prepared, NothingToDo) else prepared
+
+    def _confirm(self, connection: Connection) -> FinishedLoad | None:
+        """Return what the load came to where it is complete; say so where another process did that."""
+        assert self._claim is not None
+        finished = confirm(self._tools.ledger, connection, self._claim)
+        if finished is not None and finished.is_others:
+            self._tools.notice(f"load {self._claim.load_id} was completed by another process")
+        return finished
 
     def _wait_to_retry(self, error: PenstockError) -> None:
         """Wait before another attempt, or raise the error where there should be none."""
@@ -288,12 +316,8 @@ class _LoadRun:
             words = "one session" if fewer.maximum == 1 else f"{fewer.maximum} sessions"
             self._tools.notice(f"{error.message}: going on with {words}")
             return
-        delay_s = self._patience.next_delay_s() if error.is_transient else None
-        if delay_s is None:
-            raise error
+        self._patience.wait_out(error, sleep=self._tools.sleep, notice=self._tools.on_notice)
         self._sessions = fewer
-        self._tools.notice(f"{error.message}: going on in {delay_s:.1f} s with what is missing")
-        self._tools.sleep(delay_s)
 
     # ---------------------------------------------------------------- the end
 
@@ -387,20 +411,18 @@ class _LoadRun:
             from penstock.server.ledger.rejects import RejectStore  # noqa: PLC0415
 
             try:
-                with self._tools.connect.borrow() as connection:
-                    store = RejectStore(self._tools.ledger.schema, self._claim.load_id)
-                    self._tally.rejected = store.count_rejected(connection)
+                store = RejectStore(self._tools.ledger.schema, self._claim.load_id)
+                self._tally.rejected = self._at_end(store.count_rejected)
             except (PenstockError, KeyboardInterrupt) as error:
                 # The load is complete; nothing that happens here must look like a failed one.
                 self._tools.notice(f"records that were put aside were not counted: {error or 'interrupted'}")
 
     # What follows the load, VACUUM above all: see loading/after.py.
 
-    def _note_partitions(self, prepared: PreparedLoad | NothingToDo, connection: Connection) -> None:
+    def _note_partitions(self, prepared: PreparedLoad, connection: Connection) -> None:
         """Look at partitions before they are loaded, so that it can be told which of them were."""
-        is_new = not isinstance(prepared, NothingToDo) and not prepared.claim.is_resumed
         has_partitions = any(target.facts is not None and target.facts.kind == "p" for target in self._plan.targets)
-        if is_new and has_partitions and self._plan.job.rules.vacuums is not False:
+        if not prepared.claim.is_resumed and has_partitions and self._plan.job.rules.vacuums is not False:
             from penstock.loading.after import read_partitions  # noqa: PLC0415 (paid for by loads that need it)
 
             self._partitions = read_partitions(self._plan, connection)
@@ -436,14 +458,18 @@ class _LoadRun:
         ]
         if not fed:
             return
-        messages: list[str] = []
+
+        def advance(connection: Connection) -> list[str]:
+            return [message for facts, columns in fed for message in advance_sequences(connection, facts, columns)]
+
         try:
-            with self._tools.connect.borrow() if connection is None else nullcontext(connection) as session:
-                for facts, columns in fed:
-                    messages += advance_sequences(session, facts, columns)
+            messages = self._at_end(advance) if connection is None else advance(connection)
         except (PenstockError, KeyboardInterrupt) as error:
+            if connection is not None and connection.closed:
+                # The caller's attempt has ended, and what it did is done again.
+                raise
             # The rows are in; nothing that happens here must look like a failed load.
-            messages.append(f"sequences were not advanced: {error or 'interrupted'}")
+            messages = [f"sequences were not advanced: {error or 'interrupted'}"]
         for message in messages:
             self._tools.notice(message)
 

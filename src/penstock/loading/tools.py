@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from penstock.loading.retry import Patience, patiently
 from penstock.server.ledger import Ledger
 
 if TYPE_CHECKING:
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from penstock.model.server import ServerFacts
     from penstock.server.connection import ConnectionFactory
     from penstock.settings.backend import SettingsBackend
+
+
+_Result = TypeVar("_Result")
 
 
 class Report(Protocol):
@@ -54,3 +58,7 @@ class LoadTools:
         """Tell whoever wants to hear it."""
         if self.on_notice is not None:
             self.on_notice(text)
+
+    def patiently(self, act: Callable[[], _Result], *, retry_for_s: float) -> _Result:
+        """Return what `act` does, which may be done again, once no fault that passes ends it. Raises PenstockError."""
+        return patiently(act, Patience(retry_for_s, self.clock), sleep=self.sleep, notice=self.on_notice)

@@ -108,12 +108,14 @@ class FinishedLoad:
     """A load that the ledger says is complete: all of its rows, this run's and earlier ones'.
 
     `inserted`, `updated`, `duplicates` and `existing` are what merges from staging tables did. `is_local_only`: the
-    wait for a synchronous standby was cancelled, so only the primary is known to have it.
+    wait for a synchronous standby was cancelled, so only the primary is known to have it. `is_others`: another process
+    has completed it.
     """
 
     rows: int
     suppressed: int
     is_local_only: bool
+    is_others: bool = False
     inserted: int = 0
     updated: int = 0
     duplicates: int = 0

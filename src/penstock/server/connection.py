@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import psycopg
 from psycopg import sql
+from psycopg.conninfo import make_conninfo
 
 from penstock.errors import ServerError, UsageError
 from penstock.model.endpoints import is_rds_endpoint
@@ -129,6 +130,8 @@ class ConnectionFactory:
         self._input_settings: _InputSettings | None = None
         self._pooler: Pooler | None = None
         self._kept: Connection | None = None
+        # Whether a session stood with the same server in another database.
+        self._knows_server = False
         self._lock = threading.Lock()
 
     def __repr__(self) -> str:
@@ -159,6 +162,7 @@ class ConnectionFactory:
         """Return a factory for another database of the same server, with sessions of its own; the caller closes it."""
         other = copy(self)
         other._settings = {**self._settings, "dbname": name}  # noqa: SLF001 (one of our own)
+        other._knows_server = self._knows_server or self._input_settings is not None  # noqa: SLF001
         other._input_settings = other._pooler = other._kept = None  # noqa: SLF001
         other._lock = threading.Lock()  # noqa: SLF001
         return other
@@ -296,13 +300,30 @@ class ConnectionFactory:
         try:
             return _connect(settings)
         except psycopg.Error as error:
+            # Also where no other kind will do: a connection that broke off may stand now.
             other = self._find_other_kind(defaults)
-            if other and not _is_certain_failure(error, tries_password=self._allows_standby):
+            again = {**settings, "target_session_attrs": other} if other else settings
+            if not _is_certain_failure(error, tries_password=self._allows_standby or self._knows_server):
                 with suppress(psycopg.Error):
-                    return _connect({**settings, "target_session_attrs": other})
+                    return _connect(again)
             failure = _connection_error(error, self.safe_description)
+            failure.is_transient = self._may_pass(error, settings)
             failure.hint = self._explain(error, given, route) or failure.hint
             raise failure from error
+
+    def _may_pass(self, error: psycopg.Error, settings: dict[str, str]) -> bool:
+        """Return whether connecting may succeed later: where it did before, or a server is there that is not ready.
+
+        libpq gives no code to tell by what a server refuses, and a name that was mistyped must not be waited for.
+        """
+        if isinstance(error, psycopg.errors.ConnectionTimeout):
+            return self._knows_server or self._input_settings is not None
+        if error.pgconn is None or error.pgconn.needs_password:
+            return False
+        if self._input_settings is not None:
+            return True
+        answer = psycopg.pq.PGconn.ping(make_conninfo("", **settings).encode())
+        return answer == psycopg.pq.Ping.REJECT or (self._knows_server and answer != psycopg.pq.Ping.OK)
 
     def _find_other_kind(self, defaults: Mapping[str, str]) -> str | None:
         """Return which kind of server will do where the one that was asked for is not there; None where none will.
@@ -408,7 +429,6 @@ def _connection_error(error: psycopg.Error, target: str) -> ServerError:
         detail=str(error).strip(),
         hint=hint,
         sqlstate=error.sqlstate,
-        is_transient=pgconn is None or not pgconn.needs_password,
     )
 
 

@@ -21,6 +21,7 @@ from penstock.api import Loader
 from penstock.aws.credentials import AwsCredentials
 from penstock.errors import PenstockError
 from penstock.files import SourceReader
+from penstock.loading.identity import job_from_json
 from penstock.model.dialect import DialectOptions
 from penstock.model.job import LoadJob, LoadRules, TargetJob
 from penstock.model.names import parse_table_name
@@ -44,23 +45,14 @@ class _Sources(ChoppedSources):
 def run_load(request: dict[str, Any]) -> int:
     """Carry out one request; return the process's exit status."""
     os.environ.update(request["environment"])
-    target = TargetJob(
-        sources=tuple(request["sources"]),
-        table=parse_table_name(request["table"]),
-        dialect=DialectOptions(**request["dialect"]),
-        mode=request["mode"],
-        key=tuple(request["key"]),
-    )
-    rules = LoadRules(
-        retry_for_s=request["retry_for_s"], on_error=request["on_error"], on_changed=request["on_changed"]
-    )
-    job = LoadJob(targets=(target,), sessions=request["sessions"], rules=rules)
+    job = job_from_json(request["job"]) if "job" in request else _read_job(request)
+    connect = ConnectionFactory(request["conninfo"], application_name=request["name"])
     phase = "planning"
     try:
-        with Loader(ConnectionFactory(request["conninfo"], application_name=request["name"])) as loader:
+        with Loader(connect, settings=request.get("settings", "none")) as loader:
             _say("phase planning")
             loader._sources = _Sources(request["piece_bytes"], request["piece_s"])
-            plan = loader.plan(job)
+            plan = loader.plan(job, on_notice=_say)
             plan = replace(plan, batch=BatchPlan(limit_bytes=request["batch_bytes"], duration_s=None))
             phase = "running"
             _say("phase running")
@@ -76,6 +68,20 @@ def run_load(request: dict[str, Any]) -> int:
         _say(traceback.format_exc())
         return BROKEN
     return 0
+
+
+def _read_job(request: dict[str, Any]) -> LoadJob:
+    target = TargetJob(
+        sources=tuple(request["sources"]),
+        table=parse_table_name(request["table"]),
+        dialect=DialectOptions(**request["dialect"]),
+        mode=request["mode"],
+        key=tuple(request["key"]),
+    )
+    rules = LoadRules(
+        retry_for_s=request["retry_for_s"], on_error=request["on_error"], on_changed=request["on_changed"]
+    )
+    return LoadJob(targets=(target,), sessions=request["sessions"], rules=rules)
 
 
 def _say(text: str) -> None:

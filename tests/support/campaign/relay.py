@@ -1,4 +1,4 @@
-"""A relay between loader and server, over TCP, whose connections can be reset, or stall and then go on."""
+"""A relay between loader and server, over TCP, whose connections can be reset, also at one packet, or stall."""
 
 from __future__ import annotations
 
@@ -29,6 +29,8 @@ class Relay:
         self._resetting: set[socket.socket] = set()
         self._flowing = threading.Event()
         self._flowing.set()
+        self._carried = 0
+        self._cut_at: int | None = None
         self._threads = [threading.Thread(target=self._accept, daemon=True)]
         self._threads[0].start()
 
@@ -36,6 +38,24 @@ class Relay:
         """Reset all connections, on both sides; return how many."""
         with self._lock:
             pairs, self._pairs = self._pairs, []
+        return self._reset(pairs)
+
+    def cut_at(self, packet: int | None) -> int:
+        """Count packets anew, from 1, either way and of all connections; in place of one, reset the connection.
+
+        Return how many there were since the last call.
+        """
+        with self._lock:
+            carried, self._carried, self._cut_at = self._carried, 0, packet
+        return carried
+
+    def _is_cut(self) -> bool:
+        with self._lock:
+            self._carried += 1
+            return self._carried == self._cut_at
+
+    def _reset(self, pairs: list[tuple[socket.socket, socket.socket]]) -> int:
+        with self._lock:
             self._resetting.update(client for client, _ in pairs)
         for client, server in pairs:
             with contextlib.suppress(OSError):
@@ -81,9 +101,10 @@ class Relay:
                 self._threads[-1].start()
 
     def _carry_both(self, client: socket.socket, server: socket.socket) -> None:
-        back = threading.Thread(target=self._carry, args=(server, client), daemon=True)
+        pair = client, server
+        back = threading.Thread(target=self._carry, args=(server, client, pair), daemon=True)
         back.start()
-        self._carry(client, server)
+        self._carry(client, server, pair)
         back.join()
         with self._lock:
             self._pairs = [pair for pair in self._pairs if pair[0] is not client]
@@ -91,10 +112,13 @@ class Relay:
         client.close()
         server.close()
 
-    def _carry(self, source: socket.socket, sink: socket.socket) -> None:
+    def _carry(self, source: socket.socket, sink: socket.socket, pair: tuple[socket.socket, socket.socket]) -> None:
         with contextlib.suppress(OSError):
             while data := source.recv(_READ_BYTES):
                 self._flowing.wait()
+                if self._is_cut():
+                    self._reset([pair])
+                    break
                 sink.sendall(data)
         for end in (source, sink):
             if end not in self._resetting:

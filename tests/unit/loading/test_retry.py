@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.errors import ServerError
-from penstock.loading.retry import Patience, fewer_sessions
+from penstock.loading.retry import Patience, fewer_sessions, patiently
 from penstock.model.plan import SessionPlan
 
 FOUR = SessionPlan(initial=4, maximum=8, is_adaptive=True, reason="")
@@ -52,6 +52,38 @@ def test_progress_renews_patience() -> None:
 def test_no_patience_means_no_second_attempt() -> None:
     """--retry-for 0."""
     assert Patience(0.0, Clock()).next_delay_s() is None
+
+
+def test_what_passes_is_done_again_and_said() -> None:
+    """The last attempt's result counts."""
+    outcomes: list[ServerError | int] = [
+        ServerError("gone", is_transient=True),
+        ServerError("gone", is_transient=True),
+        7,
+    ]
+    notices: list[str] = []
+    slept: list[float] = []
+
+    def act() -> int:
+        outcome = outcomes.pop(0)
+        if isinstance(outcome, ServerError):
+            raise outcome
+        return outcome
+
+    assert patiently(act, Patience(30.0, Clock()), sleep=slept.append, notice=notices.append) == 7
+    assert slept == [0.5, 1.0]
+    assert notices == ["gone: retry in 0.5 s", "gone: retry in 1.0 s"]
+
+
+@pytest.mark.parametrize(("is_transient", "retry_for_s"), [(False, 30.0), (True, 0.0)])
+def test_what_does_not_pass_is_raised_at_once(is_transient: bool, retry_for_s: float) -> None:
+    """And so is everything with --retry-for 0."""
+
+    def act() -> None:
+        raise ServerError("gone", is_transient=is_transient)
+
+    with pytest.raises(ServerError, match="gone"):
+        patiently(act, Patience(retry_for_s, Clock()), sleep=lambda _: pytest.fail("it waits"), notice=None)
 
 
 @pytest.mark.parametrize(("sqlstate", "count"), [("40P01", 2), ("57014", 1), ("08006", 4)])

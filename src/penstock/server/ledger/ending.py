@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, LiteralString
 
 import psycopg
@@ -134,13 +135,15 @@ def confirm(ledger: Ledger, connection: Connection, claim: Claim) -> FinishedLoa
     """
     query = sql.SQL(
         "UPDATE {} AS l SET login = CASE WHEN l.login = SESSION_USER THEN l.login END"
-        " WHERE l.id = %(load)s AND l.state = 'complete' RETURNING {}"
+        " WHERE l.id = %(load)s AND l.state = 'complete' RETURNING {}, l.epoch"
     ).format(sql.Identifier(ledger.schema, "loads"), _compose(ledger.schema, _TOTALS))
     with translate_errors("looking whether the load is complete"), _hearing_warnings(connection) as warnings:
         row = _run_durably(connection, query, {"load": claim.load_id})
     if row is None:
         return None
-    return _read_finished(row, is_local_only=_UNCONFIRMED in warnings)
+    *totals, epoch = row
+    finished = _read_finished(totals, is_local_only=_UNCONFIRMED in warnings)
+    return replace(finished, is_others=epoch != claim.epoch)
 
 
 def _compose(schema: str, text: LiteralString) -> sql.Composed:

@@ -1,0 +1,125 @@
+"""Faults before the first row and behind the last: waited out once a connection has stood, and told at once before."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from penstock.api import Loader
+from penstock.errors import ServerError
+from penstock.model.job import LoadJob, LoadRules
+from penstock.server.connection import ConnectionFactory
+from support.campaign.relay import Relay
+from support.loads import Loads, target
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# Behind the packets of a handshake, and long before a plan is made.
+_IN_PLANNING = 12
+
+
+@pytest.fixture
+def relay(database18: str) -> Iterator[Relay]:
+    """Provide a relay to the server."""
+    given = conninfo_to_dict(database18)
+    relay = Relay(Path(f"{given['host']}/.s.PGSQL.{given['port']}"))
+    yield relay
+    relay.close()
+
+
+@pytest.fixture
+def job(database18: str, tmp_path: Path) -> LoadJob:
+    """Provide a load that waits for half a minute, of one row into table t."""
+    Loads(database18).execute("CREATE TABLE t (a int)")
+    path = tmp_path / "rows.csv"
+    path.write_text("a\n1\n")
+    return LoadJob(targets=(target(path),), rules=LoadRules(retry_for_s=30.0))
+
+
+def through(relay: Relay, conninfo: str) -> ConnectionFactory:
+    """Return the factory for connections through the relay."""
+    return ConnectionFactory(make_conninfo(conninfo, host="127.0.0.1", port=relay.port, sslmode="disable"))
+
+
+def test_a_connection_lost_while_planning_is_waited_out(relay: Relay, database18: str, job: LoadJob) -> None:
+    """It is said, and planned again."""
+    notices: list[str] = []
+    with Loader(through(relay, database18)) as loader:
+        relay.cut_at(_IN_PLANNING)
+        plan = loader.plan(job, on_notice=notices.append)
+        assert loader.run(plan).rows == 1
+    assert len(notices) == 1
+    assert notices[0].endswith(": retry in 0.5 s")
+
+
+@pytest.mark.parametrize("step", ["space", "lease"])
+def test_a_connection_lost_at_a_look_before_the_load_is_waited_out(
+    relay: Relay, database18: str, job: LoadJob, step: str
+) -> None:
+    """Room on disks, and the server's settings."""
+    with Loader(through(relay, database18), settings="bulk-load") as loader:
+        plan = loader.plan(job)
+        relay.cut_at(3)
+        if step == "space":
+            assert loader.forecast_volume(plan, device="disk", free_bytes=0).is_short
+        else:
+            assert loader.plan_settings(plan)
+
+
+def test_a_server_that_never_answered_is_told_at_once(database18: str, job: LoadJob) -> None:
+    """A mistyped port, or database, is not waited for."""
+    for conninfo in ("host=127.0.0.1 port=1", make_conninfo(database18, dbname="no such database")):
+        began_s = time.monotonic()
+        with Loader(ConnectionFactory(conninfo)) as loader, pytest.raises(ServerError, match="could not connect"):
+            loader.plan(job)
+        assert time.monotonic() - began_s < 10
+
+
+def test_a_server_that_went_away_is_waited_for(relay: Relay, database18: str) -> None:
+    """Where a session had stood; and one in another database of the same server goes by that."""
+    factory = through(relay, database18)
+    factory.connect().close()
+    relay.close()
+    for known in (factory, factory.in_database("postgres")):
+        with pytest.raises(ServerError) as caught:
+            known.connect()
+        assert caught.value.is_transient
+
+
+@pytest.mark.parametrize(("code", "passes"), [("57P03", True), ("3D000", False), ("28000", False)])
+def test_a_server_that_is_starting_is_waited_for(code: str, passes: bool) -> None:
+    """It says so itself, also to a first connection; another refusal will not pass."""
+    with refusing_server(code) as port, pytest.raises(ServerError) as caught:
+        ConnectionFactory(f"host=127.0.0.1 port={port} sslmode=disable gssencmode=disable").connect()
+    assert caught.value.is_transient == passes
+
+
+# A process of its own: libpq asks whether a server is there without letting other threads run.
+_REFUSING = """
+import socket, struct, sys
+fields = b"SFATAL\\0C" + sys.argv[1].encode() + b"\\0Mno\\0"
+with socket.create_server(("127.0.0.1", 0)) as listener:
+    print(listener.getsockname()[1], flush=True)
+    while True:
+        client, _ = listener.accept()
+        client.recv(4096)
+        client.sendall(b"E" + struct.pack("!i", 5 + len(fields)) + fields + b"\\0")
+        client.close()
+"""
+
+
+@contextmanager
+def refusing_server(code: str) -> Iterator[int]:
+    """Provide the port of a server that refuses every connection with one SQLSTATE."""
+    with subprocess.Popen([sys.executable, "-c", _REFUSING, code], stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        yield int(server.stdout.readline())
+        server.kill()

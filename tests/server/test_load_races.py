@@ -1,0 +1,181 @@
+"""Two processes at one table or one load: each tells what happened, with the exit code that stands for it."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+
+from penstock.api import Loader
+from penstock.errors import PenstockError, TargetError
+from penstock.loading.landing import check_ways
+from penstock.model.job import LoadJob, LoadRules
+from penstock.server.connection import ConnectionFactory
+from penstock.server.shape.parts import capture_tree
+from support.loads import ChoppedSources, Loads
+from support.modes import mode_target
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from penstock.model.outcome import LoadOutcome
+    from penstock.model.plan import LoadPlan
+
+_LONG_S = 60.0
+
+ROWS = 2000
+
+
+@pytest.fixture
+def loads(database18: str) -> Loads:
+    """Provide loads into a database with a table t and a row that no file has."""
+    loads = Loads(database18)
+    loads.execute("CREATE TABLE t (a int PRIMARY KEY, b text); INSERT INTO t VALUES (-1, 'before')")
+    return loads
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Provide a file for table t."""
+    path = tmp_path / "rows.csv"
+    path.write_text("a,b\n" + "".join(f"{n},value {n}\n" for n in range(ROWS)))
+    return path
+
+
+class Process:
+    """A load as another process would do it: with connections and sources of its own."""
+
+    def __init__(self, loads: Loads, path: Path, mode: str, *, at_piece: Callable[[int], None] | None = None) -> None:
+        self.notices: list[str] = []
+        self.on_notice: Callable[[str], None] = lambda _: None
+        self._loader = Loader(ConnectionFactory(loads.conninfo))
+        self._loader._sources = ChoppedSources(500, at_piece)
+        self._job = LoadJob(targets=(mode_target(path, mode),), sessions=1, rules=LoadRules(retry_for_s=_LONG_S))
+
+    def plan(self) -> LoadPlan:
+        """Plan the load."""
+        return self._loader.plan(self._job)
+
+    def run(self, plan: LoadPlan | None = None) -> LoadOutcome:
+        """Carry it out."""
+        with self._loader:
+            return self._loader.run(plan or self.plan(), on_notice=self._hear)
+
+    def close(self) -> None:
+        """Let go of the session that planning keeps."""
+        self._loader.close()
+
+    def _hear(self, text: str) -> None:
+        self.notices.append(text)
+        self.on_notice(text)
+
+
+def end_sessions(loads: Loads) -> None:
+    """End every session of penstock's in this database."""
+    loads.execute(
+        "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
+        " WHERE datname = current_database() AND application_name LIKE 'penstock%'"
+    )
+
+
+def test_a_replaced_table_is_named_to_the_second_of_two_replaces(loads: Loads, path: Path) -> None:
+    """Both were planned for the table that the first one has dropped."""
+    first, second = Process(loads, path, "replace"), Process(loads, path, "replace")
+    plan = second.plan()
+    first.run()
+    with pytest.raises(TargetError, match=r'table "public\.t" was replaced after the load was planned') as caught:
+        second.run(plan)
+    assert caught.value.hint == "Run the load again, if it is still wanted."
+    assert loads.count() == ROWS
+
+
+def test_a_replaced_table_is_named_at_the_swap(loads: Loads, path: Path, tmp_path: Path) -> None:
+    """Replaces from two sources do not wait for each other: the table of the second is another when it would swap."""
+    other = tmp_path / "other.csv"
+    other.write_text("a,b\n5,other\n")
+    first = Process(
+        loads, path, "replace", at_piece=lambda number: None if number else Process(loads, other, "replace").run()
+    )
+    with pytest.raises(PenstockError, match=r'table "public\.t" was replaced after the load was planned'):
+        first.run()
+    assert loads.rows() == [(5, "other")]
+
+
+def test_a_dropped_table_is_named(loads: Loads, path: Path) -> None:
+    """It is told from one that has another in its place."""
+    process = Process(loads, path, "replace")
+    plan = process.plan()
+    loads.execute("DROP TABLE t")
+    with pytest.raises(TargetError, match=r'table "public\.t" was dropped after the load was planned'):
+        process.run(plan)
+
+
+@pytest.mark.parametrize("looks_for", ["replace", "parking"])
+def test_planning_beside_a_load_that_parks(loads: Loads, path: Path, looks_for: str) -> None:
+    """An index that is dropped while its table's definition is read is none; the reader waits for the dropper's lock.
+
+    An expression's words need the table's lock, and those of the index after it are looked for behind that.
+    """
+    loads.execute("CREATE INDEX t_1 ON t ((a + 1)); CREATE INDEX t_2 ON t (b)")
+    process = Process(loads, path, "replace")
+    plan = process.plan()
+    process.close()
+    (facts,) = [target.facts for target in plan.targets]
+    assert facts is not None
+    found: list[Any] = []
+
+    def look() -> None:
+        with ConnectionFactory(loads.conninfo).connect(label="looks") as connection:
+            if looks_for == "replace":
+                check_ways(plan, connection, ledger_schema="penstock")
+                found.append([])
+            else:
+                tree = capture_tree(connection, facts.oid)
+                assert tree is not None
+                found.append([part.name for part in tree.indexes])
+
+    looking = threading.Thread(target=look)
+    with psycopg.connect(loads.conninfo) as parking:
+        parking.execute("LOCK TABLE t IN ACCESS EXCLUSIVE MODE")
+        parking.execute("DROP INDEX t_2")
+        looking.start()
+        while not loads.execute("SELECT FROM pg_locks WHERE NOT granted AND relation = 't'::regclass"):
+            assert looking.is_alive()
+    looking.join(_LONG_S)
+    assert found == ([[]] if looks_for == "replace" else [["t_1", "t_pkey"]])
+
+
+@pytest.mark.parametrize("mode", ["append", "truncate", "replace"])
+def test_a_load_that_another_process_completes_meanwhile_is_loaded(loads: Loads, path: Path, mode: str) -> None:
+    """The first one's sessions are lost; before it has them again the second one has taken the load over."""
+    second_waits, second_may_go = threading.Event(), threading.Event()
+
+    def pause(number: int) -> None:
+        if number == 0:
+            second_waits.set()
+            assert second_may_go.wait(_LONG_S)
+
+    def lose(number: int) -> None:
+        if number == 0:
+            end_sessions(loads)
+
+    first, second = Process(loads, path, mode, at_piece=lose), Process(loads, path, mode, at_piece=pause)
+    running = threading.Thread(target=second.run)
+
+    def hear(text: str) -> None:
+        if "retry in" in text and not second_waits.is_set():
+            running.start()
+            assert second_waits.wait(_LONG_S)
+        if "another process that works on this load" in text:
+            second_may_go.set()
+
+    first.on_notice = hear
+    outcome = first.run()
+    running.join(_LONG_S)
+    assert loads.count() == ROWS + (mode == "append")
+    assert loads.execute("SELECT count(*), min(state) FROM penstock.loads") == [(1, "complete")]
+    assert f"load {outcome.load_id} was completed by another process" in first.notices
+    assert outcome.rows + outcome.rows_before == ROWS
