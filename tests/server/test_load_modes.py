@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ import psycopg
 import pytest
 
 from penstock.api import Loader
+from penstock.cli.outcome_view import describe_outcome, outcome_object
 from penstock.cli.parsing import SourceOptions
 from penstock.cli.plan_view import describe_plan
 from penstock.cli.request import make_request
@@ -344,8 +346,32 @@ def test_transform_takes_records_on(loads: Loads, tmp_path: Path) -> None:
     text = "INSERT INTO t (k, v) SELECT size::int + 1, upper(name) FROM :staging WHERE size <> '20'"
     outcome = loads.run(mode_target(path, "append", transform=Transform(name="f.sql", text=text)))
     assert loads.rows() == [(1, "a", None), (11, "ONE", None), (2, "b", None)]
-    assert outcome.rows == 1
+    assert [statement.tag for statement in outcome.statements] == ["INSERT 0 1"]
     assert landing_tables(loads) == []
+
+
+@pytest.mark.pg(">= 15")
+def test_a_transform_is_reported_as_the_server_does(loads: Loads, tmp_path: Path) -> None:
+    """By statement, in the job's order; no count is credited to a table that the statement has left alone."""
+    loads.execute("CREATE TABLE other (k int PRIMARY KEY, v text); INSERT INTO other VALUES (1), (2), (3), (4)")
+    merge = "MERGE INTO other AS o USING (SELECT k::int FROM :staging) AS s ON o.k = s.k WHEN MATCHED THEN DELETE"
+    insert = "INSERT INTO other SELECT k::int + 10 FROM :staging"
+    targets = [
+        mode_target(
+            write(tmp_path / name, *lines), "append", transform=Transform(name=f"{name}.sql", text=text), into="t"
+        )
+        for name, lines, text in (("merge", ("1,x", "2,x", "3,x"), merge), ("insert", ("5,x", "6,x"), insert))
+    ]
+    outcome = loads.run(*targets)
+    told = [(each.name, each.table, each.records, each.tag) for each in outcome.statements]
+    assert told == [("merge.sql", "public.t", 3, "MERGE 3"), ("insert.sql", "public.t", 2, "INSERT 0 2")]
+    assert (outcome.rows, outcome.inserted) == (0, 0)
+    assert loads.count("other") == 3
+    first, *lines = describe_outcome(outcome)
+    assert first.startswith("staged 5 records in ")
+    assert lines[:2] == ["ran merge.sql on 3 records: MERGE 3", "ran insert.sql on 2 records: INSERT 0 2"]
+    assert not any("public.t" in line for line in (first, *lines) if not line.startswith("vacuumed"))
+    assert '"tag": "MERGE 3"' in json.dumps(outcome_object(outcome))
 
 
 def test_transform_that_stores_nothing_does_not_look_like_an_emptied_table(loads: Loads, tmp_path: Path) -> None:

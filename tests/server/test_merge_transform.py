@@ -50,8 +50,8 @@ def staged(connection: Connection) -> Connection:
 
 
 def run(connection: Connection, text: str) -> int:
-    """Run a statement that stands in up.sql."""
-    return run_transform(connection, Transform(name="up.sql", text=text), staging=STAGING)
+    """Run a statement that stands in up.sql; return the number of rows in its command tag."""
+    return run_transform(connection, Transform(name="up.sql", text=text), staging=STAGING).rows
 
 
 def test_statement_refines_and_merges(staged: Connection) -> None:

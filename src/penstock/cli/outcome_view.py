@@ -16,11 +16,16 @@ if TYPE_CHECKING:
 
 def describe_outcome(outcome: LoadOutcome) -> list[str]:
     """Return what was loaded in one line, and a line for each file where there are several."""
-    tables = list(dict.fromkeys(file.table for file in outcome.files))
+    # Where the rows of a user's own statement went is the statement's business.
+    transformed = {statement.table for statement in outcome.statements}
+    tables = list(dict.fromkeys(file.table for file in outcome.files if file.table not in transformed))
     # No files where a load that was cut short had read all of them, and its last transaction alone was left.
     into = f" into {tables[0] if len(tables) == 1 else f'{len(tables)} tables'}" if tables else ""
     pace = f"{_rate(outcome.bytes_copied, outcome.seconds)}, {_count(outcome.sessions, 'session')}"
-    lines = [f"loaded {_rows(outcome.rows)}{into} in {format_duration(outcome.seconds)} ({pace})"]
+    what = f"loaded {_rows(outcome.rows)}{into}"
+    if outcome.statements and not tables:
+        what = f"staged {_count(sum(statement.records for statement in outcome.statements), 'record')}"
+    lines = [f"{what} in {format_duration(outcome.seconds)} ({pace})"]
     if outcome.load_id is None:
         lines = [f"nothing to load: {_count(outcome.objects_skipped, 'object')} had been loaded before"]
     elif outcome.objects_skipped:
@@ -29,6 +34,10 @@ def describe_outcome(outcome: LoadOutcome) -> list[str]:
         lines.append(f"went on with load {outcome.load_id}, which had {_rows(outcome.rows_before)}")
     if outcome.is_local_only:
         lines.append("durable on the primary only: the wait for the synchronous standby was cancelled")
+    lines += [
+        f"ran {statement.name} on {_count(statement.records, 'record')}: {statement.tag}"
+        for statement in outcome.statements
+    ]
     if outcome.inserted or outcome.updated or outcome.existing or outcome.duplicates:
         lines.append(_describe_merge(outcome))
     if outcome.suppressed:
@@ -43,7 +52,13 @@ def describe_outcome(outcome: LoadOutcome) -> list[str]:
     if len(outcome.files) > 1:
         heads = ("file", "table", "rows", "time")
         rows = [
-            (file.uri, file.table, format_count(file.rows), format_duration(file.seconds)) for file in outcome.files
+            (
+                file.uri,
+                "(transform)" if file.table in transformed else file.table,
+                format_count(file.rows),
+                format_duration(file.seconds),
+            )
+            for file in outcome.files
         ]
         lines += line_up([heads, *rows], align="<<>>", indent="  ")
     return lines + describe_upkeep(outcome)

@@ -143,9 +143,10 @@ class _Upkeep:
     def _stored_bytes(self) -> float:
         """Return what the load has copied, the part of earlier runs by the number of rows."""
         outcome = self._outcome
-        if not outcome.rows:
+        rows = outcome.rows + sum(statement.rows for statement in outcome.statements)
+        if not rows:
             return float("inf") if outcome.rows_before else 0.0
-        return outcome.bytes_copied * (outcome.rows + outcome.rows_before) / outcome.rows
+        return outcome.bytes_copied * (rows + outcome.rows_before) / rows
 
     def _explain(self, error: PenstockError, oid: int, connection: Connection) -> str:
         """Return why a table was not vacuumed; who has it locked, if that is why."""

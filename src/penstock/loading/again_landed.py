@@ -212,7 +212,7 @@ class _LandedAgain:
         connection = self._connection
         if target.job.transform is not None:
             staged = count_staged(connection, target.staging)
-            inserted = run_transform(connection, target.job.transform, staging=target.staging)
+            inserted = run_transform(connection, target.job.transform, staging=target.staging).rows
             return MergeCounts(staged=staged, inserted=inserted)
         sorter = begin_sorting(
             connection,

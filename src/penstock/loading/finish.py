@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from penstock.errors import TargetError
 from penstock.loading.landing import TargetLanding, refuse_unended, truncate_target, with_locks
 from penstock.model.ledger import LandedCounts
+from penstock.model.outcome import StatementOutcome
 from penstock.server.conflicts import find_references
 from penstock.server.ddl import find_older_snapshots, finish_replacement, mark_end_of_load, swap_replacement
 from penstock.server.identity import LoadedTable, send_check
@@ -35,12 +36,18 @@ _SNAPSHOT_LOOK_S = 0.2
 
 
 def finish_load(
-    plan: LoadPlan, prepared: PreparedLoad, tools: LoadTools, connection: Connection
+    plan: LoadPlan,
+    prepared: PreparedLoad,
+    tools: LoadTools,
+    connection: Connection,
+    *,
+    note_statement: Callable[[int, StatementOutcome], None],
 ) -> FinishedLoad | None:
     """Take what has landed to its tables and write down that the load is complete; None where a part is missing.
 
-    Readers see all of it or nothing of it, but for what COPY put into its table itself. Raises PenstockError, and then
-    the landing tables are as they were.
+    `note_statement` hears what the statement of each target that has one reported, by its place in the job. Readers see
+    all of it or nothing of it, but for what COPY put into its table itself. Raises PenstockError, and then the landing
+    tables are as they were.
     """
     landed = [landing for landing in prepared.landings if landing.table is not None]
     if not landed:
@@ -48,7 +55,7 @@ def finish_load(
     if not has_all(connection, tools.ledger.schema, prepared.claim.load_id):
         tools.ledger.check_claim(connection, prepared.claim)
         return None
-    return _Finish(plan, prepared, tools, connection, landed).run()
+    return _Finish(plan, prepared, tools, connection, landed, note_statement).run()
 
 
 class _Finish:
@@ -59,7 +66,9 @@ class _Finish:
         tools: LoadTools,
         connection: Connection,
         landed: list[TargetLanding],
+        note_statement: Callable[[int, StatementOutcome], None],
     ) -> None:
+        self._note_statement = note_statement
         self._plan = plan
         self._prepared = prepared
         self._tools = tools
@@ -169,7 +178,12 @@ class _Finish:
         connection, name = self._connection, self._name_object
         if job.transform is not None:
             staged = count_staged(connection, staging)
-            return MergeCounts(staged=staged, inserted=run_transform(connection, job.transform, staging=staging))
+            done = run_transform(connection, job.transform, staging=staging)
+            said = StatementOutcome(
+                name=job.transform.name, table=str(landing.target.table), records=staged, tag=done.text, rows=done.rows
+            )
+            self._note_statement(landing.record.number, said)
+            return MergeCounts(staged=staged, inserted=done.rows)
         if job.mode == "upsert":
             return merge_upsert(
                 connection,

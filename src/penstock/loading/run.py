@@ -254,7 +254,7 @@ class _LoadRun:
             return finish(ledger, connection, claim)
         from penstock.loading.finish import finish_load  # noqa: PLC0415
 
-        finished = finish_load(self._plan, prepared, self._tools, connection)
+        finished = finish_load(self._plan, prepared, self._tools, connection, note_statement=self._tally.note_statement)
         self._is_complete = finished is not None
         if self._shape is not None and is_staged and finished is not None:
             self._put_back(connection, report)

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from penstock.loading.attempt import LoadAttempt
     from penstock.model.ledger import FinishedLoad
+    from penstock.model.outcome import StatementOutcome
     from penstock.model.shape import Rebuilt
 
 
@@ -32,6 +33,7 @@ class Tally:
         self._busy_s = 0.0
         self._sessions = 1
         self._files: dict[int, FileOutcome] = {}
+        self._statements: dict[int, StatementOutcome] = {}
 
     def note_before(self, *, skipped: int, rows: int) -> None:
         """Take note of what earlier loads, and earlier runs of this one, had done."""
@@ -57,19 +59,27 @@ class Tally:
         """Return how many rows of the load this process has seen committed, whatever became of them since."""
         return self._rows_before + self._rows_committed
 
+    def note_statement(self, number: int, statement: StatementOutcome) -> None:
+        """Take note of what a target's own statement reported, in place of what it did in an attempt before."""
+        self._statements[number] = statement
+
     def set_file_rows(self, rows: Mapping[int, int]) -> None:
         """Replace each object's rows, by its number in the ledger, with those that are committed."""
         self._files = {number: replace(outcome, rows=rows.get(number, 0)) for number, outcome in self._files.items()}
 
     def outcome(self, load_id: str | None, finished: FinishedLoad, *, now_s: float) -> LoadOutcome:
         """Return what the load came to."""
+        statements = tuple(self._statements[number] for number in sorted(self._statements))
+        # The ledger has them among the load's, by the only count there is.
+        reported = sum(statement.rows for statement in statements)
+        rows = finished.rows - reported
         # Of what had been stored some may have been put aside since.
-        before = min(self._rows_before, finished.rows)
+        before = min(self._rows_before, rows)
         return LoadOutcome(
             load_id=load_id,
             state="complete",
             is_local_only=finished.is_local_only,
-            rows=finished.rows - before,
+            rows=rows - before,
             rows_before=before,
             objects_skipped=self._skipped,
             rejected=self.rejected,
@@ -80,10 +90,11 @@ class Tally:
             busy_seconds=self._busy_s,
             sessions=self._sessions,
             files=tuple(self._files[number] for number in sorted(self._files)),
-            inserted=finished.inserted,
+            inserted=finished.inserted - reported,
             updated=finished.updated,
             duplicates=finished.duplicates,
             existing=finished.existing,
+            statements=statements,
             rebuilt=self.rebuilt,
             rebuild_seconds=self.rebuild_s,
         )

@@ -65,8 +65,25 @@ class FileOutcome:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StatementOutcome:
+    """What the server reported of a user's own statement, which alone knows where its rows went.
+
+    `name` is its file, `table` the target whose `records` were staged for it, `tag` the server's command tag, such as
+    "MERGE 118", and `rows` the number in that.
+    """
+
+    name: str
+    table: str
+    records: int
+    tag: str
+    rows: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LoadOutcome:
     """A finished load. `rows` are those this run stored; `suppressed` those that row triggers kept out.
+
+    What a transform stored is in no count: `statements` have what the server reported of each, in the job's order.
 
     `load_id` is None where every object had been loaded before, so that nothing was written down.
 
@@ -102,6 +119,7 @@ class LoadOutcome:
     updated: int = 0
     duplicates: int = 0
     existing: int = 0
+    statements: tuple[StatementOutcome, ...] = ()
     rebuilt: tuple[Rebuilt, ...] = ()
     rebuild_seconds: float = 0.0
     vacuum_s: float = 0.0

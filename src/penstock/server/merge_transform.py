@@ -8,7 +8,7 @@ file's, and followed by those of model/landing.py, by which a statement can tell
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import psycopg
 from psycopg import sql
@@ -51,6 +51,13 @@ _HOW = "Write INSERT INTO ... SELECT ... FROM :staging."
 _EXPLAIN = "EXPLAIN (FORMAT JSON) "
 
 
+class CommandTag(NamedTuple):
+    """What the server says of a statement that it has run, and the number of rows in that."""
+
+    text: str
+    rows: int
+
+
 def check_transform(connection: Connection, transform: Transform, *, staging: TableName) -> None:
     """Have the server plan a statement without running it, so that a slip shows before anything is loaded.
 
@@ -68,14 +75,15 @@ def check_transform(connection: Connection, transform: Transform, *, staging: Ta
         )
 
 
-def run_transform(connection: Connection, transform: Transform, *, staging: TableName) -> int:
-    """Run a statement on a staging table and return the rows that it stored, as the server reports them.
+def run_transform(connection: Connection, transform: Transform, *, staging: TableName) -> CommandTag:
+    """Run a statement on a staging table and return what the server reports of it.
 
     It is planned first and runs only where check_transform has nothing to say, so it cannot end the caller's
     transaction. Raises what check_transform does.
     """
     check_transform(connection, transform, staging=staging)
-    return _execute(connection, transform, staging, prefix="").rowcount
+    cursor = _execute(connection, transform, staging, prefix="")
+    return CommandTag(text=cursor.statusmessage or "", rows=cursor.rowcount)
 
 
 def place_table(text: str, table: str) -> tuple[str, list[int]]:
