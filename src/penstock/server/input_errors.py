@@ -10,9 +10,9 @@ from psycopg import sql
 
 from penstock.model.jsontext import to_json
 from penstock.server.copy import compose_table
-from penstock.server.errors import in_transaction
 from penstock.server.landing import ColumnType
 from penstock.server.queries import fetch_rows
+from penstock.server.search_path import users_path
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,7 +54,7 @@ def find_input_errors(
     with session.between_copies() as connection:
         try:
             # A savepoint of its own: a type that only knows how to fail takes the transaction along.
-            with in_transaction(connection):
+            with users_path(connection):
                 return fetch_rows(
                     connection,
                     "input_errors",
@@ -79,7 +79,7 @@ def find_null_error(session: CopySession, spec: CopySpec, column: str) -> NullEr
             each.name: each.type_name for each in fetch_rows(connection, "landing_columns", ColumnType, oid=row[0])
         }
         try:
-            with in_transaction(connection):
+            with users_path(connection):
                 connection.execute(sql.SQL("SELECT CAST(NULL AS {})").format(sql.SQL(types[column])))
         except psycopg.IntegrityError as error:
             diagnostic = error.diag
