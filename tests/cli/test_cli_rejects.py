@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -153,6 +154,51 @@ def test_pipe_that_is_spooled_can_have_its_rejects_found_again(
     assert (finished.code, finished.object["rows"], finished.object["rejected"]) == (3, 2, 2)
     causes = penstock("rejects", finished.object["load_id"], "--json", "--to", database18).object["causes"]
     assert sorted(cause["raw"] for cause in causes) == ["3,", "two,y"]
+
+
+@pytest.mark.parametrize("name", ["numbers.csv", "hard-link.csv", "fifo", "/dev/full"])
+def test_reject_file_that_is_no_new_file_is_refused_before_the_load(
+    penstock: Run, database18: str, numbers: str, tmp_path: Path, name: str
+) -> None:
+    """The source under any name, a pipe, a device: each is what it was, and nothing is loaded."""
+    (tmp_path / "hard-link.csv").hardlink_to(numbers)
+    os.mkfifo(tmp_path / "fifo")
+    path = tmp_path / name
+    before = (path.lstat().st_ino, path.lstat().st_mode, Path(numbers).read_text())
+    options = ("--on-error", "reject", "--reject-file", str(path), "--to", database18)
+    finished = penstock("load", numbers, "--into", "t", *options)
+    assert (finished.code, rows(database18)) == (4, [])
+    assert f'error: will not replace "{path}": it is ' in finished.err
+    assert (path.lstat().st_ino, path.lstat().st_mode, Path(numbers).read_text()) == before
+
+
+def test_rejects_are_not_written_over_the_source(penstock: Run, database18: str, numbers: str, tmp_path: Path) -> None:
+    """Which the ledger knows, also long after the load."""
+    finished = penstock("load", numbers, "--into", "t", "--on-error", "reject", "--json", "--to", database18)
+    link = tmp_path / "hard-link.csv"
+    link.hardlink_to(numbers)
+    for path in (numbers, str(link)):
+        again = penstock("rejects", finished.object["load_id"], "--reject-file", path, "--to", database18)
+        assert (again.code, Path(numbers).read_text()) == (4, "a,b\n1,x\ntwo,y\n3,\n4,z\n")
+        assert "it is a source of the load" in again.err
+
+
+def test_full_disk_leaves_no_reject_file(penstock: Run, database18: str, numbers: str, tmp_path: Path) -> None:
+    """Nor half of one; the file that was there stays."""
+    Path(numbers).write_text("a,b\n" + f"two,{'y' * 5000}\n" * 2)
+    loaded = penstock("load", numbers, "--into", "t", "--on-error", "reject", "--json", "--to", database18)
+    folder = tmp_path / "small"
+    folder.mkdir()
+    (folder / "rejects.csv").write_text("old")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
+    try:
+        file = str(folder / "rejects.csv")
+        finished = penstock("rejects", loaded.object["load_id"], "--reject-file", file, "--to", database18)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert (finished.code, os.listdir(folder), Path(file).read_text()) == (4, ["rejects.csv"], "old")
+    assert f'could not write "{file}": File too large' in finished.err
 
 
 def test_json_is_one_object_though_the_reject_file_cannot_be_written(

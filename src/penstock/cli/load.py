@@ -238,6 +238,8 @@ class LoadCommand:
             resumes=house.resumes,
         ) as loader:
             plan = loader.plan(request.job, on_notice=self.messages.warning)
+            if house.reject_file is not None:
+                check_reject_file(house.reject_file, plan)
             if action == "plan":
                 from penstock.cli.plan_view import describe_plan, plan_object
 
@@ -314,6 +316,15 @@ class LoadCommand:
             write_result(json.dumps(as_object), done=done)
         elif not self.is_quiet:
             write_result("\n".join(as_text), done=done)
+
+
+def check_reject_file(path: Path, plan: LoadPlan) -> None:
+    """Refuse before the load a file that could not be written after it, or that would replace a source."""
+    from penstock.files.newfile import check_writable
+
+    objects = [source for target in plan.targets for source in target.objects]
+    # Standard input may be a file too
+    check_writable(path, sources=[0 if source.location == "-" else source.location for source in objects])
 
 
 def _print_problem(problem: Problem) -> None:

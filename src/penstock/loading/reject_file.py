@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import os
-from contextlib import suppress
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from penstock.errors import SourceError, TargetError
 from penstock.files.blocks import BlockReader, make_cutter
 from penstock.files.encodings import byte_order_mark, encode_again, transcode
+from penstock.files.newfile import NewFile, could_not_write
 from penstock.loading.again import find_line_end
 from penstock.loading.form import form_from_json, make_origin
 from penstock.loading.pieces import Piece
+from penstock.server.ledger.listing import list_objects
 from penstock.server.ledger.rejects import RejectStore
 
 if TYPE_CHECKING:
@@ -27,27 +28,28 @@ _LINE_ENDS = {"lf": b"\n", "crlf": b"\r\n", "cr": b"\r", None: b""}
 def write_reject_files(load_id: str, path: Path, tools: LoadTools, connection: Connection) -> list[Path]:
     """Write all rejected records of a load; return the files, more than one where headers or dialects differ.
 
-    Each file appears whole or not at all; without rejected records there is none. Raises SourceError, ServerError.
+    Each file appears whole or not at all, and never in place of one of the load's sources; without rejected records
+    there is none. Raises SourceError, ServerError.
     """
     store = RejectStore(tools.ledger.schema, load_id)
+    sources = [item.uri for item in list_objects(connection, tools.ledger.schema, load_id)]
     forms = {number: form_from_json(item.form) for number, item in store.read_forms(connection).items()}
     writers: dict[tuple[object, ...], _Writer] = {}
     try:
-        for rejects in store.read_all(connection):
-            for reject in rejects:
-                form = forms[reject.object_number]
-                key = _form_key(form)
-                if key not in writers:
-                    writers[key] = _Writer(_number_path(path, len(writers) + 1), form)
-                writers[key].write(reject.raw)
-        for writer in writers.values():
-            writer.finish()
+        with ExitStack() as open_files:
+            for rejects in store.read_all(connection):
+                for reject in rejects:
+                    form = forms[reject.object_number]
+                    key = _form_key(form)
+                    if key not in writers:
+                        file = NewFile(_number_path(path, len(writers) + 1), sources=sources)
+                        writers[key] = _Writer(open_files.enter_context(file), form)
+                    writers[key].write(reject.raw)
+            for writer in writers.values():
+                writer.file.finish()
     except OSError as exc:
-        raise SourceError(f'could not write "{path}": {exc.strerror}') from exc
-    finally:
-        for writer in writers.values():
-            writer.discard()
-    return [writer.path for writer in writers.values()]
+        raise could_not_write(path, exc) from exc
+    return [writer.file.path for writer in writers.values()]
 
 
 def read_reject_file(load_id: str, path: Path, tools: LoadTools, connection: Connection) -> list[bytes]:
@@ -86,16 +88,12 @@ def _number_path(path: Path, number: int) -> Path:
 
 
 class _Writer:
-    """Writes one file under another name, and gives it its own at the end."""
+    """Writes records to one file, each on a line of its own."""
 
-    def __init__(self, path: Path, form: RecordForm) -> None:
-        self.path = path
-        self._unfinished = path.with_name(f".{path.name}.unfinished")
-        # What is rejected may be as private as the files it comes from.
-        descriptor = os.open(self._unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        self._file = os.fdopen(descriptor, "wb")
+    def __init__(self, file: NewFile, form: RecordForm) -> None:
+        self.file = file
         self._encoding = form.dialect.encoding
-        self._file.write(byte_order_mark(form.bom))
+        self.file.write(byte_order_mark(form.bom))
         self._line_end: bytes | None = None
         self._is_ended = True
         if form.header is not None:
@@ -107,16 +105,5 @@ class _Writer:
             self._line_end = _LINE_ENDS[line_end] or b"\n"
         if not self._is_ended:
             raw = self._line_end + raw
-        self._file.write(encode_again(raw, encoding=self._encoding))
+        self.file.write(encode_again(raw, encoding=self._encoding))
         self._is_ended = line_end is not None
-
-    def finish(self) -> None:
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        self._file.close()
-        self._unfinished.replace(self.path)
-
-    def discard(self) -> None:
-        with suppress(OSError):
-            self._file.close()
-            self._unfinished.unlink(missing_ok=True)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-import os
 from typing import TYPE_CHECKING
 
 from isal import isal_zlib
 
 from penstock.errors import LabError, UsageError
+from penstock.files.newfile import NewFile
 from penstock.lab.imdb import people, titles
 from penstock.lab.imdb.draws import Draws
 from penstock.lab.imdb.tables import IMDB_TABLES, Counts, ImdbFile, ImdbProgress, expected_rows
@@ -70,29 +70,25 @@ def _choose_tables(tables: Collection[str] | None) -> list[str]:
 def _write_table(
     out_dir: Path, table: str, *, scale: float, seed: int, on_progress: Callable[[ImdbProgress], None] | None
 ) -> ImdbFile:
-    """Write one table under a temporary name, then rename it; nothing is left behind on an error."""
+    """Write one table; nothing is left behind on an error."""
     path = out_dir / f"{table}.tsv.gz"
-    temporary = out_dir / f".{table}.tsv.gz.{os.getpid()}.tmp"
     expected = expected_rows(table, scale)
     rows = 0
-    try:
-        with temporary.open("wb") as raw:
-            compressor = isal_zlib.compressobj(_COMPRESS_LEVEL, isal_zlib.DEFLATED, _GZIP_WBITS)
-            header = "\t".join(IMDB_TABLES[table]).encode() + b"\n"
-            raw.write(compressor.compress(header))
-            plain_bytes = len(header)
-            for lines in _make_rows(table, scale=scale, seed=seed):
-                payload = "".join(lines).encode()
-                raw.write(compressor.compress(payload))
-                plain_bytes += len(payload)
-                rows += len(lines)
-                if on_progress:
-                    on_progress(ImdbProgress(table=table, rows=rows, expected_rows=expected))
-            raw.write(compressor.flush())
-            size_bytes = raw.tell()
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with NewFile(path, mode=0o666) as raw:
+        compressor = isal_zlib.compressobj(_COMPRESS_LEVEL, isal_zlib.DEFLATED, _GZIP_WBITS)
+        header = "\t".join(IMDB_TABLES[table]).encode() + b"\n"
+        raw.write(compressor.compress(header))
+        plain_bytes = len(header)
+        for lines in _make_rows(table, scale=scale, seed=seed):
+            payload = "".join(lines).encode()
+            raw.write(compressor.compress(payload))
+            plain_bytes += len(payload)
+            rows += len(lines)
+            if on_progress:
+                on_progress(ImdbProgress(table=table, rows=rows, expected_rows=expected))
+        raw.write(compressor.flush())
+        size_bytes = raw.tell()
+        raw.finish()
     _log.info("wrote %s: %s rows", path, rows)
     return ImdbFile(table=table, path=path, rows=rows, plain_bytes=plain_bytes, size_bytes=size_bytes)
 
