@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from penstock.errors import SourceError
-from penstock.units import KIB
+from penstock.units import KIB, MIB
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 # The pieces that blocks are made of. Each costs the interpreter some 120 us on its way: half as many as of 256 KiB took
 # 7 % off a load's client CPU, and 1 MiB put 10 % on it (it no longer fits a second-level cache of 2 MiB).
 OUTPUT_PIECE_BYTES = 512 * KIB
+
+# How far back a decompressor has to look, and so its memory: of zstd and xz what their highest ordinary levels ask for
+# (zstd --ultra -22); a file of 500 kB can ask for 2 GB and more
+WINDOW_LIMIT_BYTES = 128 * MIB
 
 # What the first bite of a member is at least: a decompressor copies what it leaves over, so that files of
 # many tiny members (appended logs, BGZF) must not be fed whole pieces
@@ -102,6 +106,15 @@ def corrupt(*, compression: Compression, uri: str, offset: int, reason: object) 
     )
 
 
+def needs_memory(*, compression: Compression, uri: str) -> SourceError:
+    """Return the error for an object that can only be decompressed with more memory than any other."""
+    return SourceError(
+        f'"{uri}" needs more than 128 MiB of memory to be decompressed',
+        detail=f"Its {compression} data may refer that far back.",
+        hint="Compress it again as zstd does without --long and xz with -9 at most, or pipe it in decompressed.",
+    )
+
+
 def trailing_garbage(*, compression: Compression, uri: str, offset: int) -> SourceError:
     """Return the error for bytes after the last member that begin no further one."""
     return SourceError(
@@ -164,6 +177,9 @@ def _feed(decoder: Decompressor, data: bytes | memoryview, codec: _Codec, uri: s
         try:
             piece = decoder.decompress(data, OUTPUT_PIECE_BYTES)
         except codec.errors as exc:
+            # The binding has no other word for it
+            if codec.name == "xz" and "memory" in str(exc).lower():
+                raise needs_memory(compression=codec.name, uri=uri) from exc
             raise corrupt(compression=codec.name, uri=uri, offset=offset, reason=exc) from exc
         if piece:
             yield piece
@@ -228,7 +244,8 @@ def _xz() -> _Codec:
 
     return _Codec(
         name="xz",
-        new=lambda: lzma.LZMADecompressor(format=lzma.FORMAT_XZ),
+        # A little more than the dictionary
+        new=lambda: lzma.LZMADecompressor(format=lzma.FORMAT_XZ, memlimit=WINDOW_LIMIT_BYTES + MIB),
         errors=(lzma.LZMAError,),
         first_bytes=b"\xfd",
         allows_zero_padding=True,

@@ -7,20 +7,18 @@ end silently at a truncated frame. A block holds at most 128 KiB, and says where
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import zstandard
 
 from penstock.errors import SourceError
-from penstock.files.compression import corrupt, trailing_garbage, truncated
+from penstock.files.compression import WINDOW_LIMIT_BYTES, corrupt, needs_memory, trailing_garbage, truncated
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 _FRAME_MAGIC = b"\x28\xb5\x2f\xfd"
-
-# What `zstd --long=31` writes: the longest window of the reference implementation
-_MAX_WINDOW_BYTES = 2**31
 
 _RLE_BLOCK, _RESERVED_BLOCK = 1, 3
 _CHECKSUM_BYTES = 4
@@ -90,10 +88,14 @@ def decompress_zstd(pieces: Iterable[bytes], *, uri: str) -> Iterator[bytes]:
 
 def _decompress_frame(stored: _StoredBytes, uri: str) -> Iterator[bytes]:
     """Yield one frame's blocks; `stored` stands behind the frame's magic number."""
-    decoder = zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW_BYTES).decompressobj()
+    decoder = zstandard.ZstdDecompressor(max_window_size=WINDOW_LIMIT_BYTES).decompressobj()
     descriptor = stored.take(1)
-    header = stored.take(_header_length(descriptor[0]))
-    _decompress_part(decoder, _FRAME_MAGIC + descriptor + header, uri, stored.offset)
+    header = _FRAME_MAGIC + descriptor + stored.take(_header_length(descriptor[0]))
+    # A header that is none is the decoder's to name
+    with suppress(zstandard.ZstdError):
+        if zstandard.get_frame_parameters(header).window_size > WINDOW_LIMIT_BYTES:
+            raise needs_memory(compression="zstd", uri=uri)
+    _decompress_part(decoder, header, uri, stored.offset)
     is_last = False
     while not is_last:
         start = stored.offset

@@ -177,6 +177,31 @@ def test_zstd_frames_of_every_header_form_are_read() -> None:
         assert _decompress(frame, "zstd", piece_bytes=1000) == data[:length]
 
 
+@pytest.mark.parametrize("compression", ["zstd", "xz"])
+def test_frame_that_needs_much_memory_is_refused(compression: Compression) -> None:
+    """Beyond 128 MiB: a few bytes could ask for 2 GiB."""
+
+    def compress(window_log: int) -> bytes:
+        if compression == "xz":
+            return lzma.compress(b"1,2\n", filters=[{"id": lzma.FILTER_LZMA2, "dict_size": 1 << window_log}])
+        window = zstandard.ZstdCompressionParameters(window_log=window_log, write_content_size=0)
+        streamed = zstandard.ZstdCompressor(compression_params=window).compressobj()
+        return streamed.compress(b"1,2\n") + streamed.flush()
+
+    assert _decompress(compress(27), compression) == b"1,2\n"
+    with pytest.raises(SourceError, match="needs more than 128 MiB of memory") as caught:
+        _decompress(compress(28), compression)
+    assert compression in (caught.value.detail or "")
+
+
+def test_zstd_frame_whose_content_is_its_window_is_refused() -> None:
+    """A frame in one segment asks for as much memory as it holds; here 2 GiB of one byte, in 68 kB."""
+    block = (1 | 1 << 1 | (1 << 17) << 3).to_bytes(3, "little") + b"x"
+    frame = b"\x28\xb5\x2f\xfd" + bytes([0b1010_0000]) + (1 << 31).to_bytes(4, "little") + block
+    with pytest.raises(SourceError, match="needs more than 128 MiB of memory"):
+        _decompress(frame, "zstd")
+
+
 def test_zstd_frame_that_needs_a_dictionary_says_so() -> None:
     """A frame made with a dictionary cannot be read without, which the error says."""
     samples = [f"row {number},{number * 7},name{number % 10}\n".encode() * 3 for number in range(2000)]
