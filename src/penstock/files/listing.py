@@ -31,6 +31,8 @@ _REQUESTS = 8
 
 # A URL that lacks a slash: it may hold a secret as any other
 _MISTYPED_URL = re.compile(r"(?:s3|gs|az|https?|file):/?(?!/)", re.IGNORECASE)
+# What psql would take for no file either: user and password of a server
+_USERINFO = re.compile(r"[^\s:@/]+:[^\s]*@")
 _URL_LIKE = re.compile(r"\w[\w+.-]*:/+|" + _MISTYPED_URL.pattern, re.IGNORECASE)
 
 
@@ -100,7 +102,7 @@ def _list_source(source: str, stores: Callable[[], Stores], on_notice: OnNotice)
         yield from list_remote(f"{scheme.lower()}://{rest}", stores())
     elif _scheme(source) == "file":
         yield from _list_path(_path_of_file_url(source), on_notice)
-    elif (_scheme(source) is not None or _MISTYPED_URL.match(source)) and not os.path.lexists(source):
+    elif _is_no_path(source) and not os.path.lexists(source):
         raise SourceError(
             f'"{_shown(source)}" is of an unknown kind',
             hint="Give a path, a file, s3, gs, az, http or https URL, or - for standard input.",
@@ -112,8 +114,7 @@ def _list_source(source: str, stores: Callable[[], Stores], on_notice: OnNotice)
 def _list_path(path: str, on_notice: OnNotice) -> Iterator[SourceObject]:
     """Yield what a local path stands for; one that exists is itself, whatever wildcards it seems to hold."""
     if glob.has_magic(path) and not os.path.lexists(path):
-        # glob leaves out hidden names, and what lies in hidden directories
-        names = sorted(glob.glob(path, recursive=True))  # noqa: PTH207 (pathlib rewrites paths)
+        names = sorted(_expand(path))
         found_each = [stat_object(name, uri=_printable(name)) for name in names]
         yield from filter(None, found_each)
         if "**" not in path:
@@ -124,6 +125,37 @@ def _list_path(path: str, on_notice: OnNotice) -> Iterator[SourceObject]:
         yield found
     else:
         yield from _list_directory(path, on_notice)
+
+
+def _expand(pattern: str) -> set[str]:
+    """Return the paths that a pattern stands for; hidden names, and what lies in hidden directories, are left out.
+
+    `**` stands for any number of directories, also behind symbolic links; glob would follow a link to a directory above
+    it until the path is too long.
+    """
+    parts = pattern.split("/")
+    if "**" not in parts:
+        return set(glob.glob(pattern))  # noqa: PTH207 (pathlib rewrites paths)
+    at = parts.index("**")
+    rest = "/".join(parts[at + 1 :]) or "*"
+    roots = glob.glob("/".join(parts[:at]) + "/") if at else [""]  # noqa: PTH207
+    return {name for root in roots for folder in _folders(root) for name in _expand(glob.escape(folder) + rest)}
+
+
+def _folders(root: str) -> Iterator[str]:
+    """Yield a directory and those below it, each ending with a slash; none that lies within itself."""
+    waiting: list[tuple[str, frozenset[tuple[int, int]]]] = [(root, frozenset())]
+    while waiting:
+        folder, above = waiting.pop()
+        try:
+            status = os.stat(folder or ".")  # noqa: PTH116
+            if (here := (status.st_dev, status.st_ino)) in above:
+                continue
+            inner = [entry.name for entry in os.scandir(folder or ".") if entry.name[0] != "." and entry.is_dir()]
+        except OSError as exc:
+            raise SourceError(f'could not list "{_printable(folder)}": {exc.strerror}') from exc
+        yield folder
+        waiting += [(f"{folder}{name}/", above | {here}) for name in inner]
 
 
 def _list_directory(path: str, on_notice: OnNotice) -> Iterator[SourceObject]:
@@ -192,6 +224,10 @@ def lasting_version(source: SourceObject) -> str | None:
     return source.version.partition(":")[2]
 
 
+def _is_no_path(source: str) -> bool:
+    return _scheme(source) is not None or bool(_MISTYPED_URL.match(source) or _USERINFO.match(source))
+
+
 def _scheme(source: str) -> str | None:
     scheme, separator, _ = source.partition("://")
     return scheme.lower() if separator and scheme.isalnum() else None
@@ -206,5 +242,6 @@ def _shown(source: str) -> str:
     """Return a source without what may be secret in a URL."""
     start = _URL_LIKE.match(source)
     if start is None:
-        return _printable(source)
+        userinfo = None if os.path.lexists(source) else _USERINFO.match(source)
+        return _printable(source if userinfo is None else f"***@{source[userinfo.end() :]}")
     return _printable(start[0] + source[start.end() :].partition("?")[0].rpartition("@")[2])

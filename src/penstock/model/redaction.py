@@ -12,9 +12,10 @@ import re
 # a slash is missing. What follows a URL's first slash is a path, in which @ may stand.
 _USERINFO = re.compile(r"""(\bpostgres(?:ql)?:/*)[^\s"']*@|(\b[a-z][a-z0-9+.-]*:/+)[^\s"'/]*@""", re.IGNORECASE)
 
-# password='two words' of a connection string, X-Amz-Signature=... of a signed URL, sig=... of Azure's.
+# password='two words' of a connection string, which may have blanks around the sign; X-Amz-Signature=... of a signed
+# URL, sig=... of Azure's.
 _NAMED = re.compile(
-    r"""\b((?:[\w.-]*(?:password|passwd|signature|token|secret|credential)|sig)=)(?:'(?:[^'\\]|\\.)*'|[^\s&"']+)""",
+    r"""\b((?:[\w.-]*(?:password|passwd|signature|token|secret|credential)|sig)\s*=\s*)(?:'(?:[^'\\]|\\.)*'|[^\s&"']+)""",
     re.IGNORECASE,
 )
 

@@ -46,6 +46,16 @@ def test_wildcards_are_sorted_and_leave_hidden_files_out(folder: Path) -> None:
     assert _names("**/*.?sv") == ["a.csv", "b.csv", "empty.csv", "sub/c.csv", "sub/deep/e.tsv"]
 
 
+def test_pattern_ends_in_folders_that_hold_themselves(folder: Path) -> None:
+    """Two links upwards would make 2 to the power of 40 paths before a path is too long."""
+    for name in ("sub/up", "sub/top", "sub/deep/up"):
+        (folder / name).symlink_to(folder)
+    (folder / "beside").symlink_to(folder / "sub")
+    assert _names("**/*.?sv") == ["a.csv", "b.csv", "beside/c.csv", "beside/deep/e.tsv", "empty.csv"]
+    assert _names(f"{folder}/sub/**/*.tsv") == [f"{folder}/sub/deep/e.tsv"]
+    assert "beside/deep/e.tsv" in _names("**/deep/**")
+
+
 def test_directory_stands_for_its_files(folder: Path) -> None:
     """A directory gives its own files, not those of its subdirectories."""
     assert _names("sub", str(folder)) == [
