@@ -70,6 +70,7 @@ def test_rules_of_a_file_are_those_of_the_options(job_path: Path) -> None:
         """
         on_error = "reject"
         max_rejects = 7
+        max_record = "512MB"
         retry_for = "1h"
         atomic = true
         changed = "load"
@@ -91,6 +92,7 @@ def test_rules_of_a_file_are_those_of_the_options(job_path: Path) -> None:
     assert request.job.rules == LoadRules(
         on_error="reject",
         max_rejects=7,
+        max_record_bytes=512_000_000,
         retry_for_s=3600.0,
         is_atomic=True,
         on_changed="load",
@@ -101,9 +103,10 @@ def test_rules_of_a_file_are_those_of_the_options(job_path: Path) -> None:
         vacuums=False,
         checkpoints=True,
     )
-    typed = RuleOptions(max_rejects="0", vacuum=True, retry_for="5s")
+    typed = RuleOptions(max_rejects="0", vacuum=True, retry_for="5s", max_record="2MB")
     rules = make_request(sources, typed, to=None, role=None, sessions=None).job.rules
     assert (rules.max_rejects, rules.vacuums, rules.retry_for_s, rules.indexes) == (0, True, 5.0, "rebuild")
+    assert rules.max_record_bytes == 2_000_000
 
 
 def test_settings_of_a_file_are_taken_and_a_check_leaves_them_alone(

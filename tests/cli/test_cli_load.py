@@ -112,6 +112,27 @@ def test_bad_value_exits_with_5_and_names_the_line(penstock: Run, database18: st
     assert f'{people} line 2, column "name"' in error["detail"]
 
 
+def test_record_that_is_too_long_is_an_error_whatever_becomes_of_bad_ones(
+    penstock: Run, database18: str, tmp_path: Path
+) -> None:
+    """A quote that never ends is told with the line where it begins; a record may be allowed to be that long."""
+    _execute(database18, "CREATE TABLE t (id int, name text)")
+    path = tmp_path / "long.csv"
+    path.write_text('id,name\n1,a\n2,"' + "x\n" * 750_000)
+    common = ("load", str(path), "--into", "t", "--to", database18)
+    for options in ((), ("--on-error", "reject")):
+        finished = penstock(*common, "--max-record", "1MB", *options)
+        assert (finished.code, _query(database18, "TABLE t")) == (5, [])
+        assert "error: a record is longer than 1.00 MB\n" in finished.err
+        assert f"It begins in {path} line 3." in finished.err
+        assert "--max-record" in finished.err
+    assert "unterminated CSV quoted field" in penstock(*common).err
+    path.write_text('id,name\n1,a\n2,"' + "x\n" * 750_000 + '"\n')
+    assert penstock(*common, "--max-record", "1MB", "--check").code == 5
+    assert penstock(*common, "--max-record", "2MB").code == 0
+    assert _query(database18, "SELECT length(name) FROM t ORDER BY id") == [(1,), (1_500_000,)]
+
+
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [

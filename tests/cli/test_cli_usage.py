@@ -37,6 +37,8 @@ if TYPE_CHECKING:
         (["load", "a.csv", "--into", "t", "--set", "x=1", "--set", "x=2"], 'column "x" is set twice'),
         (["load", "a.csv", "--into", "t", "--columns", "a,,b"], "--columns has an empty name"),
         (["load", "a.csv", "--into", "t", "--sessions", "0"], "'0' is not a number of sessions"),
+        (["load", "a.csv", "--into", "t", "--max-record", "1"], "'1' is not a size"),
+        (["load", "a.csv", "--into", "t", "--max-record", "2GB"], "max_record_bytes cannot be 2000000000"),
         (["load", "a.csv", "--into", "t", "--plan", "--check"], "--plan and --check cannot be used together"),
         (["load", "a.csv", "--into", "t", "--to", "x", "--pg-bin", "y"], "--pg-bin is for the embedded server only"),
         (["load", "job.toml", "--into", "t"], "--into cannot be used with a job file"),

@@ -206,9 +206,9 @@ class Loader(Closing):
 
         Raises PenstockError, which says what stays and how to go on.
         """
+        tools = self._tools(on_progress, on_notice, rules=plan.job.rules)
         if self._settings == "none":
-            return run_load(plan, self._tools(on_progress, on_notice))
-        tools = self._tools(on_progress, on_notice)
+            return run_load(plan, tools)
         with self._lease(plan, tools) as lease:
             outcome = run_load(plan, replace(tools, lease_id=lease.lease_id))
         return replace(outcome, settings=lease.settings)
@@ -253,7 +253,7 @@ class Loader(Closing):
         """
         from penstock.loading.check import check_load  # noqa: PLC0415 (paid for by loads that need it)
 
-        return check_load(plan, self._tools(on_progress, None), on_problem=on_problem)
+        return check_load(plan, self._tools(on_progress, None, rules=plan.job.rules), on_problem=on_problem)
 
     def _guard(self) -> SpaceGuard | None:
         if not self.server.is_local:
@@ -266,6 +266,8 @@ class Loader(Closing):
         self,
         on_progress: Callable[[LoadProgress], None] | None,
         on_notice: Callable[[str], None] | None,
+        *,
+        rules: LoadRules | None = None,
     ) -> LoadTools:
         return LoadTools(
             connect=self._connect,
@@ -279,6 +281,7 @@ class Loader(Closing):
             server=self.server,
             open_settings=self._open_settings,
             resumes=self._resumes,
+            max_record_bytes=(rules or LoadRules()).max_record_bytes,
         )
 
 

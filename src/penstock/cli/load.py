@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -75,6 +74,7 @@ def load(
     on_error: given.OnErrorOption = None,
     max_rejects: given.MaxRejects = None,
     reject_file: given.RejectFile = None,
+    max_record: given.MaxRecord = None,
     spool: given.Spool = False,
     ignore_space: given.IgnoreSpace = False,
     indexes: table.Indexes = None,
@@ -141,6 +141,7 @@ def load(
         autovacuum=autovacuum,
         vacuum=vacuum,
         checkpoint=checkpoint,
+        max_record=max_record,
     )
     request = make_request(source_options, rules, to=to, role=role, sessions=sessions)
     request = replace(request, iam_auth=iam_auth, tunnel=tunnel)
@@ -165,7 +166,7 @@ def load(
         settings=parse_settings(settings, may_share_group=shared_group, only_checks=check),
         may_share_group=shared_group,
     )
-    with messages.showing_log(), interrupting_signals():
+    with interrupting_signals():
         command.run(
             request,
             house,
@@ -247,11 +248,8 @@ class LoadCommand:
                 disks = loader.forecast(plan)
                 met = None if house.expected_s is None else self._find_windows(connect, house.expected_s)
                 settings = loader.plan_settings(plan)
-                if self.as_json:
-                    shown = json.dumps(plan_object(plan, loader.server, disks, windows=met, settings=settings))
-                else:
-                    shown = "\n".join(describe_plan(plan, loader.server, disks, windows=met, settings=settings))
-                write_result(shown)
+                describe = plan_object if self.as_json else describe_plan
+                write_result(describe(plan, loader.server, disks, windows=met, settings=settings))
                 is_short = any(disk.is_short for disk in disks) and not request.job.rules.ignores_space
                 is_met = met is not None and not house.ignores_windows
                 is_without_lease = settings is not None and settings.is_refusing
@@ -313,9 +311,9 @@ class LoadCommand:
     def _print(self, as_object: dict[str, object], as_text: list[str], *, done: str | None = None) -> None:
         """Print a result; a quiet command prints one only where it was asked for as JSON."""
         if self.as_json:
-            write_result(json.dumps(as_object), done=done)
+            write_result(as_object, done=done)
         elif not self.is_quiet:
-            write_result("\n".join(as_text), done=done)
+            write_result(as_text, done=done)
 
 
 def check_reject_file(path: Path, plan: LoadPlan) -> None:

@@ -349,6 +349,16 @@ RejectFile = Annotated[
         rich_help_panel=_REJECTS,
     ),
 ]
+MaxRecord = Annotated[
+    str | None,
+    typer.Option(
+        "--max-record",
+        metavar="SIZE",
+        help="Fail at a record that is longer than this, from 1MB to 1GB: mostly a quote that never ends, which would "
+        "fill the memory; by default 256MB.",
+        rich_help_panel=_REJECTS,
+    ),
+]
 RejectOutput = Annotated[
     str | None,
     typer.Option(

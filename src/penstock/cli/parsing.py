@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import UsageError
 from penstock.model.dialect import DialectOptions
+from penstock.units import GB, MB
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from penstock.model import job
     from penstock.model.dialect import Format
 
+_SIZES = {"kB": 1000, "MB": MB, "GB": GB}
 _SECONDS = {"ms": 0.001, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _MODES: Mapping[str, job.Mode] = {
     "append": "append",
@@ -179,6 +181,18 @@ def parse_duration(text: str) -> float:
     if match is None:
         raise UsageError(f"{text!r} is not a time", hint="Write 30s, 5min or 1h.")
     return float(match[1]) * _SECONDS[match[2] or "s"]
+
+
+def parse_size(text: str) -> int:
+    """Return a size in bytes. Raises UsageError.
+
+    >>> parse_size("512MB"), parse_size("1 GB")
+    (512000000, 1000000000)
+    """
+    match = re.fullmatch(r"(\d+(?:\.\d+)?) ?(kB|MB|GB)", text.strip())
+    if match is None:
+        raise UsageError(f"{text!r} is not a size", hint="Write 512MB or 1GB.")
+    return round(float(match[1]) * _SIZES[match[2]])
 
 
 def parse_sessions(text: str | None) -> int | None:

@@ -40,6 +40,7 @@ def resume(
     on_error: given.OnErrorOption = None,
     max_rejects: given.MaxRejects = None,
     reject_file: given.RejectFile = None,
+    max_record: given.MaxRecord = None,
     settings: Settings = None,
     shared_group: SharedGroup = False,
     ledger_schema: given.LedgerSchema = "penstock",
@@ -64,12 +65,13 @@ def resume(
         on_error=job.rules.on_error if on_error is None else on_error,
         max_rejects=max_rejects,
         reject_file=reject_file,
+        max_record=max_record,
     )
     rules = _override(job.rules, rule_options)
     job = replace(job, rules=rules, sessions=parse_sessions(sessions) if sessions else job.sessions)
     messages = Messages(is_quiet=quiet)
     command = LoadCommand(messages=messages, is_quiet=quiet, as_json=as_json)
-    with messages.showing_log(), interrupting_signals():
+    with interrupting_signals():
         command.run(
             Request(job=job, to=to, role=role, iam_auth=iam_auth, tunnel=tunnel),
             Housekeeping(
@@ -95,5 +97,6 @@ def _override(rules: LoadRules, options: RuleOptions) -> LoadRules:
         waits=said.waits,
         retry_for_s=rules.retry_for_s if options.retry_for is None else said.retry_for_s,
         on_error=said.on_error,
+        max_record_bytes=rules.max_record_bytes if options.max_record is None else said.max_record_bytes,
         max_rejects=rules.max_rejects if options.max_rejects is None else said.max_rejects,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from penstock.cli.parsing import parse_duration
+from penstock.cli.parsing import parse_duration, parse_size
 from penstock.errors import UsageError
 from penstock.model.job import LoadRules
 
@@ -43,6 +43,7 @@ class RuleOptions:
     autovacuum: str | None = None
     vacuum: bool | None = None
     checkpoint: bool | None = None
+    max_record: str | None = None
 
 
 def fill_rules(options: RuleOptions, said: Mapping[str, Any]) -> RuleOptions:
@@ -81,6 +82,7 @@ def parse_rules(options: RuleOptions) -> LoadRules:
         ),
         vacuums=options.vacuum,
         checkpoints=options.checkpoint,
+        max_record_bytes=defaults.max_record_bytes if options.max_record is None else parse_size(options.max_record),
     )
 
 

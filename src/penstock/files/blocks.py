@@ -6,13 +6,14 @@ says in the user's words what the cutter refused. It knows neither tables nor se
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock import _native
 from penstock.errors import DataError, PenstockError
 from penstock.model.block import Block, Segment
-from penstock.units import KIB
+from penstock.units import KIB, format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -45,13 +46,17 @@ def make_cutter(dialect: Dialect, *, server_major: int) -> _native.RecordCutter:
 class BlockReader:
     """Cuts one object's pieces; `take_header` first where there is one, then iterate once.
 
-    Raises DataError, naming the object and line, where COPY would refuse the data's form.
+    Raises DataError, naming the object and line, where COPY would refuse the data's form, and for a record of more than
+    `max_record_bytes`: a quote that never ends would fill the memory. Pieces are to be shorter than that.
     """
 
-    def __init__(self, pieces: Iterable[bytes], cutter: _native.RecordCutter, *, uri: str) -> None:
+    def __init__(
+        self, pieces: Iterable[bytes], cutter: _native.RecordCutter, *, uri: str, max_record_bytes: int = sys.maxsize
+    ) -> None:
         self._pieces = iter(pieces)
         self._cutter = cutter
         self._uri = uri
+        self._max_record_bytes = max_record_bytes
         self._carry: list[Segment] = []
         self._offset = 0
         self._line = 1
@@ -116,6 +121,14 @@ class BlockReader:
 
     def _cut(self) -> Iterator[Block]:
         for piece in self._remaining():
+            carried_bytes = sum(end - start for _, start, end in self._carry)
+            if self._carry and carried_bytes + len(piece) > self._max_record_bytes:
+                # Where the record ends is told if it is cut by itself
+                cut = self._feed(piece, only_first=True)
+                if not cut.records or carried_bytes + cut.end > self._max_record_bytes:
+                    raise self._too_long()
+                yield self._make_block(piece, cut)
+                piece = piece[cut.end :]  # noqa: PLW2901
             cut = self._feed(piece)
             if cut.records:
                 yield self._make_block(piece, cut)
@@ -124,6 +137,13 @@ class BlockReader:
         cut = self._finish()
         if cut.records:
             yield self._make_block(b"", cut, is_unended=not self._ends_with_return())
+
+    def _too_long(self) -> DataError:
+        return DataError(
+            f"a record is longer than {format_bytes(self._max_record_bytes)}",
+            detail=f"It begins in {self._uri} line {self._line}.",
+            hint=f"Let --max-record allow more if that is so. {_HINTS['quote']}",
+        )
 
     def _remaining(self) -> Iterator[bytes]:
         if self._rest:

@@ -94,6 +94,7 @@ class _Rules(_Table):
     autovacuum: Literal["auto", "keep", "pause"] | None = None
     vacuum: bool | None = None
     checkpoint: bool | None = None
+    max_record: str | None = None
 
 
 class _Job(_Rules):

@@ -45,7 +45,8 @@ def open_blocks(
     try:
         cutter = make_cutter(target.dialect, server_major=tools.server_major)
         pieces = stream if sums is None else sums.watch(stream)
-        blocks = BlockReader(edges.split(pieces) if work.coverage.ranges else pieces, cutter, uri=source.uri)
+        parts = edges.split(pieces) if work.coverage.ranges else pieces
+        blocks = BlockReader(parts, cutter, uri=source.uri, max_record_bytes=tools.max_record_bytes)
         encoder, form = _make_encoder(work, blocks, stream)
     except BaseException:
         stream.close()

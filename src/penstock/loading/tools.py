@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from penstock.loading.retry import Patience, patiently
+from penstock.model.job import MAX_RECORD_BYTES
 from penstock.server.ledger import Ledger
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ class LoadTools:
 
     `guard` looks after disks, where these are this machine's. `server` is what is known of it; `open_settings` tells
     how its settings are changed, and `lease_id` is the lease under which they are others for this load. `resumes` is
-    the load that is to be gone on with, where none other may begin.
+    the load that is to be gone on with, where none other may begin. `max_record_bytes` is that of the load's rules.
     """
 
     connect: ConnectionFactory
@@ -51,6 +52,7 @@ class LoadTools:
     open_settings: Callable[[], SettingsBackend] | None = None
     lease_id: str | None = None
     resumes: str | None = None
+    max_record_bytes: int = MAX_RECORD_BYTES
     clock: Callable[[], float] = time.perf_counter
     sleep: Callable[[float], None] = time.sleep
 

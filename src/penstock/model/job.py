@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from penstock.errors import UsageError
 from penstock.model.dialect import DialectOptions
 from penstock.model.shape import Indexes
+from penstock.units import GIB, MB
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -64,6 +65,10 @@ class TargetJob:
         _check_words(self, mode=Mode, keep=Keep)
 
 
+# PostgreSQL takes no more than 1 GB as one line. Pieces of files, up to 768 KiB, are to be shorter than the limit.
+MAX_RECORD_BYTES = 256 * MB
+_RECORD_LIMITS_BYTES = (MB, GIB)
+
 # What to do with what the ledger says is loaded but is another now.
 OnChanged = Literal["error", "load", "skip"]
 OnEmptied = Literal["error", "load", "skip"]
@@ -85,7 +90,8 @@ class LoadRules:
     expected to fill a disk begins all the same. `indexes` says whether indexes and keys are parked meanwhile. `vacuums`
     and `checkpoints` say what follows the load; None: what is in proportion to it, and no more than the right to.
     `triggers` and `autovacuum` are the tables' own, for as long as the load lasts; autovacuum is paused from the start,
-    once it is seen at work there (auto), or never (keep). Raises UsageError.
+    once it is seen at work there (auto), or never (keep). `max_record_bytes`: a longer record is an error,
+    whatever `on_error` says. Raises UsageError.
     """
 
     is_atomic: bool = False
@@ -102,8 +108,12 @@ class LoadRules:
     checkpoints: bool | None = None
     triggers: TriggerRule = "keep"
     autovacuum: AutovacuumRule = "auto"
+    max_record_bytes: int = MAX_RECORD_BYTES
 
     def __post_init__(self) -> None:
+        least, most = _RECORD_LIMITS_BYTES
+        if not least <= self.max_record_bytes <= most:
+            raise UsageError(f"max_record_bytes cannot be {self.max_record_bytes}", hint="It is from 1 MB to 1 GiB.")
         _check_words(
             self,
             on_changed=OnChanged,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain, repeat
 from typing import TYPE_CHECKING
 
 import pytest
@@ -41,6 +42,35 @@ def _reader(data: bytes, lengths: list[int], *, file_format: Format = "csv") -> 
 
 def _bytes_of(block: Block) -> bytes:
     return b"".join(buffer[start:end] for buffer, start, end in block.segments)
+
+
+@given(records=st.lists(st.integers(1, 60), min_size=1, max_size=8), pieces=st.lists(st.integers(1, 20), min_size=1))
+def test_record_that_is_too_long_is_an_error_on_its_line(records: list[int], pieces: list[int]) -> None:
+    """However the object comes in pieces; a record of just that length is none."""
+    data = b"".join(b"x" * (length - 1) + b"\n" for length in records)
+    limit_bytes = 30
+    blocks = BlockReader(
+        _part(data, pieces),
+        make_cutter(_dialect("csv"), server_major=18),
+        uri="s3://b/file",
+        max_record_bytes=limit_bytes,
+    )
+    too_long = next((line for line, length in enumerate(records, 1) if length > limit_bytes), None)
+    if too_long is None:
+        assert b"".join(map(_bytes_of, blocks)) == data
+        return
+    with pytest.raises(DataError, match="a record is longer than 30 B") as caught:
+        list(blocks)
+    assert caught.value.detail == f"It begins in s3://b/file line {too_long}."
+
+
+def test_record_without_an_end_is_too_long_too() -> None:
+    """A quote that never ends would take all memory: no more than the limit is held."""
+    cutter = make_cutter(_dialect("csv"), server_major=18)
+    pieces = chain([b'a,"b\n'], repeat(b"c,d\n"))
+    with pytest.raises(DataError, match="longer than 20 B"):
+        list(BlockReader(pieces, cutter, uri="f", max_record_bytes=20))
+    assert next(pieces) == b"c,d\n"
 
 
 @st.composite

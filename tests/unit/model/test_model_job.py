@@ -24,6 +24,7 @@ _TABLE = TableName(schema=None, name="t")
         (lambda: TargetJob(sources=(), table=_TABLE), "no source to load"),
         (lambda: LoadRules(on_error="rejct"), "on_error cannot be 'rejct'"),
         (lambda: LoadRules(indexes="none"), "indexes cannot be 'none'"),
+        (lambda: LoadRules(max_record_bytes=1000), "max_record_bytes cannot be 1000"),
         (lambda: LoadJob(targets=(), sessions=0), "sessions cannot be 0"),
     ],
 )
