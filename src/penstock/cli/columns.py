@@ -5,6 +5,8 @@ from __future__ import annotations
 import unicodedata
 from typing import TYPE_CHECKING
 
+from penstock.cli.visible import visible
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -53,5 +55,6 @@ def line_up(rows: Sequence[Sequence[str]], *, align: Sequence[str], indent: str 
     >>> line_up([("a", "1"), ("bc", "10")], align="<>")
     ['a    1', 'bc  10']
     """
+    rows = [[visible(cell) for cell in row] for row in rows]
     widths = [max(map(width_of, column)) for column in zip(*rows, strict=True)]
     return [indent + "  ".join(map(pad, row, widths, align)).rstrip() for row in rows]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 from dataclasses import asdict
 from pathlib import Path
@@ -58,7 +57,7 @@ def demo(
     with tempfile.TemporaryDirectory(prefix="penstock-demo-") as folder:
         files = write_imdb(Path(folder), scale=scale, on_progress=_table_teller())
         result = compare_ways(server, files, schema=schema, rounds=rounds, on_run=_say_run)
-    write_result(json.dumps(_as_json(result)) if as_json else "\n".join(describe_result(result)))
+    write_result(_as_json(result) if as_json else describe_result(result))
 
 
 def describe_result(result: BulkLoadResult) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +11,7 @@ from penstock.cli import options as given  # noqa: TC001 (typer reads annotation
 from penstock.cli.doctor_view import describe_facts
 from penstock.cli.exit_codes import WOULD_NOT_LOAD
 from penstock.cli.loads import Json  # noqa: TC001 (typer reads annotations)
-from penstock.cli.output import write_result
+from penstock.cli.output import write_drawn, write_result
 from penstock.cli.parsing import parse_duration
 from penstock.cli.plan_view import describe_plan, plan_object
 from penstock.errors import AwsError, PenstockError, ServerError, UsageError
@@ -94,13 +93,13 @@ def doctor(
     finally:
         connect.close()
     if as_json:
-        write_result(json.dumps(_as_object(found, aws, findings, planned)))
+        write_result(_as_object(found, aws, findings, planned))
     else:
         from penstock.cli.doctor_screen import render
 
         lines = [] if planned is None else describe_plan(planned.plan, planned.server)
         facts = [*describe_facts(found), *_describe_aws(aws)]
-        write_result(render(facts, findings, goes=would_load(findings), plan=lines))
+        write_drawn(render(facts, findings, goes=would_load(findings), plan=lines))
     if not would_load(findings):
         raise typer.Exit(WOULD_NOT_LOAD)
 

@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from penstock.cli.messages import shows_colours
+from penstock.cli.visible import visible, visible_lines
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,7 +32,7 @@ _STYLES = {"ok": "green", "note": "cyan", "warning": "bold yellow", "refusal": "
 def render(
     facts: Sequence[tuple[str, str]], findings: Sequence[Finding], *, goes: bool, plan: Sequence[str] = ()
 ) -> str:
-    """Return the screen as text, with colours for a terminal; `plan` is shown last."""
+    """Return the screen as visible text, with colours for a terminal; `plan` is shown last."""
     is_coloured = shows_colours(sys.stdout)
     sink = io.StringIO()
     width = min(_WIDTH, Console().width) if sys.stdout.isatty() else _WIDTH
@@ -39,7 +40,7 @@ def render(
     parts: list[RenderableType] = [_draw_facts(facts), Text(), _draw_findings(findings), Text(), _draw_verdict(goes)]
     console.print(Group(*parts))
     lines = [line.rstrip() for line in sink.getvalue().rstrip().splitlines()]
-    return "\n".join([*lines, *([""] if plan else []), *plan])
+    return "\n".join([*lines, *([""] if plan else []), *map(visible, plan)])
 
 
 def _draw_facts(facts: Sequence[tuple[str, str]]) -> Table:
@@ -47,7 +48,7 @@ def _draw_facts(facts: Sequence[tuple[str, str]]) -> Table:
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")
     for subject, line in facts:
-        grid.add_row(Text(subject, style="bold"), Text(line))
+        grid.add_row(Text(subject, style="bold"), Text(visible(line)))
     return grid
 
 
@@ -57,10 +58,10 @@ def _draw_findings(findings: Sequence[Finding]) -> Table:
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")
     for finding in findings:
-        text = Text(finding.text)
+        text = Text(visible_lines(finding.text))
         if finding.remedy is not None:
             text.append("\n")
-            text.append(finding.remedy, style="bold")
+            text.append(visible_lines(finding.remedy), style="bold")
         grid.add_row(Text(finding.severity, style=_STYLES[finding.severity]), Text(finding.subject), text)
     return grid
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from penstock.cli.columns import pad, shorten_left, width_of
 from penstock.cli.meter import format_left, format_percent, is_all_sent, read_file
+from penstock.cli.visible import visible
 from penstock.units import MB, format_count, format_duration
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def draw(progress: LoadProgress, reading: Reading, *, width: int, style: BarStyl
         hidden = len(is_open) - len(rows)
         rows.append(_total_row("in all", progress, reading))
     rows += [
-        _Row(name=step.name, fraction=step.fraction, cells=(format_percent(step.fraction), step.phase, "", ""))
+        _Row(name=visible(step.name), fraction=step.fraction, cells=(format_percent(step.fraction), step.phase, "", ""))
         for step in progress.steps
     ]
     lines = _draw_rows(rows, elapsed_s=progress.elapsed_s, width=width, style=style)
@@ -86,7 +87,7 @@ def _total_row(name: str, progress: LoadProgress, reading: Reading) -> _Row:
 
 def _row(name: str, *, rows: int, reading: Reading, rate: float | None, left_s: float | None) -> _Row:
     return _Row(
-        name=name,
+        name=visible(name),
         fraction=reading.fraction,
         cells=(
             format_percent(reading.fraction),
@@ -100,7 +101,7 @@ def _row(name: str, *, rows: int, reading: Reading, rate: float | None, left_s: 
 def _status(progress: LoadProgress, reading: Reading) -> str:
     """Return what concerns the load as a whole: phase, files, sessions, and the rate after decompression."""
     if is_all_sent(progress):
-        return f"{progress.activity or 'committing'}, {format_duration(progress.elapsed_s)}"
+        return f"{visible(progress.activity) or 'committing'}, {format_duration(progress.elapsed_s)}"
     done = sum(file.is_done for file in progress.files)
     sessions = f"{progress.sessions} session{'' if progress.sessions == 1 else 's'}"
     words = [

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from penstock.cli.output import write_result
 from penstock.units import format_bytes, format_count
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def imdb(
     chosen = None if tables is None else [name.strip() for name in tables.split(",") if name.strip()]
     show = _show_progress if sys.stderr.isatty() else None
     for file in write_imdb(out, scale=scale, seed=seed, tables=chosen, on_progress=show):
-        print(_describe(file))
+        write_result(_describe(file))
 
 
 def _show_progress(progress: ImdbProgress) -> None:

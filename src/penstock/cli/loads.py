@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from typing import Annotated
 
@@ -47,9 +46,9 @@ def list_loads(
         records, missing = view.loads(), view.missing()
     if as_json:
         loads = [load_object(record) for record in records]
-        write_result(json.dumps({"loads": loads, "missing": [asdict(each) for each in missing]}))
+        write_result({"loads": loads, "missing": [asdict(each) for each in missing]})
     else:
-        write_result("\n".join(describe_loads(records) + describe_missing(missing)))
+        write_result(describe_loads(records) + describe_missing(missing))
 
 
 def _refuse_options(context: typer.Context, command: str) -> None:
@@ -79,9 +78,9 @@ def show(
     with LedgerView(open_target(to, role=role, iam_auth=iam_auth, tunnel=tunnel), ledger_schema=ledger_schema) as view:
         record, objects = view.load(view.find(load_id))
     if as_json:
-        write_result(json.dumps(load_object(record, objects)))
+        write_result(load_object(record, objects))
     else:
-        write_result("\n".join(describe_load(record, objects)))
+        write_result(describe_load(record, objects))
 
 
 @app.command()

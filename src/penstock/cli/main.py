@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gc
 import io
-import json
 import re
 import sys
 import traceback
@@ -22,7 +21,7 @@ from typer.main import get_command
 
 from penstock import __version__
 from penstock.cli.exit_codes import BROKEN_PIPE, EXIT_CODES, INTERNAL_ERROR, OK
-from penstock.cli.messages import show_error
+from penstock.cli.messages import show_error, showing_log
 from penstock.cli.output import (
     OutputError,
     abandon_output,
@@ -141,7 +140,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # A file's name that the locale cannot write must not turn a finished load into a failure.
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        code = _run(given or ["--help"])
+        with showing_log():
+            code = _run(given or ["--help"])
         flush_output()
     except BrokenPipeError:
         return _leave_broken_pipe()
@@ -152,7 +152,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except PenstockError as error:
         return _fail(error, given)
     except Exception:  # noqa: BLE001 (the last resort: a fault of ours gets an exit code of its own)
-        write_message(hide_secrets(traceback.format_exc()), end="")
+        write_message(*hide_secrets(traceback.format_exc()).splitlines())
         return _answer(PenstockError("a fault in penstock", hint="Please report its traceback."), given, INTERNAL_ERROR)
     return code
 
@@ -205,7 +205,7 @@ def _answer(error: PenstockError, arguments: Sequence[str], code: int) -> int:
         if hasattr(error, "sqlstate"):
             described["sqlstate"] = error.sqlstate
         try:
-            write_result(json.dumps({"state": "failed", "error": described}))
+            write_result({"state": "failed", "error": described})
         except BrokenPipeError:
             return _leave_broken_pipe()
         except OutputError:

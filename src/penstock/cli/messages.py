@@ -54,24 +54,21 @@ class Messages:
         """Print a plan's notice as a warning that says where."""
         self.warning(notice.message, detail=describe_place(notice), hint=notice.hint)
 
-    @contextmanager
-    def showing_log(self) -> Iterator[None]:
-        """Print what the library logs as warnings, such as the server's own."""
-        log, handler = logging.getLogger("penstock"), _LogHandler(self)
-        log.addHandler(handler)
-        try:
-            yield
-        finally:
-            log.removeHandler(handler)
+
+@contextmanager
+def showing_log() -> Iterator[None]:
+    """Print what penstock and other libraries log as warnings."""
+    log, handler = logging.getLogger(), _LogHandler(logging.WARNING)
+    log.addHandler(handler)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
 
 
 class _LogHandler(logging.Handler):
-    def __init__(self, messages: Messages) -> None:
-        super().__init__(logging.WARNING)
-        self._messages = messages
-
     def emit(self, record: logging.LogRecord) -> None:
-        self._messages.warning(record.getMessage())
+        _show("warning", record.getMessage(), detail=None, hint=None)
 
 
 def describe_place(notice: Notice) -> str | None:
@@ -89,9 +86,6 @@ def describe_place(notice: Notice) -> str | None:
 
 
 def _show(kind: str, message: str, *, detail: str | None, hint: str | None) -> None:
-    """Print a whole message at once, so that lines of several threads do not mix."""
-    head = f"{_STYLES[kind]}{kind}:{_RESET}" if shows_colours(sys.stderr) else f"{kind}:"
-    lines = [f"{head} {message}"]
-    lines += [f"DETAIL:  {detail}"] if detail else []
-    lines += [f"HINT:  {hint}"] if hint else []
-    write_message(hide_secrets("\n".join(lines)))
+    head = f"{_STYLES[kind]}{kind}:{_RESET} " if shows_colours(sys.stderr) else f"{kind}: "
+    parts = [message, f"DETAIL:  {detail}" if detail else "", f"HINT:  {hint}" if hint else ""]
+    write_message(*(hide_secrets(part) for part in parts if part), head=head)

@@ -1,17 +1,23 @@
-"""Results on standard output, messages on standard error, and what becomes of a command that cannot write them."""
+"""Results on standard output, messages on standard error, and what becomes of a command that cannot write them.
+
+What is printed to people is made visible here; JSON escapes in its own way.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import sys
+from collections.abc import Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TextIO
 
+from penstock.cli.visible import visible, visible_lines
 from penstock.errors import PenstockError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 
 class OutputError(PenstockError):
@@ -56,8 +62,21 @@ def _open_null(flags: int) -> TextIO:
     return open(os.open(os.devnull, flags), "w", encoding="utf-8", errors="backslashreplace")  # noqa: PTH123
 
 
-def write_result(text: str, *, done: str | None = None) -> None:
-    """Print a result at once; `done` is what stays true where that fails. Raises OutputError, BrokenPipeError."""
+def write_result(result: Mapping[str, object] | Sequence[str], *, done: str | None = None) -> None:
+    """Print a result at once, an object as JSON or lines of text; `done` is what stays true where that fails.
+
+    Raises OutputError, BrokenPipeError.
+    """
+    if isinstance(result, str):
+        write_drawn(visible(result), done=done)
+    elif isinstance(result, Mapping):
+        write_drawn(json.dumps(result), done=done)
+    else:
+        write_drawn("\n".join(map(visible, result)), done=done)
+
+
+def write_drawn(text: str, *, done: str | None = None) -> None:
+    """Print a result as it stands: its parts are visible, and what else is in it are penstock's own colours."""
     _written.has_result = True
     with naming_output_failure(done):
         print(text, flush=True)
@@ -74,13 +93,14 @@ def abandon_output() -> None:
     _give_away(sys.stdout)
 
 
-def write_message(text: str, *, end: str = "\n") -> None:
+def write_message(*lines: str, head: str = "") -> None:
     """Print a message on standard error; one that cannot be written, to a log on a full disk or to nobody, is lost.
 
-    What is under way, and the exit code, matter more than what is said of them.
+    What is under way, and the exit code, matter more than what is said of them. `head` is printed as it stands. A whole
+    message is printed at once, so that lines of several threads do not mix.
     """
     try:
-        print(text, end=end, file=sys.stderr, flush=True)
+        print(head + "\n".join(map(visible_lines, lines)), file=sys.stderr, flush=True)
     except OSError:
         _give_away(sys.stderr)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -93,7 +92,7 @@ def certificates(
         lines.append(f"to be had from {bundle_url(None)} (docs/access.md)")
     found["verify_full"] = failure is None and search.chosen is not None
     if failure is None or not as_json:
-        write_result(json.dumps(found) if as_json else "\n".join(lines))
+        write_result(found if as_json else lines)
     if failure is not None:
         raise failure
     if search.chosen is None:

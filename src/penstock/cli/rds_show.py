@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated
 
 import typer
@@ -60,4 +59,4 @@ def show(
 
     warn_of_secrets(to, Messages())
     found = describe_rds(wanted, now=datetime.now(UTC), to=to, region=region, profile=profile)
-    write_result(json.dumps(description_object(found)) if as_json else "\n".join(describe_lines(found)))
+    write_result(description_object(found) if as_json else describe_lines(found))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import typer
@@ -40,7 +39,7 @@ def rejects(
         causes = view.rejects(whole_id)
         paths = [] if reject_file is None else view.write_rejects(whole_id, Path(reject_file))
     if as_json:
-        write_result(json.dumps({"load_id": whole_id, "causes": [cause_object(cause) for cause in causes]}))
+        write_result({"load_id": whole_id, "causes": [cause_object(cause) for cause in causes]})
     else:
-        write_result("\n".join(describe_causes(causes, load_id=whole_id)))
+        write_result(describe_causes(causes, load_id=whole_id))
     note_reject_files(paths, Messages())

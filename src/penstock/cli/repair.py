@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
@@ -52,11 +51,10 @@ def repair(
     messages = Messages(is_quiet=quiet)
     connect = open_target(to, role=role, iam_auth=iam_auth, tunnel=tunnel)
     repairer = Repairer(connect, ledger_schema=ledger_schema, on_notice=messages.note)
-    with repairer, messages.showing_log(), interrupting_signals():
+    with repairer, interrupting_signals():
         if plan:
             steps = repairer.plan()
-            as_text = json.dumps({"steps": [asdict(step) for step in steps]})
-            write_result(as_text if as_json else "\n".join(describe_steps(steps)))
+            write_result({"steps": [asdict(step) for step in steps]} if as_json else describe_steps(steps))
             return
         done = repairer.run()
     for text in dict.fromkeys(done.held):
@@ -65,9 +63,9 @@ def repair(
         errors = [{"message": error.message, "detail": error.detail, "hint": error.hint} for error in done.errors]
         rebuilt = [asdict(each) for each in done.rebuilt]
         settings = [asdict(each) for each in done.settings.results]
-        write_result(json.dumps({"rebuilt": rebuilt, "settings": settings, "held": done.held, "errors": errors}))
+        write_result({"rebuilt": rebuilt, "settings": settings, "held": done.held, "errors": errors})
     elif not quiet:
-        write_result("\n".join(describe_repair(done)))
+        write_result(describe_repair(done))
     done.raise_first()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -49,6 +48,6 @@ def retry(
 
     with LedgerView(open_target(to, role=role, iam_auth=iam_auth, tunnel=tunnel), ledger_schema=ledger_schema) as view:
         outcome = view.retry(view.find(load_id), None if file is None else Path(file))
-    write_result(json.dumps(asdict(outcome)) if as_json else describe_retry(outcome))
+    write_result(asdict(outcome) if as_json else describe_retry(outcome))
     if outcome.left:
         raise typer.Exit(REJECTS)

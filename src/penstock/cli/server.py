@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -70,7 +69,7 @@ def status(
     Exit codes: 0 it runs, 3 it does not, 2 no PostgreSQL in DIR, 8 its files cannot be read.
     """
     found = _server(pg_bin).status()
-    write_result(json.dumps(_as_json(found)) if as_json else _as_text(found))
+    write_result(_as_json(found) if as_json else _as_text(found))
     if not found.is_running:
         raise typer.Exit(EXIT_NOT_RUNNING)
 
@@ -97,7 +96,7 @@ def _server(pg_bin: Path | None) -> EmbeddedServer:
     return default_server(pg_bin)
 
 
-def _as_text(found: ServerStatus) -> str:
+def _as_text(found: ServerStatus) -> list[str]:
     lines = [
         f"PostgreSQL {found.major} is running (process {found.pid})"
         if found.is_running
@@ -107,7 +106,7 @@ def _as_text(found: ServerStatus) -> str:
     ]
     if found.conninfo is not None:
         lines.append(f"connect with: {found.conninfo}")
-    return "\n".join(lines)
+    return lines
 
 
 def _as_json(found: ServerStatus) -> dict[str, object]:

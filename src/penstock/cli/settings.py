@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 import typer
@@ -49,7 +48,7 @@ def profiles(as_json: Json = False) -> None:
     """List the profiles: their settings, why each is what it is, and what they cost; and what is never done."""
     found = list(PROFILES.values())
     as_text = [*describe_profiles(found), *describe_refusals(REFUSALS)]
-    write_result(json.dumps(profiles_object(found, REFUSALS)) if as_json else "\n".join(as_text))
+    write_result(profiles_object(found, REFUSALS) if as_json else as_text)
 
 
 @app.command()
@@ -63,7 +62,7 @@ def show(
     """Show the settings that profiles speak of as they are, where they come from, and the leases on them."""
     with _open(to, role=role, iam_auth=iam_auth, tunnel=tunnel) as server:
         overview = server.show()
-    write_result(json.dumps(overview_object(overview)) if as_json else "\n".join(describe_overview(overview)))
+    write_result(overview_object(overview) if as_json else describe_overview(overview))
 
 
 @app.command()
@@ -81,7 +80,7 @@ def diff(
     profile, expected = _parse_wishes(wishes), _parse_size(expect_wal)
     with _open(to, role=role, iam_auth=iam_auth, tunnel=tunnel, may_share_group=shared_group) as server:
         decision = server.compare(profile, expected_wal_bytes=expected)
-    write_result(json.dumps(decision_object(decision)) if as_json else "\n".join(describe_decision(decision)))
+    write_result(decision_object(decision) if as_json else describe_decision(decision))
 
 
 @app.command("apply")
@@ -111,7 +110,7 @@ def apply_settings(
     if report.lease_ids:
         messages.note(f"penstock settings restore {report.lease_ids[0][:8]} puts them back")
     as_text = describe_report(report) if report.lease_ids else ["nothing to change"]
-    write_result(json.dumps(report_object(report)) if as_json else "\n".join(as_text))
+    write_result(report_object(report) if as_json else as_text)
 
 
 @app.command()
@@ -128,7 +127,7 @@ def restore(
     with _open(to, role=role, iam_auth=iam_auth, tunnel=tunnel) as server:
         report = server.restore(beginning=lease_id, forgets=forget)
     _warn(report, Messages())
-    write_result(json.dumps(report_object(report)) if as_json else "\n".join(describe_report(report)))
+    write_result(report_object(report) if as_json else describe_report(report))
 
 
 @app.command()
@@ -143,9 +142,9 @@ def leases(
     with _open(to, role=role, iam_auth=iam_auth, tunnel=tunnel) as server:
         overview = server.leases()
     if as_json:
-        write_result(json.dumps({"leases": overview_object(overview)["leases"]}))
+        write_result({"leases": overview_object(overview)["leases"]})
     else:
-        write_result("\n".join(describe_leases(overview)))
+        write_result(describe_leases(overview))
 
 
 @app.command("prepare-rds")

@@ -29,7 +29,7 @@ _KINDS = {
 
 
 def check_writable(path: Path, *, sources: Iterable[str | int] = ()) -> None:
-    """Raise SourceError if `path` is other than a regular file, or one of the sources (paths, descriptors) by any name."""
+    """Raise SourceError if `path` is no regular file, or one of the sources (paths, descriptors) by any name."""
     try:
         found = path.lstat()
     except FileNotFoundError:
@@ -42,7 +42,7 @@ def check_writable(path: Path, *, sources: Iterable[str | int] = ()) -> None:
     for source in sources:
         with suppress(OSError, ValueError):
             # Not pathlib: a source's path is bytes that may not be UTF-8
-            if os.path.samestat(os.stat(source), found):  # noqa: PTH116, PTH121
+            if os.path.samestat(os.stat(source), found):  # noqa: PTH116
                 raise SourceError(f'will not replace "{path}": it is a source of the load', hint="Name a new file.")
 
 
