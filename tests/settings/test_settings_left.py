@@ -79,7 +79,7 @@ def run(conninfo: str, path: Path, *, settings: str = "none", is_again: bool = F
     notices: list[str] = []
     with Loader(connect_to(conninfo), settings=settings) as loader:
         job = LoadJob(targets=(target(path, create=True),), rules=LoadRules(is_again=is_again))
-        loader.run(loader.plan(job), on_notice=notices.append)
+        loader.run(loader.plan(job), on_notice=notices.append, on_warning=lambda each: notices.append(each.message))
     return notices
 
 

@@ -57,7 +57,8 @@ def run(
         job = LoadJob(
             targets=(target(path, create=True),), rules=LoadRules(is_again=True, retry_for_s=retry_for_s), sessions=2
         )
-        return loader.run(loader.plan(job), on_notice=None if notices is None else notices.append)
+        told = [] if notices is None else notices
+        return loader.run(loader.plan(job), on_notice=told.append, on_warning=lambda each: told.append(each.message))
 
 
 def once(act: Callable[[], object]) -> Callable[[int], None]:

@@ -121,7 +121,12 @@ class Loads:
             if batch_bytes is not None:
                 plan = replace(plan, batch=BatchPlan(limit_bytes=batch_bytes, duration_s=None))
             self.warnings = plan.notices
-            return loader.run(plan, on_progress=on_progress, on_notice=self.notices.append)
+            return loader.run(
+                plan,
+                on_progress=on_progress,
+                on_notice=self.notices.append,
+                on_warning=lambda notice: self.notices.append(notice.message),
+            )
 
     def check(self, *targets: TargetJob, sessions: int | None = 2) -> CheckOutcome:
         """Plan a load of the targets and only check it."""

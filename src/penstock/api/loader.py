@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 import uuid
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from penstock.api.closing import Closing
@@ -18,6 +20,7 @@ from penstock.loading.plan import plan_load
 from penstock.loading.retry import Patience, patiently
 from penstock.loading.run import run_load
 from penstock.loading.tools import LoadTools
+from penstock.loading.warned import WarningLog, strict_error
 from penstock.loading.ways import needs_more_than_copy
 from penstock.loading.work import all_objects
 from penstock.model.dialect import DialectOptions, Notice
@@ -29,7 +32,7 @@ from penstock.server.ledger.schema import find_version
 from penstock.server.shape.missing import refuse_missing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from penstock.loading.guard import SpaceGuard
@@ -106,6 +109,11 @@ class Loader(Closing):
         return patiently(act, patience, sleep=time.sleep, notice=self._on_notice)
 
     def _look(self, job: LoadJob) -> LoadPlan:
+        with self._hearing() as heard:
+            plan = self._plan_load(job)
+        return replace(plan, notices=(*plan.notices, *heard.notices))
+
+    def _plan_load(self, job: LoadJob) -> LoadPlan:
         with self._connect.borrow() as connection:
             if self._resumes is not None:
                 self._check_rights(self._resumes, job, connection)
@@ -135,6 +143,19 @@ class Loader(Closing):
             if not rights.is_own_login:
                 self._sources = SourceReader(is_for_others=True)
 
+    @contextmanager
+    def _hearing(
+        self, on_warning: Callable[[Notice], None] | None = None, *, is_strict: bool = False
+    ) -> Iterator[WarningLog]:
+        """Provide what keeps the warnings of server and load meanwhile."""
+        log = WarningLog(on_warning, is_strict=is_strict)
+        before = self._connect.on_warning
+        self._connect.on_warning = partial(log.warn, "server")
+        try:
+            yield log
+        finally:
+            self._connect.on_warning = before
+
     def _plan(self, job: LoadJob, inputs: Sequence[TargetInput], connection: Connection) -> LoadPlan:
         """Return the plan, with what is parked; foreign keys that are do not keep sessions from each other."""
         server, load_id = self.server, str(uuid.uuid4())
@@ -158,7 +179,7 @@ class Loader(Closing):
         if pooler is None:
             return plan
         refusal = pooler.refuse("load")
-        return replace(plan, notices=(*plan.notices, Notice(message=refusal.message, hint=refusal.hint)))
+        return replace(plan, notices=(*plan.notices, Notice(code="pooler", message=refusal.message, hint=refusal.hint)))
 
     def check_dialects(self, plan: LoadPlan) -> None:
         """Raise DataError where an object could be meant otherwise than the first one: what `run` looks at first."""
@@ -201,17 +222,23 @@ class Loader(Closing):
         *,
         on_progress: Callable[[LoadProgress], None] | None = None,
         on_notice: Callable[[str], None] | None = None,
+        on_warning: Callable[[Notice], None] | None = None,
     ) -> LoadOutcome:
         """Load what the plan names and is not loaded yet.
 
-        Raises PenstockError, which says what stays and how to go on.
+        `on_notice` hears what is done and waited for, `on_warning` what is warned of beside the plan's notices; the
+        outcome has both kinds of warnings. Raises PenstockError, which says what stays and how to go on.
         """
-        tools = self._tools(on_progress, on_notice, rules=plan.job.rules)
-        if self._settings == "none":
-            return run_load(plan, tools)
-        with self._lease(plan, tools) as lease:
-            outcome = run_load(plan, replace(tools, lease_id=lease.lease_id))
-        return replace(outcome, settings=lease.settings)
+        is_strict = _refuse_warned(plan)
+        with self._hearing(on_warning, is_strict=is_strict) as heard:
+            tools = replace(self._tools(on_progress, on_notice, rules=plan.job.rules), warnings=heard)
+            if self._settings == "none":
+                outcome = run_load(plan, tools)
+            else:
+                with self._lease(plan, tools) as lease:
+                    outcome = run_load(plan, replace(tools, lease_id=lease.lease_id))
+                outcome = replace(outcome, settings=lease.settings)
+        return replace(outcome, warnings=(*plan.notices, *heard.notices))
 
     def plan_settings(self, plan: LoadPlan) -> LoadSettings | None:
         """Return what a load that was planned would change of the server's settings, None where that is not asked for.
@@ -246,6 +273,7 @@ class Loader(Closing):
         *,
         on_problem: Callable[[Problem], None] | None = None,
         on_progress: Callable[[LoadProgress], None] | None = None,
+        on_warning: Callable[[Notice], None] | None = None,
     ) -> CheckOutcome:
         """Parse everything as the server would and load nothing; every bad record is reported. Raises PenstockError.
 
@@ -253,7 +281,10 @@ class Loader(Closing):
         """
         from penstock.loading.check import check_load  # noqa: PLC0415 (paid for by loads that need it)
 
-        return check_load(plan, self._tools(on_progress, None, rules=plan.job.rules), on_problem=on_problem)
+        _refuse_warned(plan)
+        with self._hearing(on_warning) as heard:
+            outcome = check_load(plan, self._tools(on_progress, None, rules=plan.job.rules), on_problem=on_problem)
+        return replace(outcome, warnings=(*plan.notices, *heard.notices))
 
     def _guard(self) -> SpaceGuard | None:
         if not self.server.is_local:
@@ -283,6 +314,14 @@ class Loader(Closing):
             resumes=self._resumes,
             max_record_bytes=(rules or LoadRules()).max_record_bytes,
         )
+
+
+def _refuse_warned(plan: LoadPlan) -> bool:
+    """Raise UsageError where a warning is an error and the plan has one; return whether one is."""
+    is_strict = plan.job.rules.warnings == "error"
+    if is_strict and plan.notices:
+        raise strict_error(plan.notices[0])
+    return is_strict
 
 
 def load(

@@ -13,6 +13,7 @@ from penstock.loading.left_leases import end_leases, find_noted, plan_leases
 from penstock.loading.rebuild import PutBack
 from penstock.loading.repair import plan_repair, repair
 from penstock.loading.tools import LoadTools
+from penstock.loading.warned import WarningLog
 from penstock.model.settings import LeaseReport
 from penstock.server.facts import read_server_facts
 from penstock.server.ledger import Ledger
@@ -111,8 +112,7 @@ class Repairer(Closing):
                 backend.close()
             if noted:
                 raise
-            if self._on_notice is not None:
-                self._on_notice(f"leases on the server's settings were not looked at: {error.message}")
+            self._tell(f"leases on the server's settings were not looked at: {error.message}")
             return None
 
     def _tools(self, connection: Connection) -> LoadTools:
@@ -122,4 +122,9 @@ class Repairer(Closing):
             server_major=connection.info.server_version // 10_000,
             ledger=Ledger(self._schema),
             on_notice=self._on_notice,
+            warnings=WarningLog(lambda notice: self._tell(notice.message)),
         )
+
+    def _tell(self, text: str) -> None:
+        if self._on_notice is not None:
+            self._on_notice(text)

@@ -13,7 +13,7 @@ BROKEN_PIPE = 141
 EXIT_CODES = (
     (OK, "done; for --check, no problem was found; for doctor, a load would go"),
     (1, "an error of no kind below"),
-    (2, "usage: an option, a job file or a dialect makes no sense as given"),
+    (2, "usage: an option, a job file or a dialect makes no sense as given; with --warnings error, a warning"),
     (REJECTS, "complete, but some records were rejected; for server status: the server does not run"),
     (4, "a source cannot be found, read or decompressed, or changed while it was read"),
     (5, "the data does not fit the dialect or the table; for --check, problems were found"),

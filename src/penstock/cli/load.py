@@ -14,10 +14,10 @@ from penstock.cli import options as given  # noqa: TC001 (typer reads annotation
 from penstock.cli import options_table as table  # noqa: TC001 (typer reads annotations)
 from penstock.cli.dialect_view import describe_dialect
 from penstock.cli.exit_codes import REJECTS, WOULD_NOT_LOAD
-from penstock.cli.messages import Messages
+from penstock.cli.messages import Messages, show_warning
 from penstock.cli.options_settings import Settings, SharedGroup, parse_settings
 from penstock.cli.outcome_view import check_object, describe_check, describe_outcome, describe_problem, outcome_object
-from penstock.cli.output import write_result
+from penstock.cli.output import shown_warnings, write_result
 from penstock.cli.parsing import SourceOptions, parse_duration
 from penstock.cli.progress import showing_progress
 from penstock.cli.rejects_view import note_reject_files
@@ -26,9 +26,10 @@ from penstock.cli.rules import RuleOptions
 from penstock.cli.target import warn_of_secrets
 from penstock.cli.textcommand import TextCommand
 from penstock.errors import AwsError, DataError, UsageError
+from penstock.model.dialect import Notice
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from types import FrameType
 
     from penstock.api import Loader
@@ -91,6 +92,7 @@ def load(
     pg_bin: given.BinDir = None,
     plan: given.PlanOnly = False,
     check: given.CheckOnly = False,
+    warnings: given.Warnings = None,
     quiet: given.Quiet = False,
     as_json: given.Json = False,
 ) -> None:
@@ -142,6 +144,7 @@ def load(
         vacuum=vacuum,
         checkpoint=checkpoint,
         max_record=max_record,
+        warnings=warnings,
     )
     request = make_request(source_options, rules, to=to, role=role, sessions=sessions)
     request = replace(request, iam_auth=iam_auth, tunnel=tunnel)
@@ -154,7 +157,7 @@ def load(
     if settings is None and not check:
         settings = request.settings
     messages = Messages(is_quiet=quiet)
-    warn_of_secrets(to, messages, sources=sources)
+    warn_of_secrets(to, sources=sources)
     command = LoadCommand(messages=messages, is_quiet=quiet, as_json=as_json)
     house = Housekeeping(
         ledger_schema=ledger_schema,
@@ -238,23 +241,11 @@ class LoadCommand:
             may_share_group=house.may_share_group,
             resumes=house.resumes,
         ) as loader:
-            plan = loader.plan(request.job, on_notice=self.messages.warning)
+            plan = loader.plan(request.job, on_notice=self.messages.note)
             if house.reject_file is not None:
                 check_reject_file(house.reject_file, plan)
             if action == "plan":
-                from penstock.cli.plan_view import describe_plan, plan_object
-
-                loader.check_dialects(plan)
-                disks = loader.forecast(plan)
-                met = None if house.expected_s is None else self._find_windows(connect, house.expected_s)
-                settings = loader.plan_settings(plan)
-                describe = plan_object if self.as_json else describe_plan
-                write_result(describe(plan, loader.server, disks, windows=met, settings=settings))
-                is_short = any(disk.is_short for disk in disks) and not request.job.rules.ignores_space
-                is_met = met is not None and not house.ignores_windows
-                is_without_lease = settings is not None and settings.is_refusing
-                if is_short or is_met or is_without_lease or connect.pooler is not None:
-                    raise typer.Exit(WOULD_NOT_LOAD)
+                self._plan(loader, plan, house, connect)
                 return
             connect.refuse_pooler(action)
             if action == "load" and house.expected_s is not None and not house.ignores_windows:
@@ -262,10 +253,36 @@ class LoadCommand:
                 if met is not None:
                     raise met
             self._announce(plan)
+            if request.job.rules.warnings == "error" and (warned := shown_warnings()):
+                from penstock.loading.warned import strict_error
+
+                raise strict_error(warned[0])
             if action == "check":
                 self._check(loader, plan)
             else:
                 self._load(loader, plan, house)
+
+    def _plan(self, loader: Loader, plan: LoadPlan, house: Housekeeping, connect: ConnectionFactory) -> None:
+        from penstock.cli.plan_view import describe_plan, plan_object, plan_warnings
+
+        rules = plan.job.rules
+        loader.check_dialects(plan)
+        disks = loader.forecast(plan)
+        met = None if house.expected_s is None else self._find_windows(connect, house.expected_s)
+        settings = loader.plan_settings(plan)
+        warned = [*shown_warnings(), *plan_warnings(plan, disks, windows=met)]
+        if self.as_json:
+            shown = plan_object(plan, loader.server, disks, windows=met, settings=settings)
+            write_result(shown | {"warnings": [notice.as_item() for notice in warned]})
+        else:
+            write_result(describe_plan(plan, loader.server, disks, windows=met, settings=settings))
+        if warned and rules.warnings == "error":
+            raise typer.Exit(UsageError.exit_code)
+        is_short = any(disk.is_short for disk in disks) and not rules.ignores_space
+        is_met = met is not None and not house.ignores_windows
+        is_without_lease = settings is not None and settings.is_refusing
+        if is_short or is_met or is_without_lease or connect.pooler is not None:
+            raise typer.Exit(WOULD_NOT_LOAD)
 
     def _find_windows(self, connect: ConnectionFactory, expected_s: float) -> TargetError | None:
         """Return the error for a load that would meet a window; AWS that does not tell its windows is a warning."""
@@ -275,9 +292,8 @@ class LoadCommand:
 
         found = find_window_refusal(connect, now=datetime.now(UTC), expected=timedelta(seconds=expected_s))
         if isinstance(found, AwsError):
-            self.messages.warning(
-                "whether the load meets a window is not known", detail=f"{found.message}.", hint=found.hint
-            )
+            message = f"whether the load meets a window is not known: {found.message}"
+            show_warning(Notice(code="window", message=message, hint=found.hint))
             return None
         return found
 
@@ -287,11 +303,11 @@ class LoadCommand:
             name = f"dialect of {target.table}" if len(plan.targets) > 1 else "dialect"
             self.messages.note(f"{name}: {describe_dialect(target.dialect, target.sample_compression)}")
         for notice in plan.notices:
-            self.messages.notice(notice)
+            show_warning(notice)
 
     def _load(self, loader: Loader, plan: LoadPlan, house: Housekeeping) -> None:
         with showing_progress(self.messages, is_quiet=self.is_quiet) as on_progress:
-            outcome = loader.run(plan, on_progress=on_progress, on_notice=self.messages.warning)
+            outcome = loader.run(plan, on_progress=on_progress, on_notice=self.messages.note, on_warning=show_warning)
         as_text = describe_outcome(outcome)
         done = f"The load itself succeeded: {as_text[0]}."
         self._print(outcome_object(outcome), as_text, done=done)
@@ -299,21 +315,29 @@ class LoadCommand:
             if house.reject_file is not None:
                 note_reject_files(loader.write_rejects(outcome.load_id, house.reject_file), self.messages)
             raise typer.Exit(REJECTS)
+        _refuse_late(outcome.warnings, plan)
 
     def _check(self, loader: Loader, plan: LoadPlan) -> None:
         on_problem = None if self.as_json else _print_problem
         with showing_progress(self.messages, is_quiet=self.is_quiet) as on_progress:
-            outcome = loader.check(plan, on_problem=on_problem, on_progress=on_progress)
+            outcome = loader.check(plan, on_problem=on_problem, on_progress=on_progress, on_warning=show_warning)
         self._print(check_object(outcome), [describe_check(outcome)])
         if outcome.problems:
             raise typer.Exit(DataError.exit_code)
+        _refuse_late(outcome.warnings, plan)
 
     def _print(self, as_object: dict[str, object], as_text: list[str], *, done: str | None = None) -> None:
         """Print a result; a quiet command prints one only where it was asked for as JSON."""
         if self.as_json:
-            write_result(as_object, done=done)
+            write_result(as_object | {"warnings": [notice.as_item() for notice in shown_warnings()]}, done=done)
         elif not self.is_quiet:
             write_result(as_text, done=done)
+
+
+def _refuse_late(warnings: Sequence[Notice], plan: LoadPlan) -> None:
+    """Exit as for an error where one is a warning and came when all was done; the result tells what that is."""
+    if warnings and plan.job.rules.warnings == "error":
+        raise typer.Exit(UsageError.exit_code)
 
 
 def check_reject_file(path: Path, plan: LoadPlan) -> None:

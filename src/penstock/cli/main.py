@@ -30,6 +30,7 @@ from penstock.cli.output import (
     has_result,
     naming_output_failure,
     open_closed_streams,
+    shown_warnings,
     write_message,
     write_result,
 )
@@ -205,7 +206,8 @@ def _answer(error: PenstockError, arguments: Sequence[str], code: int) -> int:
         if hasattr(error, "sqlstate"):
             described["sqlstate"] = error.sqlstate
         try:
-            write_result({"state": "failed", "error": described})
+            warnings = [notice.as_item() for notice in shown_warnings()]
+            write_result({"state": "failed", "error": described, "warnings": warnings})
         except BrokenPipeError:
             return _leave_broken_pipe()
         except OutputError:

@@ -11,14 +11,14 @@ import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
-from penstock.cli.output import write_message
+from penstock.cli.output import note_warning, write_message
+from penstock.model.dialect import Notice
 from penstock.model.redaction import hide_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from penstock.errors import PenstockError
-    from penstock.model.dialect import Notice
 
 _RESET = "\x1b[0m"
 _STYLES = {"error": "\x1b[1;31m", "warning": "\x1b[1;33m"}
@@ -34,8 +34,14 @@ def show_error(error: PenstockError) -> None:
     _show("error", error.message, detail=error.detail, hint=error.hint)
 
 
+def show_warning(notice: Notice) -> None:
+    """Print a warning that says where; those who asked for JSON find it there too."""
+    note_warning(notice)
+    _show("warning", notice.message, detail=notice.place, hint=notice.hint)
+
+
 class Messages:
-    """What a command says on the way to its result; a quiet one says nothing."""
+    """What a command says on the way to its result; a quiet one says no more than its warnings."""
 
     def __init__(self, *, is_quiet: bool = False) -> None:
         self._is_quiet = is_quiet
@@ -44,15 +50,6 @@ class Messages:
         """Print a line of information."""
         if not self._is_quiet:
             write_message(hide_secrets(text))
-
-    def warning(self, text: str, *, detail: str | None = None, hint: str | None = None) -> None:
-        """Print a warning."""
-        if not self._is_quiet:
-            _show("warning", text, detail=detail, hint=hint)
-
-    def notice(self, notice: Notice) -> None:
-        """Print a plan's notice as a warning that says where."""
-        self.warning(notice.message, detail=describe_place(notice), hint=notice.hint)
 
 
 @contextmanager
@@ -68,21 +65,7 @@ def showing_log() -> Iterator[None]:
 
 class _LogHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
-        _show("warning", record.getMessage(), detail=None, hint=None)
-
-
-def describe_place(notice: Notice) -> str | None:
-    """Return where a notice points.
-
-    >>> from penstock.model.dialect import Notice
-    >>> describe_place(Notice(message="m", uri="a.csv", line=3, column=2))
-    'a.csv line 3, column 2.'
-    """
-    if notice.uri is None:
-        return None
-    line = "" if notice.line is None else f" line {notice.line}"
-    column = "" if notice.column is None else f", column {notice.column}"
-    return f"{notice.uri}{line}{column}."
+        show_warning(Notice(code="log", message=record.getMessage()))
 
 
 def _show(kind: str, message: str, *, detail: str | None, hint: str | None) -> None:

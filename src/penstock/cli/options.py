@@ -392,7 +392,17 @@ CheckOnly = Annotated[
 ]
 Quiet = Annotated[
     bool,
-    typer.Option("--quiet", help="Show nothing but results and errors.", rich_help_panel=_SHOWN),
+    typer.Option("--quiet", help="Show nothing but warnings and errors, and results as JSON.", rich_help_panel=_SHOWN),
+]
+Warnings = Annotated[
+    str | None,
+    typer.Option(
+        "--warnings",
+        metavar="show|error",
+        help="Whether a warning is an error, for scripts: with error nothing begins that is warned of, nothing more is "
+        "committed behind a warning, and one behind the last row makes exit code 2; by default show.",
+        rich_help_panel=_SHOWN,
+    ),
 ]
 Json = Annotated[
     bool,

@@ -104,13 +104,20 @@ def describe_check(outcome: CheckOutcome) -> str:
     'checked 7 rows in 1.00 s: no problem found, nothing loaded'
     >>> describe_check(CheckOutcome(rows=7, bytes_read=9, seconds=1.0, problems=(), problem_count=3, is_complete=False))
     'checked 7 rows in 1.00 s: 3 problems found and 0 shown, the rest not checked, nothing loaded'
+    >>> from penstock.model.dialect import Notice
+    >>> describe_check(CheckOutcome(rows=7, bytes_read=9, seconds=1.0, problems=(), problem_count=0, is_complete=True,
+    ...     warnings=(Notice(code="empty", message="m"),)))
+    'checked 7 rows in 1.00 s: 1 warning, nothing loaded'
     """
-    found = f"{_count(outcome.problem_count, 'problem')} found" if outcome.problem_count else "no problem found"
+    found = [f"{_count(outcome.problem_count, 'problem')} found"] if outcome.problem_count else []
     if outcome.problem_count > len(outcome.problems):
-        found += f" and {format_count(len(outcome.problems))} shown"
+        found[0] += f" and {format_count(len(outcome.problems))} shown"
+    if outcome.warnings:
+        found.append(_count(len(outcome.warnings), "warning"))
+    words = found or ["no problem found"]
     if not outcome.is_complete:
-        found += ", the rest not checked"
-    return f"checked {_rows(outcome.rows)} in {format_duration(outcome.seconds)}: {found}, nothing loaded"
+        words.append("the rest not checked")
+    return f"checked {_rows(outcome.rows)} in {format_duration(outcome.seconds)}: {', '.join(words)}, nothing loaded"
 
 
 def check_object(outcome: CheckOutcome) -> dict[str, object]:

@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TextIO
 
 from penstock.cli.visible import visible, visible_lines
@@ -18,6 +18,8 @@ from penstock.errors import PenstockError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from penstock.model.dialect import Notice
 
 
 class OutputError(PenstockError):
@@ -29,6 +31,7 @@ class _Written:
     """What this run of the command has written."""
 
     has_result: bool = False
+    warnings: list[Notice] = field(default_factory=list)
 
 
 _written = _Written()
@@ -37,6 +40,17 @@ _written = _Written()
 def begin_output() -> None:
     """Forget what an earlier run in this process has written."""
     _written.has_result = False
+    _written.warnings.clear()
+
+
+def note_warning(notice: Notice) -> None:
+    """Keep a warning that is printed, for the result as JSON and for those to whom it is an error."""
+    _written.warnings.append(notice)
+
+
+def shown_warnings() -> list[Notice]:
+    """Return the warnings that this run has printed."""
+    return _written.warnings
 
 
 def has_result() -> bool:

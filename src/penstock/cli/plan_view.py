@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING
 
 from penstock.cli.columns import line_up
 from penstock.cli.dialect_view import describe_dialect
-from penstock.cli.messages import describe_place
 from penstock.cli.parking_view import describe_parking, parking_object
 from penstock.cli.upkeep_view import describe_after, describe_switches
 from penstock.loading.space import describe_needs, describe_shortage
+from penstock.model.dialect import Notice
 from penstock.units import format_bytes, format_count
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from penstock.errors import TargetError
+    from penstock.model.dialect import WarningCode
     from penstock.model.job import LoadRules
     from penstock.model.plan import LoadPlan, SessionPlan, TargetPlan
     from penstock.model.server import ServerFacts
@@ -88,20 +89,34 @@ def describe_plan(
     is_single = plan.job.rules.is_atomic or not plan.is_repeatable
     for target in plan.targets:
         lines += ["", *_describe_target(target, plan.job.rules, is_atomic=is_single)]
-    errors = [describe_shortage(disk) for disk in disks if disk.is_short] + ([] if windows is None else [windows])
+    errors = _refusals(disks, windows)
     if plan.notices or errors:
         lines.append("")
-    for error in errors:
+    for _, error in errors:
         lines += [f"warning: {error.message}", f"  DETAIL:  {error.detail}", f"  HINT:  {error.hint}"]
     for notice in plan.notices:
-        place = describe_place(notice)
-        lines.append(f"warning: {notice.message}" + (f" ({place.rstrip('.')})" if place else ""))
+        lines.append(f"warning: {notice.message}" + (f" ({notice.place.rstrip('.')})" if notice.place else ""))
         lines += [f"  HINT:  {notice.hint}"] if notice.hint else []
     if settings is not None:
         from penstock.cli.settings_view import describe_load_settings
 
         lines += describe_load_settings(settings)
     return lines
+
+
+def plan_warnings(
+    plan: LoadPlan, disks: Sequence[DiskForecast] = (), *, windows: TargetError | None = None
+) -> list[Notice]:
+    """Return what is shown as a warning of a plan: its notices, behind what it would be refused for."""
+    refusals = [Notice(code=code, message=error.message) for code, error in _refusals(disks, windows)]
+    return [*refusals, *plan.notices]
+
+
+def _refusals(disks: Sequence[DiskForecast], windows: TargetError | None) -> list[tuple[WarningCode, TargetError]]:
+    found: list[tuple[WarningCode, TargetError]] = [
+        ("disk-short", describe_shortage(disk)) for disk in disks if disk.is_short
+    ]
+    return found if windows is None else [*found, ("window", windows)]
 
 
 def describe_sessions(sessions: SessionPlan) -> str:
@@ -140,7 +155,7 @@ def plan_object(
         "windows": None if windows is None else {"message": windows.message, "detail": windows.detail},
         "after": [words for _, words in describe_after(plan, server, is_leased=is_leased)],
         "targets": [_target_object(target, plan.job.rules) for target in plan.targets],
-        "notices": [asdict(notice) for notice in plan.notices],
+        "warnings": [notice.as_item() for notice in plan_warnings(plan, disks, windows=windows)],
     }
 
 

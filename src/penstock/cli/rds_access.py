@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli.messages import Messages
 from penstock.cli.output import write_result
 from penstock.cli.target import warn_of_secrets
 from penstock.errors import ServerError, UsageError
@@ -50,7 +49,7 @@ def token(
     from penstock.api.rds_access import check_token_user, make_token
 
     if check is not None:
-        warn_of_secrets(check, Messages())
+        warn_of_secrets(check)
         check_token_user(check, user=user)
     write_result(make_token(host=host, port=port, user=user, region=region))
 

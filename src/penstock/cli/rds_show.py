@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.messages import Messages
 from penstock.cli.output import write_result
 from penstock.cli.rds_view import describe_lines, description_object
 from penstock.cli.target import warn_of_secrets
@@ -57,6 +56,6 @@ def show(
 
     from penstock.api.rds import describe_rds
 
-    warn_of_secrets(to, Messages())
+    warn_of_secrets(to)
     found = describe_rds(wanted, now=datetime.now(UTC), to=to, region=region, profile=profile)
     write_result(description_object(found) if as_json else describe_lines(found))

@@ -10,11 +10,12 @@ import typer
 from penstock.cli import options as given  # noqa: TC001 (typer reads annotations)
 from penstock.cli.columns import line_up
 from penstock.cli.load import interrupting_signals
-from penstock.cli.messages import Messages
+from penstock.cli.messages import Messages, show_warning
 from penstock.cli.output import write_result
 from penstock.cli.parking_view import name_with_attached
 from penstock.cli.settings_view import describe_report
 from penstock.cli.target import open_target
+from penstock.model.dialect import Notice
 from penstock.units import format_duration
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def repair(
             return
         done = repairer.run()
     for text in dict.fromkeys(done.held):
-        messages.warning(text)
+        show_warning(Notice(code="parked-left", message=text))
     if as_json:
         errors = [{"message": error.message, "detail": error.detail, "hint": error.hint} for error in done.errors]
         rebuilt = [asdict(each) for each in done.rebuilt]

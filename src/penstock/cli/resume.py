@@ -44,6 +44,7 @@ def resume(
     settings: Settings = None,
     shared_group: SharedGroup = False,
     ledger_schema: given.LedgerSchema = "penstock",
+    warnings: given.Warnings = None,
     quiet: given.Quiet = False,
     as_json: given.Json = False,
 ) -> None:
@@ -66,6 +67,7 @@ def resume(
         max_rejects=max_rejects,
         reject_file=reject_file,
         max_record=max_record,
+        warnings=warnings,
     )
     rules = _override(job.rules, rule_options)
     job = replace(job, rules=rules, sessions=parse_sessions(sessions) if sessions else job.sessions)
@@ -98,5 +100,6 @@ def _override(rules: LoadRules, options: RuleOptions) -> LoadRules:
         retry_for_s=rules.retry_for_s if options.retry_for is None else said.retry_for_s,
         on_error=said.on_error,
         max_record_bytes=rules.max_record_bytes if options.max_record is None else said.max_record_bytes,
+        warnings=rules.warnings if options.warnings is None else said.warnings,
         max_rejects=rules.max_rejects if options.max_rejects is None else said.max_rejects,
     )

@@ -12,7 +12,7 @@ from penstock.model.job import LoadRules
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from penstock.model.job import AutovacuumRule, OnChanged, OnError, TriggerRule
+    from penstock.model.job import AutovacuumRule, OnChanged, OnError, TriggerRule, WarningRule
     from penstock.model.shape import Indexes
 
 _Word = TypeVar("_Word", bound=str)
@@ -22,6 +22,8 @@ _ON_ERROR: Mapping[str, OnError] = {"stop": "stop", "reject": "reject"}
 _INDEXES: Mapping[str, Indexes] = {"auto": "auto", "keep": "keep", "rebuild": "rebuild"}
 _TRIGGERS: Mapping[str, TriggerRule] = {"keep": "keep", "disable": "disable"}
 _AUTOVACUUM: Mapping[str, AutovacuumRule] = {"auto": "auto", "keep": "keep", "pause": "pause"}
+
+_WARNINGS: Mapping[str, WarningRule] = {"show": "show", "error": "error"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +46,7 @@ class RuleOptions:
     vacuum: bool | None = None
     checkpoint: bool | None = None
     max_record: str | None = None
+    warnings: str | None = None
 
 
 def fill_rules(options: RuleOptions, said: Mapping[str, Any]) -> RuleOptions:
@@ -83,6 +86,7 @@ def parse_rules(options: RuleOptions) -> LoadRules:
         vacuums=options.vacuum,
         checkpoints=options.checkpoint,
         max_record_bytes=defaults.max_record_bytes if options.max_record is None else parse_size(options.max_record),
+        warnings=_choose("--warnings", options.warnings, _WARNINGS, default=defaults.warnings),
     )
 
 

@@ -9,7 +9,7 @@ import typer
 from penstock.cli import options as given  # noqa: TC001 (typer reads annotations)
 from penstock.cli import options_settings as wanted  # noqa: TC001 (typer reads annotations)
 from penstock.cli.loads import Json  # noqa: TC001 (typer reads annotations)
-from penstock.cli.messages import Messages
+from penstock.cli.messages import Messages, show_warning
 from penstock.cli.output import write_result
 from penstock.cli.parsing import parse_duration
 from penstock.cli.settings_view import (
@@ -26,6 +26,7 @@ from penstock.cli.settings_view import (
     report_object,
 )
 from penstock.cli.target import open_target
+from penstock.model.dialect import Notice
 from penstock.model.refusals import REFUSALS
 from penstock.settings.profiles import BULK_LOAD, PROFILES, find_profile, make_profile
 from penstock.settings.values import parse_assignments, parse_value
@@ -104,7 +105,7 @@ def apply_settings(
     messages = Messages()
     with _open(to, role=role, iam_auth=iam_auth, tunnel=tunnel, may_share_group=shared_group) as server:
         report, decision = server.apply(profile, lasts_s=lasts_s, expected_wal_bytes=expected)
-    _warn(report, messages)
+    _warn(report)
     for note in [*describe_skips(decision), *decision.notes]:
         messages.note(note)
     if report.lease_ids:
@@ -126,7 +127,7 @@ def restore(
     """Put back what leases of apply have changed, and those of loads that were killed; running loads keep theirs."""
     with _open(to, role=role, iam_auth=iam_auth, tunnel=tunnel) as server:
         report = server.restore(beginning=lease_id, forgets=forget)
-    _warn(report, Messages())
+    _warn(report)
     write_result(report_object(report) if as_json else describe_report(report))
 
 
@@ -170,7 +171,8 @@ def prepare_rds(
     messages = Messages()
     messages.note(f"made parameter group {name}; {attached.identifier} still has {attached.name}")
     if not attached.is_default:
-        messages.warning(f"{attached.name} is a group of your own already: attaching {name} loses what is set in it")
+        text = f"{attached.name} is a group of your own already: attaching {name} loses what is set in it"
+        show_warning(Notice(code="settings", message=text))
     messages.note("run this, then reboot without failover: until then none of its values applies")
     write_result(command)
 
@@ -197,6 +199,6 @@ def _parse_size(text: str | None) -> int | None:
     return None if text is None else round(parse_value("max_wal_size", text) * 1024 * 1024)
 
 
-def _warn(report: LeaseReport, messages: Messages) -> None:
+def _warn(report: LeaseReport) -> None:
     for warning in report.warnings:
-        messages.warning(warning)
+        show_warning(Notice(code="settings", message=warning))

@@ -75,7 +75,8 @@ def _note_repeated(repeated: Sequence[SourceObject], objects: Mapping[str, Sourc
     first = objects[_identity(item)]
     same = "is named more than once" if first.uri == item.uri else f'is the same file as "{first.uri}"'
     more = f" (and {len(repeated) - 1} more like it)" if len(repeated) > 1 else ""
-    return Notice(message=f'"{item.uri}" {same} and is loaded once{more}', uri=item.uri)
+    message = f'"{item.uri}" {same} and is loaded once{more}'
+    return Notice(code="repeated-source", message=message, uri=item.uri)
 
 
 def _list_sources(
@@ -183,7 +184,7 @@ def _note_skipped(folders: Sequence[str], on_notice: OnNotice) -> None:
         path = _printable(folders[0])
         more = f" (and {len(folders) - 1} more like it)" if len(folders) > 1 else ""
         hint = f'To load what lies deeper, write "{os.path.dirname(path)}/**".'  # noqa: PTH120 (pathlib rewrites paths)
-        on_notice(Notice(message=f'folder "{path}" is skipped{more}', uri=path, hint=hint))
+        on_notice(Notice(code="folder-skipped", message=f'folder "{path}" is skipped{more}', uri=path, hint=hint))
 
 
 def _path_of_file_url(url: str) -> str:

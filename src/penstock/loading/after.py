@@ -94,9 +94,9 @@ class _Upkeep:
         try:
             self._tools.patiently(run, retry_for_s=self._plan.job.rules.retry_for_s)
         except PenstockError as error:
-            self._tools.notice(f"the load is complete; {what} ended early: {error.message}")
+            self._tools.warnings.warn("upkeep", f"the load is complete; {what} ended early: {error.message}")
         except KeyboardInterrupt:
-            self._tools.notice(f"the load is complete; {what} was interrupted")
+            self._tools.warnings.warn("upkeep", f"the load is complete; {what} was interrupted")
         return self._tools.clock() - began_s
 
     # ---------------------------------------------------------------- vacuum
@@ -105,7 +105,7 @@ class _Upkeep:
         self._vacuumed, self._analyzed = [], []
         plan = self._decide(connection)
         for text in plan.left_out:
-            self._tools.notice(text)
+            self._tools.warnings.warn("upkeep", text)
         for step in plan.steps:
             name = str(step.relation)
             if step.relation.pages >= _PAGES_SHOWN:
@@ -115,7 +115,9 @@ class _Upkeep:
             except PenstockError as error:
                 if connection.closed:
                     raise
-                self._tools.notice(f'not vacuumed: "{name}"; {self._explain(error, step.relation.oid, connection)}')
+                self._tools.warnings.warn(
+                    "upkeep", f'not vacuumed: "{name}"; {self._explain(error, step.relation.oid, connection)}'
+                )
                 continue
             self._vacuumed += [name] if step.vacuums else []
             self._analyzed += [name] if step.analyzes else []
@@ -167,7 +169,7 @@ class _Upkeep:
             may_checkpoint=server is not None and server.may_checkpoint,
         )
         if decision.is_refused:
-            self._tools.notice(f"no checkpoint: {decision.reason}")
+            self._tools.warnings.warn("upkeep", f"no checkpoint: {decision.reason}")
         return decision.is_due
 
     def _checkpoint(self, connection: Connection) -> None:

@@ -168,7 +168,7 @@ class LoadAttempt:
             connection = self._first if number == 0 else self._tools.connect.connect(label=f"session {number + 1}")
         except ServerError as error:
             # Others took the connections; what has begun can go on without this one.
-            _log.warning("going on with %d sessions: %s", number, error.message)
+            self._tools.notice(f"going on with {number} sessions: {error.message}")
             self._is_full = True
             self._feed.set_sessions(min(number, self._feed.sessions))
             return
@@ -187,6 +187,7 @@ class LoadAttempt:
             batch_plan=self._plan.batch,
             server_major=self._tools.server_major,
             keeper=self._make_keeper(session),
+            warnings=self._tools.warnings,
             clock=self._tools.clock,
         )
         self._sessions.append(running)
@@ -309,6 +310,7 @@ class LoadAttempt:
 
         A commit that was sent cannot be called back, so an interrupt waits for the answers.
         """
+        self._tools.warnings.refuse()
         sealed = [running for running in self._sessions if running.has_sealed]
         commits = [self._pool.submit(running.commit) for running in sealed]
         waiting = set(commits)

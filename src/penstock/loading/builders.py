@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import ExitStack
@@ -18,8 +17,6 @@ if TYPE_CHECKING:
     from penstock.loading.tools import LoadTools
     from penstock.model.shape import Change
     from penstock.server.connection import Connection
-
-_log = logging.getLogger(__name__)
 
 _CANCEL_INTERVAL_S = 1.0
 
@@ -96,7 +93,7 @@ class Builders:
             if number == 0:
                 self._stop()
                 raise
-            _log.warning("rebuilding with fewer sessions: %s", error.message)
+            self._tools.notice(f"rebuilding with fewer sessions: {error.message}")
             return
         try:
             with connection:

@@ -106,8 +106,9 @@ class _Finish:
         while older := find_older_snapshots(self._connection, xid):
             if self._tools.clock() >= until_s:
                 pids = ", ".join(str(session.pid) for session in older)
-                self._tools.notice(
-                    f"transactions that began before the rows were committed may find the new table empty: pid {pids}"
+                self._tools.warnings.warn(
+                    "old-snapshots",
+                    f"transactions that began before the rows were committed may find the new table empty: pid {pids}",
                 )
                 return
             self._tools.sleep(_SNAPSHOT_LOOK_S)
@@ -133,6 +134,7 @@ class _Finish:
         self._check_tables()
         if self._replaced:
             counts += self._swap()
+        self._tools.warnings.refuse()
         return counts
 
     def _lock_staging(self, landing: TargetLanding) -> None:

@@ -95,6 +95,7 @@ class _Rules(_Table):
     vacuum: bool | None = None
     checkpoint: bool | None = None
     max_record: str | None = None
+    warnings: Literal["show", "error"] | None = None
 
 
 class _Job(_Rules):

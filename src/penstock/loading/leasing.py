@@ -94,7 +94,7 @@ class LoadLease:
             self._end()
             if self._choice != "auto":
                 raise
-            self._tools.notice(f"the server's settings stay as they are: {error.message}")
+            self._tools.warnings.warn("settings", f"the server's settings stay as they are: {error.message}")
         except BaseException:
             self._end()
             raise
@@ -119,7 +119,7 @@ class LoadLease:
             refuse_obstacle(decision)
             report = self._take_noted(self._backend, request)
         for warning in report.warnings:
-            self._tools.notice(warning)
+            self._tools.warnings.warn("settings", warning)
 
     def _take_noted(self, backend: SettingsBackend, request: LeaseRequest) -> LeaseReport:
         """Take a lease that is noted in the ledger before it is there."""
@@ -148,7 +148,9 @@ class LoadLease:
                 self.settings = _join(taken.results, undisturbed(lambda: self._release(taken, retry_for_s=retry_for_s)))
         except KeyboardInterrupt:
             if not self._is_released:
-                self._tools.notice("settings were not put back (interrupted): penstock settings restore does that")
+                self._tools.warnings.warn(
+                    "settings", "settings were not put back (interrupted): penstock settings restore does that"
+                )
             raise
         finally:
             self._close()
@@ -163,12 +165,14 @@ class LoadLease:
                 # What a lost session was taking may have stood a moment longer than it.
                 self._forget(self._tools.patiently(backend.clear, retry_for_s=retry_for_s).lease_ids)
         except PenstockError as error:
-            self._tools.notice(f"settings were not put back ({error.message}): penstock settings restore does that")
+            self._tools.warnings.warn(
+                "settings", f"settings were not put back ({error.message}): penstock settings restore does that"
+            )
             return ()
         finally:
             self._is_released = True
         for warning in report.warnings:
-            self._tools.notice(warning)
+            self._tools.warnings.warn("settings", warning)
         self._forget(report.lease_ids)
         return report.results
 

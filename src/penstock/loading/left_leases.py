@@ -34,9 +34,10 @@ def end_left_leases(tools: LoadTools, connection: Connection, lease_ids: Sequenc
         finally:
             backend.close()
     except PenstockError as error:
-        tools.notice(
+        tools.warnings.warn(
+            "settings",
             "a load that was killed may have left the server's settings changed, and they were not put back "
-            f"({error.message}): penstock settings restore does that"
+            f"({error.message}): penstock settings restore does that",
         )
 
 
@@ -47,7 +48,7 @@ def end_leases(tools: LoadTools, connection: Connection, backend: SettingsBacken
     """
     report = backend.clear()
     for warning in report.warnings:
-        tools.notice(warning)
+        tools.warnings.warn("settings", warning)
     overview = backend.overview()
     standing = {lease.lease_id: lease for lease in overview.leases}
     if done_with := [lease_id for lease_id in noted if lease_id not in standing]:
@@ -56,9 +57,10 @@ def end_leases(tools: LoadTools, connection: Connection, backend: SettingsBacken
     for lease_id in noted:
         if lease_id in standing and not standing[lease_id].server.is_same(overview.identity):
             lease = standing[lease_id]
-            tools.notice(
+            tools.warnings.warn(
+                "settings",
                 f"lease {lease_id} ({lease.reason}) was made on {lease.server}, and this is {overview.identity}: "
-                "penstock settings restore tells what to do"
+                "penstock settings restore tells what to do",
             )
     return report
 

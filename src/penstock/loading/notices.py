@@ -25,6 +25,7 @@ def table_notices(table: TableFacts) -> list[Notice]:
     if table.is_unlogged:
         notices.append(
             Notice(
+                code="unlogged",
                 message=f'table "{table.name}" is unlogged',
                 hint="Its rows are lost at a crash, and reach no standby and no subscriber.",
             )
@@ -32,6 +33,7 @@ def table_notices(table: TableFacts) -> list[Notice]:
     elif table.unlogged_partitions:
         notices.append(
             Notice(
+                code="unlogged",
                 message=f'partitions of table "{table.name}" are unlogged: {_names(table.unlogged_partitions)}',
                 hint="Their rows are lost at a crash, and reach no standby and no subscriber.",
             )
@@ -39,6 +41,7 @@ def table_notices(table: TableFacts) -> list[Notice]:
     elif table.unpublished:
         notices.append(
             Notice(
+                code="unpublished",
                 message=f'table "{table.name}" is not replicated to subscribers',
                 hint=f"No publication has its new rows; there is {_names(table.unpublished)}.",
             )
@@ -52,6 +55,7 @@ def server_notices(server: ServerFacts) -> list[Notice]:
         return []
     return [
         Notice(
+            code="wal-minimal",
             message="nothing that is loaded is replicated: wal_level is minimal",
             hint="There can be no standby and no point-in-time recovery; take a base backup after the load.",
         )

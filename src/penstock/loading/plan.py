@@ -96,6 +96,7 @@ def _is_read_once(source: SourceObject) -> bool:
 
 # Each session's rows are invisible to the others until the load's end, and so is a referenced row.
 _DEPENDS_NOTICE = Notice(
+    code="references",
     message="a foreign key refers to a table of this same load: one session, objects in the order of the job",
     hint="Drop the key before the load and add it after, and all sessions work.",
 )
@@ -180,6 +181,7 @@ def _header_notices(probe: ProbeResult, job: TargetJob, table: TableFacts, *, ur
         return ()
     return (
         Notice(
+            code="first-line",
             message="first line is taken as a header and not loaded",
             uri=uri,
             line=1,
@@ -220,7 +222,7 @@ def table_after_creation(target: TargetPlan) -> TableFacts:
 def _table_notices(table: TableFacts, gathered: TargetInput) -> list[Notice]:
     notices = table_notices(table)
     if all(source.size_bytes == 0 for source in gathered.objects):
-        notices.append(Notice(message="every source is empty", uri=gathered.objects[0].uri))
+        notices.append(Notice(code="empty", message="every source is empty", uri=gathered.objects[0].uri))
     return notices
 
 

@@ -358,9 +358,11 @@ class _Preparation:
         other, load_id = renamed[found[0].number]
         kept = "size and ETag" if is_remote(other) else "size, inode and time of modification"
         more = f" (and {len(found) - 1} more like it)" if len(found) > 1 else ""
-        self._tools.notice(
+        self._tools.warnings.warn(
+            "renamed",
             f'"{found[0].uri}" is loaded though it may be "{other}" under another name, which load {load_id} has loaded'
-            f" into the same table: {kept} are the same{more}"
+            f" into the same table: {kept} are the same{more}",
+            uri=found[0].uri,
         )
 
     def _find_emptied(self, oids: dict[int, int], *, has_rows: set[int]) -> frozenset[int]:
@@ -431,7 +433,7 @@ class _Preparation:
         if unread:
             self._ledger.drop_objects(self._connection, claim, list(unread))
             names = ", ".join(f'"{uri}"' for uri in unread.values())
-            self._tools.notice(f"going on without what is gone and was not begun: {names}")
+            self._tools.warnings.warn("source-gone", f"going on without what is gone and was not begun: {names}")
 
     def _resume_changed(self, work: ObjectWork, decision: Decision, claim: Claim) -> ObjectWork:
         """Let an object go on that may be another version now, if what is committed of it is the same.
@@ -479,7 +481,8 @@ class _Preparation:
 
             delete_landed(self._connection, work.landing, work.number)
         drop_ranges(self._connection, self._ledger.schema, claim, [work.number])
-        self._tools.notice(f'"{work.source.uri}" has changed: it is loaded from its beginning')
+        message = f'"{work.source.uri}" has changed: it is loaded from its beginning'
+        self._tools.warnings.warn("source-changed", message, uri=work.source.uri)
 
 
 def _is_fresh(work: ObjectWork) -> bool:

@@ -6,7 +6,6 @@ says what is committed, since a server that crashed may have lost what it had ac
 
 from __future__ import annotations
 
-import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
@@ -37,8 +36,6 @@ if TYPE_CHECKING:
     from penstock.model.upkeep import Relation
     from penstock.server.connection import Connection
     from penstock.server.tables import CreatedTable
-
-_log = logging.getLogger(__name__)
 
 _Result = TypeVar("_Result")
 
@@ -166,7 +163,7 @@ class _LoadRun:
                     is_first = False
                 if (finished := self._attempt(prepared, connection)) is not None:
                     return finished
-                _log.warning("the server has lost rows that it had acknowledged: loading them again")
+                self._tools.notice("the server has lost rows that it had acknowledged: loading them again")
             except PenstockError as error:
                 self._wait_to_retry(error)
             finally:
@@ -179,6 +176,7 @@ class _LoadRun:
     def _attempt(self, prepared: PreparedLoad, connection: Connection) -> FinishedLoad | None:
         """Load what is left; return None where the ledger then lacks a part of it."""
         self._landings = prepared.landings
+        self._tools.warnings.refuse()
         self._truncate(prepared, connection)
         if prepared.changed_by or self._plan.changes_shape:
             self._open_shape().prepare(prepared, connection)
@@ -335,7 +333,7 @@ class _LoadRun:
             is_gone = is_gone or getattr(lost, "sqlstate", None) == _UNDEFINED_TABLE
             names = ", ".join(f'"{table.name}"' for table in self._created)
             if names and rows is None:
-                self._tools.notice(f"made for this load and not dropped again: {names} ({why})")
+                self._tools.warnings.warn("table-left", f"made for this load and not dropped again: {names} ({why})")
             if self._shape is not None:
                 self._shape.tell_left(why)
         assert self._claim is not None
@@ -395,7 +393,9 @@ class _LoadRun:
                 coverage = read_coverage(connection, self._tools.ledger.schema, self._claim.load_id)
         except (PenstockError, KeyboardInterrupt) as error:
             # The load is complete, and they stay rejected.
-            self._tools.notice(f"records that refer to merged ones were not tried again: {error or 'interrupted'}")
+            self._tools.warnings.warn(
+                "rejects", f"records that refer to merged ones were not tried again: {error or 'interrupted'}"
+            )
             return finished
         self._tally.set_file_rows({number: found.rows for number, found in coverage.items()})
         return replace(
@@ -415,7 +415,9 @@ class _LoadRun:
                 self._tally.rejected = self._at_end(store.count_rejected)
             except (PenstockError, KeyboardInterrupt) as error:
                 # The load is complete; nothing that happens here must look like a failed one.
-                self._tools.notice(f"records that were put aside were not counted: {error or 'interrupted'}")
+                self._tools.warnings.warn(
+                    "rejects", f"records that were put aside were not counted: {error or 'interrupted'}"
+                )
 
     # What follows the load, VACUUM above all: see loading/after.py.
 
@@ -471,7 +473,7 @@ class _LoadRun:
             # The rows are in; nothing that happens here must look like a failed load.
             messages = [f"sequences were not advanced: {error or 'interrupted'}"]
         for message in messages:
-            self._tools.notice(message)
+            self._tools.warnings.warn("sequences", message)
 
 
 def _fed_columns(target: TargetPlan) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from penstock.loading.batch import Batch
 from penstock.loading.chunk import Chunk
 from penstock.loading.explain import explain_failure, explain_miscount
 from penstock.loading.feed import NothingReady
+from penstock.loading.warned import WarningLog
 from penstock.server.copy import CopyFailed, CopySession, Superseded
 from penstock.server.ledger.committed import insert_ranges
 from penstock.server.ledger.ledger import taken_over
@@ -79,6 +80,7 @@ class LoadSession:
         batch_plan: BatchPlan,
         server_major: int,
         keeper: RejectKeeper | None = None,
+        warnings: WarningLog | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.number = number
@@ -93,6 +95,7 @@ class LoadSession:
         self._batch_began_s = 0.0
         self._server_major = server_major
         self._keeper = keeper
+        self._warnings = WarningLog() if warnings is None else warnings
         self._opened: dict[int, OpenObject] = {}
         # Put aside, and not written down before the COPY command has ended.
         self._unwritten: list[Reject] = []
@@ -132,6 +135,7 @@ class LoadSession:
     def _commit_batch(self) -> None:
         """Commit what was sent since the last commit, with its ledger rows."""
         if self._batch:
+            self._warnings.refuse()
             self._guarded(lambda: self.session.commit(self._ledger_rows()))
             _log.info("session %d: committed a batch of %d bytes", self.number, self._batch.bytes_sent)
             self._end_batch()

@@ -80,7 +80,7 @@ def put_back_replaced(oids: Sequence[int], tools: LoadTools, connection: Connect
 def _refuse_left(done: PutBack, oids: Collection[int], tools: LoadTools, connection: Connection) -> None:
     """Raise TargetError if what loads that are gone have left could not be put back; ServerError."""
     for error in done.copied:
-        tools.notice(error.message)
+        tools.warnings.warn("parked-left", error.message)
     if not done.errors:
         return
     schema, first = tools.ledger.schema, done.errors[0]
@@ -91,7 +91,8 @@ def _refuse_left(done: PutBack, oids: Collection[int], tools: LoadTools, connect
             detail=first.detail,
             hint="Nothing is loaded into the table until penstock repair has put it back.",
         ) from first
-    tools.notice(f"the record of what another load has left is not removed ({first.message}): run penstock repair")
+    message = f"the record of what another load has left is not removed ({first.message}): run penstock repair"
+    tools.warnings.warn("parked-left", message)
 
 
 class LoadShape:
@@ -301,7 +302,7 @@ class LoadShape:
         except KeyboardInterrupt:
             # Whoever interrupts a rebuild does not want it begun again.
             self._has_failed = True
-            self._tools.notice("what is parked stays so: run penstock repair")
+            self._tools.warnings.warn("parked-left", "what is parked stays so: run penstock repair")
             raise
         self._tell(done)
         self._has_failed = bool(done.errors)
@@ -315,7 +316,7 @@ class LoadShape:
         done = rebuilder.put_back(self._paused, load_id=load_id)
         self._tell(done)
         for error in done.errors:
-            self._tools.notice(f"autovacuum stays paused ({error.message}): run penstock repair")
+            self._tools.warnings.warn("parked-left", f"autovacuum stays paused ({error.message}): run penstock repair")
 
     def put_back_left(self, prepared: NothingToDo, connection: Connection) -> None:
         """Put back what loads that are gone have left parked of tables that need no load any more."""
@@ -352,7 +353,7 @@ class LoadShape:
     def tell_left(self, why: str, *, how: str = _REPAIR) -> None:
         """Say that what this load has parked is not put back, and why."""
         if self.is_holding:
-            self._tools.notice(f"what was parked or switched off stays so ({why}): {how}")
+            self._tools.warnings.warn("parked-left", f"what was parked or switched off stays so ({why}): {how}")
 
     def _take_lock(self, lock: str, connection: Connection) -> bool:
         """Take the load's lock once more: our lost session may have it a moment longer."""
@@ -376,7 +377,7 @@ class LoadShape:
 
     def _tell(self, done: PutBack) -> None:
         for text in dict.fromkeys(done.held):
-            self._tools.notice(text)
+            self._tools.warnings.warn("parked-left", text)
 
     def _tell_of_wait(self) -> None:
         self._tools.notice("waiting for another process that parks or rebuilds indexes of the table")

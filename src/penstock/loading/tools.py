@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from penstock.loading.retry import Patience, patiently
+from penstock.loading.warned import WarningLog
 from penstock.model.job import MAX_RECORD_BYTES
 from penstock.server.ledger import Ledger
 
@@ -33,7 +34,7 @@ class Report(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadTools:
-    """Connections, sources, the ledger, the clock, and who wants to hear of progress and of notices.
+    """Connections, sources, the ledger, the clock, who wants to hear of progress and of notices, and the warnings.
 
     `guard` looks after disks, where these are this machine's. `server` is what is known of it; `open_settings` tells
     how its settings are changed, and `lease_id` is the lease under which they are others for this load. `resumes` is
@@ -48,6 +49,7 @@ class LoadTools:
     is_publishing_allowed: bool = False
     guard: SpaceGuard | None = None
     on_notice: Callable[[str], None] | None = None
+    warnings: WarningLog = field(default_factory=WarningLog)
     server: ServerFacts | None = None
     open_settings: Callable[[], SettingsBackend] | None = None
     lease_id: str | None = None
@@ -57,7 +59,7 @@ class LoadTools:
     sleep: Callable[[float], None] = time.sleep
 
     def notice(self, text: str) -> None:
-        """Tell whoever wants to hear it."""
+        """Tell whoever wants to hear it what is done or waited for; what is wrong goes to `warnings`."""
         if self.on_notice is not None:
             self.on_notice(text)
 

@@ -98,6 +98,7 @@ def describe_notices(job: TargetJob, facts: TableFacts) -> list[Notice]:
     if job.mode == "replace" and facts.suppressing_triggers:
         return [
             Notice(
+                code="triggers",
                 message=f'row triggers of table "{facts.name}" do not see the rows that replace its own',
                 hint="They are made for the new table after it is loaded. With --mode truncate they run.",
             )

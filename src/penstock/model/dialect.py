@@ -41,12 +41,72 @@ class DialectOptions:
     encoding: str | None = None
 
 
+# What a warning is of, in a word that stays the same: docs/reference/warnings.md tells what each means.
+WarningCode = Literal[
+    "backslash-escape",
+    "backslash-kept",
+    "byte-order-mark",
+    "carriage-returns",
+    "disk-short",
+    "empty",
+    "end-of-data",
+    "first-line",
+    "folder-skipped",
+    "line-ends",
+    "literal-null",
+    "log",
+    "long-record",
+    "more",
+    "old-snapshots",
+    "parked-left",
+    "pooler",
+    "quote-dropped",
+    "quote-open",
+    "references",
+    "rejects",
+    "renamed",
+    "repeated-source",
+    "secret-visible",
+    "sequences",
+    "server",
+    "settings",
+    "source-changed",
+    "source-gone",
+    "table-left",
+    "triggers",
+    "unlogged",
+    "unpublished",
+    "upkeep",
+    "wal-minimal",
+    "window",
+    "zero-byte",
+]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
     """Something worth a warning: what, where, and what to do. `line` and `column` count from 1; column is a field."""
 
+    code: WarningCode
     message: str
     uri: str | None = None
     line: int | None = None
     column: int | None = None
     hint: str | None = None
+
+    @property
+    def place(self) -> str | None:
+        """Return where it points, as a sentence.
+
+        >>> Notice(code="empty", message="m", uri="a.csv", line=3, column=2).place
+        'a.csv line 3, column 2.'
+        """
+        if self.uri is None:
+            return None
+        line = "" if self.line is None else f" line {self.line}"
+        column = "" if self.column is None else f", column {self.column}"
+        return f"{self.uri}{line}{column}."
+
+    def as_item(self) -> dict[str, object]:
+        """Return what JSON has of it."""
+        return {"code": self.code, "message": self.message, "file": self.uri, "line": self.line}

@@ -65,6 +65,8 @@ class TargetJob:
         _check_words(self, mode=Mode, keep=Keep)
 
 
+# Whether a warning is an error.
+WarningRule = Literal["show", "error"]
 # PostgreSQL takes no more than 1 GB as one line. Pieces of files, up to 768 KiB, are to be shorter than the limit.
 MAX_RECORD_BYTES = 256 * MB
 _RECORD_LIMITS_BYTES = (MB, GIB)
@@ -91,7 +93,7 @@ class LoadRules:
     and `checkpoints` say what follows the load; None: what is in proportion to it, and no more than the right to.
     `triggers` and `autovacuum` are the tables' own, for as long as the load lasts; autovacuum is paused from the start,
     once it is seen at work there (auto), or never (keep). `max_record_bytes`: a longer record is an error,
-    whatever `on_error` says. Raises UsageError.
+    whatever `on_error` says. `warnings`: nothing more is committed behind one that is an error. Raises UsageError.
     """
 
     is_atomic: bool = False
@@ -109,6 +111,7 @@ class LoadRules:
     triggers: TriggerRule = "keep"
     autovacuum: AutovacuumRule = "auto"
     max_record_bytes: int = MAX_RECORD_BYTES
+    warnings: WarningRule = "show"
 
     def __post_init__(self) -> None:
         least, most = _RECORD_LIMITS_BYTES
@@ -122,6 +125,7 @@ class LoadRules:
             indexes=Indexes,
             triggers=TriggerRule,
             autovacuum=AutovacuumRule,
+            warnings=WarningRule,
         )
 
 

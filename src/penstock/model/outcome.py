@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
+    from penstock.model.dialect import Notice
     from penstock.model.settings import LeasedSetting
     from penstock.model.shape import Rebuilt
 
@@ -93,7 +94,7 @@ class LoadOutcome:
     synchronous standby was not waited for to the end. `busy_seconds` is the sessions' time spent sending or waiting for
     the server, summed. `rebuilt` are the indexes and keys that were parked, each with its own time; they took
     `rebuild_seconds` together, which `seconds` has in it. `settings` are those of the server that were others during
-    the load.
+    the load. `warnings` are the plan's and the load's own.
 
     `gains` are what would have made it faster, at the user's word.
 
@@ -128,6 +129,7 @@ class LoadOutcome:
     checkpoint_s: float = 0.0
     gains: tuple[str, ...] = ()
     settings: tuple[LeasedSetting, ...] = ()
+    warnings: tuple[Notice, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,3 +158,4 @@ class CheckOutcome:
     problems: tuple[Problem, ...]
     problem_count: int
     is_complete: bool
+    warnings: tuple[Notice, ...] = ()

@@ -37,7 +37,7 @@ from penstock.server.search_path import OWN_PATH, TO_OWN_PATH
 from penstock.server.tls import tls_defaults
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from psycopg.errors import Diagnostic
 
@@ -104,6 +104,7 @@ class ConnectionFactory:
     on every later one, but for search_path, which is the user's in a few statements (search_path.py). Threads may
     share a factory. It shows no secret. `allows_standby`: for who only looks.
 
+    `on_warning` hears what servers warn of; by default it is logged.
     A session costs about nine round trips, so one that was borrowed is kept for whoever is next; `close` ends it.
 
     `tunnel` is connected to in place of the server that `conninfo` names. `make_token` gives the password of IAM
@@ -133,6 +134,7 @@ class ConnectionFactory:
         # Whether a session stood with the same server in another database.
         self._knows_server = False
         self._lock = threading.Lock()
+        self.on_warning: Callable[[str], None] = _log_warning
 
     def __repr__(self) -> str:
         return f"ConnectionFactory({self.safe_description!r}, role={self._role!r})"
@@ -356,7 +358,7 @@ class ConnectionFactory:
         )
 
     def _prepare(self, connection: Connection) -> None:
-        connection.add_notice_handler(_log_notice)
+        connection.add_notice_handler(self._hear)
         version_num = connection.info.server_version
         with self._lock:
             is_first = self._input_settings is None
@@ -371,6 +373,11 @@ class ConnectionFactory:
         if self._role is not None:
             self.refuse_pooler(f'become role "{self._role}"')
             connection.execute(sql.SQL("SET ROLE {}").format(sql.Identifier(self._role)))
+
+    def _hear(self, diagnostic: Diagnostic) -> None:
+        # A NOTICE is sent only where a session asked for it, and it hears it itself.
+        if diagnostic.severity_nonlocalized != "NOTICE":
+            self.on_warning(f"{diagnostic.severity_nonlocalized or 'NOTICE'}: {diagnostic.message_primary}")
 
 
 def is_usable(connection: Connection) -> bool:
@@ -480,8 +487,5 @@ def _calls(settings: dict[str, str]) -> list[sql.Composed]:
     ]
 
 
-def _log_notice(diagnostic: Diagnostic) -> None:
-    # Sent only where a session asked for them, and it hears them itself.
-    if diagnostic.severity_nonlocalized == "NOTICE":
-        return
-    _log.warning("%s: %s", diagnostic.severity_nonlocalized or "NOTICE", diagnostic.message_primary)
+def _log_warning(text: str) -> None:
+    _log.warning("%s", text)

@@ -56,7 +56,7 @@ def run_load(request: dict[str, Any]) -> int:
             plan = replace(plan, batch=BatchPlan(limit_bytes=request["batch_bytes"], duration_s=None))
             phase = "running"
             _say("phase running")
-            outcome = loader.run(plan, on_notice=_say)
+            outcome = loader.run(plan, on_notice=_say, on_warning=lambda notice: _say(notice.message))
             _say(f"done rows={outcome.rows} before={outcome.rows_before} local_only={outcome.is_local_only}")
     except PenstockError as error:
         _say(f"failed while {phase}: {type(error).__name__} transient={error.is_transient} {error.sqlstate} {error}")

@@ -14,7 +14,7 @@ from penstock.files.encodings import guess_utf16
 from penstock.files.probe.form import COPY_ESCAPES, find_escapes, follows_copy_escapes
 from penstock.files.probe.quoting import find_stray_quote
 from penstock.files.probe.records import Form, Record, Records, count_fields
-from penstock.model.dialect import Notice
+from penstock.model.dialect import Notice, WarningCode
 from penstock.units import format_bytes
 
 if TYPE_CHECKING:
@@ -52,10 +52,10 @@ class Sample:
         newline = b"\r" if self.records.line_end == b"\r" else b"\n"
         return pieces[index].line + before.count(newline), count_fields(before, self.form)
 
-    def notice(self, offset: int, message: str, hint: str) -> Notice:
+    def notice(self, code: WarningCode, offset: int, message: str, hint: str) -> Notice:
         """Return a notice about one byte."""
         line, column = self.locate(offset)
-        return Notice(message=message, uri=self.uri, line=line, column=column, hint=hint)
+        return Notice(code=code, message=message, uri=self.uri, line=line, column=column, hint=hint)
 
 
 def find_mangling(sample: Sample, dialect: Dialect, *, bom: str | None) -> tuple[Notice, ...]:
@@ -70,13 +70,15 @@ def find_mangling(sample: Sample, dialect: Dialect, *, bom: str | None) -> tuple
 def _byte_order_mark(sample: Sample, bom: str | None) -> Notice | None:
     if bom is None:
         return None
-    return Notice(message="byte-order mark skipped", uri=sample.uri, line=1, column=1, hint=f"It is {bom}'s.")
+    message = "byte-order mark skipped"
+    return Notice(code="byte-order-mark", message=message, uri=sample.uri, line=1, column=1, hint=f"It is {bom}'s.")
 
 
 def _mixed_line_ends(sample: Sample) -> Notice | None:
     if sample.records.odd_line is None or sample.records.line_end is None:
         return None
     return Notice(
+        code="line-ends",
         message=f"line ends differ: the first line ends in {_LINE_END_NAMES[sample.records.line_end]}",
         uri=sample.uri,
         line=sample.records.odd_line,
@@ -88,7 +90,8 @@ def _carriage_returns_only(sample: Sample) -> Notice | None:
     if sample.records.line_end != b"\r":
         return None
     hint = "Check that the file is whole if this is not meant."
-    return Notice(message="lines end in carriage return only", uri=sample.uri, line=1, hint=hint)
+    message = "lines end in carriage return only"
+    return Notice(code="carriage-returns", message=message, uri=sample.uri, line=1, hint=hint)
 
 
 def _no_line_end(sample: Sample) -> Notice | None:
@@ -96,7 +99,8 @@ def _no_line_end(sample: Sample) -> Notice | None:
     if sample.is_whole or sample.records.whole or sample.records.open_quote is not None:
         return None
     message = f"the first record does not end within {format_bytes(len(sample.head))}"
-    return Notice(message=message, uri=sample.uri, line=1, hint="Check that the file is text, and its --format.")
+    hint = "Check that the file is text, and its --format."
+    return Notice(code="long-record", message=message, uri=sample.uri, line=1, hint=hint)
 
 
 def _end_of_data_mark(sample: Sample) -> Notice | None:
@@ -105,7 +109,7 @@ def _end_of_data_mark(sample: Sample) -> Notice | None:
     for record in sample.pieces:
         if sample.head[record.start : record.end] == b"\\.":
             hint = "COPY ends there and drops what follows (csv: before PostgreSQL 18); remove the line."
-            return sample.notice(record.start, "a line is COPY's end-of-data mark, a lone \\.", hint)
+            return sample.notice("end-of-data", record.start, "a line is COPY's end-of-data mark, a lone \\.", hint)
     return None
 
 
@@ -115,7 +119,7 @@ def _zero_byte(sample: Sample) -> Notice | None:
         return None
     wide = guess_utf16(sample.head)
     hint = f"The file looks like UTF-16: use --encoding={wide}." if wide else "Remove the zero bytes from the file."
-    return sample.notice(offset, "zero byte, which PostgreSQL's text cannot hold", hint)
+    return sample.notice("zero-byte", offset, "zero byte, which PostgreSQL's text cannot hold", hint)
 
 
 def _open_quote(sample: Sample) -> Notice | None:
@@ -126,7 +130,7 @@ def _open_quote(sample: Sample) -> Notice | None:
     if not sample.is_whole and len(sample.head) - opened < _RUNAWAY_BYTES:
         return None
     hint = "Check --quote and --escape, or use --format=tsv where quotes are data."
-    return sample.notice(opened, "quoted field does not end", hint)
+    return sample.notice("quote-open", opened, "quoted field does not end", hint)
 
 
 def _stray_quote(sample: Sample) -> Notice | None:
@@ -137,6 +141,7 @@ def _stray_quote(sample: Sample) -> Notice | None:
         text = sample.head[record.start : record.end]
         if quote in text and (column := find_stray_quote(text, sample.form)) is not None:
             return Notice(
+                code="quote-dropped",
                 message="quote in the middle of a field: csv drops it and takes what follows as quoted",
                 uri=sample.uri,
                 line=record.line,
@@ -155,7 +160,9 @@ def _literal_null(sample: Sample) -> Notice | None:
     match = pattern.search(sample.head, 0, sample.records.whole[-1].end)
     if match is None:
         return None
-    return sample.notice(match.start(), "\\N is not null in this dialect, but text", "Use --null='\\N'.")
+    return sample.notice(
+        "literal-null", match.start(), "\\N is not null in this dialect, but text", "Use --null='\\N'."
+    )
 
 
 def _lost_backslash(sample: Sample) -> Notice | None:
@@ -164,7 +171,7 @@ def _lost_backslash(sample: Sample) -> Notice | None:
     for offset, escaped in find_escapes(sample.head, sample.form.delimiter):
         if escaped not in allowed:
             hint = "Use --format=tsv if backslashes are data."
-            return sample.notice(offset, "backslash that format text will decode", hint)
+            return sample.notice("backslash-escape", offset, "backslash that format text will decode", hint)
     return None
 
 
@@ -176,7 +183,7 @@ def _kept_escape(sample: Sample) -> Notice | None:
     if offset is None:
         return None
     hint = "Use --format=text if the file was written by COPY TO."
-    return sample.notice(offset, "backslash escape that format tsv keeps as it is", hint)
+    return sample.notice("backslash-kept", offset, "backslash escape that format tsv keeps as it is", hint)
 
 
 _COMMON: Final[tuple[Callable[[Sample], Notice | None], ...]] = (

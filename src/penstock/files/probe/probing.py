@@ -109,6 +109,7 @@ def _header_notices(verdict: HeaderVerdict, uri: str) -> tuple[Notice, ...]:
         return ()
     return (
         Notice(
+            code="first-line",
             message="first line looks like a header but is taken as data",
             uri=uri,
             line=1,

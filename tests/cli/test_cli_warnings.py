@@ -1,0 +1,195 @@
+"""Warnings as data: in JSON, in the outcome, on standard error also of a quiet command, and as errors."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, get_args
+
+import psycopg
+import pytest
+
+from penstock.api import Loader, connect_to, load
+from penstock.errors import UsageError
+from penstock.loading.warned import WarningLog
+from penstock.model.dialect import Notice, WarningCode
+from penstock.model.job import LoadJob, LoadRules
+from support.loads import Loads, target
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cli.conftest import Finished
+
+    Run = Callable[..., Finished]
+
+_WARNS = """
+CREATE FUNCTION mind() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN IF NEW.a = 7 THEN RAISE WARNING 'mind %', NEW.a; END IF; RETURN NEW; END $$;
+CREATE TABLE w (a int, b text);
+CREATE TRIGGER mind BEFORE INSERT ON w FOR EACH ROW EXECUTE FUNCTION mind();
+CREATE TABLE t (a int, b text);
+"""
+_MESSAGE = "quote in the middle of a field: csv drops it and takes what follows as quoted"
+
+
+@pytest.fixture
+def database(database18: str) -> str:
+    """Provide a database with table t, and w which warns of a row with 7."""
+    with psycopg.connect(database18, autocommit=True) as connection:
+        connection.execute(_WARNS)
+    return database18
+
+
+@pytest.fixture
+def quoted(tmp_path: Path) -> Path:
+    """Provide a file of which quotes will be dropped, on line 3."""
+    path = tmp_path / "quoted.csv"
+    path.write_text('a,b\n1,x\n2,y "z"\n')
+    return path
+
+
+@pytest.fixture
+def numbers(tmp_path: Path) -> Path:
+    """Provide a file that is not warned of before it is loaded."""
+    path = tmp_path / "numbers.csv"
+    path.write_text("a,b\n" + "".join(f"{number},x\n" for number in range(20)))
+    return path
+
+
+def count(database: str, table: str = "t") -> int:
+    """Return how many rows a table has."""
+    with psycopg.connect(database) as connection:
+        ((found,),) = connection.execute(f"SELECT count(*) FROM {table}").fetchall()
+    return int(found)
+
+
+def test_warnings_stand_in_json_and_on_a_quiet_standard_error(penstock: Run, database: str, quoted: Path) -> None:
+    """Of a plan, a check and a load: code, message, file and line, of which the last may be unknown."""
+    item = {"code": "quote-dropped", "message": _MESSAGE, "file": str(quoted), "line": 3}
+    for options in (("--plan",), ("--check",), ()):
+        finished = penstock("load", str(quoted), "--into", "t", "--json", "--quiet", *options, "--to", database)
+        assert (finished.code, finished.object["warnings"]) == (0, [item])
+        assert (f"warning: {_MESSAGE}" in finished.err) == ("--plan" not in options)
+    quiet = penstock("load", str(quoted), "--into", "t", "--quiet", "--again", "--to", database)
+    assert quiet.out == ""
+    assert quiet.err.startswith(f"warning: {_MESSAGE}\nDETAIL:  {quoted} line 3, column 2.\nHINT:  ")
+
+
+def test_warnings_of_server_and_command_line_are_items_too(penstock: Run, database: str, numbers: Path) -> None:
+    """Where there is no file, none is named; and also where the load then failed."""
+    finished = penstock("load", str(numbers), str(numbers), "--into", "w", "--json", "--to", f"{database} password=x")
+    assert [(item["code"], item["file"], item["line"]) for item in finished.object["warnings"]] == [
+        ("secret-visible", None, None),
+        ("repeated-source", str(numbers), None),
+        ("server", None, None),
+    ]
+    numbers.write_text("a,b\n7,x\nz,y\n")
+    failed = penstock("load", str(numbers), "--into", "w", "--changed", "load", "--json", "--to", database)
+    assert (failed.code, failed.object["state"]) == (5, "failed")
+    assert [item["message"] for item in failed.object["warnings"]] == ["WARNING: mind 7"]
+
+
+def test_outcome_has_the_warnings(database: str, quoted: Path, numbers: Path) -> None:
+    """Of a library's load and check, the plan's before the load's own."""
+    outcome = load(str(quoted), into="t", to=database)
+    assert [(warning.code, warning.uri, warning.line) for warning in outcome.warnings] == [
+        ("quote-dropped", str(quoted), 3)
+    ]
+    assert [warning.code for warning in load(str(numbers), into="w", to=database).warnings] == ["server"]
+    with Loader(connect_to(database)) as loader:
+        plan = loader.plan(LoadJob(targets=(target(quoted),)))
+        assert loader.check(plan).warnings == plan.notices
+
+
+def test_check_counts_warnings(penstock: Run, database: str, quoted: Path, numbers: Path) -> None:
+    """And says that there is no problem only where there is nothing at all."""
+    warned = penstock("load", str(quoted), "--into", "t", "--check", "--to", database)
+    assert (warned.code, "no problem" in warned.out) == (0, False)
+    assert ": 1 warning, nothing loaded\n" in warned.out
+    fine = penstock("load", str(numbers), "--into", "t", "--check", "--to", database)
+    assert ": no problem found, nothing" in fine.out
+
+
+@pytest.mark.parametrize("action", ["--plan", "--check", "--json"])
+def test_warning_that_is_an_error_begins_nothing(
+    penstock: Run, database: str, quoted: Path, tmp_path: Path, action: str
+) -> None:
+    """From the command line and from a job file; the ledger is not even made."""
+    job = tmp_path / "job.toml"
+    job.write_text(f'warnings = "error"\n[[target]]\nsources = "{quoted}"\ninto = "t"\n')
+    for arguments in ((str(quoted), "--into", "t", "--warnings", "error"), (str(job),)):
+        finished = penstock("load", *arguments, action, "--to", database)
+        assert (finished.code, count(database)) == (2, 0)
+        if action != "--plan":
+            assert f"error: {_MESSAGE}" in finished.err
+            assert "--warnings error makes an error of it" in finished.err
+    with psycopg.connect(database) as connection:
+        assert connection.execute("SELECT to_regnamespace('penstock')").fetchone() == (None,)
+
+
+def test_visible_secret_is_an_error_too(penstock: Run, database: str, numbers: Path) -> None:
+    """What the command itself warns of."""
+    arguments = ("load", str(numbers), "--into", "t", "--warnings", "error")
+    finished = penstock(*arguments, "--to", f"{database} password=x")
+    assert (finished.code, count(database)) == (2, 0)
+    assert penstock(*arguments, "--to", database).code == 0
+
+
+def test_warning_of_the_stream_ends_the_load(penstock: Run, database: str, numbers: Path) -> None:
+    """The batch that it came with is rolled back, and the error says what stays."""
+    arguments = ("load", str(numbers), "--into", "w", "--warnings", "error", "--to", database)
+    for options in ((), ("--atomic",), ("--on-error", "reject"), ("--mode", "truncate", "--atomic")):
+        finished = penstock(*arguments, *options)
+        assert (finished.code, count(database, "w")) == (2, 0)
+        assert "error: WARNING: mind 7" in finished.err
+        # What is merged at the end waits for it in a staging table.
+        assert ("No table was changed" if "--mode" in options else "Nothing was loaded.") in finished.err
+
+
+def test_batches_before_a_warning_stay(database: str, numbers: Path) -> None:
+    """Resumed without the rule, the load is complete with each row once."""
+    loads = Loads(database, piece_bytes=9)
+    strict = LoadRules(retry_for_s=0.0, warnings="error")
+    with pytest.raises(UsageError, match="mind 7") as caught:
+        loads.run(target(numbers, into="w"), sessions=1, rules=strict, batch_bytes=1)
+    stayed = count(database, "w")
+    assert 0 < stayed < 8
+    assert f"{stayed} rows are committed and stay" in (caught.value.detail or "")
+    loads.run(target(numbers, into="w"), sessions=1)
+    assert count(database, "w") == 20
+
+
+def test_warning_behind_the_last_row_is_told_by_the_exit_code(penstock: Run, database: str, numbers: Path) -> None:
+    """The load is complete, and its result says so."""
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute("CREATE TABLE v (a int, b text)")
+        connection.execute(
+            "CREATE ROLE clerk LOGIN; GRANT INSERT, SELECT ON v TO clerk; GRANT CREATE ON DATABASE "
+            f"{connection.info.dbname} TO clerk"
+        )
+    try:
+        options = ("--vacuum", "--warnings", "error", "--json", "--role", "clerk")
+        finished = penstock("load", str(numbers), "--into", "v", *options, "--to", database)
+        assert (finished.code, finished.object["state"], count(database, "v")) == (2, "complete", 20)
+        assert [item["code"] for item in finished.object["warnings"]] == ["upkeep"]
+    finally:
+        with psycopg.connect(database, autocommit=True) as connection:
+            connection.execute("DROP OWNED BY clerk CASCADE; DROP ROLE clerk")
+
+
+def test_first_thousand_warnings_are_kept() -> None:
+    """A trigger may warn of each of a million rows."""
+    shown: list[Notice] = []
+    heard = WarningLog(shown.append)
+    for number in range(3000):
+        heard.warn("server", f"WARNING: {number}")
+    assert tuple(shown) == heard.notices
+    assert [notice.code for notice in heard.notices] == ["server"] * 1000 + ["more"]
+
+
+def test_every_code_is_documented() -> None:
+    """By a line of the reference, in the order of the alphabet, and no other is."""
+    page = Path(__file__).parents[2] / "docs" / "reference" / "warnings.md"
+    found = re.findall(r"^\| `([a-z-]+)` \|", page.read_text(), re.MULTILINE)
+    assert found == sorted(get_args(WarningCode)) == list(get_args(WarningCode))
