@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from penstock.errors import DataError
 from penstock.files.probe.form import choose_form
 from penstock.files.probe.header import check_is_utf8, judge_header
+from penstock.files.probe.json_text import check_is_not_json
 from penstock.files.probe.mangling import Sample, find_mangling
 from penstock.files.probe.options import complete_options, validate_options
 from penstock.files.probe.records import count_fields, cut_records, split_record
@@ -53,9 +54,12 @@ def probe_dialect(
     `head` is decompressed, without byte-order mark, and in UTF-8 where its encoding is not ASCII-safe; `is_whole`
     tells whether it is all of the file. `table_columns` is None where the table is yet to be made. `bom` is the
     encoding whose mark was skipped. Raises UsageError for options that COPY refuses, DataError for a file that
-    is not UTF-8 though no encoding was given, or whose header cannot be read.
+    is not UTF-8 though no encoding was given, or whose header cannot be read, SourceError for JSON unless a format is
+    given.
     """
     validate_options(options)
+    if options.format is None:
+        check_is_not_json(head, is_whole=is_whole, uri=uri)
     column_count = None if table_columns is None else len(table_columns)
     choice = choose_form(head, options=options, is_whole=is_whole, column_count=column_count)
     form = choice.form

@@ -1,0 +1,73 @@
+"""JSON, which is not delimited text though it may be read as some: told by the first records, and refused by name."""
+
+from __future__ import annotations
+
+import json
+from itertools import islice
+from typing import Final
+
+from penstock.errors import SourceError
+
+_LINES_LOOKED_AT: Final = 5
+
+
+def check_is_not_json(head: bytes, *, is_whole: bool, uri: str) -> None:
+    """Raise SourceError where a sample begins a JSON document or JSON Lines; `is_whole`: it is all of the file.
+
+    Arrays of numbers alone are taken for PostgreSQL's ranges and vectors, and {} for its empty array.
+    """
+    text = head.lstrip()
+    if text[:1] not in (b"{", b"["):
+        return
+    kind = _name_lines(text, is_whole=is_whole) or _name_document(text.decode(errors="replace"), is_whole=is_whole)
+    if kind is not None:
+        raise SourceError(
+            f'"{uri}" is {kind}, not delimited text',
+            hint="Write it out as CSV first, or say --format tsv to load each line as one field.",
+        )
+
+
+def _name_lines(text: bytes, *, is_whole: bool) -> str | None:
+    """Return what the lines are if each of the first is an object of its own."""
+    lines = text.splitlines() if is_whole else text.splitlines()[:-1]
+    first = list(islice((line for line in lines if line.strip()), _LINES_LOOKED_AT))
+    try:
+        values = [json.loads(line) for line in first]
+    except ValueError:
+        return None
+    return "JSON Lines" if any(values) and all(isinstance(value, dict) for value in values) else None
+
+
+def _name_document(text: str, *, is_whole: bool) -> str | None:
+    """Return what a document over several lines is."""
+    if is_whole:
+        try:
+            value = json.loads(text)
+        except ValueError:
+            return None
+        name = "a JSON object" if isinstance(value, dict) else "a JSON array"
+        return name if value and (isinstance(value, dict) or not isinstance(value[0], int | float)) else None
+    return "a JSON array" if text[0] == "[" and _is_array_cut_short(text) else None
+
+
+def _is_array_cut_short(text: str) -> bool:
+    """Whether an array goes on to the end of a sample: one that ends before is the field of a record."""
+    decode, at = json.JSONDecoder().raw_decode, 0
+    first: object = None
+    while at < len(text):
+        # At a bracket or a comma
+        try:
+            value, end = decode(text, _skip_blanks(text, at + 1))
+        except ValueError:
+            break
+        first = value if at == 0 else first
+        at = _skip_blanks(text, end)
+        if text[at : at + 1] not in (",", ""):
+            return False
+    return isinstance(first, dict | list | str)
+
+
+def _skip_blanks(text: str, at: int) -> int:
+    while text[at : at + 1].isspace():
+        at += 1
+    return at
