@@ -112,6 +112,20 @@ def test_bad_value_exits_with_5_and_names_the_line(penstock: Run, database18: st
     assert f'{people} line 2, column "name"' in error["detail"]
 
 
+def test_json_is_refused_unless_each_line_is_to_be_a_field(penstock: Run, database18: str, tmp_path: Path) -> None:
+    """By what its hint says, and by any other dialect that leaves the lines alone."""
+    _execute(database18, "CREATE TABLE docs (doc jsonb)")
+    path = tmp_path / "docs.json"
+    docs = [{"a": 'x,"y"\\n\t', "b": [number]} for number in range(5)]
+    path.write_text("".join(f"{json.dumps(doc)}\n" for doc in docs))
+    refused = penstock("load", str(path), "--into", "docs", "--to", database18)
+    assert (refused.code, f'error: "{path}" is JSON Lines, not delimited text' in refused.err) == (4, True)
+    told = refused.err.partition("one field: ")[2].strip().rstrip(".")
+    for options in (shlex.split(told), ["--format", "csv", "--delimiter", r"\x01", "--quote", r"\x02"]):
+        assert penstock("load", str(path), "--into", "docs", "--again", *options, "--to", database18).code == 0
+    assert [row[0] for row in _query(database18, "TABLE docs")] == docs * 2
+
+
 def test_record_that_is_too_long_is_an_error_whatever_becomes_of_bad_ones(
     penstock: Run, database18: str, tmp_path: Path
 ) -> None:

@@ -23,7 +23,7 @@ def check_is_not_json(head: bytes, *, is_whole: bool, uri: str) -> None:
     if kind is not None:
         raise SourceError(
             f'"{uri}" is {kind}, not delimited text',
-            hint="Write it out as CSV first, or say --format tsv to load each line as one field.",
+            hint=r"Write it out as CSV, or load each line as one field: --format tsv --delimiter '\t' --no-header.",
         )
 
 
