@@ -375,9 +375,11 @@ class ConnectionFactory:
             connection.execute(sql.SQL("SET ROLE {}").format(sql.Identifier(self._role)))
 
     def _hear(self, diagnostic: Diagnostic) -> None:
-        # A NOTICE is sent only where a session asked for it, and it hears it itself.
-        if diagnostic.severity_nonlocalized != "NOTICE":
-            self.on_warning(f"{diagnostic.severity_nonlocalized or 'NOTICE'}: {diagnostic.message_primary}")
+        # A NOTICE is sent only where a session asked for it, and it hears it itself. That a server goes away (57P01,
+        # 57P02) is told by the error that follows, which may be waited out.
+        severity = diagnostic.severity_nonlocalized or "NOTICE"
+        if severity != "NOTICE" and not (diagnostic.sqlstate or "").startswith("57P"):
+            self.on_warning(f"{severity}: {diagnostic.message_primary}")
 
 
 def is_usable(connection: Connection) -> bool:
