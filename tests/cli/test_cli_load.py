@@ -120,6 +120,10 @@ def test_json_is_refused_unless_each_line_is_to_be_a_field(penstock: Run, databa
     path.write_text("".join(f"{json.dumps(doc)}\n" for doc in docs))
     refused = penstock("load", str(path), "--into", "docs", "--to", database18)
     assert (refused.code, f'error: "{path}" is JSON Lines, not delimited text' in refused.err) == (4, True)
+    plain = tmp_path / "a.csv"
+    plain.write_text("doc\n{}\n")
+    second = penstock("load", str(plain), str(path), "--into", "docs", "--to", database18)
+    assert (second.code, f'error: "{path}" is JSON Lines' in second.err) == (4, True)
     told = refused.err.partition("one field: ")[2].strip().rstrip(".")
     for options in (shlex.split(told), ["--format", "csv", "--delimiter", r"\x01", "--quote", r"\x02"]):
         assert penstock("load", str(path), "--into", "docs", "--again", *options, "--to", database18).code == 0

@@ -6,7 +6,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from penstock.errors import DataError
-from penstock.files.probe import find_contradiction
+from penstock.files.probe import check_is_not_json, find_contradiction
 from penstock.loading.plan import table_after_creation
 
 if TYPE_CHECKING:
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 def refuse_other_dialects(works: Sequence[ObjectWork], sources: SourceReader) -> None:
     """Raise DataError where an object could be meant otherwise than the first one, and no option says how.
+
+    Raises SourceError for one that is JSON.
 
     Pipes are left to `refuse_other_pipe`: one may not be written before another is read.
     """
@@ -46,6 +48,8 @@ def _look_at(works: Sequence[ObjectWork], sources: SourceReader) -> None:
     if target.job.columns is None:
         columns = [column.name for column in table_after_creation(target).columns]
     for sample in sources.sample_all([work.source for work in works], encoding=target.job.dialect.encoding):
+        if target.job.dialect.format is None:
+            check_is_not_json(sample.head, is_whole=sample.is_whole, uri=sample.source.uri)
         found = find_contradiction(
             sample.head,
             is_whole=sample.is_whole,

@@ -2,13 +2,14 @@
 
 `options` checks what the user asked for, `records` cuts and splits as COPY does, `form` finds format and
 delimiter, `quoting` looks at quotes, `header` at names and encoding, `mangling` at what a dialect would spoil,
-`agreement` at further files.
+`agreement` at further files, `json_text` at what is no delimited text.
 Reading the block is left to the rest of the room, the table's columns to the caller.
 """
 
 from __future__ import annotations
 
 from penstock.files.probe.agreement import Contradiction, find_contradiction
+from penstock.files.probe.json_text import check_is_not_json
 from penstock.files.probe.options import parse_character, validate_options
 from penstock.files.probe.probing import ProbeResult, probe_dialect
 from penstock.files.probe.records import split_record
@@ -16,6 +17,7 @@ from penstock.files.probe.records import split_record
 __all__ = [
     "Contradiction",
     "ProbeResult",
+    "check_is_not_json",
     "find_contradiction",
     "parse_character",
     "probe_dialect",
