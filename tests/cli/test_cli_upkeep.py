@@ -61,8 +61,8 @@ def test_plan_names_triggers_with_their_cost(penstock: Run, database18: str, num
         connection.execute("CREATE TRIGGER stamp BEFORE INSERT ON t FOR EACH ROW EXECUTE FUNCTION f()")
         connection.execute("CREATE TRIGGER audit AFTER INSERT ON t EXECUTE FUNCTION f()")
     shown = penstock("load", numbers, "--into", "t", "--to", database18, "--plan")
-    assert "triggers    kept: stamp ON t; fires some 100 times, once for each row\n" in shown.out
-    assert "            kept: audit ON t; fires once for each COPY command\n" in shown.out
+    assert "triggers    kept: stamp ON public.t; fires some 100 times, once for each row\n" in shown.out
+    assert "            kept: audit ON public.t; fires once for each COPY command\n" in shown.out
 
 
 def test_plan_says_what_is_switched_off(penstock: Run, database18: str, numbers: str) -> None:
@@ -73,7 +73,7 @@ def test_plan_says_what_is_switched_off(penstock: Run, database18: str, numbers:
         connection.execute("CREATE TRIGGER stamp BEFORE INSERT ON t FOR EACH ROW EXECUTE FUNCTION f()")
     options = ("--triggers", "disable", "--autovacuum", "pause")
     shown = penstock("load", numbers, "--into", "t", "--to", database18, "--plan", *options)
-    assert "triggers    disabled, for others too, then as they were: stamp ON t\n" in shown.out
+    assert "triggers    disabled, for others too, then as they were: stamp ON public.t\n" in shown.out
     assert "autovacuum  paused at the table and its TOAST table, then as it was\n" in shown.out
 
 

@@ -48,7 +48,7 @@ def test_unlogged_table_is_warned_of(database: str, numbers: Path) -> None:
 def test_unlogged_partition_is_warned_of(database: str, numbers: Path) -> None:
     """A partitioned table itself cannot tell."""
     Loads(database).execute(PARTITIONED.format("UNLOGGED"))
-    assert warnings(database, numbers) == ['partitions of table "public.t" are unlogged: "p"']
+    assert warnings(database, numbers) == ['partitions of table "public.t" are unlogged: "public.p"']
 
 
 @pytest.mark.parametrize(

@@ -140,7 +140,7 @@ def noting_failure(connection: Connection, schema: str, change: Change) -> Itera
             # The first line is the server's own detail: the key of a row that is in the way.
             why = ". ".join(filter(None, (error.message, (error.detail or "").partition("\n")[0])))
             try:
-                with translate_errors("noting a failure"), connection.transaction(), as_owner(connection, change):
+                with in_transaction(connection, "noting a failure"), as_owner(connection, change):
                     write_failure(connection, schema, change, why)
             except PenstockError as trouble:
                 _log.warning("what could not be put back is not written down: %s", trouble.message)
