@@ -16,7 +16,7 @@ import psutil
 
 _PATIENCE_S = 10
 
-_SERVERS = ("postgres", "pgbouncer")
+_SERVERS = ("postgres", "pgbouncer", "pg_receivewal")
 
 
 def main(directory: Path) -> None:
@@ -35,7 +35,8 @@ def _servers_below(directory: Path) -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter():
         try:
-            if process.name() in _SERVERS and directory in Path(process.cwd()).parents:
+            is_server = process.name() in _SERVERS or process.name().startswith("python")
+            if is_server and directory in Path(process.cwd()).parents:
                 found.append(process)
         except psutil.Error:
             continue

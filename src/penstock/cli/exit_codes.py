@@ -4,6 +4,8 @@ from __future__ import annotations
 
 OK = 0
 REJECTS = 3
+# As pg_ctl status has it.
+NOT_RUNNING = 3
 WOULD_NOT_LOAD = 9
 INTERNAL_ERROR = 70
 INTERRUPTED = 130
@@ -14,7 +16,7 @@ EXIT_CODES = (
     (OK, "done; for --check, no problem was found; for doctor, a load would go"),
     (1, "an error of no kind below"),
     (2, "usage: an option, a job file or a dialect makes no sense as given; with --warnings error, a warning"),
-    (REJECTS, "complete, but some records were rejected; for server status: the server does not run"),
+    (REJECTS, "complete, but some records were rejected; for server status and lab status: the server does not run"),
     (4, "a source cannot be found, read or decompressed, or changed while it was read"),
     (5, "the data does not fit the dialect or the table; for --check, problems were found"),
     (6, "the table is missing, does not match, or cannot be loaded into"),

@@ -1,4 +1,4 @@
-"""`penstock lab`: data sets for trying things out. Making them is left to the lab."""
+"""`penstock lab`: data sets and servers for trying things out. Making them is left to the lab."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from penstock.cli import lab_topology
 from penstock.cli.output import write_result
 from penstock.units import format_bytes, format_count
 
@@ -15,13 +16,24 @@ if TYPE_CHECKING:
     from penstock.lab.imdb import ImdbFile, ImdbProgress
 
 app = typer.Typer(
-    help="Make data sets and other parts for trying penstock out.", no_args_is_help=True, add_completion=False
+    help="Make data sets, and servers in several topologies, for trying things out.",
+    no_args_is_help=True,
+    add_completion=False,
 )
+
+
+app.command()(lab_topology.up)
+app.command()(lab_topology.down)
+app.command()(lab_topology.status)
+app.command("list")(lab_topology.list_all)
+app.command()(lab_topology.kill)
+app.command()(lab_topology.heal)
+app.command()(lab_topology.failover)
 
 
 @app.callback()
 def _group() -> None:
-    """Make data sets and other parts for trying penstock out."""
+    """Make data sets, and servers in several topologies, for trying things out."""
 
 
 @app.command("imdb")

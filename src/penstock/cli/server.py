@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from penstock.cli.exit_codes import NOT_RUNNING
 from penstock.cli.output import write_result
 
 if TYPE_CHECKING:
@@ -17,9 +18,6 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
 )
-
-# As pg_ctl status has it.
-EXIT_NOT_RUNNING = 3
 
 BinDir = Annotated[
     Path | None,
@@ -71,7 +69,7 @@ def status(
     found = _server(pg_bin).status()
     write_result(_as_json(found) if as_json else _as_text(found))
     if not found.is_running:
-        raise typer.Exit(EXIT_NOT_RUNNING)
+        raise typer.Exit(NOT_RUNNING)
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})

@@ -1,6 +1,6 @@
-"""The lab: real parts on this machine, no cloud account: embedded PostgreSQL servers, IMDb-like data.
+"""The lab: real parts on this machine, no cloud account: embedded servers, topologies of them, IMDb-like data.
 
-All subprocesses are started in this room. It connects to nothing by SQL and loads nothing.
+All subprocesses are started in this room. It loads nothing, and asks servers only whether they work together.
 """
 
 from __future__ import annotations

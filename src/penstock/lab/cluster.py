@@ -49,7 +49,7 @@ def make_private_dirs(files: ClusterFiles, *, user: ServerUser | None) -> None:
     Raises LabError for one that somebody else has put there.
     """
     for folder in (files.log.parent, files.socket_dir):
-        _make_private_dir(folder, user)
+        make_private_dir(folder, user)
 
 
 def create_data_dir(
@@ -61,7 +61,7 @@ def create_data_dir(
     try:
         give_to(unfinished, user)
         secret = secrets.token_urlsafe(24)
-        _write_private(password, secret, owner=user)
+        write_private(password, secret, owner=user)
         run_program(
             initdb_argv(installation, unfinished, password=password, is_synced=is_synced),
             purpose=f"create a PostgreSQL {installation.major} data directory",
@@ -70,7 +70,7 @@ def create_data_dir(
             cwd=unfinished,
         )
         _include_settings(unfinished / "postgresql.conf", files.settings)
-        _write_private(files.passwords, f"127.0.0.1:*:*:{SUPERUSER}:{secret}\n", owner=None)
+        write_private(files.passwords, f"127.0.0.1:*:*:{SUPERUSER}:{secret}\n", owner=None)
         unfinished.rename(files.data)
     finally:
         password.unlink(missing_ok=True)
@@ -141,7 +141,8 @@ def _include_settings(configuration: Path, settings: Path) -> None:
         file.write(f"\ninclude '../{settings.name}'\n")
 
 
-def _write_private(path: Path, text: str, *, owner: ServerUser | None) -> None:
+def write_private(path: Path, text: str, *, owner: ServerUser | None) -> None:
+    """Write a new file that only `owner` reads, in place of what was there, never through a link."""
     path.unlink(missing_ok=True)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
@@ -157,7 +158,7 @@ def _make_dirs(folder: Path, *, mode: int) -> None:
         path.chmod(mode)
 
 
-def _make_private_dir(folder: Path, user: ServerUser | None) -> None:
+def make_private_dir(folder: Path, user: ServerUser | None) -> None:
     """Make a directory that only the server's account enters; refuse one that somebody else has put there."""
     try:
         folder.mkdir(mode=0o700)

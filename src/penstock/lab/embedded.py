@@ -84,12 +84,13 @@ class EmbeddedServer:
         installation: Installation,
         settings: Mapping[str, str] | None = None,
         *,
+        base: Mapping[str, str] = DEFAULT_SETTINGS,
         listens_on_tcp: bool = False,
         copies: Path | None = None,
     ) -> EmbeddedServer:
         """Return the server whose files are in `home`, which need not exist yet; nothing is touched.
 
-        `settings` are added to DEFAULT_SETTINGS at the next start. `listens_on_tcp` adds 127.0.0.1, at a free
+        `settings` are added to `base` at the next start. `listens_on_tcp` adds 127.0.0.1, at a free
         port, to the Unix socket. `copies` is where root puts programs for the unprivileged account, by
         default beside `home`.
         """
@@ -98,7 +99,7 @@ class EmbeddedServer:
             ServerSpec(
                 files=ClusterFiles(home),
                 installation=installation,
-                settings={**DEFAULT_SETTINGS, **(settings or {})},
+                settings={**base, **(settings or {})},
                 listens_on_tcp=listens_on_tcp,
                 copies=home.parent / "postgresql" if copies is None else copies,
             )
@@ -154,7 +155,7 @@ class EmbeddedServer:
 
     def tcp_conninfo(self) -> str:
         """Return how to connect over TCP, with a password file. Raises LabError unless the server runs."""
-        return _format_conninfo(
+        return format_conninfo(
             host="127.0.0.1",
             port=str(self._running().port),
             user=SUPERUSER,
@@ -218,12 +219,13 @@ def default_home(environment: Mapping[str, str], *, is_root: bool) -> Path:
 
 
 def _socket_conninfo(postmaster: Postmaster) -> str:
-    return _format_conninfo(
+    return format_conninfo(
         host=str(postmaster.socket_dir), port=str(postmaster.port), user=SUPERUSER, dbname="postgres"
     )
 
 
-def _format_conninfo(**parameters: str) -> str:
+def format_conninfo(**parameters: str) -> str:
+    """Return a conninfo with its values quoted where they must be."""
     return " ".join(f"{name}={_quote_conninfo(value)}" for name, value in parameters.items())
 
 

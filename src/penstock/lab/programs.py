@@ -26,6 +26,7 @@ def run_program(
     timeout_s: float,
     cwd: Path | None = None,
     log: Path | None = None,
+    stdin: str | None = None,
 ) -> str:
     """Run one program to its end as `user` (None: as ourselves) and return its standard output.
 
@@ -37,7 +38,8 @@ def run_program(
             argv,
             cwd=cwd,
             env={"LC_ALL": "C"} | {name: os.environ[name] for name in _INHERITED_VARIABLES if name in os.environ},
-            stdin=subprocess.DEVNULL,
+            # An empty text is an end of file at once.
+            input=stdin or "",
             capture_output=True,
             text=True,
             errors="replace",

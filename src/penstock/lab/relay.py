@@ -1,0 +1,195 @@
+"""Carries connections from one socket to another, and delays, stalls or resets what it carries.
+
+Run by its path, it is the relay of a lab's zone: `relay.py LISTEN TARGET DELAY_S`, where an end is the path of a Unix
+socket or a TCP port of 127.0.0.1. It needs nothing of penstock, so that any interpreter runs it, and threads alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import socket
+import struct
+import sys
+import threading
+import time
+from pathlib import Path
+
+_READ_BYTES = 64 * 1024
+
+# 16 MiB in flight each way: eight times what 200 MB/s put into 10 ms.
+_PIECES_IN_FLIGHT = 256
+
+# SO_LINGER with no time: close() sends RST and drops what was not sent.
+_RESET = struct.pack("ii", 1, 0)
+
+End = Path | int
+
+
+class Relay:
+    """Listens at `listen` (a TCP port, 0 for a free one, or a socket's path) and carries all to `target`.
+
+    Each piece is held back for `delay_s`, either way, which limits no bandwidth.
+    """
+
+    def __init__(self, target: End, *, listen: End = 0, delay_s: float = 0.0) -> None:
+        self._target = target
+        self._delay_s = delay_s
+        self._listener = _listen(listen)
+        self._lock = threading.Lock()
+        self._pairs: list[tuple[socket.socket, socket.socket]] = []
+        self._resetting: set[socket.socket] = set()
+        self._flowing = threading.Event()
+        self._flowing.set()
+        self._threads = [threading.Thread(target=self._accept, daemon=True)]
+        self._threads[0].start()
+
+    @property
+    def port(self) -> int:
+        """Return the TCP port that it listens at."""
+        port: int = self._listener.getsockname()[1]
+        return port
+
+    def reset(self) -> int:
+        """Reset all connections, on both sides; return how many."""
+        with self._lock:
+            pairs, self._pairs = self._pairs, []
+            self._resetting.update(client for client, _ in pairs)
+        for client, server in pairs:
+            with contextlib.suppress(OSError):
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+                # Wakes who reads, and sends nothing: the RST comes when both directions have let go.
+                client.shutdown(socket.SHUT_RD)
+            _end(server)
+        return len(pairs)
+
+    def stall(self) -> None:
+        """Carry nothing until `go_on`."""
+        self._flowing.clear()
+
+    def go_on(self) -> None:
+        """Carry again, what waited first."""
+        self._flowing.set()
+
+    def close(self) -> None:
+        """End everything."""
+        self._flowing.set()
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self.reset()
+        for thread in self._threads:
+            thread.join()
+        self._listener.close()
+
+    def wait(self) -> None:
+        """Carry until the listener ends."""
+        self._threads[0].join()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                try:
+                    server = _connect(self._target)
+                except OSError:
+                    # The server is down: so is whoever asks for it here.
+                    client.close()
+                    continue
+                with self._lock:
+                    self._pairs.append((client, server))
+                self._threads.append(threading.Thread(target=self._carry_both, args=(client, server), daemon=True))
+                self._threads[-1].start()
+
+    def _carry_both(self, client: socket.socket, server: socket.socket) -> None:
+        back = threading.Thread(target=self._carry, args=(server, client), daemon=True)
+        back.start()
+        self._carry(client, server)
+        back.join()
+        with self._lock:
+            self._pairs = [pair for pair in self._pairs if pair[0] is not client]
+            self._resetting.discard(client)
+        client.close()
+        server.close()
+
+    def _carry(self, source: socket.socket, sink: socket.socket) -> None:
+        """Carry one direction: where there is a delay, this thread reads and stamps, another sends what is due."""
+        waiting: queue.Queue[tuple[float, bytes]] = queue.Queue(maxsize=_PIECES_IN_FLIGHT)
+        sender = threading.Thread(target=_send_due, args=(waiting, sink), daemon=True)
+        if self._delay_s:
+            sender.start()
+        with contextlib.suppress(OSError):
+            while piece := source.recv(_READ_BYTES):
+                self._flowing.wait()
+                if self._delay_s:
+                    waiting.put((time.monotonic() + self._delay_s, piece))
+                else:
+                    sink.sendall(piece)
+        if self._delay_s:
+            waiting.put((time.monotonic() + self._delay_s, b""))
+            sender.join()
+        for end in (source, sink):
+            if end not in self._resetting:
+                _end(end)
+
+
+def _send_due(waiting: queue.Queue[tuple[float, bytes]], sink: socket.socket) -> None:
+    is_open = True
+    while True:
+        due_s, piece = waiting.get()
+        time.sleep(max(0.0, due_s - time.monotonic()))
+        if not piece:
+            return
+        if is_open:
+            try:
+                sink.sendall(piece)
+            except OSError:
+                # Gone; what still comes is dropped, so that the other side is not held up.
+                is_open = False
+
+
+def _listen(end: End) -> socket.socket:
+    if isinstance(end, int):
+        return socket.create_server(("127.0.0.1", end))
+    # Left by a relay that was killed.
+    end.unlink(missing_ok=True)
+    listener = socket.socket(socket.AF_UNIX)
+    # Its folder decides who comes in: the servers' account is another than root's.
+    mask = os.umask(0)
+    listener.bind(str(end))
+    os.umask(mask)
+    listener.listen(64)
+    return listener
+
+
+def _connect(end: End) -> socket.socket:
+    if isinstance(end, Path):
+        server = socket.socket(socket.AF_UNIX)
+        try:
+            server.connect(str(end))
+        except OSError:
+            server.close()
+            raise
+        return server
+    server = socket.create_connection(("127.0.0.1", end))
+    server.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return server
+
+
+def _end(end: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        end.shutdown(socket.SHUT_RDWR)
+
+
+def _parse_end(text: str) -> End:
+    return int(text) if text.isdigit() else Path(text)
+
+
+def main() -> None:
+    """Carry until this process is ended."""
+    listen, target, delay_s = sys.argv[1:]
+    Relay(_parse_end(target), listen=_parse_end(listen), delay_s=float(delay_s)).wait()
+
+
+if __name__ == "__main__":
+    main()

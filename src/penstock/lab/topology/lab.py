@@ -1,0 +1,381 @@
+"""A lab of one topology: brought up, looked at, broken, healed, failed over, taken down.
+
+One command at a time changes the labs of a home. Each writes down first what it is about to start, so that `down` ends
+all of it, whatever became of the command.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from penstock.errors import LabError, ServerError, UsageError
+from penstock.lab.cluster import make_home
+from penstock.lab.embedded import default_home
+from penstock.lab.installations import Installation, installation_at
+from penstock.lab.layout import ClusterFiles
+from penstock.lab.locks import exclusive_lock
+from penstock.lab.topology.parts import LabParts, connect_to
+from penstock.lab.topology.processes import Processes
+from penstock.lab.topology.shapes import members_of, needed_acknowledgements
+from penstock.lab.topology.state import LabFiles, LabState, check_name, lab_names
+from penstock.lab.users import choose_server_user, is_root
+from penstock.server.replication import commit_durably, create_slots, read_received, read_standbys
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from penstock.lab.topology.shapes import Kind, Member, Parameters, Shape
+    from penstock.model.inspection import Standby
+
+_PROGRAMS: dict[Shape, tuple[str, ...]] = {
+    "single": ("pg_ctl",),
+    "cluster": ("pg_ctl", "pg_basebackup"),
+    "quorum": ("pg_ctl", "pg_receivewal"),
+}
+
+_LAST_WAL_TIMEOUT_S = 30
+_POLL_S = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberStatus:
+    """One member: `state` is down, running, or what pg_stat_replication has for it; `lag_bytes` is what it lacks."""
+
+    name: str
+    kind: Kind
+    zone: str | None
+    state: str
+    sync_state: str | None
+    lag_bytes: int | None
+    conninfo: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabStatus:
+    """A lab as it is: a commit waits for `needed` members; `missing` are those that do not receive the log now."""
+
+    name: str
+    shape: Shape
+    stage: str
+    parameters: Parameters
+    zone_latency_s: float
+    major: int
+    folder: Path
+    conninfo: str | None
+    needed: int
+    members: tuple[MemberStatus, ...]
+    missing: tuple[str, ...]
+
+    @property
+    def can_commit(self) -> bool:
+        """Return whether a commit would be acknowledged."""
+        return self.conninfo is not None and len(self.members) - 1 - len(self.missing) >= self.needed
+
+
+@dataclass(frozen=True, slots=True)
+class Lab:
+    """One lab, there or not; `home` is the folder of all embedded servers."""
+
+    files: LabFiles
+
+    @classmethod
+    def named(cls, name: str, home: Path | None = None) -> Lab:
+        """Return the lab of that name. Raises UsageError for a name that is none."""
+        check_name(name)
+        return cls(LabFiles((home or default_home(os.environ, is_root=is_root())).absolute(), name))
+
+    def up(
+        self, shape: Shape, installation: Installation, *, parameters: Parameters, zone_latency_s: float = 0.0
+    ) -> LabStatus:
+        """Bring a lab up; one that is up in the same shape goes on, with those of its members that had ended.
+
+        What an interrupted command has left is removed first. Nothing stays where this fails. Raises LabError.
+        """
+        wanted = LabState(
+            name=self.files.name,
+            shape=shape,
+            parameters=parameters,
+            zone_latency_s=zone_latency_s,
+            bin_dir=installation.bin_dir,
+            major=installation.major,
+            stage="starting",
+            members=members_of(shape),
+        )
+        _check_programs(shape, installation)
+        with self._changing():
+            state = self.files.read()
+            if state is not None and state.stage == "up":
+                _check_same(state, wanted)
+                self._start(state, installation)
+                return self._status(state)
+            self._remove()
+            try:
+                return self._build(wanted, installation)
+            except BaseException:
+                self._remove()
+                raise
+
+    def down(self) -> bool:
+        """End and remove everything of the lab; return whether there was anything. Raises LabError."""
+        if not self.files.folder.exists():
+            return False
+        with self._changing():
+            self._remove()
+        return True
+
+    def status(self) -> LabStatus:
+        """Return what can be said without touching anything. Raises UsageError where there is no such lab."""
+        return self._status(self._known())
+
+    def conninfo(self) -> str:
+        """Return how to connect to the primary. Raises LabError unless it runs."""
+        state = self._known()
+        return self._parts(state).server(state.primary).conninfo()
+
+    def kill(self, target: str) -> LabStatus:
+        """End a zone's members, or one member, at once, and keep them down. Raises UsageError, LabError."""
+        with self._changing():
+            state = self._settled()
+            chosen = _find_members(state, target)
+            if any(member.kind == "primary" for member in chosen):
+                raise LabError(
+                    f'"{target}" has the primary of lab "{state.name}", without which there is nothing to look at',
+                    hint="Lose the primary with penstock lab failover.",
+                )
+            names = {member.name for member in chosen}
+            state = replace(state, down=tuple(sorted(names | set(state.down))))
+            self.files.write(state)
+            self._parts(state).stop(chosen)
+            return self._status(state)
+
+    def heal(self) -> LabStatus:
+        """Start again what was killed, and wait until it has caught up. Raises UsageError, LabError."""
+        with self._changing():
+            state = replace(self._settled(), down=())
+            self.files.write(state)
+            self._start(state, self._installation(state))
+            return self._status(state)
+
+    def failover(self) -> LabStatus:
+        """Lose the primary as by a crash, promote the standby that has most, and make the lost one a standby of it.
+
+        Raises UsageError, LabError where no standby is there to promote.
+        """
+        with self._changing():
+            state = self._settled()
+            if state.shape != "cluster":
+                raise LabError(
+                    f'lab "{state.name}" has no standby to promote',
+                    detail=f"It is {state.shape}: one server"
+                    + (", and receivers of its WAL." if state.others else "."),
+                    hint="Bring up a cluster with penstock lab up cluster.",
+                )
+            if state.down:
+                raise LabError(
+                    f'{", ".join(state.down)} of lab "{state.name}" is down, and may have what no other has',
+                    hint="Run penstock lab heal first.",
+                )
+            state = self._fail_over(replace(state, stage="failing over"))
+            return self._status(state)
+
+    def trim_receivers(self) -> None:
+        """Remove the segments that the receivers have and no one reads."""
+        self._parts(self._known()).trim_receivers()
+
+    def _build(self, state: LabState, installation: Installation) -> LabStatus:
+        parts = LabParts(self.files, state, installation)
+        make_home(ClusterFiles(self.files.folder), user=parts.user)
+        self.files.write(state)
+        state = replace(state, stage="up")
+        self._start(state, installation)
+        self.files.write(state)
+        return self._status(state)
+
+    def _start(self, state: LabState, installation: Installation) -> None:
+        """Start what is to run and does not, and wait until a commit goes through."""
+        parts = LabParts(self.files, state, installation)
+        members = [member for member in state.members if member.name not in state.down]
+        parts.start(members)
+        names = [member.name for member in members if member.kind != "primary"]
+        parts.await_streaming(names)
+        if len(names) >= needed_acknowledgements(state.shape):
+            with parts.primary_session() as connection:
+                commit_durably(connection)
+
+    def _fail_over(self, state: LabState) -> LabState:
+        self.files.write(state)
+        parts, lost = self._parts(state), state.primary
+        parts.server(lost).stop("immediate")
+        chosen = max(state.others, key=lambda member: _await_last_wal(parts, member))
+        parts.promote(chosen)
+        standbys = (replace(member, kind="standby") for member in state.members if member != chosen)
+        members = (replace(chosen, kind="primary"), *sorted(standbys, key=lambda member: member.name))
+        parts.end_relays()
+        state = replace(state, members=members)
+        self.files.write(state)
+        parts = self._parts(state)
+        with parts.primary_session() as connection:
+            create_slots(connection, (member.name for member in state.others))
+        for member in state.others:
+            if member.name == lost.name:
+                parts.forget_data(member)
+            else:
+                # Its next start reads whom to follow.
+                parts.server(member).stop("fast")
+        state = replace(state, stage="up")
+        self._start(state, self._installation(state))
+        self.files.write(state)
+        return state
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Hold the lock of all labs of the home. Raises LabError for what the file system refuses."""
+        labs = self.files.folder.parent
+        make_home(ClusterFiles(labs), user=choose_server_user(self.files.folder))
+        try:
+            with exclusive_lock(labs / ".lock"):
+                yield
+        except OSError as error:
+            raise LabError(
+                f'could not use the files of lab "{self.files.name}"',
+                detail=f'"{error.filename or self.files.folder}": {error.strerror or error}',
+                hint="Make room there, or name another directory with the environment variable PENSTOCK_HOME.",
+            ) from error
+
+    def _remove(self) -> None:
+        """End what runs and remove all files. Nothing that is read here is needed for it: it may be half written."""
+        folder = self.files.folder
+        if not folder.exists():
+            return
+        Processes(folder).end_all()
+        for part in folder.iterdir():
+            # A socket whose path would be too long there lies in /tmp.
+            shutil.rmtree(ClusterFiles(part).socket_dir, ignore_errors=True)
+        shutil.rmtree(folder)
+
+    def _known(self) -> LabState:
+        if (state := self.files.read()) is not None:
+            return state
+        names = lab_names(self.files.home)
+        raise UsageError(
+            f'there is no lab "{self.files.name}"',
+            detail=f"Labs in {self.files.home}: {', '.join(names)}." if names else None,
+            hint="Bring one up with penstock lab up.",
+        )
+
+    def _settled(self) -> LabState:
+        """Return a lab that is up. Raises LabError for one that was left in the middle of a command."""
+        state = self._known()
+        if state.stage != "up":
+            raise LabError(
+                f'lab "{state.name}" was left {state.stage}',
+                hint=f"Remove it with penstock lab down {state.name}, or bring it up anew.",
+            )
+        return state
+
+    def _installation(self, state: LabState) -> Installation:
+        return installation_at(state.bin_dir)
+
+    def _parts(self, state: LabState) -> LabParts:
+        return LabParts(self.files, state, self._installation(state))
+
+    def _status(self, state: LabState) -> LabStatus:
+        parts = self._parts(state)
+        conninfo = parts.server(state.primary).status().conninfo
+        standbys = {} if conninfo is None else _read_standbys(parts)
+        return LabStatus(
+            name=state.name,
+            shape=state.shape,
+            stage=state.stage,
+            parameters=state.parameters,
+            zone_latency_s=state.zone_latency_s,
+            major=state.major,
+            folder=self.files.folder,
+            conninfo=conninfo,
+            needed=needed_acknowledgements(state.shape),
+            members=tuple(_member_status(parts, member, standbys.get(member.name)) for member in state.members),
+            missing=tuple(m.name for m in state.others if not _counts(standbys.get(m.name))),
+        )
+
+
+def list_labs(home: Path | None = None) -> list[Lab]:
+    """Return the labs whose folders are there, whole or not."""
+    home = (home or default_home(os.environ, is_root=is_root())).absolute()
+    return [Lab(LabFiles(home, name)) for name in lab_names(home)]
+
+
+def _check_programs(shape: Shape, installation: Installation) -> None:
+    for program in _PROGRAMS[shape]:
+        if not Path(installation.program(program)).is_file():
+            raise LabError(
+                f"PostgreSQL {installation.major} has no {program}, which {shape} needs",
+                detail=f'looked for in "{installation.bin_dir}"',
+                hint="Install its client programs too, or name another PostgreSQL with --pg-bin.",
+            )
+
+
+def _check_same(state: LabState, wanted: LabState) -> None:
+    fields = ("shape", "parameters", "zone_latency_s", "bin_dir")
+    if differing := [field for field in fields if getattr(state, field) != getattr(wanted, field)]:
+        raise LabError(
+            f'lab "{state.name}" is up otherwise',
+            detail="; ".join(f"{name}: {getattr(state, name)}, not {getattr(wanted, name)}" for name in differing),
+            hint=f"Take it down with penstock lab down {state.name}, or give the new one a name with --name.",
+        )
+
+
+def _find_members(state: LabState, target: str) -> list[Member]:
+    zone = target.removeprefix("zone-")
+    if found := [member for member in state.members if zone == member.zone or target == member.name]:
+        return found
+    zones = ", ".join(f"zone-{name}" for name in state.zones)
+    raise UsageError(
+        f'lab "{state.name}" has no zone or member "{target}"',
+        detail=f"It has {zones or 'no zones'}; members: {', '.join(member.name for member in state.members)}.",
+    )
+
+
+def _await_last_wal(parts: LabParts, member: Member) -> int:
+    """Return how far a standby's WAL goes, once it has written all that the lost primary sent."""
+    deadline_s = time.monotonic() + _LAST_WAL_TIMEOUT_S
+    with connect_to(parts.server(member)) as connection:
+        while (received := read_received(connection)).is_streaming:
+            if time.monotonic() > deadline_s:
+                raise LabError(f"{member.name} still receives WAL from a primary that is down")
+            time.sleep(_POLL_S)
+    return received.end_bytes
+
+
+def _read_standbys(parts: LabParts) -> dict[str, Standby]:
+    try:
+        with parts.primary_session() as connection:
+            return {standby.name: standby for standby in read_standbys(connection) if standby.name is not None}
+    except (LabError, ServerError):
+        # Ended since it was asked whether it runs.
+        return {}
+
+
+def _counts(standby: Standby | None) -> bool:
+    """Return whether commits may be acknowledged by it."""
+    return standby is not None and standby.state == "streaming" and standby.sync_state in ("quorum", "sync")
+
+
+def _member_status(parts: LabParts, member: Member, standby: Standby | None) -> MemberStatus:
+    conninfo = parts.server(member).status().conninfo if member.is_server else None
+    is_running = conninfo is not None or (not member.is_server and parts.processes.find(member.name) is not None)
+    state = "running" if is_running else "down"
+    return MemberStatus(
+        name=member.name,
+        kind=member.kind,
+        zone=member.zone,
+        state=(standby.state if standby is not None else None) or state,
+        sync_state=None if standby is None else standby.sync_state,
+        lag_bytes=None if standby is None else standby.lag_bytes,
+        conninfo=conninfo,
+    )

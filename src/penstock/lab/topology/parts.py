@@ -1,0 +1,271 @@
+"""Makes the parts of one lab: servers, standbys by pg_basebackup, receivers of WAL, relays before zones.
+
+What is to run is lab.py's decision.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from penstock.errors import LabError
+from penstock.host.memory import memory_bytes
+from penstock.lab import relay
+from penstock.lab.cluster import make_home, make_private_dir, make_private_dirs, write_private
+from penstock.lab.copies import make_reachable
+from penstock.lab.embedded import EmbeddedServer, format_conninfo
+from penstock.lab.layout import SUPERUSER, ClusterFiles
+from penstock.lab.programs import run_program
+from penstock.lab.topology.processes import Launch, Processes
+from penstock.lab.topology.shapes import base_settings, server_settings
+from penstock.lab.users import choose_server_user
+from penstock.server.connection import ConnectionFactory, over_own_socket
+from penstock.server.replication import create_slots, read_standbys
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
+
+    from penstock.lab.installations import Installation
+    from penstock.lab.topology.shapes import Member
+    from penstock.lab.topology.state import LabFiles, LabState
+    from penstock.lab.users import ServerUser
+    from penstock.server.connection import Connection
+
+_PORT = 5432
+_BASEBACKUP_TIMEOUT_S = 3600
+_PROMOTE_TIMEOUT_S = 120
+_POLL_S = 0.05
+
+# A receiver whose connection broke tries again after 5 s (pg_receivewal's RECONNECT_SLEEP_TIME).
+_STREAMING_TIMEOUT_S = 60
+
+
+@dataclass(frozen=True, slots=True)
+class LabParts:
+    """The parts of a lab as it is written down."""
+
+    files: LabFiles
+    state: LabState
+    installation: Installation
+
+    @property
+    def processes(self) -> Processes:
+        """Return the processes that are no servers."""
+        return Processes(self.files.folder)
+
+    @property
+    def user(self) -> ServerUser | None:
+        """Return the account of servers and receivers, None for the caller's own."""
+        return choose_server_user(self._home(self.state.primary.name) / "data")
+
+    def server(self, member: Member) -> EmbeddedServer:
+        """Return a member that is a server, running or not, with the settings that its place asks for."""
+        state = self.state
+        servers = sum(other.is_server for other in state.members)
+        upstream = None if member.kind == "primary" else self._upstream(member)
+        return EmbeddedServer.create(
+            self._home(member.name),
+            self.installation,
+            server_settings(state.shape, state.members, member, upstream=upstream),
+            base=base_settings(state.parameters, memory_bytes=memory_bytes() // servers),
+            copies=self.files.copies,
+        )
+
+    @contextmanager
+    def primary_session(self) -> Iterator[Connection]:
+        """Provide a session on the primary."""
+        with connect_to(self.server(self.state.primary)) as connection:
+            yield connection
+
+    def start(self, members: Sequence[Member]) -> None:
+        """Start those of the members that do not run, and what they need. Raises LabError, ServerError."""
+        self.server(self.state.primary).ensure_running()
+        others = [member for member in members if member.kind != "primary"]
+        if not others:
+            return
+        with self.primary_session() as connection:
+            create_slots(connection, (member.name for member in others))
+        self._start_relays({member.zone for member in others if member.zone is not None})
+        self._start_receivers([member for member in others if member.kind == "receiver"])
+        for member in others:
+            if member.kind == "standby":
+                self._start_standby(member)
+
+    def await_streaming(self, names: Iterable[str]) -> None:
+        """Wait until members receive the primary's WAL and count for commits. Raises LabError where they do not."""
+        expected = set(names)
+        deadline_s = time.monotonic() + _STREAMING_TIMEOUT_S
+        with self.primary_session() as connection:
+            while missing := expected - {
+                standby.name
+                for standby in read_standbys(connection)
+                if standby.state == "streaming" and standby.sync_state in ("quorum", "sync")
+            }:
+                for member in self.state.others:
+                    if member.name in missing and member.kind == "receiver":
+                        self.processes.check_alive(member.name)
+                if time.monotonic() > deadline_s:
+                    raise LabError(
+                        f"{', '.join(sorted(missing))} of the lab did not catch up within {_STREAMING_TIMEOUT_S} s",
+                        detail=self.processes.last_words(sorted(missing)) or None,
+                    )
+                time.sleep(_POLL_S)
+
+    def stop(self, members: Sequence[Member]) -> None:
+        """End members at once, as a zone ends that is lost, and the relays of zones that have none left."""
+        self.processes.end(member.name for member in members if member.kind == "receiver")
+        for member in members:
+            if member.kind == "standby":
+                self.server(member).stop("immediate")
+        left = {member.zone for member in self.state.others if member.name not in self.state.down}
+        self._end_relays(zone for zone in self.state.zones if zone not in left)
+
+    def end_relays(self) -> None:
+        """End all relays: the next start has them lead to the primary of then."""
+        self._end_relays(self.state.zones)
+
+    def promote(self, member: Member) -> None:
+        """Make a standby a primary. Raises LabError."""
+        data_dir = self.server(member).data_dir
+        run_program(
+            [self._program("pg_ctl"), "promote", f"--pgdata={data_dir}", "--wait", "--silent"],
+            purpose=f"promote {member.name}",
+            user=self.user,
+            timeout_s=_PROMOTE_TIMEOUT_S,
+            cwd=data_dir,
+        )
+
+    def forget_data(self, member: Member) -> None:
+        """Remove the data of a server that is down, so that its next start copies the primary's."""
+        shutil.rmtree(self.server(member).data_dir)
+
+    def trim_receivers(self) -> None:
+        """Remove the whole segments that receivers have, but for the last: nothing of the lab reads them."""
+        for member in self.state.members:
+            if member.kind == "receiver":
+                whole = sorted(path for path in self._home(member.name).iterdir() if len(path.name) == 24)
+                for path in whole[:-1]:
+                    path.unlink()
+
+    def _home(self, name: str) -> Path:
+        return self.files.folder / name
+
+    def _program(self, name: str) -> str:
+        user = self.user
+        found = self.installation
+        return (found if user is None else make_reachable(found, user, self.files.copies)).program(name)
+
+    def _upstream(self, member: Member) -> str:
+        """Return how a member connects to the primary: through its zone's relay where zones are far away."""
+        if self.state.zone_latency_s and member.zone is not None:
+            home = self._home(_relay_name(member.zone))
+        else:
+            home = self._home(self.state.primary.name)
+        return format_conninfo(host=str(ClusterFiles(home).socket_dir), port=str(_PORT), user=SUPERUSER)
+
+    def _start_relays(self, zones: Iterable[str]) -> None:
+        if not self.state.zone_latency_s:
+            return
+        target = _socket(self._home(self.state.primary.name))
+        launches = []
+        for name in sorted(map(_relay_name, zones)):
+            if self.processes.find(name) is not None:
+                continue
+            home = self._home(name)
+            make_home(ClusterFiles(home), user=self.user)
+            make_private_dirs(ClusterFiles(home), user=self.user)
+            argv = [sys.executable, "-I", relay.__file__, str(_socket(home)), str(target)]
+            argv.append(repr(self.state.zone_latency_s))
+            # The caller's account: another may be unable to run this interpreter.
+            launches.append(Launch(name=name, argv=argv, folder=home, user=None))
+        if launches:
+            self.processes.start(launches)
+        for launch in launches:
+            self._await_socket(launch)
+
+    def _end_relays(self, zones: Iterable[str]) -> None:
+        for name in map(_relay_name, zones):
+            self.processes.end([name])
+            _socket(self._home(name)).unlink(missing_ok=True)
+
+    def _await_socket(self, launch: Launch) -> None:
+        while not _socket(launch.folder).exists():
+            self.processes.check_alive(launch.name)
+            time.sleep(_POLL_S)
+
+    def _start_receivers(self, members: Sequence[Member]) -> None:
+        launches = []
+        for member in members:
+            if self.processes.find(member.name) is not None:
+                continue
+            folder = self._home(member.name)
+            make_private_dir(folder, self.user)
+            argv = [
+                self._program("pg_receivewal"),
+                f"--dbname={self._upstream(member)} application_name={member.name}",
+                f"--directory={folder}",
+                f"--slot={member.name}",
+                # Flush and acknowledge at once: without it a commit would wait for the end of a segment.
+                "--synchronous",
+                "--no-password",
+            ]
+            launches.append(Launch(name=member.name, argv=argv, folder=folder, user=self.user))
+        if launches:
+            self.processes.start(launches)
+
+    def _start_standby(self, member: Member) -> None:
+        server = self.server(member)
+        if not server.data_dir.exists():
+            self._copy_primary(server)
+        server.ensure_running()
+
+    def _copy_primary(self, server: EmbeddedServer) -> None:
+        """Give a standby its data directory, whole or not at all."""
+        files, user = server.spec.files, self.user
+        make_home(files, user=user)
+        copy = files.home / "copy"
+        shutil.rmtree(copy, ignore_errors=True)
+        make_private_dir(copy, user)
+        run_program(
+            [
+                self._program("pg_basebackup"),
+                f"--host={ClusterFiles(self._home(self.state.primary.name)).socket_dir}",
+                f"--port={_PORT}",
+                f"--username={SUPERUSER}",
+                f"--pgdata={copy}",
+                "--checkpoint=fast",
+                "--wal-method=stream",
+                "--no-sync",
+                "--no-manifest",
+                "--no-password",
+            ],
+            purpose=f"copy the primary for {files.home.name}",
+            user=user,
+            timeout_s=_BASEBACKUP_TIMEOUT_S,
+            cwd=copy,
+        )
+        write_private(copy / "standby.signal", "", owner=user)
+        copy.rename(files.data)
+
+
+@contextmanager
+def connect_to(server: EmbeddedServer) -> Iterator[Connection]:
+    """Provide a session on a running server, primary or standby. Raises LabError, ServerError."""
+    factory = ConnectionFactory(
+        over_own_socket(server.conninfo()), application_name="penstock lab", allows_standby=True
+    )
+    with factory.connect() as connection:
+        yield connection
+
+
+def _relay_name(zone: str) -> str:
+    return f"relay_{zone}"
+
+
+def _socket(home: Path) -> Path:
+    return ClusterFiles(home).socket_dir / f".s.PGSQL.{_PORT}"

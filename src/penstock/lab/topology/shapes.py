@@ -1,0 +1,114 @@
+"""What each topology consists of, and the settings its servers have. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, get_args
+
+from penstock.lab.layout import DEFAULT_SETTINGS
+from penstock.units import MIB
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+Shape = Literal["single", "cluster", "quorum"]
+Kind = Literal["primary", "standby", "receiver"]
+Parameters = Literal["postgres", "rds", "embedded"]
+
+SHAPES: tuple[Shape, ...] = get_args(Shape)
+PARAMETERS: tuple[Parameters, ...] = get_args(Parameters)
+ZONES = ("a", "b", "c")
+
+# A commit waits for the log in four of six places, two in each zone: Aurora's write quorum.
+_QUORUM = 4
+# What bounds a slot's WAL where the lab is forgotten with a zone lost.
+_KEPT_WAL = "8GB"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """One part of a topology. A member's name is its slot's and its application_name; `zone` is None outside of all."""
+
+    name: str
+    kind: Kind
+    zone: str | None
+
+    @property
+    def is_server(self) -> bool:
+        """Return whether it is a PostgreSQL server, to which one can connect."""
+        return self.kind != "receiver"
+
+
+def members_of(shape: Shape) -> tuple[Member, ...]:
+    """Return the members of a topology, the primary first."""
+    if shape == "single":
+        return (Member(name="primary", kind="primary", zone=None),)
+    if shape == "cluster":
+        kinds: tuple[Kind, ...] = ("primary", "standby", "standby")
+        return tuple(
+            Member(name=f"server_{zone}", kind=kind, zone=zone) for zone, kind in zip(ZONES, kinds, strict=True)
+        )
+    receivers = (Member(name=f"{zone}{number}", kind="receiver", zone=zone) for zone in ZONES for number in (1, 2))
+    return (Member(name="primary", kind="primary", zone=None), *receivers)
+
+
+def needed_acknowledgements(shape: Shape) -> int:
+    """Return for how many other members a commit waits."""
+    return {"single": 0, "cluster": 1, "quorum": _QUORUM}[shape]
+
+
+def standby_names(shape: Shape, members: Sequence[Member], primary: str) -> str:
+    """Return synchronous_standby_names for the server that is `primary`.
+
+    >>> standby_names("cluster", members_of("cluster"), "server_b")
+    'ANY 1 (server_a, server_c)'
+    """
+    others = ", ".join(member.name for member in members if member.name != primary)
+    return f"ANY {needed_acknowledgements(shape)} ({others})" if others else ""
+
+
+def server_settings(
+    shape: Shape, members: Sequence[Member], member: Member, *, upstream: str | None
+) -> Mapping[str, str]:
+    """Return what makes a server a part of the topology; `upstream` is how a standby connects to its primary."""
+    if shape == "single":
+        return {}
+    settings = {
+        "synchronous_standby_names": standby_names(shape, members, member.name),
+        "max_slot_wal_keep_size": _KEPT_WAL,
+        "wal_retrieve_retry_interval": "500ms",
+    }
+    if upstream is not None:
+        settings |= {
+            "primary_conninfo": f"{upstream} application_name={member.name}",
+            "primary_slot_name": member.name,
+        }
+    return settings
+
+
+def base_settings(parameters: Parameters, *, memory_bytes: int) -> Mapping[str, str]:
+    """Return a set of settings for a server that has this memory.
+
+    `postgres` is what initdb gives, `embedded` what the embedded server has, `rds` what RDS gives an instance of that
+    memory: its formulas for shared_buffers and maintenance_work_mem, the published experiments' values for the rest.
+    huge_pages is try, for it is on there and machines without them would not start.
+    """
+    if parameters == "postgres":
+        return {"log_line_prefix": DEFAULT_SETTINGS["log_line_prefix"]}
+    if parameters == "embedded":
+        return DEFAULT_SETTINGS
+    return {
+        "log_line_prefix": DEFAULT_SETTINGS["log_line_prefix"],
+        # {DBInstanceClassMemory/32768}, in pages of 8 kB
+        "shared_buffers": f"{max(memory_bytes // 4 // MIB, 16)}MB",
+        # GREATEST({DBInstanceClassMemory/63963136*1024},65536) kB
+        "maintenance_work_mem": f"{max(memory_bytes // 63_963_136 * 1024, 65_536)}kB",
+        "checkpoint_timeout": "300s",
+        "huge_pages": "try",
+        "max_parallel_workers": "8",
+        "max_parallel_workers_per_gather": "2",
+        "max_wal_size": "2048MB",
+        "temp_buffers": "8MB",
+        "wal_compression": "on",
+        "work_mem": "4096kB",
+    }

@@ -1,0 +1,142 @@
+"""What is written down of a lab, before anything of it is started.
+
+HOME/labs/NAME/lab.json       its shape, settings, members, and which of them are to stay down
+HOME/labs/NAME/processes/     what runs and is no server, see processes.py
+HOME/labs/NAME/MEMBER/        a server's home or a receiver's segments
+HOME/labs/NAME.lock           held by whoever changes the lab
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from penstock.errors import LabError, UsageError
+from penstock.lab.topology.shapes import Member, Parameters, Shape
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_FORMAT = 1
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}")
+
+# A lab that is not up was left in the middle of a command.
+Stage = Literal["starting", "up", "failing over"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabState:
+    """A lab as it is written down: `down` are the members that were killed and stay so until they are healed."""
+
+    name: str
+    shape: Shape
+    parameters: Parameters
+    zone_latency_s: float
+    bin_dir: Path
+    major: int
+    stage: Stage
+    members: tuple[Member, ...]
+    down: tuple[str, ...] = ()
+
+    @property
+    def primary(self) -> Member:
+        """Return the member that takes writes."""
+        return next(member for member in self.members if member.kind == "primary")
+
+    @property
+    def others(self) -> tuple[Member, ...]:
+        """Return the members that receive the primary's log."""
+        return tuple(member for member in self.members if member.kind != "primary")
+
+    @property
+    def zones(self) -> tuple[str, ...]:
+        """Return the zones that have members."""
+        return tuple(sorted({member.zone for member in self.members if member.zone is not None}))
+
+
+@dataclass(frozen=True, slots=True)
+class LabFiles:
+    """Where everything of one lab lies."""
+
+    home: Path
+    name: str
+
+    @property
+    def folder(self) -> Path:
+        """Return the lab's folder, which ends with it."""
+        return self.home / "labs" / self.name
+
+    @property
+    def lock(self) -> Path:
+        """Return the lock file, outside of the folder."""
+        return self.home / "labs" / f"{self.name}.lock"
+
+    @property
+    def copies(self) -> Path:
+        """Return the folder of program copies that all servers below the home share."""
+        return self.home / "postgresql"
+
+    @property
+    def _state(self) -> Path:
+        return self.folder / "lab.json"
+
+    def read(self) -> LabState | None:
+        """Return what is written down, None where there is no lab. Raises LabError for what cannot be read."""
+        try:
+            fields = json.loads(self._state.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+        except ValueError as error:
+            raise self._unreadable(str(error)) from error
+        if fields.pop("format", None) != _FORMAT:
+            raise self._unreadable(f"it is not of format {_FORMAT}")
+        return _to_state(fields)
+
+    def write(self, state: LabState) -> None:
+        """Write a lab down, durably and whole or not at all."""
+        fields = {"format": _FORMAT, **asdict(state), "bin_dir": str(state.bin_dir)}
+        write_durably(self._state, json.dumps(fields, indent=1))
+
+    def _unreadable(self, reason: str) -> LabError:
+        return LabError(
+            f'what is written down of lab "{self.name}" cannot be read',
+            detail=f'"{self._state}": {reason}',
+            hint=f"Remove the lab with penstock lab down {self.name}.",
+        )
+
+
+def check_name(name: str) -> None:
+    """Raise UsageError for a name that is no folder's."""
+    if not _NAME.fullmatch(name):
+        raise UsageError(
+            f'"{name}" is no name for a lab',
+            hint="Use up to 32 lower-case letters, digits, hyphens and underscores.",
+        )
+
+
+def lab_names(home: Path) -> list[str]:
+    """Return the names of the labs whose folders are there, whole or not."""
+    folder = home / "labs"
+    return sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
+
+
+def write_durably(path: Path, text: str) -> None:
+    """Write a small file so that it is there whole, also after a crash, or not at all."""
+    unfinished = path.with_name(f"{path.name}.new")
+    with unfinished.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    unfinished.replace(path)
+
+
+def _to_state(fields: Mapping[str, object]) -> LabState:
+    known = dict(fields)
+    known["bin_dir"] = Path(str(known["bin_dir"]))
+    known["members"] = tuple(Member(**member) for member in known["members"])  # type: ignore[attr-defined]
+    known["down"] = tuple(known["down"])  # type: ignore[arg-type]
+    return LabState(**known)  # type: ignore[arg-type]

@@ -1,0 +1,39 @@
+"""Fixtures for tests that bring topologies up."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from penstock.lab.installations import default_installation
+from penstock.lab.topology import Lab, list_labs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from penstock.lab.installations import Installation
+    from support.servers import ServerPool
+
+
+@pytest.fixture
+def home(servers: ServerPool, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Provide an empty PENSTOCK_HOME, whose labs end with the test."""
+    folder = servers.new_home()
+    monkeypatch.setenv("PENSTOCK_HOME", str(folder))
+    yield folder
+    for lab in list_labs(folder):
+        lab.down()
+
+
+@pytest.fixture
+def lab(home: Path) -> Lab:
+    """Provide a lab that is not up."""
+    return Lab.named("lab", home)
+
+
+@pytest.fixture(scope="session")
+def installation() -> Installation:
+    """Provide the PostgreSQL of labs, the newest."""
+    return default_installation()
