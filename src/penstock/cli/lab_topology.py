@@ -58,6 +58,7 @@ def up(
 
     Exit codes: 0 it is up, 2 no PostgreSQL in DIR, 8 it could not be brought up: nothing of it is left.
     """
+    from penstock.cli.load import interrupting_signals
     from penstock.lab.installations import default_installation, installation_at
     from penstock.lab.topology import Lab
 
@@ -66,7 +67,8 @@ def up(
         raise UsageError("a single server has no zones to delay", hint="Use --zone-latency with cluster or quorum.")
     installation = default_installation() if pg_bin is None else installation_at(pg_bin)
     lab = Lab.named(name)
-    found = lab.up(shape, installation, parameters=parameters, zone_latency_s=latency_s)
+    with interrupting_signals():
+        found = lab.up(shape, installation, parameters=parameters, zone_latency_s=latency_s)
     _print(found, as_json=as_json)
 
 

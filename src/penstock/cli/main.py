@@ -58,6 +58,7 @@ COMMANDS = MappingProxyType(
         "server": "penstock.cli.server",
         "rds": "penstock.cli.rds",
         "lab": "penstock.cli.lab",
+        "bench": "penstock.cli.bench",
     }
 )
 

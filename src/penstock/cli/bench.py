@@ -1,0 +1,158 @@
+"""`penstock bench`: the published experiments, measured again. What runs is bench's."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from penstock.cli.columns import line_up
+from penstock.cli.output import write_message, write_result
+from penstock.errors import UsageError
+from penstock.units import format_count
+
+if TYPE_CHECKING:
+    from penstock.bench.commits.plan import SizeResult
+    from penstock.bench.commits.run import Check, CommitsResult, TargetResult
+    from penstock.lab.topology.shapes import Shape
+
+app = typer.Typer(no_args_is_help=True, add_completion=False)
+
+
+@app.callback()
+def _group() -> None:
+    """Measure the published experiments again, on this machine's lab or on a server of yours."""
+
+
+@app.command()
+def commits(
+    quick: Annotated[bool, typer.Option("--quick", help="Insert 100,000 rows in place of 10 million.")] = False,
+    topology: Annotated[
+        str | None,
+        typer.Option(
+            "--topology",
+            metavar="LIST",
+            help="Topologies of the lab to measure, as in single,quorum; all of them by default, none with --to.",
+        ),
+    ] = None,
+    to: Annotated[
+        str | None,
+        typer.Option("--to", metavar="CONNINFO", help="Measure this server, in a schema that is dropped again."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Measure how long inserts take with a commit every so many rows, from all at once to row by row.
+
+    Each run empties the table of an earlier one. The lab's topologies are brought up for it and taken down again.
+
+    Exit codes: 0 measured, 2 no such topology, 6 somebody else's schema is in the way, 7 the server refused, or rows
+    and commits do not add up, 8 a topology could not be brought up.
+    """
+    from penstock.bench.commits.plan import FULL, QUICK
+    from penstock.bench.commits.run import measure_commits
+    from penstock.cli.load import interrupting_signals
+    from penstock.cli.target import open_target
+
+    shapes = _parse_shapes(topology, is_default=to is None)
+    with interrupting_signals():
+        result = measure_commits(
+            QUICK if quick else FULL,
+            shapes=shapes,
+            to=None if to is None else open_target(to, role=None, iam_auth=False, tunnel=None),
+            say=write_message,
+        )
+    write_result(json.dumps(_as_json(result)) if as_json else "\n".join(describe_commits(result)))
+
+
+def describe_commits(result: CommitsResult) -> list[str]:
+    """Return what was measured as lines of text."""
+    from penstock.bench.commits.published import SOURCE
+
+    machine = f"{result.machine.cpu_model}, {result.machine.cpu_count} cores for client, server and receivers"
+    lines = [f"{format_count(result.rows)} rows, median of {result.rounds} interleaved rounds", f"on {machine}"]
+    for target in result.targets:
+        lines += ["", *_describe_target(target)]
+    lines += ["", "Published, on Aurora's storage, and not measured here:", f"  {SOURCE}."]
+    if any(run.size.is_scaled for target in result.targets for run in target.sizes):
+        lines.append("* fewer rows were inserted, and the seconds scaled up to all.")
+    if any(target.name == "quorum" for target in result.targets):
+        lines.append("quorum: unlike Aurora's, the primary flushes its log too, and writes its own pages.")
+    return lines
+
+
+def _describe_target(target: TargetResult) -> list[str]:
+    from penstock.bench.commits.plan import advise, normalise
+
+    heading = ("rows per commit", "seconds", "min", "max", "of the largest", "published")
+    rows = [_row(run, multiple) for run, multiple in zip(target.sizes, normalise(target.sizes), strict=True)]
+    return [
+        f"{target.name}, PostgreSQL {target.postgresql}",
+        *line_up([heading, *rows], align=">>>>>>", indent="  "),
+        f"  check: {_describe_check(target.check)}",
+        f"  advice: {format_count(advise(target.sizes))} rows per commit, the fewest within 7 % of the best",
+    ]
+
+
+def _describe_check(check: Check) -> str:
+    others = check.counted_commits - check.commits
+    return (
+        f"+{format_count(check.counted_rows)} rows, +{format_count(check.counted_commits)} commits for "
+        f"{format_count(check.rows)} rows with a commit every 1,000: {others} of others or around the call, "
+        f"{check.background_commits_per_s:.1f} a second before it"
+    )
+
+
+def _row(run: SizeResult, multiple: float) -> tuple[str, ...]:
+    from penstock.bench.commits.plan import published_multiple
+
+    published = published_multiple(run.size.rows_per_commit)
+    return (
+        format_count(run.size.rows_per_commit),
+        f"{run.median_s:.2f}{'*' if run.size.is_scaled else ''}",
+        f"{min(run.totals_s):.2f}",
+        f"{max(run.totals_s):.2f}",
+        f"{multiple:.2f}",
+        "-" if published is None else f"{published:.2f}",
+    )
+
+
+def _as_json(result: CommitsResult) -> dict[str, object]:
+    from penstock.bench.commits.plan import advise, normalise
+    from penstock.bench.commits.published import SECONDS, SOURCE
+
+    fields = asdict(result)
+    fields["targets"] = [
+        {
+            "name": target.name,
+            "postgresql": target.postgresql,
+            "check": asdict(target.check),
+            "advised_rows_per_commit": advise(target.sizes),
+            "sizes": [
+                {
+                    **asdict(run.size),
+                    "is_scaled": run.size.is_scaled,
+                    "runs_s": run.runs_s,
+                    "median_s": run.median_s,
+                    "multiple_of_largest": multiple,
+                }
+                for run, multiple in zip(target.sizes, normalise(target.sizes), strict=True)
+            ],
+        }
+        for target in result.targets
+    ]
+    fields["published"] = {"source": SOURCE, "seconds": {str(size): seconds for size, seconds in SECONDS.items()}}
+    return fields
+
+
+def _parse_shapes(text: str | None, *, is_default: bool) -> tuple[Shape, ...]:
+    from penstock.lab.topology.shapes import SHAPES
+
+    if text is None:
+        return SHAPES if is_default else ()
+    names = [name.strip() for name in text.split(",")]
+    for name in names:
+        if name not in SHAPES:
+            raise UsageError(f'there is no topology "{name}"', hint=f"Choose from {', '.join(SHAPES)}.")
+    return tuple(shape for shape in SHAPES if shape in names)

@@ -1,0 +1,175 @@
+"""Experiment C on real servers: what must add up, what is refused, and that nothing of it stays."""
+
+from __future__ import annotations
+
+import doctest
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+
+from cli.conftest import run_process
+from penstock.bench.commits import plan
+from penstock.bench.commits.plan import QUICK, Size, SizeResult, Sweep, advise, normalise, plan_sizes
+from penstock.bench.commits.run import check_sums, measure_commits
+from penstock.errors import ServerError, TargetError
+from penstock.lab.installations import default_installation
+from penstock.lab.topology import Lab
+from penstock.server.commits import SCHEMA, CallResult, DatabaseCounters, experiment
+from penstock.server.connection import ConnectionFactory
+from support import pgbouncer
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from support.servers import PgServer, ServerPool
+
+TINY = Sweep(rows=300, rows_per_commit=(300, 10, 1), rounds=2, limit_s=5.0, check_rows=3_000, watch_s=0.1)
+
+
+def _schema_count(conninfo: str) -> int:
+    with psycopg.connect(conninfo) as connection:
+        row = connection.execute("SELECT count(*) FROM pg_namespace WHERE nspname = %s", [SCHEMA]).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def test_examples_in_docstrings_hold() -> None:
+    """What a docstring shows is what happens."""
+    assert doctest.testmod(plan, optionflags=doctest.ELLIPSIS).failed == 0
+
+
+def test_sizes_that_would_take_too_long_get_fewer_rows() -> None:
+    """Whole batches, and at least one."""
+    sizes = plan_sizes(QUICK, row_s=1e-5, commit_s=1.0)
+    assert [size.rows for size in sizes] == [100_000, 10_000, 1_000, 100, 10, 1]
+    assert [size.is_scaled for size in sizes] == [False, True, True, True, True, True]
+    assert sizes[3].to_total(2.0) == 2_000.0
+
+
+def test_advice_is_the_smallest_batch_within_seven_percent_of_the_best() -> None:
+    """The article's figures advise 10,000 rows."""
+    seconds = {1_000_000: 136.1, 100_000: 133.4, 10_000: 141.8, 1_000: 177.6}
+    results = [
+        SizeResult(size=Size(rows_per_commit=batch, rows=10**7, total_rows=10**7), runs_s=(taken_s,))
+        for batch, taken_s in seconds.items()
+    ]
+    assert advise(results) == 10_000
+    assert normalise(results)[2] == pytest.approx(141.8 / 136.1)
+
+
+@pytest.mark.parametrize(("rows", "commits", "counted_rows"), [(299, 30, 300), (300, 29, 300), (300, 30, 0)])
+def test_runs_that_do_not_add_up_are_no_results(rows: int, commits: int, counted_rows: int) -> None:
+    """A row or a commit is missing, or the server has not counted them: the article once read +0 rows."""
+    counted = DatabaseCounters(xact_commit=40, tup_inserted=counted_rows)
+    with pytest.raises(ServerError, match="do not add up"):
+        check_sums(CallResult(elapsed_s=1.0, rows=rows, commits=commits, counted=counted), rows=300, commits=30)
+
+
+def test_rows_and_commits_add_up_on_every_version(database: str) -> None:
+    """The counters are told once the call has returned; the schema is gone afterwards."""
+    result = measure_commits(TINY, to=ConnectionFactory(database))
+    (target,) = result.targets
+    assert target.check.counted_rows >= target.check.rows == 3_000
+    assert target.check.counted_commits >= target.check.commits == 3
+    assert [(run.size.rows, len(run.runs_s)) for run in target.sizes] == [(300, 2)] * 3
+    assert _schema_count(database) == 0
+
+
+def test_somebody_elses_schema_is_refused_and_stays(database18: str) -> None:
+    """Only the comment makes it ours."""
+    with psycopg.connect(database18, autocommit=True) as connection:
+        connection.execute(f"CREATE SCHEMA {SCHEMA}".encode())
+    with pytest.raises(TargetError, match="is not ours to replace"):
+        measure_commits(TINY, to=ConnectionFactory(database18))
+    assert _schema_count(database18) == 1
+
+
+def test_two_experiments_in_one_database_are_refused(database18: str) -> None:
+    """The second would drop what the first measures."""
+    with experiment(ConnectionFactory(database18)), pytest.raises(ServerError, match="another penstock bench commits"):
+        measure_commits(TINY, to=ConnectionFactory(database18))
+
+
+def test_a_pooler_is_refused(pg18: PgServer, servers: ServerPool, database18: str) -> None:
+    """Its sessions are others' too."""
+    if pg18.server is None:
+        pytest.skip("PgBouncer is put before embedded servers only")
+    try:
+        with (
+            pgbouncer.pgbouncer(
+                database18, servers.directory, mode="transaction", data_dir=pg18.server.data_dir
+            ) as pooled,
+            pytest.raises(ServerError, match="cannot measure commits through a connection pooler"),
+        ):
+            measure_commits(TINY, to=ConnectionFactory(pooled))
+    except pgbouncer.Unavailable as reason:
+        pytest.skip(f"PgBouncer: {reason}")
+    assert _schema_count(database18) == 0
+
+
+def test_a_standby_is_refused(servers: ServerPool) -> None:
+    """Also where the connection string would have one."""
+    lab = Lab.named("lab", servers.new_home())
+    try:
+        found = lab.up("cluster", default_installation(), parameters="postgres")
+        standby = next(member.conninfo for member in found.members if member.kind == "standby")
+        with pytest.raises(ServerError, match="cannot measure commits on a standby"):
+            measure_commits(TINY, to=ConnectionFactory(f"{standby} target_session_attrs=any"))
+    finally:
+        lab.down()
+
+
+@pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_drops_the_schema(database18: str, signal_number: signal.Signals) -> None:
+    """In the middle of a call, which ends with it."""
+    argv = [sys.executable, "-m", "penstock", "bench", "commits", "--to", database18]
+    with subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as run:
+        with psycopg.connect(database18, autocommit=True) as connection:
+            calls = "SELECT 1 FROM pg_stat_activity WHERE query LIKE 'CALL %' AND state = 'active'"
+            while connection.execute(calls).fetchone() is None:
+                assert run.poll() is None, run.stderr and run.stderr.read()
+        run.send_signal(signal_number)
+        run.communicate()
+    assert run.returncode == 130
+    assert _schema_count(database18) == 0
+
+
+def test_what_a_killed_run_left_is_replaced(database18: str) -> None:
+    """It is known by its comment."""
+    program = (
+        f"import os\nfrom penstock.server.commits import experiment\n"
+        f"from penstock.server.connection import ConnectionFactory\n"
+        f"with experiment(ConnectionFactory({database18!r})): os.kill(os.getpid(), 9)"
+    )
+    subprocess.run([sys.executable, "-c", program], check=False)
+    assert _schema_count(database18) == 1
+    measure_commits(TINY, to=ConnectionFactory(database18))
+    assert _schema_count(database18) == 0
+
+
+@pytest.mark.slow
+def test_a_quorum_shows_what_small_batches_cost_and_leaves_nothing(servers: ServerPool) -> None:
+    """Ten rows a commit take at least three times as long as 10,000."""
+    home = servers.new_home()
+    finished = run_process(
+        "bench", "commits", "--quick", "--topology", "quorum", "--json", environment={"PENSTOCK_HOME": str(home)}
+    )
+    assert finished.code == 0, finished.err
+    (target,) = finished.object["targets"]
+    median_s = {size["rows_per_commit"]: size["median_s"] for size in target["sizes"]}
+    assert median_s[10] >= 3 * median_s[10_000]
+    assert target["advised_rows_per_commit"] > 10
+    assert finished.object["published"]["seconds"]["100"] == 373.5
+    assert [path.name for path in (home / "labs").iterdir()] == [".lock"]
+
+
+def test_an_unknown_topology_is_named(tmp_path: Path) -> None:
+    """Before anything is brought up."""
+    finished = run_process("bench", "commits", "--topology", "multi-az", environment={"PENSTOCK_HOME": str(tmp_path)})
+    assert finished.code == 2
+    assert 'there is no topology "multi-az"' in finished.err
+    assert not list(tmp_path.iterdir())
