@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 
     from support.servers import PgServer, ServerPool
 
-TINY = Sweep(rows=300, rows_per_commit=(300, 10, 1), rounds=2, limit_s=5.0, check_rows=3_000, watch_s=0.1)
+TINY = Sweep(
+    rows=300, rows_per_commit=(300, 10, 1), rounds=2, limit_s=5.0, check_rows=3_000, watch_s=0.1, begin_within_s=60.0
+)
 
 
 def _schema_count(conninfo: str) -> int:

@@ -44,7 +44,7 @@ def start_server(spec: ServerSpec) -> Postmaster:
         if (postmaster := await_settled(files.data, files.socket_dir, timeout_s=_PG_CTL_TIMEOUT_S)) is not None:
             return postmaster
         remove_unfinished(files)
-        installation = _reachable(spec, user)
+        installation = reachable(spec, user)
         if read_data_major(files) is None:
             create_data_dir(files, installation, user=user, is_synced=spec.settings.get("fsync") != "off")
         rotate_log(files)
@@ -62,7 +62,7 @@ def stop_server(spec: ServerSpec, mode: StopMode) -> bool:
             return False
         user = choose_server_user(spec.files.data)
         # Not os.kill: postmaster.pid is that account's word, so the signal must have that account's rights.
-        _pg_ctl(spec, _reachable(spec, user), user, "stop", f"--mode={mode}")
+        _pg_ctl(spec, reachable(spec, user), user, "stop", f"--mode={mode}")
         return True
 
 
@@ -77,7 +77,8 @@ def all_settings(spec: ServerSpec, *, port: int) -> dict[str, str]:
     }
 
 
-def _reachable(spec: ServerSpec, user: ServerUser | None) -> Installation:
+def reachable(spec: ServerSpec, user: ServerUser | None) -> Installation:
+    """Return the server's programs where its account can run them. Raises LabError."""
     return spec.installation if user is None else make_reachable(spec.installation, user, spec.copies)
 
 

@@ -25,6 +25,7 @@ _PIECES_IN_FLIGHT = 256
 _RESET = struct.pack("ii", 1, 0)
 
 End = Path | int
+_Pair = tuple[socket.socket, socket.socket]
 
 
 class Relay:
@@ -38,10 +39,12 @@ class Relay:
         self._delay_s = delay_s
         self._listener = _listen(listen)
         self._lock = threading.Lock()
-        self._pairs: list[tuple[socket.socket, socket.socket]] = []
+        self._pairs: list[_Pair] = []
         self._resetting: set[socket.socket] = set()
         self._flowing = threading.Event()
         self._flowing.set()
+        self._carried = 0
+        self._cut_at: int | None = None
         self._threads = [threading.Thread(target=self._accept, daemon=True)]
         self._threads[0].start()
 
@@ -55,14 +58,16 @@ class Relay:
         """Reset all connections, on both sides; return how many."""
         with self._lock:
             pairs, self._pairs = self._pairs, []
-            self._resetting.update(client for client, _ in pairs)
-        for client, server in pairs:
-            with contextlib.suppress(OSError):
-                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
-                # Wakes who reads, and sends nothing: the RST comes when both directions have let go.
-                client.shutdown(socket.SHUT_RD)
-            _end(server)
-        return len(pairs)
+        return self._reset(pairs)
+
+    def cut_at(self, packet: int | None) -> int:
+        """Count packets anew, from 1, either way and of all connections; in place of one, reset the connection.
+
+        Return how many there were since the last call.
+        """
+        with self._lock:
+            carried, self._carried, self._cut_at = self._carried, 0, packet
+        return carried
 
     def stall(self) -> None:
         """Carry nothing until `go_on`."""
@@ -86,10 +91,27 @@ class Relay:
         """Carry until the listener ends."""
         self._threads[0].join()
 
+    def _is_cut(self) -> bool:
+        with self._lock:
+            self._carried += 1
+            return self._carried == self._cut_at
+
+    def _reset(self, pairs: list[_Pair]) -> int:
+        with self._lock:
+            self._resetting.update(client for client, _ in pairs)
+        for client, server in pairs:
+            with contextlib.suppress(OSError):
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+                # Wakes who reads, and sends nothing: the RST comes when both directions have let go.
+                client.shutdown(socket.SHUT_RD)
+            _end(server)
+        return len(pairs)
+
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
             while True:
                 client, _ = self._listener.accept()
+                _send_at_once(client)
                 try:
                     server = _connect(self._target)
                 except OSError:
@@ -102,9 +124,10 @@ class Relay:
                 self._threads[-1].start()
 
     def _carry_both(self, client: socket.socket, server: socket.socket) -> None:
-        back = threading.Thread(target=self._carry, args=(server, client), daemon=True)
+        pair = client, server
+        back = threading.Thread(target=self._carry, args=(server, client, pair), daemon=True)
         back.start()
-        self._carry(client, server)
+        self._carry(client, server, pair)
         back.join()
         with self._lock:
             self._pairs = [pair for pair in self._pairs if pair[0] is not client]
@@ -112,7 +135,7 @@ class Relay:
         client.close()
         server.close()
 
-    def _carry(self, source: socket.socket, sink: socket.socket) -> None:
+    def _carry(self, source: socket.socket, sink: socket.socket, pair: _Pair) -> None:
         """Carry one direction: where there is a delay, this thread reads and stamps, another sends what is due."""
         waiting: queue.Queue[tuple[float, bytes]] = queue.Queue(maxsize=_PIECES_IN_FLIGHT)
         sender = threading.Thread(target=_send_due, args=(waiting, sink), daemon=True)
@@ -121,6 +144,9 @@ class Relay:
         with contextlib.suppress(OSError):
             while piece := source.recv(_READ_BYTES):
                 self._flowing.wait()
+                if self._is_cut():
+                    self._reset([pair])
+                    break
                 if self._delay_s:
                     waiting.put((time.monotonic() + self._delay_s, piece))
                 else:
@@ -172,8 +198,13 @@ def _connect(end: End) -> socket.socket:
             raise
         return server
     server = socket.create_connection(("127.0.0.1", end))
-    server.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    _send_at_once(server)
     return server
+
+
+def _send_at_once(end: socket.socket) -> None:
+    if end.family == socket.AF_INET:
+        end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
 def _end(end: socket.socket) -> None:

@@ -12,12 +12,12 @@ from psycopg.conninfo import make_conninfo
 
 from penstock.lab import EmbeddedServer
 from penstock.lab.layout import SUPERUSER
-from penstock.lab.programs import run_program
+from penstock.lab.relay import Relay
+from penstock.lab.standby import copy_primary, promote
 from penstock.lab.users import choose_server_user, give_to, is_root
 from penstock.server.connection import ConnectionFactory
 from penstock.server.ledger import Ledger
 from support.campaign.processes import Zygote
-from support.campaign.relay import Relay
 from support.campaign.s3 import Store
 from support.clock import faking_time
 from support.servers import TEST_SETTINGS
@@ -41,7 +41,6 @@ FORGETFUL = {
 
 _STANDBY = "standby"
 _DISK_BYTES = 24 * 1024 * 1024
-_PROGRAM_TIMEOUT_S = 120
 
 
 class Single:
@@ -109,14 +108,7 @@ class Pair:
         """Lose the primary as by a crash, and promote the standby; `rebuild` then makes a new standby."""
         self._primary.stop("immediate")
         self._primary, self._standby = self._standby, self._primary
-        spec = self._primary.spec
-        run_program(
-            [spec.installation.program("pg_ctl"), "promote", f"--pgdata={spec.files.data}", "--wait", "--silent"],
-            purpose="promote a standby",
-            user=choose_server_user(spec.files.data),
-            timeout_s=_PROGRAM_TIMEOUT_S,
-            cwd=spec.files.data,
-        )
+        promote(self._primary)
 
     def lose(self) -> None:
         """Lose the primary, and go on with the standby and a new one of its own."""
@@ -125,34 +117,7 @@ class Pair:
 
     def rebuild(self) -> None:
         """Make the other server a standby of the primary anew, and wait until commits wait for it."""
-        files, primary = self._standby.spec.files, self._primary.spec
-        user = choose_server_user(primary.files.data)
-        shutil.rmtree(files.data, ignore_errors=True)
-        files.home.mkdir(exist_ok=True)
-        copy = primary.files.home / "copy"
-        shutil.rmtree(copy, ignore_errors=True)
-        copy.mkdir(mode=0o700)
-        give_to(copy, user)
-        run_program(
-            [
-                primary.installation.program("pg_basebackup"),
-                f"--host={primary.files.socket_dir}",
-                f"--username={SUPERUSER}",
-                f"--pgdata={copy}",
-                "--checkpoint=fast",
-                "--wal-method=stream",
-                "--no-sync",
-                "--no-manifest",
-            ],
-            purpose="copy a primary",
-            user=user,
-            timeout_s=_PROGRAM_TIMEOUT_S,
-            cwd=primary.files.data,
-        )
-        signal = copy / "standby.signal"
-        signal.touch()
-        give_to(signal, user)
-        copy.rename(files.data)
+        copy_primary(self._standby, self._primary)
         self._standby.ensure_running()
         with psycopg.connect(self._primary.conninfo(), autocommit=True) as connection:
             while not connection.execute("SELECT 1 FROM pg_stat_replication WHERE sync_state = 'sync'").fetchone():

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from penstock.lab.relay import Relay
     from penstock.model.job import Mode
     from support.campaign.files import Row
     from support.campaign.plant import Pair, Plant, Single
     from support.campaign.processes import LoaderProcess
-    from support.campaign.relay import Relay
     from support.campaign.s3 import Store
 
 # What a theme's load is hit by.

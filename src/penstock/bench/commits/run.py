@@ -99,7 +99,7 @@ def measure_commits(
             targets.append(_Target(name=to.safe_description, experiment=made, after_run=lambda: None))
         checks = [_check(target, sweep, say) for target in targets]
         sizes = [_choose_sizes(target, sweep, say) for target in targets]
-        runs = _run_rounds(targets, sizes, sweep.rounds, say)
+        runs = _run_rounds(targets, sizes, sweep, say)
         results = [
             TargetResult(
                 name=target.name,
@@ -111,7 +111,8 @@ def measure_commits(
             )
             for target, check, chosen in zip(targets, checks, sizes, strict=True)
         ]
-    return CommitsResult(rows=sweep.rows, rounds=sweep.rounds, machine=read_machine(), targets=tuple(results))
+    rounds = len(results[0].sizes[0].runs_s)
+    return CommitsResult(rows=sweep.rows, rounds=rounds, machine=read_machine(), targets=tuple(results))
 
 
 def check_sums(result: CallResult, *, rows: int, commits: int) -> None:
@@ -169,13 +170,17 @@ def _choose_sizes(target: _Target, sweep: Sweep, say: Callable[[str], None]) -> 
 
 
 def _run_rounds(
-    targets: Sequence[_Target], sizes: Sequence[tuple[Size, ...]], rounds: int, say: Callable[[str], None]
+    targets: Sequence[_Target], sizes: Sequence[tuple[Size, ...]], sweep: Sweep, say: Callable[[str], None]
 ) -> dict[tuple[str, int], list[float]]:
     """Return the seconds of each run by target and rows per commit."""
     runs: dict[tuple[str, int], list[float]] = {}
     began_s = time.monotonic()
-    for number in range(1, rounds + 1):
-        say(f"round {number} of {rounds}, {time.monotonic() - began_s:.0f} s after the first began")
+    for number in range(1, sweep.rounds + 1):
+        elapsed_s = time.monotonic() - began_s
+        if elapsed_s > sweep.begin_within_s:
+            say(f"leaving it at {number - 1} rounds, which took {elapsed_s:.0f} s")
+            break
+        say(f"round {number} of {sweep.rounds}, {elapsed_s:.0f} s after the first began")
         # All targets by one size, then by the next.
         for together in zip(*sizes, strict=True):
             for target, size in zip(targets, together, strict=True):

@@ -20,6 +20,7 @@ from penstock.lab.embedded import default_home
 from penstock.lab.installations import Installation, installation_at
 from penstock.lab.layout import ClusterFiles
 from penstock.lab.locks import exclusive_lock
+from penstock.lab.standby import promote
 from penstock.lab.topology.parts import LabParts, connect_to
 from penstock.lab.topology.processes import Processes
 from penstock.lab.topology.shapes import members_of, needed_acknowledgements
@@ -213,7 +214,7 @@ class Lab:
         parts, lost = self._parts(state), state.primary
         parts.server(lost).stop("immediate")
         chosen = max(state.others, key=lambda member: _await_last_wal(parts, member))
-        parts.promote(chosen)
+        promote(parts.server(chosen))
         standbys = (replace(member, kind="standby") for member in state.members if member != chosen)
         members = (replace(chosen, kind="primary"), *sorted(standbys, key=lambda member: member.name))
         parts.end_relays()
@@ -224,7 +225,8 @@ class Lab:
             create_slots(connection, (member.name for member in state.others))
         for member in state.others:
             if member.name == lost.name:
-                parts.forget_data(member)
+                # Its next start copies the new primary's.
+                shutil.rmtree(parts.server(member).data_dir)
             else:
                 # Its next start reads whom to follow.
                 parts.server(member).stop("fast")

@@ -5,7 +5,6 @@ What is to run is lab.py's decision.
 
 from __future__ import annotations
 
-import shutil
 import sys
 import time
 from contextlib import contextmanager
@@ -15,11 +14,11 @@ from typing import TYPE_CHECKING
 from penstock.errors import LabError
 from penstock.host.memory import memory_bytes
 from penstock.lab import relay
-from penstock.lab.cluster import make_home, make_private_dir, make_private_dirs, write_private
-from penstock.lab.copies import make_reachable
+from penstock.lab.cluster import make_home, make_private_dir, make_private_dirs
+from penstock.lab.control import reachable
 from penstock.lab.embedded import EmbeddedServer, format_conninfo
 from penstock.lab.layout import SUPERUSER, ClusterFiles
-from penstock.lab.programs import run_program
+from penstock.lab.standby import copy_primary
 from penstock.lab.topology.processes import Launch, Processes
 from penstock.lab.topology.shapes import base_settings, server_settings
 from penstock.lab.users import choose_server_user
@@ -37,8 +36,6 @@ if TYPE_CHECKING:
     from penstock.server.connection import Connection
 
 _PORT = 5432
-_BASEBACKUP_TIMEOUT_S = 3600
-_PROMOTE_TIMEOUT_S = 120
 _POLL_S = 0.05
 
 # A receiver whose connection broke tries again after 5 s (pg_receivewal's RECONNECT_SLEEP_TIME).
@@ -129,21 +126,6 @@ class LabParts:
         """End all relays: the next start has them lead to the primary of then."""
         self._end_relays(self.state.zones)
 
-    def promote(self, member: Member) -> None:
-        """Make a standby a primary. Raises LabError."""
-        data_dir = self.server(member).data_dir
-        run_program(
-            [self._program("pg_ctl"), "promote", f"--pgdata={data_dir}", "--wait", "--silent"],
-            purpose=f"promote {member.name}",
-            user=self.user,
-            timeout_s=_PROMOTE_TIMEOUT_S,
-            cwd=data_dir,
-        )
-
-    def forget_data(self, member: Member) -> None:
-        """Remove the data of a server that is down, so that its next start copies the primary's."""
-        shutil.rmtree(self.server(member).data_dir)
-
     def trim_receivers(self) -> None:
         """Remove the whole segments that receivers have, but for the last: nothing of the lab reads them."""
         for member in self.state.members:
@@ -154,11 +136,6 @@ class LabParts:
 
     def _home(self, name: str) -> Path:
         return self.files.folder / name
-
-    def _program(self, name: str) -> str:
-        user = self.user
-        found = self.installation
-        return (found if user is None else make_reachable(found, user, self.files.copies)).program(name)
 
     def _upstream(self, member: Member) -> str:
         """Return how a member connects to the primary: through its zone's relay where zones are far away."""
@@ -200,13 +177,14 @@ class LabParts:
 
     def _start_receivers(self, members: Sequence[Member]) -> None:
         launches = []
+        program = reachable(self.server(self.state.primary).spec, self.user).program("pg_receivewal")
         for member in members:
             if self.processes.find(member.name) is not None:
                 continue
             folder = self._home(member.name)
             make_private_dir(folder, self.user)
             argv = [
-                self._program("pg_receivewal"),
+                program,
                 f"--dbname={self._upstream(member)} application_name={member.name}",
                 f"--directory={folder}",
                 f"--slot={member.name}",
@@ -221,36 +199,8 @@ class LabParts:
     def _start_standby(self, member: Member) -> None:
         server = self.server(member)
         if not server.data_dir.exists():
-            self._copy_primary(server)
+            copy_primary(server, self.server(self.state.primary))
         server.ensure_running()
-
-    def _copy_primary(self, server: EmbeddedServer) -> None:
-        """Give a standby its data directory, whole or not at all."""
-        files, user = server.spec.files, self.user
-        make_home(files, user=user)
-        copy = files.home / "copy"
-        shutil.rmtree(copy, ignore_errors=True)
-        make_private_dir(copy, user)
-        run_program(
-            [
-                self._program("pg_basebackup"),
-                f"--host={ClusterFiles(self._home(self.state.primary.name)).socket_dir}",
-                f"--port={_PORT}",
-                f"--username={SUPERUSER}",
-                f"--pgdata={copy}",
-                "--checkpoint=fast",
-                "--wal-method=stream",
-                "--no-sync",
-                "--no-manifest",
-                "--no-password",
-            ],
-            purpose=f"copy the primary for {files.home.name}",
-            user=user,
-            timeout_s=_BASEBACKUP_TIMEOUT_S,
-            cwd=copy,
-        )
-        write_private(copy / "standby.signal", "", owner=user)
-        copy.rename(files.data)
 
 
 @contextmanager
