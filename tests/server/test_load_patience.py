@@ -14,9 +14,9 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from penstock.api import Loader
 from penstock.errors import ServerError
+from penstock.lab.relay import Relay
 from penstock.model.job import LoadJob, LoadRules
 from penstock.server.connection import ConnectionFactory
-from support.campaign.relay import Relay
 from support.loads import Loads, target
 
 if TYPE_CHECKING:
