@@ -1,0 +1,49 @@
+"""`penstock lab` as it is typed."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import psycopg
+
+from penstock.cli.main import main
+from penstock.lab.topology import Lab
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+
+
+def test_a_lab_is_listed_and_described_until_it_is_down(home: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """As text and as objects; a primary that has ended is another exit code than a lab that was never there."""
+
+    def run(*arguments: str, code: int = 0) -> str:
+        assert main(["lab", *arguments]) == code
+        return capfd.readouterr().out
+
+    up = json.loads(run("up", "single", "--name", "one", "--parameters", "embedded", "--json"))
+    with psycopg.connect(up["conninfo"]) as connection:
+        assert connection.execute("SHOW max_wal_size").fetchone() == ("4GB",)
+    assert run("list") == "one  single  up\n"
+    assert json.loads(run("list", "--json")) == {"labs": [{"name": "one", "shape": "single", "stage": "up"}]}
+    assert json.loads(run("status", "one", "--json"))["members"] == up["members"]
+    assert f"connect with: {up['conninfo']}" in run("status", "one")
+    server = Lab.named("one", home)
+    parts = server._parts(server._known())
+    parts.server(server._known().primary).stop("immediate")
+    assert "the primary does not run" in run("status", "one", code=3)
+    assert up["conninfo"] in run("up", "single", "--name", "one", "--parameters", "embedded")
+    assert run("down", "one") == "down: one\n"
+    assert run("down", "one") == 'lab "one" was not up\n'
+    assert run("list") == "no lab is up\n"
+    run("status", "one", code=2)
+
+
+def test_a_single_server_has_no_zones_to_delay(home: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """And names of labs are names of folders."""
+    assert main(["lab", "up", "single", "--zone-latency", "1ms"]) == 2
+    assert main(["lab", "up", "single", "--name", "../x"]) == 2
+    assert '"../x" is no name for a lab' in capfd.readouterr().err
+    assert not (home / "labs").exists()
