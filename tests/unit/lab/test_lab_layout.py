@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from penstock.lab.cluster import format_settings, initdb_argv
-from penstock.lab.embedded import _format_conninfo, default_home
+from penstock.lab.embedded import format_conninfo, default_home
 from penstock.lab.installations import Installation
 from penstock.lab.layout import ClusterFiles
 from penstock.lab.users import ServerUser, first_unreachable
@@ -49,7 +49,7 @@ def test_conninfo_is_quoted() -> None:
     from psycopg.conninfo import conninfo_to_dict
 
     values = {"host": "/srv/my 'own'\\run", "user": "", "dbname": "postgres"}
-    assert conninfo_to_dict(_format_conninfo(**values)) == values
+    assert conninfo_to_dict(format_conninfo(**values)) == values
 
 
 def test_builtin_locale_is_asked_of_17_and_later() -> None:
