@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
@@ -63,7 +62,7 @@ def commits(
             to=None if to is None else open_target(to, role=None, iam_auth=False, tunnel=None),
             say=write_message,
         )
-    write_result(json.dumps(_as_json(result)) if as_json else "\n".join(describe_commits(result)))
+    write_result(_as_json(result) if as_json else describe_commits(result))
 
 
 def describe_commits(result: CommitsResult) -> list[str]:

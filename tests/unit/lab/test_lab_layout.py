@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from penstock.lab.cluster import format_settings, initdb_argv
-from penstock.lab.embedded import format_conninfo, default_home
+from penstock.lab.embedded import default_home, format_conninfo
 from penstock.lab.installations import Installation
 from penstock.lab.layout import ClusterFiles
 from penstock.lab.users import ServerUser, first_unreachable
