@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from pathlib import Path  # noqa: TC003 (typer reads the annotations at run time)
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -111,9 +110,9 @@ def list_all(as_json: AsJson = False) -> None:
         for name, state in found
     ]
     if as_json:
-        write_result(json.dumps({"labs": rows}))
+        write_result({"labs": rows})
     elif rows:
-        write_result("\n".join(line_up([[str(cell or "-") for cell in row.values()] for row in rows], align="<<<")))
+        write_result(line_up([[str(cell or "-") for cell in row.values()] for row in rows], align="<<<"))
     else:
         write_result("no lab is up")
 
@@ -155,7 +154,7 @@ def _lab(name: str) -> Lab:
 
 
 def _print(found: LabStatus, *, as_json: bool) -> None:
-    write_result(json.dumps(_as_json(found)) if as_json else "\n".join(_as_text(found)))
+    write_result(_as_json(found) if as_json else _as_text(found))
 
 
 def _as_text(found: LabStatus) -> list[str]:
