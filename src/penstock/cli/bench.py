@@ -70,7 +70,8 @@ def describe_commits(result: CommitsResult) -> list[str]:
     from penstock.bench.commits.published import SOURCE
 
     machine = f"{result.machine.cpu_model}, {result.machine.cpu_count} cores for client, server and receivers"
-    lines = [f"{format_count(result.rows)} rows, median of {result.rounds} interleaved rounds", f"on {machine}"]
+    rounds = "1 round" if result.rounds == 1 else f"{result.rounds} interleaved rounds"
+    lines = [f"{format_count(result.rows)} rows, median of {rounds}", f"on {machine}"]
     for target in result.targets:
         lines += ["", *_describe_target(target)]
     lines += ["", "Published, on Aurora's storage, and not measured here:", f"  {SOURCE}."]
