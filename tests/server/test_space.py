@@ -155,7 +155,7 @@ def test_role_without_rights_knows_no_directories(database18: str, tmp_path: Pat
     loads.execute("CREATE TABLE t (a int); DROP ROLE IF EXISTS penstock_space; CREATE ROLE penstock_space")
     loads.execute("GRANT SELECT ON t TO penstock_space")
     with ConnectionFactory(database18, role="penstock_space").connect() as connection:
-        oid = connection.execute("SELECT 't'::regclass::oid").fetchone()
+        oid = connection.execute("SELECT 'public.t'::regclass::oid").fetchone()
         assert oid is not None
         (space,) = read_table_spaces(connection, [oid[0]])
     assert (space.place.path, space.place.temp_path, space.place.wal_path) == (None, None, None)
