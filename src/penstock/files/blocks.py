@@ -58,6 +58,8 @@ class BlockReader:
         self._uri = uri
         self._max_record_bytes = max_record_bytes
         self._carry: list[Segment] = []
+        # Kept, and not added up for each piece: a record may come in very many.
+        self._carried_bytes = 0
         self._offset = 0
         self._line = 1
         self._rest: bytes | None = None
@@ -121,11 +123,10 @@ class BlockReader:
 
     def _cut(self) -> Iterator[Block]:
         for piece in self._remaining():
-            carried_bytes = sum(end - start for _, start, end in self._carry)
-            if self._carry and carried_bytes + len(piece) > self._max_record_bytes:
+            if self._carry and self._carried_bytes + len(piece) > self._max_record_bytes:
                 # Where the record ends is told if it is cut by itself
                 cut = self._feed(piece, only_first=True)
-                if not cut.records or carried_bytes + cut.end > self._max_record_bytes:
+                if not cut.records or self._carried_bytes + cut.end > self._max_record_bytes:
                     raise self._too_long()
                 yield self._make_block(piece, cut)
                 piece = piece[cut.end :]  # noqa: PLW2901
@@ -134,6 +135,7 @@ class BlockReader:
                 yield self._make_block(piece, cut)
             if cut.end < len(piece):
                 self._carry.append((piece, cut.end, len(piece)))
+                self._carried_bytes += len(piece) - cut.end
         cut = self._finish()
         if cut.records:
             yield self._make_block(b"", cut, is_unended=not self._ends_with_return())
@@ -153,7 +155,7 @@ class BlockReader:
 
     def _make_block(self, piece: bytes, cut: _native.Cut, *, is_unended: bool = False) -> Block:
         segments = (*self._carry, (piece, 0, cut.end)) if cut.end else tuple(self._carry)
-        self._carry = []
+        self._carry, self._carried_bytes = [], 0
         line_end = self._cutter.line_end or "lf"
         length_bytes = sum(end - start for _, start, end in segments)
         block = Block(
