@@ -152,6 +152,17 @@ def test_other_tables_are_loaded_all_the_same(loads: Loads, path: Path, second: 
     assert loads.run(target(second, into="u"), rules=AUTO).rows == 2
 
 
+def test_a_table_whose_foreign_key_waits_for_the_key_is_not_loaded(loads: Loads, path: Path, tmp_path: Path) -> None:
+    """Its rows could refer to nothing."""
+    loads.execute("CREATE TABLE child (a int REFERENCES t)")
+    break_the_key(loads, path)
+    orphans = tmp_path / "child.csv"
+    orphans.write_text("a\n9\n")
+    with pytest.raises(TargetError, match="lacks valid foreign key .child_a_fkey., constraint .t_pkey."):
+        loads.run(target(orphans, into="child"), rules=AUTO)
+    assert loads.count("child") == 0
+
+
 def test_a_key_that_was_made_again_by_hand_is_not_missing(loads: Loads, path: Path, second: Path) -> None:
     """The catalogue decides, and the record goes."""
     break_the_key(loads, path)

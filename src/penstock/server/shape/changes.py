@@ -131,7 +131,8 @@ def find_changed(connection: Connection, schema: str, oids: Sequence[int]) -> se
 def find_failed(connection: Connection, schema: str, oids: Sequence[int] | None) -> list[int]:
     """Return the tables whose loads could not put something back, of or at the given ones, or at any.
 
-    Raises ServerError, TargetError.
+    What waits for it counts too: a foreign key of another table needs the key that it refers to. Raises ServerError,
+    TargetError.
     """
     query = sql.SQL(
         """
@@ -142,7 +143,12 @@ def find_failed(connection: Connection, schema: str, oids: Sequence[int] | None)
            AND (
                    %(oids)s::oid[] IS NULL
                 OR c.target_oid = ANY (%(oids)s::oid[])
-                OR c.relation_oid = ANY (%(oids)s::oid[])
+                OR EXISTS (
+                       SELECT
+                         FROM {changes} AS d
+                        WHERE d.target_oid = c.target_oid
+                          AND d.relation_oid = ANY (%(oids)s::oid[])
+                   )
                 OR EXISTS (
                        SELECT
                          FROM pg_catalog.pg_partition_ancestors(c.target_oid) AS a
