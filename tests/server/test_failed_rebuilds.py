@@ -158,7 +158,7 @@ def test_a_table_whose_foreign_key_waits_for_the_key_is_not_loaded(loads: Loads,
     break_the_key(loads, path)
     orphans = tmp_path / "child.csv"
     orphans.write_text("a\n9\n")
-    with pytest.raises(TargetError, match="lacks valid foreign key .child_a_fkey., constraint .t_pkey."):
+    with pytest.raises(TargetError, match="lacks valid foreign key"):
         loads.run(target(orphans, into="child"), rules=AUTO)
     assert loads.count("child") == 0
 

@@ -32,5 +32,7 @@ def test_every_option_has_help() -> None:
     """What --help shows of each option is a sentence, not just its name."""
     import typer.main
 
-    (command,) = typer.main.get_command(app).commands.values()
-    assert all(parameter.help for parameter in command.params if parameter.name != "help")
+    for command in typer.main.get_command(app).commands.values():
+        for parameter in command.params:
+            is_argument = parameter.param_type_name == "argument"
+            assert is_argument or parameter.name == "help" or parameter.help, f"{command.name} {parameter.name}"
