@@ -10,7 +10,7 @@ and to resolve the names that a user gives. Those statements call nothing of our
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from psycopg import sql
 
@@ -19,8 +19,12 @@ from penstock.server.errors import in_transaction
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    import psycopg
+
     from penstock.model.table import TableName
-    from penstock.server.connection import Connection
+
+    # As connection.Connection, whose module imports this one.
+    Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
 
 # pg_temp last, or else it would come first.
 OWN_PATH: Final = "pg_catalog, pg_temp"

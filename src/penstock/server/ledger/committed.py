@@ -18,6 +18,13 @@ if TYPE_CHECKING:
 
 _RANGE = re.compile(r"\[(\d+),(\d+)\)")
 
+# Where synchronous_commit is off it is on for this transaction: WAL is flushed in order, so all before becomes durable
+# with it.
+BE_DURABLE = (
+    "SELECT pg_catalog.set_config('synchronous_commit', 'on', true)"
+    " WHERE pg_catalog.current_setting('synchronous_commit') = 'off'"
+)
+
 # Whether an object is complete, of all its rows r in ranges and their parts p: its first and last records are
 # committed, and nothing is missing between them. Only an empty object has no parts.
 IS_COMPLETE = """

@@ -11,7 +11,7 @@ from psycopg import sql
 
 from penstock.model.ledger import FinishedLoad
 from penstock.server.errors import at_once, in_transaction, translate_errors
-from penstock.server.ledger.committed import has_all, missing_objects
+from penstock.server.ledger.committed import BE_DURABLE, has_all, missing_objects
 from penstock.server.ledger.targets import write_counts
 from penstock.server.search_path import TO_USERS_PATH
 
@@ -27,13 +27,6 @@ if TYPE_CHECKING:
 # The warning at a commit whose wait for synchronous standbys was cancelled: it has taken place on the primary
 # (SyncRepWaitForLSN in src/backend/replication/syncrep.c).
 _UNCONFIRMED = "01000"
-
-# Where synchronous_commit is off it is on for this transaction: WAL is flushed in order, so all before becomes durable
-# with it.
-BE_DURABLE = (
-    "SELECT pg_catalog.set_config('synchronous_commit', 'on', true)"
-    " WHERE pg_catalog.current_setting('synchronous_commit') = 'off'"
-)
 
 # What load l has stored in its tables: of staged records, what became of them counts.
 _STORED_ROWS = """

@@ -13,7 +13,7 @@ from psycopg import sql
 from penstock.errors import ServerError, TargetError
 from penstock.model.ledger import Claim
 from penstock.server.errors import at_once, in_transaction, translate_errors
-from penstock.server.ledger.ending import BE_DURABLE
+from penstock.server.ledger.committed import BE_DURABLE
 from penstock.server.ledger.locks import lock_objects, mark, send_lock
 from penstock.server.ledger.lookup import LedgerFindings, look_up, object_arrays
 from penstock.server.ledger.schema import find_version, lead_forward, look_for_version
