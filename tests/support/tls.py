@@ -65,8 +65,10 @@ class TlsFront:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever)
         self._thread.start()
-        self._server = self._call(asyncio.start_server(self._serve, sock=self._listener))
+        # Held here because the loop itself holds its tasks weakly.
         self._sessions: set[asyncio.Task[None]] = set()
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._server = self._call(asyncio.start_server(self._accept, sock=self._listener))
 
     def close(self) -> None:
         """End every connection and wait for it."""
@@ -80,20 +82,31 @@ class TlsFront:
 
     async def _close(self) -> None:
         self._server.close()
-        for session in self._sessions:
-            session.cancel()
-        await asyncio.gather(*self._sessions, return_exceptions=True)
+        # Every task, not the sessions alone: one accepted a moment ago may not have begun, and asyncio
+        # has tasks of its own for it. A task that is cancelled before it begins aborts nothing itself.
+        while others := asyncio.all_tasks() - {asyncio.current_task()}:
+            for task in others:
+                task.cancel()
+            await asyncio.gather(*others, return_exceptions=True)
+        for writer in self._writers:
+            writer.transport.abort()
+        # The transports close their sockets in the loop's next turns.
+        for _ in range(3):
+            await asyncio.sleep(0)
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.add(writer)
+        session = self._loop.create_task(self._serve(reader, writer))
+        self._sessions.add(session)
+        session.add_done_callback(self._sessions.discard)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._sessions.add(task)
         try:
             with suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
                 await self._talk(reader, writer)
         finally:
             writer.transport.abort()
-            self._sessions.discard(task)
+            self._writers.discard(writer)
 
     async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if await reader.readexactly(len(_SSL_REQUEST)) != _SSL_REQUEST:
