@@ -1,0 +1,1 @@
+"""Draws what was measured. The one room that knows matplotlib, which penstock[report] installs."""
