@@ -1,8 +1,17 @@
 """This machine: its processors, as far as this process may use them, its disks, and what else results depend on."""
 
-from penstock.host.cpus import cpu_count
+from penstock.host.cpus import busy_cpu_s, cpu_count
 from penstock.host.disks import Disk, measure_disk, measure_files
 from penstock.host.machine import Machine, read_machine
 from penstock.host.memory import memory_bytes
 
-__all__ = ["Disk", "Machine", "cpu_count", "measure_disk", "measure_files", "memory_bytes", "read_machine"]
+__all__ = [
+    "Disk",
+    "Machine",
+    "busy_cpu_s",
+    "cpu_count",
+    "measure_disk",
+    "measure_files",
+    "memory_bytes",
+    "read_machine",
+]

@@ -6,6 +6,8 @@ import math
 import os
 from pathlib import Path
 
+import psutil
+
 _CGROUP_V2_QUOTA = Path("/sys/fs/cgroup/cpu.max")
 
 
@@ -26,3 +28,10 @@ def parse_quota(text: str) -> float | None:
     """
     quota, period = text.split()
     return None if quota == "max" else int(quota) / int(period)
+
+
+def busy_cpu_s() -> float:
+    """Return for how many seconds the processors of this machine have been busy since it started, all together."""
+    times = psutil.cpu_times()._asdict()
+    # Guests are counted in user and nice already, and waiting for a disk leaves a processor idle.
+    return float(sum(times.get(kind, 0.0) for kind in ("user", "nice", "system", "irq", "softirq", "steal")))

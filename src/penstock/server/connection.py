@@ -84,7 +84,7 @@ _SETTINGS_17 = {"transaction_timeout": "0"}
 
 
 # pg_stat_force_next_flush() came with PostgreSQL 15.
-_CAN_FLUSH_STATISTICS = 150_000
+CAN_FLUSH_STATISTICS = 150_000
 
 
 class _InputSettings(NamedTuple):
@@ -192,7 +192,7 @@ class ConnectionFactory:
         What it has done enters the statistics before what it does next. PostgreSQL 14 can be made to do so by the end
         of a session alone.
         """
-        is_wanted = connection.info.server_version >= _CAN_FLUSH_STATISTICS
+        is_wanted = connection.info.server_version >= CAN_FLUSH_STATISTICS
         try:
             if is_wanted:
                 connection.execute("SELECT pg_catalog.pg_advisory_unlock_all(), pg_catalog.pg_stat_force_next_flush()")

@@ -112,7 +112,7 @@ def inspect_server(
     if "inspect_rights" not in answers:
         raise next(TargetError(f"cannot read {note.what}: {note.why}") for note in unread if note.what == "rights")
     (rights,) = answers["inspect_rights"]
-    moment, measured = _ask_moment(connection, clock)
+    moment, measured = read_moment(connection, clock)
     cluster_name = next((setting.value for setting in settings if setting.name == "cluster_name"), None)
     return Inspection(
         server=server,
@@ -202,7 +202,7 @@ def _raise_if_lost(error: psycopg.Error, connection: Connection) -> None:
         raise to_penstock_error(error, "inspecting the server") from error
 
 
-def _ask_moment(connection: Connection, clock: Callable[[], float]) -> tuple[MomentRow, Clock]:
+def read_moment(connection: Connection, clock: Callable[[], float]) -> tuple[MomentRow, Clock]:
     """Return what changes from one moment to the next, and the server's clock against ours."""
     before_s = clock()
     with translate_errors("reading the server's clock"):

@@ -1,0 +1,64 @@
+"""Statement text without what its literals say. Pure."""
+
+from __future__ import annotations
+
+import re
+
+# What PostgreSQL's scanner takes for one token, as far as literals are concerned. A word comes before a number, so
+# that the digits of t1 are its own. Comments go: they may hold anything.
+# By "Lexical Structure" in PostgreSQL's documentation.
+_TOKEN = re.compile(
+    r"""
+    (?P<comment>--[^\r\n]* | /\*)
+  | (?P<escaped>[eE]'(?:[^'\\]|\\.|'')*(?:'|\\?\Z))
+  | (?P<string>(?:[bBxXnN]|[uU]&)?'(?P<inside>(?:[^']|'')*)(?:'|\Z))
+  | (?P<name>(?:[uU]&)?"(?:[^"]|"")*(?:"|\Z))
+  | (?P<dollar>\$(?P<tag>(?:[^\W\d][\w]*)?)\$.*?(?:\$(?P=tag)\$|\Z))
+  | (?P<parameter>\$\d+)
+  | (?P<word>[^\W\d][\w$]*)
+  | (?P<number>(?:\d|\.\d)(?:[eE][+-]\d|[\w.])*)
+  | (?P<other>.)
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_LIST = re.compile(r"\(\s*\?(?:\s*,\s*\?)+\s*\)")
+_SPACES = re.compile(r"\s+")
+_COMMENT_PART = re.compile(r"/\*|\*/")
+
+
+def strip_literals(statement: str) -> str:
+    r"""Return a statement with ? for each literal, (?, ...) for a list of them, and without comments.
+
+    A text that was cut in a literal ends there. Where a backslash stands in a string without E, nobody knows from the
+    text alone what ends it, so all that follows goes.
+
+    >>> strip_literals("SELECT * FROM t1 WHERE a IN (1, 2, 3) AND b = 'secret' -- note")
+    'SELECT * FROM t1 WHERE a IN (?, ...) AND b = ?'
+    """
+    parts = []
+    position = 0
+    while match := _TOKEN.match(statement, position):
+        position = match.end()
+        kind = match.lastgroup
+        if kind == "comment":
+            position = _end_of_comment(statement, match)
+            parts.append(" ")
+        elif kind == "string" and "\\" in match["inside"]:
+            parts.append("? ...")
+            break
+        elif kind in ("escaped", "string", "dollar", "number"):
+            parts.append("?")
+        else:
+            parts.append(match[0])
+    return _LIST.sub("(?, ...)", _SPACES.sub(" ", "".join(parts)).strip())
+
+
+def _end_of_comment(statement: str, match: re.Match[str]) -> int:
+    """Return where a comment ends: those in /* */ nest."""
+    if match[0] != "/*":
+        return match.end()
+    depth, position = 1, match.end()
+    while depth and (part := _COMMENT_PART.search(statement, position)):
+        depth += 1 if part[0] == "/*" else -1
+        position = part.end()
+    return len(statement) if depth else position

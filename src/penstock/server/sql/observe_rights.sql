@@ -1,0 +1,10 @@
+-- observe_rights.sql: whether the role sees what others' sessions do, and where pg_stat_statements is
+-- returns activity.RightsRow; needs no privilege; PostgreSQL 14+
+-- psql -f observe_rights.sql
+SELECT pg_catalog.pg_has_role('pg_read_all_stats', 'USAGE') AS reads_statistics,
+       (
+           SELECT n.nspname::text
+             FROM pg_catalog.pg_extension AS e
+             JOIN pg_catalog.pg_namespace AS n ON n.oid = e.extnamespace
+            WHERE e.extname = 'pg_stat_statements'
+       ) AS statements_schema;

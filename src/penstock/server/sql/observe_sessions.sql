@@ -1,0 +1,30 @@
+-- observe_sessions.sql: backends that do something or are in a transaction, except this one
+-- returns model.recording.SessionSample; needs pg_read_all_stats to see what others' sessions do; PostgreSQL 14+
+-- psql -f observe_sessions.sql
+--
+-- Of others' sessions a role without the right sees no state. Finding blockers takes every partition of the lock table, so
+-- only those are asked for who wait for a lock.
+SELECT a.pid,
+       a.backend_type,
+       a.leader_pid,
+       a.datname::text AS database,
+       a.usename::text AS "user",
+       a.application_name AS application,
+       a.state,
+       a.wait_event_type,
+       a.wait_event,
+       a.query_id,
+       CASE WHEN a.backend_type IS NOT NULL THEN a.query END AS query,
+       pg_catalog.date_part('epoch', pg_catalog.clock_timestamp() - a.query_start) AS query_s,
+       pg_catalog.date_part('epoch', pg_catalog.clock_timestamp() - a.xact_start) AS transaction_s,
+       pg_catalog.age(a.backend_xid) AS xid_age,
+       CASE
+           WHEN a.wait_event_type = 'Lock' THEN pg_catalog.pg_blocking_pids(a.pid)
+           ELSE '{}'::int[]
+       END AS blocked_by
+  FROM pg_catalog.pg_stat_activity AS a
+ WHERE a.pid <> pg_catalog.pg_backend_pid()
+   AND a.state IS DISTINCT FROM 'idle'
+   AND (a.state IS NOT NULL OR a.backend_type IS NULL)
+   AND a.backend_type IS DISTINCT FROM 'walsender'
+ ORDER BY a.pid;

@@ -1,0 +1,187 @@
+"""Recordings: written as they are sampled, read as far as they were written."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import zstandard
+
+from penstock.errors import SourceError
+from penstock.model.inspection import Unread
+from penstock.model.recording import Progress, RecordingHeader, Sample, SessionSample
+from penstock.observe import Recorder, read_recording
+
+if TYPE_CHECKING:
+    import random
+
+HEADER = RecordingHeader(
+    started_at="2026-01-01T00:00:00.000+00:00",
+    clock_ahead_s=0.25,
+    interval_s=0.1,
+    version="18.1",
+    version_num=180001,
+    flavour="postgresql",
+    server="db1:5432",
+    database="shop",
+    is_in_recovery=False,
+    cpu_count=2,
+    has_query_text=False,
+    settings={"synchronous_commit": "on"},
+    unread=(Unread(what="pg_stat_statements", why="not installed"),),
+)
+
+
+def make_sample(number: int) -> Sample:
+    """Return a sample with something in each field."""
+    session = SessionSample(
+        pid=number,
+        backend_type="client backend",
+        leader_pid=None,
+        database="shop",
+        user="ann",
+        application="app é",
+        state="active",
+        wait_event_type="IO",
+        wait_event="WalSync",
+        query_id=-(2**62),
+        query="SELECT ?",
+        query_s=0.5,
+        transaction_s=0.75,
+        xid_age=3,
+        blocked_by=(1, 0),
+    )
+    return Sample(
+        at_s=number / 10,
+        interval_s=0.1,
+        sessions=(session,) * (number % 3),
+        progress=Progress(wal_bytes=number * 1000, next_xid=number),
+        own_commits=number,
+        counters={"pg_stat_database": ({"datname": "shop", "xact_commit": number},)},
+        host_busy_cpus=1.5,
+    )
+
+
+def write(path: Path, samples: list[Sample]) -> None:
+    """Write a recording that ended as it should."""
+    with Recorder(path, HEADER) as recorder:
+        for sample in samples:
+            recorder.write(sample)
+
+
+def test_what_is_read_is_what_was_written(tmp_path: Path) -> None:
+    """Header and samples, each field."""
+    samples = [make_sample(number) for number in range(50)]
+    write(tmp_path / "r", samples)
+    recording = read_recording(tmp_path / "r")
+    assert recording.header == HEADER
+    assert list(recording.samples) == samples
+    assert recording.is_whole
+
+
+def test_recording_cut_at_any_byte_reads_up_to_a_whole_line(tmp_path: Path, rng: random.Random) -> None:
+    """A prefix of the samples, and never an error once the header is there."""
+    samples = [make_sample(number) for number in range(200)]
+    moments = iter(number / 2 for number in range(1000))
+    with Recorder(tmp_path / "r", HEADER, clock=lambda: next(moments)) as recorder:
+        for sample in samples:
+            recorder.write(sample)
+    whole = (tmp_path / "r").read_bytes()
+    lengths = sorted(rng.sample(range(len(whole)), 300))
+    read = 0
+    for length in lengths:
+        cut = tmp_path / "cut"
+        cut.write_bytes(whole[:length])
+        try:
+            recording = read_recording(cut)
+        except SourceError as error:
+            assert "is no recording" in error.message
+            assert read == 0
+            continue
+        assert list(recording.samples) == samples[: len(recording.samples)]
+        assert not recording.is_whole
+        assert len(recording.samples) >= read
+        read = len(recording.samples)
+    assert read > 150
+
+
+def test_killed_writer_loses_a_second_at_most(tmp_path: Path) -> None:
+    """What was written more than a second before SIGKILL is there."""
+    code = (
+        "import sys; from pathlib import Path; sys.path[:0] = sys.argv[2:]\n"
+        "from observe.test_recordings import HEADER, make_sample\n"
+        "from penstock.observe import Recorder\n"
+        "import time\n"
+        "recorder = Recorder(Path(sys.argv[1]), HEADER)\n"
+        "for number in range(10_000):\n"
+        "    recorder.write(make_sample(number)); print(time.monotonic(), flush=True); time.sleep(0.02)\n"
+    )
+    tests = str(Path(__file__).parents[1])
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path / "r"), tests], stdout=subprocess.PIPE, text=True
+    ) as writer:
+        assert writer.stdout is not None
+        written_s = [float(writer.stdout.readline()) for _ in range(120)]
+        writer.send_signal(signal.SIGKILL)
+    recording = read_recording(tmp_path / "r")
+    assert not recording.is_whole
+    # The line is flushed by the first one that is written a second after the last flush.
+    safe = sum(moment_s < written_s[-1] - 1.2 for moment_s in written_s)
+    assert safe > 0
+    assert len(recording.samples) >= safe
+
+
+def test_fields_of_a_later_minor_format_are_left_alone(tmp_path: Path) -> None:
+    """A reader takes what it knows."""
+    write(tmp_path / "r", [make_sample(1)])
+    lines = zstandard.ZstdDecompressor().decompressobj().decompress((tmp_path / "r").read_bytes()).splitlines()
+    header, sample, end = map(json.loads, lines)
+    header |= {"penstock_recording": "1.7", "colour": "blue"}
+    sample["sample"] |= {"colour": "red"}
+    sample["sample"]["sessions"][0]["mood"] = "fine"
+    later = "\n".join(map(json.dumps, [header, {"remark": "new"}, sample, end])) + "\n"
+    (tmp_path / "later").write_bytes(zstandard.compress(later.encode()))
+    recording = read_recording(tmp_path / "later")
+    assert list(recording.samples) == [make_sample(1)]
+    assert recording.is_whole
+
+
+def test_newer_major_format_is_refused_by_name(tmp_path: Path) -> None:
+    """Rather than misread."""
+    (tmp_path / "r").write_bytes(zstandard.compress(b'{"penstock_recording": "2.0"}\n'))
+    with pytest.raises(SourceError, match=r"has format 2\.0, which a newer penstock wrote"):
+        read_recording(tmp_path / "r")
+
+
+@pytest.mark.parametrize("content", [b"", b"a,b\n1,2\n", zstandard.compress(b"1\n2\n"), zstandard.compress(b"{}\n")])
+def test_other_files_are_no_recordings(tmp_path: Path, content: bytes) -> None:
+    """Each by name."""
+    (tmp_path / "r").write_bytes(content)
+    with pytest.raises(SourceError, match=r'r" is no recording'):
+        read_recording(tmp_path / "r")
+
+
+def test_existing_file_is_not_replaced(tmp_path: Path) -> None:
+    """Nor a link followed."""
+    (tmp_path / "r").write_text("mine")
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    for name in ("r", "link"):
+        with pytest.raises(SourceError, match="already exists"):
+            Recorder(tmp_path / name, HEADER)
+    assert (tmp_path / "r").read_text() == "mine"
+
+
+def test_full_disk_is_an_error_that_names_the_recording(tmp_path: Path) -> None:
+    """Not a traceback, and not silence."""
+    recorder = Recorder(tmp_path / "r", HEADER)
+    recorder._file.close()
+    recorder._file = open("/dev/full", "wb", buffering=0)  # noqa: PTH123, SIM115
+    recorder._stream = zstandard.ZstdCompressor().stream_writer(recorder._file, closefd=False)
+    with pytest.raises(SourceError, match=r"could not write the recording .* No space left on device"), recorder:
+        recorder.write(make_sample(2))
+        raise KeyboardInterrupt

@@ -1,0 +1,199 @@
+"""What the sampler sees of real servers, of every version."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import contextmanager
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+
+from penstock.observe import Sampler, sample_on_clock
+from penstock.server.connection import ConnectionFactory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from penstock.errors import PenstockError
+    from penstock.lab import EmbeddedServer
+    from penstock.model.recording import Sample, SessionSample
+
+
+@contextmanager
+def sampling(conninfo: str, **options: bool) -> Iterator[Sampler]:
+    """Provide a sampler, closed at the end."""
+    sampler = Sampler(ConnectionFactory(conninfo, allows_standby=True), interval_s=0.1, **options)
+    try:
+        yield sampler
+    finally:
+        sampler.close()
+
+
+def sample_until(sampler: Sampler, is_seen: Callable[[SessionSample], bool]) -> SessionSample:
+    """Return the first session that will do."""
+    deadline_s = time.monotonic() + 60
+    while time.monotonic() < deadline_s:
+        for session in sampler.sample().sessions:
+            if is_seen(session):
+                return session
+        time.sleep(0.05)
+    raise AssertionError("no such session was seen")
+
+
+def views_of(major: int) -> set[str]:
+    """Return the views that a primary without extensions has rows in, or may have."""
+    newer = {16: {"pg_stat_io"}, 17: {"pg_stat_checkpointer"}}
+    common = {"pg_stat_database", "pg_stat_bgwriter", "pg_stat_wal", "pg_stat_replication", "pg_stat_wal_receiver"}
+    return common.union(*(views for since, views in newer.items() if major >= since))
+
+
+def test_each_version_gives_the_views_that_it_has(database: str) -> None:
+    """Newer versions have more; what is missing is not read, and no error."""
+    with sampling(database) as sampler:
+        sample = sampler.sample()
+        major = sampler.header.version_num // 10_000
+    assert set(sample.counters) == views_of(major)
+    (own,) = [row for row in sample.counters["pg_stat_database"] if row["datname"] == sampler.header.database]
+    assert own["xact_commit"] >= 0  # type: ignore[operator]
+    assert sample.progress.wal_bytes
+    assert sample.progress.next_xid
+    assert [unread.what for unread in sampler.header.unread] == ["pg_stat_statements"]
+
+
+def test_sampler_is_not_in_its_samples(database: str) -> None:
+    """Neither its session nor its statement."""
+    with sampling(database) as sampler:
+        sessions = [session for _ in range(5) for session in sampler.sample().sessions]
+    assert not [session for session in sessions if "observe" in (session.application or "")]
+
+
+def test_own_transactions_are_those_that_the_server_counted(database: str) -> None:
+    """In a database where nobody else works, what its counter gained is the sampler's."""
+    with sampling(database) as sampler:
+        samples = [sampler.sample(reads_all=True)]
+        while not has_moved(samples):
+            time.sleep(0.1)
+            samples.append(sampler.sample(reads_all=True))
+    commits = [commits_of(sample, sampler.header.database) for sample in samples]
+    # The session reports once a second: what it did of late is not counted yet. Version 14 cannot be made to report
+    # what connecting took before the first sample.
+    gained = commits[-1] - commits[0]
+    assert 0 < gained <= samples[-1].own_commits + (40 if sampler.header.version_num < 150_000 else 0)
+
+
+def has_moved(samples: list[Sample]) -> bool:
+    """Return whether counters arrived twice."""
+    counts = {sample.counters["pg_stat_database"][0]["xact_commit"] for sample in samples}
+    return len(samples) > 200 or (len(samples) > 30 and len(counts) > 1)
+
+
+def commits_of(sample: Sample, database: str) -> int:
+    """Return what a database has committed."""
+    (row,) = [row for row in sample.counters["pg_stat_database"] if row["datname"] == database]
+    count = row["xact_commit"]
+    assert isinstance(count, int)
+    return count
+
+
+def test_waiting_session_is_seen_with_who_blocks_it(database18: str) -> None:
+    """By pid, with the statement without its literals."""
+    with psycopg.connect(database18, autocommit=True) as holder, sampling(database18) as sampler:
+        holder_pid = holder.info.backend_pid
+        holder.execute("CREATE TABLE held (id int)")
+        holder.execute("BEGIN; LOCK held; SELECT 'secret'")
+        with psycopg.connect(database18, autocommit=True, application_name="waits") as waiter:
+            waiting = threading.Thread(
+                target=waiter.execute, args=("SELECT * FROM held WHERE id IN (1, 2) AND 'secret' <> ''",)
+            )
+            waiting.start()
+            seen = sample_until(sampler, lambda session: session.wait_event_type == "Lock")
+            blocker = sample_until(sampler, lambda session: session.pid == holder_pid)
+            holder.execute("COMMIT")
+            waiting.join()
+    assert seen.application == "waits"
+    assert seen.blocked_by == (holder_pid,)
+    assert seen.query == "SELECT * FROM held WHERE id IN (?, ...) AND ? <> ?"
+    assert blocker.state == "idle in transaction"
+    assert blocker.query == "BEGIN; LOCK held; SELECT ?"
+
+
+def test_query_text_is_whole_if_asked_for(database18: str) -> None:
+    """With the literals that it has."""
+    with psycopg.connect(database18) as other, sampling(database18, with_query_text=True) as sampler:
+        other.execute("SELECT 'kept'")
+        seen = sample_until(sampler, lambda session: session.pid == other.info.backend_pid)
+    assert seen.query == "SELECT 'kept'"
+    assert sampler.header.has_query_text
+
+
+def test_ordinary_role_is_told_what_it_cannot_see(pg18: object, database18: str) -> None:
+    """Others' sessions are there, without what they do; the header says why."""
+    role = sql.Identifier("sees little")
+    with psycopg.connect(database18) as other, psycopg.connect(database18, autocommit=True) as admin:
+        other.execute("SELECT 1")
+        admin.execute(sql.SQL("CREATE ROLE {} LOGIN PASSWORD 'hunter2'").format(role))
+        try:
+            with sampling(make_conninfo(database18, user="sees little", password="hunter2")) as sampler:
+                seen = sample_until(sampler, lambda session: session.pid == other.info.backend_pid)
+        finally:
+            admin.execute(sql.SQL("DROP ROLE {}").format(role))
+    assert (seen.state, seen.wait_event, seen.query) == (None, None, None)
+    unread = {found.what: found.why for found in sampler.header.unread}
+    assert unread["what other roles' sessions do"] == "the role is not a member of pg_read_all_stats"
+
+
+def test_lost_connection_is_made_again(database18: str) -> None:
+    """A backend that is killed costs ticks, not the recording."""
+    lost: list[PenstockError] = []
+    stop = threading.Event()
+    seen: list[Sample] = []
+    with sampling(database18) as sampler, psycopg.connect(database18, autocommit=True) as admin:
+        for sample in sample_on_clock(sampler, interval=lambda: 0.05, stop=stop, on_lost=lost.append):
+            seen.append(sample)
+            if len(seen) == 3:
+                query = (
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                    " WHERE datname = current_database() AND application_name LIKE '%observe'"
+                )
+                assert admin.execute(query).fetchall() == [(True,)]
+            if len(seen) == 6:
+                stop.set()
+    assert len(lost) == 1
+    assert len(seen) == 7
+    assert [sample.at_s for sample in seen] == sorted(sample.at_s for sample in seen)
+
+
+def test_intervals_are_those_of_the_clock(database18: str) -> None:
+    """Each sample's interval is the time since the one before, however late its tick came."""
+    stop = threading.Event()
+    seen = []
+    with sampling(database18) as sampler:
+        for sample in sample_on_clock(sampler, interval=lambda: 0.05, stop=stop, for_s=1.0):
+            seen.append(sample)
+            time.sleep(0.02 * (len(seen) % 5))
+    for before, after in pairwise(seen):
+        assert after.interval_s == pytest.approx(after.at_s - before.at_s)
+    assert seen[-1].counters
+
+
+def test_statements_are_read_where_the_extension_is(new_server: Callable[..., EmbeddedServer], debian15: int) -> None:
+    """Rows of those that were called meanwhile, their texts without literals."""
+    server = new_server(debian15, shared_preload_libraries="pg_stat_statements")
+    conninfo = server.ensure_running()
+    with psycopg.connect(conninfo, autocommit=True) as other:
+        other.execute("CREATE SCHEMA ext; CREATE EXTENSION pg_stat_statements SCHEMA ext")
+        with sampling(conninfo) as sampler:
+            sampler.sample()
+            other.execute("SELECT 'secret' AS planted")
+            other.execute("SET application_name = 'secret'")
+            rows = sampler.sample(reads_all=True).counters["pg_stat_statements"]
+            again = sampler.sample(reads_all=True).counters["pg_stat_statements"]
+    texts = [row["query"] for row in rows]
+    assert "SELECT $1 AS planted" in texts
+    assert "SET application_name = ?" in texts
+    assert "SELECT $1 AS planted" not in [row["query"] for row in again]
