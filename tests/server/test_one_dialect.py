@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import os
+import random
 import threading
 from typing import TYPE_CHECKING, Any
 
+import psycopg
 import pytest
 
 from penstock.errors import DataError
-from penstock.model.job import LoadJob
 from support.loads import Loads, target
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
 
@@ -32,16 +33,23 @@ def _write(folder: Path, texts: Sequence[str]) -> list[Path]:
     return paths
 
 
-_BACKSLASHES = ("1\tC:\\new\\table\n", "2\ty\n3\tC:\\Users\\xavier\n")
+_BACKSLASHES = ("1\tC:\\new\\\\table\n", "2\ty\n3\tC:\\Users\\xavier\n")
+# Nothing but backslashes that could be escapes
+_UNCLEAR = "1\tC:\\new\\table\n"
 
 
 @pytest.mark.parametrize(
     ("texts", "line", "readings", "option"),
     [
         (_BACKSLASHES, "line 2: 3\tC:\\Users\\xavier", ("E'C:Users\\nvier'", "'C:\\Users\\xavier'"), "--format=tsv"),
-        (_BACKSLASHES[::-1], "line 1: 1\tC:\\new\\table", ("'C:\\new\\table'", "E'C:\\new\\table'"), "--format=text"),
+        (
+            _BACKSLASHES[::-1],
+            "line 1: 1\tC:\\new\\\\table",
+            ("'C:\\new\\\\table'", "E'C:\\new\\\\table'"),
+            "--format=text",
+        ),
         (("1\tx\n", '2\t"y\tz"\n'), "line 1: 2", ("'\"y', 'z\"'", "E'y\\tz'"), "--format=csv"),
-        (("1,x\n2,y\n", "2;y,z\n"), "line 1: 2;y,z", ("'2;y', 'z'", "'2', 'y,z'"), "--delimiter=';'"),
+        (("1,x\n2,y\n", "2;y,z\n" * 2), "line 1: 2;y,z", ("'2;y', 'z'", "'2', 'y,z'"), "--delimiter=';'"),
         (("a,b\n1,x\n", "2,y\n"), "line 1: 2,y", ("names of columns", "a row of '2', 'y'"), "--no-header"),
         (("1,x\n2,y\n", "a,b\n3,z\n"), "line 1: a,b", ("a row of 'a', 'b'", "names of columns"), "--header"),
     ],
@@ -62,15 +70,17 @@ def test_object_that_could_be_meant_otherwise_is_refused_with_both_readings(
     assert loads.execute("SELECT FROM penstock.loads") == []
     with pytest.raises(DataError):
         loads.check(job)
-    with loads._loader() as loader, pytest.raises(DataError):
-        loader.check_dialects(loader.plan(LoadJob(targets=(job,))))
+    with pytest.raises(DataError):
+        loads.plan(job)
 
 
 @pytest.mark.parametrize(
     ("texts", "options", "rows"),
     [
-        (_BACKSLASHES, {"format": "tsv"}, [("1", "C:\\new\\table"), ("2", "y"), ("3", "C:\\Users\\xavier")]),
-        (("1,x\n2,y\n", "2;y,z\n"), {"delimiter": ","}, [("1", "x"), ("2", "y"), ("2;y", "z")]),
+        (_BACKSLASHES, {"format": "tsv"}, [("1", "C:\\new\\\\table"), ("2", "y"), ("3", "C:\\Users\\xavier")]),
+        ((_UNCLEAR,), {"format": "tsv"}, [("1", "C:\\new\\table")]),
+        ((_UNCLEAR,), {"format": "text"}, [("1", "C:\new\table")]),
+        (("1,x\n2,y\n", "2;y,z\n" * 2), {"delimiter": ","}, [("1", "x"), ("2", "y"), ("2;y", "z"), ("2;y", "z")]),
         (("a,b\n1,x\n", "2,y\n"), {"has_header": False}, [("1", "x"), ("2", "y"), ("a", "b")]),
         (("1,x\n2,y\n", "a,b\n3,z\n"), {"has_header": True, "columns": ("a", "b")}, [("2", "y"), ("3", "z")]),
     ],
@@ -88,18 +98,73 @@ def test_what_an_option_says_is_certain(
     [
         ("1\tx\n2\ty\n", "3\tC:\\Users\n"),
         ('1\t"x\ty"\n', "2\tz\n"),
-        ("1\tx\\ny\n", "2\tz\n", "3\t\\N\n"),
+        ("1\tx\\ny\n\\N\tx\n", "2\tz\n", "3\t\\N\n", _UNCLEAR),
         ("a,b\n1,x\n", "b,a\nx,2\n", "a,b\n", ""),
         ("a,b\nx,y\n", "a,b\nz,\n"),
         ("1,x\n", "2,y;;z||\n3,w\n", "\n"),
         ("1,x\n", "2,y,z\n"),
+        ("1,x\n2,y\n", "2;y,z\n"),
     ],
-    ids=["plain first", "plain csv", "plain text", "columns in another order", "words", "punctuation", "ragged"],
+    ids=[
+        "plain first",
+        "plain csv",
+        "plain text",
+        "columns in another order",
+        "words",
+        "punctuation",
+        "ragged",
+        "one record",
+    ],
 )
 def test_object_that_tells_nothing_else_is_read_as_the_first(loads: Loads, tmp_path: Path, texts: list[str]) -> None:
     """Nothing in it speaks for another reading, or it cannot be read at all, which the load itself says."""
-    with loads._loader() as loader:
-        loader.check_dialects(loader.plan(LoadJob(targets=(target(_write(tmp_path, texts)),))))
+    loads.plan(target(_write(tmp_path, texts)))
+
+
+def _refused_by(act: Callable[[], object]) -> DataError:
+    with pytest.raises(DataError) as caught:
+        act()
+    return caught.value
+
+
+@pytest.mark.parametrize("create", [False, True], ids=["load", "create"])
+@pytest.mark.parametrize("options", [{}, {"delimiter": "\t"}, {"has_header": False}], ids=str)
+def test_backslashes_that_nothing_explains_are_refused_with_both_readings(
+    loads: Loads, tmp_path: Path, options: dict[str, Any], *, create: bool
+) -> None:
+    r"""Also in the first or only object: C:\new holds a line feed as text and a backslash as tsv."""
+    if create:
+        loads.execute("DROP TABLE t")
+    job = target(_write(tmp_path, [_UNCLEAR]), create=create, columns=("a", "b"), **options)
+    error = loads.refuse(job)
+    assert isinstance(error, DataError)
+    for refused in (error, _refused_by(lambda: loads.check(job)), _refused_by(lambda: loads.plan(job))):
+        line, as_text, as_tsv = (refused.detail or "").splitlines()
+        assert line == f"{tmp_path / '1.txt'} line 1: 1\tC:\\new\\table"
+        assert "--format=text" in as_text
+        assert r"'1', E'C:\new\table'" in as_text
+        assert "--format=tsv" in as_tsv
+        assert r"'1', 'C:\new\table'" in as_tsv
+        assert "--format=text" in (refused.hint or "")
+        assert "--format=tsv" in (refused.hint or "")
+    assert loads.has_table("t") is not create
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_copy_wrote_of_ordinary_rows_is_read_as_they_were(loads: Loads, tmp_path: Path, seed: int) -> None:
+    """A null or a backslash among many rows proves COPY's escapes: nobody is asked, and every value is the same."""
+    rng = random.Random(seed)
+    values = ["x", "two words", "a\nb", "a\tb", "C:\\new", None, ""]
+    with psycopg.connect(loads.conninfo) as connection:
+        with connection.cursor().copy("COPY t FROM STDIN") as copy:
+            for number in range(50):
+                copy.write_row((str(number), rng.choice(values)))
+        with connection.cursor().copy("COPY t TO STDOUT") as copy:
+            (tmp_path / "f").write_bytes(b"".join(copy))
+    before = loads.rows()
+    loads.execute("TRUNCATE t")
+    loads.run(target(tmp_path / "f"))
+    assert loads.rows() == before
 
 
 def test_object_that_was_loaded_before_is_not_looked_at_again(loads: Loads, tmp_path: Path) -> None:

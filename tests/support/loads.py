@@ -133,6 +133,11 @@ class Loads:
         with self._loader() as loader:
             return loader.check(loader.plan(LoadJob(targets=targets, sessions=sessions)))
 
+    def plan(self, *targets: TargetJob) -> None:
+        """Plan a load as --plan does: with a look at every object's dialect."""
+        with self._loader() as loader:
+            loader.check_dialects(loader.plan(LoadJob(targets=targets)))
+
     def refuse(self, *targets: TargetJob, sessions: int | None = 2, on_progress: Any = None) -> PenstockError:
         """Load what cannot be loaded; return the error, after a look that no target's table has a row."""
         with pytest.raises(PenstockError) as caught:

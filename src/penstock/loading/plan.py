@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from penstock.errors import TargetError, UsageError
-from penstock.files.probe import ProbeResult, probe_dialect, validate_options
+from penstock.files.probe import ProbeResult, probe_dialect, refuse_unclear_escapes, validate_options
 from penstock.loading.columns import map_columns, name_created_columns
 from penstock.loading.notices import check_switches, estimate_records, server_notices, table_notices
 from penstock.loading.pace import plan_sessions
@@ -147,6 +147,7 @@ def _plan_target(gathered: TargetInput, rules: LoadRules, server: ServerFacts) -
         uri=uri,
         bom=sample.bom,
     )
+    refuse_unclear_escapes(sample.head, is_whole=sample.is_whole, dialect=probe.dialect, options=options, uri=uri)
     created = None if facts is not None else _created_columns(probe, job, uri=uri)
     staged = None if job.transform is None else _created_columns(probe, job, uri=uri)
     table = facts if facts is not None else _text_table(job.table, created or ())

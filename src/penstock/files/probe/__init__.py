@@ -8,7 +8,7 @@ Reading the block is left to the rest of the room, the table's columns to the ca
 
 from __future__ import annotations
 
-from penstock.files.probe.agreement import Contradiction, find_contradiction
+from penstock.files.probe.agreement import Contradiction, find_contradiction, refuse_unclear_escapes
 from penstock.files.probe.json_text import check_is_not_json
 from penstock.files.probe.options import parse_character, validate_options
 from penstock.files.probe.probing import ProbeResult, probe_dialect
@@ -21,6 +21,7 @@ __all__ = [
     "find_contradiction",
     "parse_character",
     "probe_dialect",
+    "refuse_unclear_escapes",
     "split_record",
     "validate_options",
 ]

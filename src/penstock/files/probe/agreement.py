@@ -7,15 +7,16 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from penstock.errors import DataError, UsageError
-from penstock.files.probe.form import choose_form, make_form
+from penstock.files.probe.form import choose_form, follows_copy_escapes, make_form, proves_copy_escapes
 from penstock.files.probe.mangling import Sample
 from penstock.files.probe.options import complete_options
 from penstock.files.probe.probing import read_header
-from penstock.files.probe.records import Form, cut_records, decode, split_record
+from penstock.files.probe.records import count_fields, cut_records, decode, split_record
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from penstock.files.probe.records import Record
     from penstock.model.dialect import Dialect, DialectOptions
 
 # Enough for the records that a header is compared with
@@ -58,28 +59,52 @@ def find_contradiction(
     """
     choice = choose_form(head, options=options, is_whole=is_whole, column_count=column_count)
     found = choice.form.delimiter.decode()
+    form = make_form(dialect.format, dialect.delimiter, options)
     is_other = choice.is_divided if found != dialect.delimiter else choice.is_spelled
     if is_other and (choice.form.format, found) != (dialect.format, dialect.delimiter):
-        with suppress(UsageError):
-            other = complete_options(options, format_name=choice.form.format, delimiter=found)
-            other = replace(other, encoding=dialect.encoding)
-            return _compare(head, is_whole=is_whole, form=choice.form, dialect=dialect, other=other)
+        records = cut_records(head, choice.form, is_whole=is_whole).whole
+        # Many a delimiter divides a single record: that tells nothing where the first object's does too.
+        is_one = found != dialect.delimiter and len(records) == 1
+        if not is_one or count_fields(head[records[0].start : records[0].end], form) != column_count:
+            with suppress(UsageError):
+                other = complete_options(options, format_name=choice.form.format, delimiter=found)
+                return _compare(head, records, dialect=dialect, other=replace(other, encoding=dialect.encoding))
     if options.has_header is not None:
         return None
-    form = make_form(dialect.format, dialect.delimiter, options)
     is_whole = is_whole and len(head) <= _HEADER_BYTES
     head = head[:_HEADER_BYTES]
-    records = cut_records(head, form, is_whole=is_whole)
-    sample = Sample(head=head, is_whole=is_whole, uri="", form=form, records=records)
+    sample = Sample(head=head, is_whole=is_whole, uri="", form=form, records=cut_records(head, form, is_whole=is_whole))
     with suppress(DataError):
         return _compare_header(sample, dialect, options=options, header=header, table_columns=table_columns)
     return None
 
 
-def _compare(head: bytes, *, is_whole: bool, form: Form, dialect: Dialect, other: Dialect) -> Contradiction | None:
+def refuse_unclear_escapes(head: bytes, *, is_whole: bool, dialect: Dialect, options: DialectOptions, uri: str) -> None:
+    """Raise DataError where backslashes may be COPY's escapes or data, which neither the options nor the block tell."""
+    delimiter = dialect.delimiter.encode()
+    if options.format is not None or dialect.format == "csv":
+        return
+    # What comes behind the bytes that tell tsv may be escapes after all.
+    is_text = dialect.format == "text"
+    if proves_copy_escapes(head, delimiter) if is_text else not follows_copy_escapes(head, delimiter):
+        return
+    text, tsv = (replace(dialect, format=name) for name in ("text", "tsv"))
+    records = cut_records(head, make_form("text", dialect.delimiter, options), is_whole=is_whole)
+    pieces = records.whole if records.rest is None else (*records.whole, records.rest)
+    found = _compare(head, pieces, dialect=text, other=tsv)
+    if found is not None:
+        raise DataError(
+            "backslashes may be escapes or data",
+            detail=f"{uri} line {found.line}: {found.text}\n"
+            f"As --format=text has it, this is {found.before}.\n"
+            f"As --format=tsv has it, this is {found.here}.",
+            hint="Say --format=text if COPY wrote the files, or --format=tsv if their backslashes are data.",
+        )
+
+
+def _compare(head: bytes, records: Sequence[Record], *, dialect: Dialect, other: Dialect) -> Contradiction | None:
     """Return the first record that two dialects split into other values."""
-    records = cut_records(head, form, is_whole=is_whole)
-    for record in records.whole:
+    for record in records:
         raw = head[record.start : record.end]
         before, here = _split(raw, dialect), _split(raw, other)
         if before == here:

@@ -109,12 +109,26 @@ def make_form(form_format: Format, delimiter: str, options: DialectOptions) -> F
 
 def find_escapes(sample: bytes, delimiter: bytes) -> Iterator[tuple[int, bytes]]:
     r"""Yield each backslash's offset and what follows it, but not fields that are \N nor a lone \."""
+    for match in _find_backslashes(sample, delimiter):
+        if match[1]:
+            yield match.start(), match[1]
+
+
+def _find_backslashes(sample: bytes, delimiter: bytes) -> Iterator[re.Match[bytes]]:
+    r"""Yield each backslash with what follows it, which is the match's group 1 unless the field is \N or \."""
     edge = b"\r\n" + re.escape(delimiter)
     # The backslash comes first, as that is what makes the search fast; the look-behind sees it too.
     whole_field = rb"(?<![^" + edge + rb"]\\)[N.](?=[" + edge + rb"]|\Z)"
-    for match in re.finditer(rb"\\(?:" + whole_field + rb"|(.))", sample, re.DOTALL):
-        if match[1]:
-            yield match.start(), match[1]
+    return re.finditer(rb"\\(?:" + whole_field + rb"|(.))", sample, re.DOTALL)
+
+
+def proves_copy_escapes(sample: bytes, delimiter: bytes) -> bool:
+    r"""Tell whether the sample has a field that is \N or \., or a \\ within one (a UNC path begins with such)."""
+    edges = (b"", b"\r", b"\n", delimiter)
+    return any(
+        match[1] is None or (match[1] == b"\\" and sample[max(0, match.start() - 1) : match.start()] not in edges)
+        for match in _find_backslashes(sample, delimiter)
+    )
 
 
 def follows_copy_escapes(sample: bytes, delimiter: bytes) -> bool:
