@@ -19,6 +19,7 @@ class _Share:
     """What a batch carries of one object. Blocks of one object come in the order of the object."""
 
     start: int
+    header_checksum: int
     ranges: list[Range] = field(default_factory=list)
     has_start: bool = False
     has_end: bool = False
@@ -30,7 +31,7 @@ class _Share:
 
 
 class Batch:
-    """Blocks of one transaction, with the checksum of their bytes."""
+    """Blocks of one transaction, with the checksum of their bytes and their header."""
 
     def __init__(self) -> None:
         self._shares: dict[int, _Share] = {}
@@ -39,11 +40,14 @@ class Batch:
     def __bool__(self) -> bool:
         return bool(self._shares)
 
-    def add(self, object_number: int, block: Block) -> None:
-        """Note a block that the transaction carries; one without records stands for an object without any."""
+    def add(self, object_number: int, block: Block, *, header: bytes | None) -> None:
+        """Note a block that the transaction carries; one without records stands for an object without any.
+
+        `header` is the object's header record.
+        """
         share = self._shares.get(object_number)
         if share is None:
-            share = self._shares[object_number] = _Share(block.start)
+            share = self._shares[object_number] = _Share(block.start, isal_zlib.crc32(header or b""))
         share.has_start |= block.is_first
         share.has_end |= block.is_last
         share.records += block.records
@@ -86,7 +90,7 @@ class Batch:
                 suppressed=share.suppressed,
                 rejected=share.rejected,
                 form=share.form,
-                checksum=share.checksum,
+                checksum=share.checksum ^ share.header_checksum,
             )
             for number, share in self._shares.items()
         ]

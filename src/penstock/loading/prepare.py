@@ -450,7 +450,8 @@ class _Preparation:
         if state == "changed" and has_records and not work.has_positions:
             raise DataError(
                 f'"{work.source.uri}" has changed in a part that is loaded',
-                detail=f"Load {claim.load_id} has committed {work.coverage.rows} of its rows, and these differ now.",
+                detail=f"Load {claim.load_id} has committed {work.coverage.rows} of its rows: these differ"
+                " now, or the header above them does.",
                 hint="Restore the object, or remove the load's rows and say "
                 f"penstock loads forget {claim.load_id} --keep-rows.",
             )

@@ -169,10 +169,11 @@ class LoadSession:
     def _send(self, opened: OpenObject, block: Block) -> None:
         if not self._batch:
             self._batch_began_s = self._clock()
-        encoder = opened.encoder
+        encoder, form = opened.encoder, opened.form
         assert encoder is not None
+        assert form is not None
         if not block.records:
-            self._batch.add(opened.work.number, block)
+            self._batch.add(opened.work.number, block, header=form.header)
             self._feed.note_sent(opened, 0)
             return
         is_untouched = encoder.is_untouched(block)
@@ -183,7 +184,7 @@ class LoadSession:
         if self._chunk is None:
             self._begin_chunk(encoder.spec, line_end)
         parts = self._encode(opened, block)
-        self._batch.add(opened.work.number, block)
+        self._batch.add(opened.work.number, block, header=form.header)
         if parts:
             self._guarded(lambda: self.session.send(parts))
         self.totals.bytes_copied += sum(map(len, parts))
