@@ -1,0 +1,154 @@
+"""Commits, rows, rollbacks and WAL a second over a run of samples.
+
+While a procedure commits inside, the statistics views stand still, and all that it did arrives at once when it ends;
+the next transaction's number and the WAL position move meanwhile. Those numbers also go to subtransactions and to what
+is rolled back, and commits that write nothing take none. So the counters are believed, but not before a procedure has
+counted; and one that was at work before the first sample counts for no more commits than numbers were taken since.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import median_low
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.model.recording import CounterRow, Sample, SessionSample
+
+# Measured on 18.4: an insert into a table of two integers with a primary key writes 130 bytes of WAL, a commit 40.
+_WAL_BYTES_PER_ROW = 130
+_WAL_BYTES_PER_COMMIT = 40
+
+# Sessions report what they did at most once a second, and PostgreSQL 14's collector is half a second behind.
+_DELAY_S = 2.0
+
+# A procedure that has counted adds more than this part of the transactions' numbers.
+_LEAST_ARRIVED = 0.05
+
+# Ages of a statement and of its transaction that differ by less are the same.
+_SAME_TIME_S = 0.0005
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rates:
+    """What was done a second; None where nothing says.
+
+    `rows_per_commit` is of commits that wrote: as the server counted where `is_exact`, otherwise estimated from WAL.
+    """
+
+    elapsed_s: float = 0.0
+    commits_per_s: float | None = None
+    rollbacks_per_s: float | None = None
+    wal_bytes_per_s: float | None = None
+    rows_per_commit: float | None = None
+    is_exact: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Added:
+    """What was added between two samples, without the sampler's own commits."""
+
+    elapsed_s: float
+    xids: int | None
+    wal_bytes: int | None
+    commits: int | None
+    rollbacks: int
+    rows: int
+
+
+def measure_rates(samples: Sequence[Sample]) -> Rates:
+    """Return the rates from the first to the last sample; less than two seconds say little."""
+    points = [sample for sample in samples if "pg_stat_database" in sample.counters]
+    points = points if len(points) > 1 else list(samples)
+    if not points or points[-1].at_s <= points[0].at_s:
+        return Rates()
+    added = _add(points[0], points[-1])
+    commits, writes = _count_commits(points, added)
+    rows = added.rows / writes if writes and added.rows else None
+    if writes is None and added.xids and added.wal_bytes is not None:
+        rows = max(1.0, (added.wal_bytes / added.xids - _WAL_BYTES_PER_COMMIT) / _WAL_BYTES_PER_ROW)
+    return Rates(
+        elapsed_s=added.elapsed_s,
+        commits_per_s=None if commits is None else commits / added.elapsed_s,
+        rollbacks_per_s=None if added.commits is None else added.rollbacks / added.elapsed_s,
+        wal_bytes_per_s=None if added.wal_bytes is None else added.wal_bytes / added.elapsed_s,
+        rows_per_commit=rows,
+        is_exact=writes is not None and rows is not None,
+    )
+
+
+def _count_commits(points: Sequence[Sample], added: _Added) -> tuple[float | None, float | None]:
+    """Return the commits, and those that wrote what was counted: None where not all is counted yet."""
+    commits, xids = added.commits, added.xids
+    if commits is None or xids is None:
+        return (xids, None) if commits is None else (commits, commits)
+    ticks = [tick for tick, point in enumerate(points) if any(map(_commits_inside, point.sessions))]
+    if not ticks:
+        return (xids, None) if commits == 0 and not _sees_transactions(points) else (commits, min(commits, xids))
+    read_only = _count_read_only(points)
+    if not _has_counted(points, ticks[-1], xids):
+        return xids + read_only, None
+    return min(commits, xids + read_only), commits - read_only
+
+
+def _commits_inside(session: SessionSample) -> bool:
+    """Return whether a statement has committed inside: its transaction is younger than it."""
+    if session.state != "active" or session.query_s is None or session.transaction_s is None:
+        return False
+    return session.query_s - session.transaction_s > _SAME_TIME_S
+
+
+def _has_counted(points: Sequence[Sample], last_tick: int, xids: int) -> bool:
+    """Return whether a procedure that was last seen at that tick has counted what it did."""
+    if last_tick == len(points) - 1:
+        return False
+    arrived = _add(points[max(0, last_tick - 1)], points[-1]).commits or 0
+    return points[-1].at_s - points[last_tick].at_s >= _DELAY_S or arrived > _LEAST_ARRIVED * xids
+
+
+def _sees_transactions(points: Sequence[Sample]) -> bool:
+    """Return whether a procedure would have been seen, and ordinary commits have been counted."""
+    is_seen = any(session.transaction_s is not None for point in points for session in point.sessions)
+    return is_seen and points[-1].at_s - points[0].at_s >= _DELAY_S
+
+
+def _count_read_only(points: Sequence[Sample]) -> float:
+    """Return how many commits took no number, by the usual rate: in some seconds procedures count all at once."""
+    elapsed_s = points[-1].at_s - points[0].at_s
+    pieces = min(9, len(points) - 1, int(elapsed_s / _DELAY_S))
+    edges = [points[number * (len(points) - 1) // pieces] for number in range(pieces + 1)] if pieces > 1 else []
+    found = [_add(before, after) for before, after in zip(edges, edges[1:], strict=False)]
+    rates = [max(0, (each.commits or 0) - (each.xids or 0)) / each.elapsed_s for each in found]
+    return median_low(rates) * elapsed_s if rates else 0.0
+
+
+def _add(first: Sample, last: Sample) -> _Added:
+    before = {row.get("datname"): row for row in first.counters.get("pg_stat_database", ())}
+    after = last.counters.get("pg_stat_database", ())
+
+    def total(*names: str) -> int:
+        return sum(_rise(before.get(row.get("datname"), {}), row, name) for row in after for name in names)
+
+    own = last.own_commits - first.own_commits
+    return _Added(
+        elapsed_s=last.at_s - first.at_s,
+        xids=_subtract(last.progress.next_xid, first.progress.next_xid),
+        wal_bytes=_subtract(last.progress.wal_bytes, first.progress.wal_bytes),
+        commits=max(0, total("xact_commit") - own) if before and after else None,
+        rollbacks=total("xact_rollback"),
+        rows=total("tup_inserted", "tup_updated", "tup_deleted"),
+    )
+
+
+def _rise(before: CounterRow, after: CounterRow, name: str) -> int:
+    """Return what was added to a counter: all of it where it was reset, or its database created, in between."""
+    then, now = before.get(name), after.get(name)
+    if not isinstance(now, int):
+        return 0
+    return now - then if isinstance(then, int) and then <= now else now
+
+
+def _subtract(now: int | None, before: int | None) -> int | None:
+    return None if now is None or before is None else now - before
