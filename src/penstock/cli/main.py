@@ -55,6 +55,7 @@ COMMANDS = MappingProxyType(
         "doctor": "penstock.cli.doctor",
         "demo": "penstock.cli.demo",
         "settings": "penstock.cli.settings",
+        "diagnose": "penstock.cli.diagnose",
         "server": "penstock.cli.server",
         "rds": "penstock.cli.rds",
         "lab": "penstock.cli.lab",

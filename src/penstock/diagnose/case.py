@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.diagnose.activity import divide, find_moments, name_application, name_statement, weights_of
+from penstock.diagnose.advice import ADVICE
 from penstock.diagnose.rates import measure_rates
 from penstock.model.diagnosis import Diagnosis, Evidence
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from penstock.diagnose.activity import Moment
     from penstock.diagnose.rates import Rates
@@ -29,7 +30,7 @@ _MEDIUM_ERROR = 0.07
 _CORRELATED_TICKS = 10
 
 # Enough of a statement to know it by.
-_STATEMENT_LENGTH = 60
+_NAME_LENGTH = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,82 +38,79 @@ class Case:
     """A recording as rules see it; `moments` are those of active sessions."""
 
     recording: Recording
-    moments: tuple[Moment, ...]
+    moments: Sequence[Moment]
     elapsed_s: float
     rates: Rates
 
     @classmethod
     def of(cls, recording: Recording) -> Case:
         """Return what there is to judge."""
-        return cls(
-            recording=recording,
-            moments=tuple(find_moments(recording.samples)),
-            elapsed_s=sum(weights_of(recording.samples)) or 1.0,
-            rates=measure_rates(recording.samples),
-        )
-
-    def sessions(self, moments: Iterable[Moment]) -> float:
-        """Return how many sessions these are on average."""
-        return sum(moment.weight_s for moment in moments) / self.elapsed_s
+        samples = recording.samples
+        elapsed_s = sum(weights_of(samples)) or 1.0
+        rates = measure_rates(samples)
+        return cls(recording=recording, moments=find_moments(samples), elapsed_s=elapsed_s, rates=rates)
 
     def select(self, is_counted: Callable[[Moment], bool]) -> list[Moment]:
         """Return the moments of active sessions that are counted."""
         return [moment for moment in self.moments if is_counted(moment)]
 
+    def sessions(self, moments: Sequence[Moment]) -> float:
+        """Return how many sessions these are on average."""
+        return sum(moment.weight_s for moment in moments) / self.elapsed_s
+
     def busy_cpus(self) -> float | None:
         """Return how many of the host's processors were busy on average."""
-        samples = self.recording.samples
-        known = [(each.host_busy_cpus, each.interval_s) for each in samples if each.host_busy_cpus is not None]
-        total_s = sum(weight_s for _, weight_s in known)
-        return sum(busy * weight_s for busy, weight_s in known) / total_s if total_s else None
+        samples = [each for each in self.recording.samples if each.host_busy_cpus is not None]
+        total_s = sum(sample.interval_s for sample in samples)
+        return sum((each.host_busy_cpus or 0.0) * each.interval_s for each in samples) / total_s if total_s else None
 
-    def who(self, moments: Sequence[Moment]) -> list[Evidence]:
+    def conclude(
+        self,
+        code: str,
+        part: Sequence[Moment],
+        evidence: Sequence[Evidence],
+        *,
+        among: Sequence[Moment] | None = None,
+        **words: str,
+    ) -> Diagnosis:
+        """Return a diagnosis of what a part of the moments shows; from too few of them its claim is put as a guess."""
+        moments = self.moments if among is None else among
+        advice, share, confidence = ADVICE[code], share_of(part, moments), _judge(part, moments)
+        claim = f"{100 * share:.0f} % of {advice.claim.format(**words)}"
+        if confidence == "too short to say":
+            claim = f"too short to say, from {len(moments)} samples of active sessions; perhaps {claim}"
+        return Diagnosis(
+            code=code,
+            claim=claim,
+            share=share,
+            evidence=(*evidence, *self._who(part)),
+            samples=len(moments),
+            confidence=confidence,
+            remedy=advice.remedy.format(**words),
+            proof=advice.proof,
+            source=advice.source,
+        )
+
+    def _who(self, part: Sequence[Moment]) -> list[Evidence]:
         """Return the application and the statement that have most of these."""
         named = (("application", name_application), ("statement", name_statement))
-        found = [(what, divide(moments, self.elapsed_s, name)[0]) for what, name in named]
-        return [
-            Evidence(name=f"of this, {what} {shorten(part.name)}", value=100 * part.share, unit="%")
-            for what, part in found
-        ]
+        found = [(what, divide(part, self.elapsed_s, name)[0]) for what, name in named]
+        return [number(f"of this, {what} {shorten(most.name)}", 100 * most.share, "%") for what, most in found]
 
 
-def shorten(statement: str) -> str:
-    """Return the beginning of a statement."""
-    return statement if len(statement) <= _STATEMENT_LENGTH else f"{statement[: _STATEMENT_LENGTH - 1]}…"
+def number(name: str, value: float, unit: str = "") -> Evidence:
+    """Return a number as evidence."""
+    return Evidence(name=name, value=value, unit=unit)
+
+
+def shorten(name: str) -> str:
+    """Return the beginning of a name or statement."""
+    return name if len(name) <= _NAME_LENGTH else f"{name[: _NAME_LENGTH - 1]}…"
 
 
 def share_of(part: Sequence[Moment], moments: Sequence[Moment]) -> float:
     """Return the part's share of time, 0 to 1."""
     return sum(moment.weight_s for moment in part) / (sum(moment.weight_s for moment in moments) or 1.0)
-
-
-def conclude(
-    code: str,
-    claim: str,
-    part: Sequence[Moment],
-    moments: Sequence[Moment],
-    *,
-    evidence: Sequence[Evidence],
-    remedy: str,
-    proof: str,
-    source: str,
-) -> Diagnosis:
-    """Return a diagnosis of what `part` of the moments shows; from too few of them its claim is put as a guess."""
-    share, confidence = share_of(part, moments), _judge(part, moments)
-    claim = f"{share:.0%} of {claim}"
-    if confidence == "too short to say":
-        claim = f"too short to say, from {len(moments)} samples of active sessions; perhaps {claim}"
-    return Diagnosis(
-        code=code,
-        claim=claim,
-        share=share,
-        evidence=tuple(evidence),
-        samples=len(moments),
-        confidence=confidence,
-        remedy=remedy,
-        proof=proof,
-        source=source,
-    )
 
 
 def _judge(part: Sequence[Moment], moments: Sequence[Moment]) -> Confidence:

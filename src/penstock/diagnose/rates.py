@@ -9,6 +9,7 @@ counted; and one that was at work before the first sample counts for no more com
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from statistics import median_low
 from typing import TYPE_CHECKING
 
@@ -24,7 +25,7 @@ _WAL_BYTES_PER_COMMIT = 40
 # Sessions report what they did at most once a second, and PostgreSQL 14's collector is half a second behind.
 _DELAY_S = 2.0
 
-# A procedure that has counted adds more than this part of the transactions' numbers.
+# A procedure that has counted adds more commits and rows than this part of the transactions' numbers.
 _LEAST_ARRIVED = 0.05
 
 # Ages of a statement and of its transaction that differ by less are the same.
@@ -57,15 +58,20 @@ class _Added:
     rollbacks: int
     rows: int
 
+    @property
+    def writes(self) -> int:
+        """Return how many of the commits wrote, at most: each took a number, and changed a row."""
+        return min(self.commits or 0, self.xids or 0, self.rows)
+
 
 def measure_rates(samples: Sequence[Sample]) -> Rates:
-    """Return the rates from the first to the last sample; less than two seconds say little."""
+    """Return the rates from the first to the last reading of the counters; less than two seconds say little."""
     points = [sample for sample in samples if "pg_stat_database" in sample.counters]
     points = points if len(points) > 1 else list(samples)
     if not points or points[-1].at_s <= points[0].at_s:
         return Rates()
     added = _add(points[0], points[-1])
-    commits, writes = _count_commits(points, added)
+    commits, writes = _count_commits(samples, points, added)
     rows = added.rows / writes if writes and added.rows else None
     if writes is None and added.xids and added.wal_bytes is not None:
         rows = max(1.0, (added.wal_bytes / added.xids - _WAL_BYTES_PER_COMMIT) / _WAL_BYTES_PER_ROW)
@@ -79,16 +85,18 @@ def measure_rates(samples: Sequence[Sample]) -> Rates:
     )
 
 
-def _count_commits(points: Sequence[Sample], added: _Added) -> tuple[float | None, float | None]:
+def _count_commits(
+    samples: Sequence[Sample], points: Sequence[Sample], added: _Added
+) -> tuple[float | None, float | None]:
     """Return the commits, and those that wrote what was counted: None where not all is counted yet."""
     commits, xids = added.commits, added.xids
     if commits is None or xids is None:
         return (xids, None) if commits is None else (commits, commits)
-    ticks = [tick for tick, point in enumerate(points) if any(map(_commits_inside, point.sessions))]
-    if not ticks:
-        return (xids, None) if commits == 0 and not _sees_transactions(points) else (commits, min(commits, xids))
+    inside = [sample.at_s for sample in samples if any(map(_commits_inside, sample.sessions))]
+    if not inside:
+        return (xids, None) if commits == 0 and not _sees_transactions(samples) else (commits, added.writes)
     read_only = _count_read_only(points)
-    if not _has_counted(points, ticks[-1], xids):
+    if not _has_counted(points, inside[-1], xids):
         return xids + read_only, None
     return min(commits, xids + read_only), commits - read_only
 
@@ -100,27 +108,27 @@ def _commits_inside(session: SessionSample) -> bool:
     return session.query_s - session.transaction_s > _SAME_TIME_S
 
 
-def _has_counted(points: Sequence[Sample], last_tick: int, xids: int) -> bool:
-    """Return whether a procedure that was last seen at that tick has counted what it did."""
-    if last_tick == len(points) - 1:
-        return False
-    arrived = _add(points[max(0, last_tick - 1)], points[-1]).commits or 0
-    return points[-1].at_s - points[last_tick].at_s >= _DELAY_S or arrived > _LEAST_ARRIVED * xids
+def _has_counted(points: Sequence[Sample], seen_s: float, xids: int) -> bool:
+    """Return whether a procedure that was last seen at that time has counted what it did."""
+    before = [point for point in points if point.at_s < seen_s] or points
+    arrived = _add(before[-1], points[-1])
+    is_much = (arrived.commits or 0) + arrived.rows > _LEAST_ARRIVED * xids
+    return points[-1].at_s >= seen_s + _DELAY_S or (points[-1].at_s > seen_s and is_much)
 
 
-def _sees_transactions(points: Sequence[Sample]) -> bool:
+def _sees_transactions(samples: Sequence[Sample]) -> bool:
     """Return whether a procedure would have been seen, and ordinary commits have been counted."""
-    is_seen = any(session.transaction_s is not None for point in points for session in point.sessions)
-    return is_seen and points[-1].at_s - points[0].at_s >= _DELAY_S
+    is_seen = any(session.transaction_s is not None for sample in samples for session in sample.sessions)
+    return is_seen and samples[-1].at_s - samples[0].at_s >= _DELAY_S
 
 
 def _count_read_only(points: Sequence[Sample]) -> float:
-    """Return how many commits took no number, by the usual rate: in some seconds procedures count all at once."""
+    """Return how many commits wrote nothing, by the usual rate: in some seconds procedures count all at once."""
     elapsed_s = points[-1].at_s - points[0].at_s
     pieces = min(9, len(points) - 1, int(elapsed_s / _DELAY_S))
     edges = [points[number * (len(points) - 1) // pieces] for number in range(pieces + 1)] if pieces > 1 else []
-    found = [_add(before, after) for before, after in zip(edges, edges[1:], strict=False)]
-    rates = [max(0, (each.commits or 0) - (each.xids or 0)) / each.elapsed_s for each in found]
+    found = [_add(before, after) for before, after in pairwise(edges)]
+    rates = [((each.commits or 0) - each.writes) / each.elapsed_s for each in found]
     return median_low(rates) * elapsed_s if rates else 0.0
 
 

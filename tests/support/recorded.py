@@ -1,0 +1,112 @@
+"""Recordings of what a test has a server do."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import psycopg
+
+from penstock.model.recording import Recording
+from penstock.observe import Sampler, sample_on_clock
+from penstock.server.connection import ConnectionFactory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from penstock.model.recording import RecordingHeader, Sample, SessionSample
+
+# The article's own.
+MY_INSERT = """
+    create table demo (id int primary key,n int);
+    create procedure my_insert(rows_per_call int,rows_per_xact int) as $$
+    declare
+     row_counter int :=0;
+    begin for i in 1..rows_per_call loop
+      insert into demo values (i,i);
+      row_counter:=row_counter+1;
+      if row_counter>=rows_per_xact then commit; row_counter:=0; end if;
+     end loop; commit; end;
+    $$ language plpgsql;
+"""
+
+_PATIENCE_S = 120
+
+
+@dataclass
+class Taken:
+    """The samples so far; `recording` is what there is of them."""
+
+    header: RecordingHeader
+    samples: list[Sample] = field(default_factory=list)
+
+    @property
+    def recording(self) -> Recording:
+        """Return all samples as a recording."""
+        return Recording(header=self.header, samples=tuple(self.samples), is_whole=True)
+
+    def await_sessions(self, count: int, is_seen: Callable[[SessionSample], bool] = bool) -> None:
+        """Wait until so many sessions were seen that will do, counted in each sample."""
+        deadline_s = time.monotonic() + _PATIENCE_S
+        while sum(is_seen(session) for sample in list(self.samples) for session in sample.sessions) < count:
+            assert time.monotonic() < deadline_s
+            time.sleep(0.05)
+
+    def await_samples(self, count: int) -> None:
+        """Wait for so many more samples."""
+        wanted, deadline_s = len(self.samples) + count, time.monotonic() + _PATIENCE_S
+        while len(self.samples) < wanted:
+            assert time.monotonic() < deadline_s
+            time.sleep(0.05)
+
+
+@contextmanager
+def recording(conninfo: str, *, interval_s: float = 0.05) -> Iterator[Taken]:
+    """Sample a server in a thread, and once more at the end."""
+    sampler = Sampler(ConnectionFactory(conninfo), interval_s=interval_s)
+    taken = Taken(sampler.header)
+    stop = threading.Event()
+
+    def sample() -> None:
+        for each in sample_on_clock(sampler, interval=lambda: interval_s, stop=stop):
+            taken.samples.append(each)
+
+    thread = threading.Thread(target=sample)
+    thread.start()
+    try:
+        yield taken
+    finally:
+        stop.set()
+        thread.join()
+        sampler.close()
+
+
+def execute(conninfo: str, *statements: str) -> None:
+    """Run statements, each by itself; one that is cancelled ends here."""
+    with psycopg.connect(conninfo, autocommit=True, application_name="worker") as connection:
+        try:
+            for statement in statements:
+                connection.execute(statement.encode())
+        except psycopg.errors.QueryCanceled:
+            pass
+
+
+@contextmanager
+def working(conninfo: str, *work: Callable[[], object]) -> Iterator[list[threading.Thread]]:
+    """Run each in a thread of its own; at the end cancel what the application "worker" still does, and wait."""
+    threads = [threading.Thread(target=each) for each in work]
+    for thread in threads:
+        thread.start()
+    try:
+        yield threads
+    finally:
+        while any(thread.is_alive() for thread in threads):
+            execute(
+                conninfo,
+                "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE application_name = 'worker'"
+                " AND state <> 'idle' AND pid <> pg_backend_pid()",
+            )
+            time.sleep(0.1)

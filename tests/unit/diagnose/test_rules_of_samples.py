@@ -1,0 +1,212 @@
+"""What made-up samples are diagnosed as, and what is not said of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from penstock.diagnose import ADVICE, diagnose
+from penstock.diagnose.standbys import find_missing, parse_standby_names
+from support.made_samples import database, recording_of, sample, session
+
+if TYPE_CHECKING:
+    from penstock.model.diagnosis import Diagnosis
+    from penstock.model.recording import Sample, SessionSample
+
+DOCUMENT = Path(__file__).parents[3] / "docs" / "diagnose.md"
+
+
+def ticks(count: int, *sessions: SessionSample, xids: int = 100, wal: int = 17_000, **more: Any) -> list[Sample]:
+    """Return samples of one second each that all see the same; commits a second, each of one row, unless given."""
+    return [
+        sample(t, *sessions, xid=xids * t, wal=wal * t, **{"counters": database(xids * t, xids * t), **more})
+        for t in range(count)
+    ]
+
+
+def codes(samples: list[Sample], **header: Any) -> list[str]:
+    """Return the codes of what is found."""
+    return [found.code for found in diagnose(recording_of(samples, **header))]
+
+
+def only(samples: list[Sample], **header: Any) -> Diagnosis:
+    """Return the one thing that is found."""
+    (found,) = diagnose(recording_of(samples, **header))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("wait", "code"),
+    [
+        ("IO:WALSync", "commit-local-flush"),
+        ("IO:WalSync", "commit-local-flush"),
+        ("LWLock:WALWrite", "commit-local-flush"),
+        ("IPC:SyncRep", "commit-standby"),
+        ("IO:XactSync", "commit-aurora-storage"),
+    ],
+)
+def test_waits_for_commits_are_named_by_what_they_wait_for(wait: str, code: str) -> None:
+    """With commits, rows and waiting by numbers, and a batch that would do."""
+    found = only(ticks(100, session(wait), session()))
+    assert (found.code, found.share, found.samples, found.confidence) == (code, 0.5, 200, "medium")
+    numbers = {number.name: number.value for number in found.evidence}
+    assert numbers["commits"] == 100
+    assert numbers["wait for each commit"] == pytest.approx(10, rel=0.02)
+    assert numbers["rows per commit, counted"] == 1
+    # Half of a row's time is waiting now: 99 more rows of work make it a hundredth.
+    assert "Commit every 100 rows or more" in found.remedy
+
+
+def test_largest_share_is_first() -> None:
+    """Whatever order the rules have."""
+    sessions = [session("IO:WalSync"), session("IPC:SyncRep"), session("IPC:SyncRep")]
+    assert codes(ticks(30, *sessions)) == ["commit-standby", "commit-local-flush"]
+
+
+def test_few_samples_claim_nothing() -> None:
+    """What they hint at is put as a guess."""
+    found = only(ticks(19, session("IPC:SyncRep")))
+    assert found.confidence == "too short to say"
+    assert found.claim.startswith("too short to say, from 19 samples of active sessions; perhaps 100 % of")
+
+
+def test_runs_of_alike_samples_are_less_sure_than_mixed_ones() -> None:
+    """Half of each waits; a run of fifty is nearer to one sample than to fifty."""
+    waits, works = session("IPC:SyncRep"), session()
+    mixed = [tick for t in range(400) for tick in ticks(1, (waits, works)[t % 2])]
+    runs = [tick for t in range(400) for tick in ticks(1, (waits, works)[t // 50 % 2])]
+    confidences = [diagnose(recording_of(each))[0].confidence for each in (mixed, runs)]
+    assert confidences == ["high", "low"]
+
+
+def test_segments_that_a_bulk_load_flushes_are_not_its_commits() -> None:
+    """One transaction writes 100 MB of WAL a second."""
+    assert codes(ticks(60, session("IO:WalSync"), xids=1, wal=100_000_000)) == []
+
+
+def test_autovacuum_does_not_commit_for_clients() -> None:
+    """It flushes the log as others do."""
+    assert codes(ticks(60, session("IO:WalSync", backend_type="autovacuum worker"))) == []
+
+
+def test_missing_standbys_are_named_while_they_are_missing() -> None:
+    """Until one is lost, commits wait for those that are there."""
+    row = {"state": "streaming", "sync_state": "quorum"}
+    there = {"pg_stat_replication": ({**row, "application_name": "A1"}, {**row, "application_name": "b1"})}
+    lost = {"pg_stat_replication": ({**row, "application_name": "A1"},)}
+    waiting = session("IPC:SyncRep")
+    # The view is read now and then.
+    samples = [
+        *ticks(1, waiting, counters=there), *ticks(29, waiting, counters={}),
+        *ticks(1, waiting, counters=lost), *ticks(69, waiting, counters={}),
+    ]  # fmt: skip
+    found = diagnose(recording_of(samples, settings={"synchronous_standby_names": "ANY 2 (a1, b1, c1)"}))
+    assert [(each.code, round(each.share, 2)) for each in found] == [("standby-missing", 0.7), ("commit-standby", 0.3)]
+    assert "missing: b1, c1" in found[0].claim
+    assert "'ANY 2 (a1, b1, c1)'" in found[0].remedy
+    assert [number.value for number in found[0].evidence][:2] == [2, 1]
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("", (1, ())),
+        ("s1", (1, ("s1",))),
+        ("s1, s2", (1, ("s1", "s2"))),
+        ("2 (s1,s2)", (2, ("s1", "s2"))),
+        ("first 2 (s1, s2, *)", (2, ("s1", "s2", "*"))),
+        ('ANY 1("my ""a"", b", s2 )', (1, ('my "a", b', "s2"))),
+        ("any", (1, ("any",))),
+    ],
+)
+def test_standby_names_are_read_as_the_server_reads_them(value: str, expected: tuple[int, tuple[str, ...]]) -> None:
+    """By its documentation of synchronous_standby_names."""
+    assert parse_standby_names(value) == expected
+
+
+def test_hidden_or_unasked_standbys_are_not_missing() -> None:
+    """A role without the right sees that they are there, and not in what state."""
+    assert find_missing("s1", [{"application_name": "s1", "state": None}]) is None
+    assert find_missing("", []) is None
+    found = find_missing("*", [{"application_name": "s1", "state": "streaming", "sync_state": "async"}])
+    assert found is not None
+    assert (found.needed, found.present, found.names) == (1, 0, ())
+
+
+def test_holder_at_the_head_of_a_queue_is_named() -> None:
+    """The second waits for the first, and the first for one that does nothing."""
+    holder = session(
+        "Client:ClientRead", pid=7, state="idle in transaction", application="report", user="bob",
+        query="update orders\n set x = ?", query_s=60.0, transaction_s=61.0,
+    )  # fmt: skip
+    queue = [session("Lock:transactionid", pid=8, blocked_by=(7,)), session("Lock:tuple", pid=9, blocked_by=(8,))]
+    found = only(ticks(30, holder, *queue))
+    assert (found.code, found.share) == ("lock-wait", 1.0)
+    assert (
+        "backend 7 (application report, user bob), idle in transaction, its transaction 1 min 01 s old" in found.claim
+    )
+    assert "update orders set x = ?" in found.claim
+    assert "pg_terminate_backend(7)" in found.remedy
+
+
+@pytest.mark.parametrize(
+    ("blocked_by", "expected"), [((0,), "a prepared transaction"), ((99,), "backend 99"), ((), "one that was gone")]
+)
+def test_holder_that_no_sample_shows_is_not_made_up(blocked_by: tuple[int, ...], expected: str) -> None:
+    """A prepared transaction has no backend."""
+    assert expected in only(ticks(30, session("Lock:relation", blocked_by=blocked_by))).claim
+
+
+def test_two_that_wait_for_each_other_end_the_search() -> None:
+    """A deadlock, before the server has noticed."""
+    pair = [session("Lock:tuple", pid=1, blocked_by=(2,)), session("Lock:tuple", pid=2, blocked_by=(1,))]
+    assert codes(ticks(30, *pair)) == ["lock-wait"]
+
+
+def test_transactions_between_their_statements_are_bound_by_their_client() -> None:
+    """As are those that wait in a COPY."""
+    between = session("Client:ClientRead", state="idle in transaction", query_s=0.01)
+    found = only(ticks(60, between, session("Client:ClientRead", query="copy t from stdin"), session()))
+    assert (found.code, round(found.share, 2), found.samples) == ("client-bound", 0.67, 180)
+
+
+def test_session_that_was_left_in_a_transaction_is_not_its_clients_work() -> None:
+    """It is idle for long: nothing waits for it to be faster."""
+    left = session("Client:ClientRead", state="idle in transaction", query_s=600.0, transaction_s=601.0)
+    assert codes(ticks(60, left)) == []
+
+
+def test_sessions_without_waits_on_all_processors_are_bound_by_them() -> None:
+    """Unless the host says that it has time."""
+    running = [session(), session()]
+    assert codes(ticks(60, *running)) == ["cpu-bound"]
+    assert codes(ticks(60, *running, host_busy_cpus=1.9)) == ["cpu-bound"]
+    assert codes(ticks(60, *running, host_busy_cpus=0.3)) == []
+    assert codes(ticks(60, session())) == []
+    assert codes(ticks(60, *running), cpu_count=None) == []
+
+
+def test_waits_that_the_host_contradicts_are_pointed_at_last() -> None:
+    """The article's puzzle: three of four samples wait, and a processor is busy all the time."""
+    samples = [
+        each for t in range(50) for each in ticks(1, session("IO:XactSync" if t % 4 else None), host_busy_cpus=1.0)
+    ]
+    assert codes(samples) == ["commit-aurora-storage", "waits-disagree-with-cpu"]
+    idle = [each for t in range(50) for each in ticks(1, session("IO:XactSync" if t % 4 else None), host_busy_cpus=0.3)]
+    assert codes(idle) == ["commit-aurora-storage"]
+
+
+def test_nothing_is_found_in_nothing() -> None:
+    """No samples, no sessions."""
+    assert diagnose(recording_of([])) == ()
+    assert codes(ticks(60)) == []
+
+
+@pytest.mark.parametrize("code", ADVICE)
+def test_each_code_has_its_section(code: str) -> None:
+    """With what it claims, by what, what to do, what shows it, and who says so."""
+    _, _, section = DOCUMENT.read_text(encoding="utf-8").partition(f"\n## {code}\n")
+    section = section.partition("\n## ")[0]
+    assert all(f"**{part}**" in section for part in ("Claim", "Evidence", "Remedy", "Proof", "Source"))
