@@ -15,12 +15,15 @@ from __future__ import annotations
 
 import os
 import random
+import secrets
 import signal
 from typing import TYPE_CHECKING
 
 import hypothesis
 import psycopg
 import pytest
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
 
 from support import maven
 from support.servers import (
@@ -107,6 +110,24 @@ def database(pg: PgServer) -> str:
 def database18(pg18: PgServer) -> str:
     """Provide an empty database on `pg18`, as conninfo."""
     return pg18.fresh_database()
+
+
+@pytest.fixture
+def user_name(database: str) -> Iterator[str]:
+    """Provide an ordinary role that may log in and has been granted nothing."""
+    name = f"ordinary {secrets.token_hex(4)}"
+    role = sql.Identifier(name)
+    with psycopg.connect(database, autocommit=True) as admin:
+        admin.execute(sql.SQL("CREATE ROLE {} LOGIN PASSWORD 'hunter2'").format(role))
+        yield name
+        admin.execute(sql.SQL("DROP OWNED BY {} CASCADE").format(role))
+        admin.execute(sql.SQL("DROP ROLE {}").format(role))
+
+
+@pytest.fixture
+def user_conninfo(database: str, user_name: str) -> str:
+    """Provide the connection string of the ordinary role."""
+    return make_conninfo(database, user=user_name, password="hunter2")
 
 
 @pytest.fixture

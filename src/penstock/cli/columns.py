@@ -49,6 +49,22 @@ def shorten_left(text: str, width: int) -> str:
     return f"…{kept}" if width > 0 else ""
 
 
+def shorten_right(text: str, width: int) -> str:
+    """Return the beginning of a text where it is too wide, before an ellipsis.
+
+    >>> shorten_right("SELECT a, b FROM t", 10)
+    'SELECT a,…'
+    """
+    if width_of(text) <= width:
+        return text
+    kept = ""
+    for character in text:
+        if width_of(kept) + _cells(character) > width - 1:
+            break
+        kept += character
+    return f"{kept}…" if width > 0 else ""
+
+
 def line_up(rows: Sequence[Sequence[str]], *, align: Sequence[str], indent: str = "") -> list[str]:
     """Return one line a row, its cells two blanks apart and each column as wide as its widest cell.
 

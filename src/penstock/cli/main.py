@@ -58,6 +58,8 @@ COMMANDS = MappingProxyType(
         "diagnose": "penstock.cli.diagnose",
         "server": "penstock.cli.server",
         "rds": "penstock.cli.rds",
+        "watch": "penstock.cli.watch",
+        "commits": "penstock.cli.commits",
         "lab": "penstock.cli.lab",
         "bench": "penstock.cli.bench",
     }

@@ -14,12 +14,14 @@ if TYPE_CHECKING:
     from penstock.server.connection import ConnectionFactory
 
 
-def open_target(to: str | None, *, role: str | None, iam_auth: bool, tunnel: str | None) -> ConnectionFactory:
+def open_target(
+    to: str | None, *, role: str | None, iam_auth: bool, tunnel: str | None, allows_standby: bool = False
+) -> ConnectionFactory:
     """Return the factory for the server that the options name. Raises UsageError, LabError."""
     from penstock.api import connect_to
 
     warn_of_secrets(to)
-    return connect_to(to, role=role, iam_auth=iam_auth, tunnel=tunnel)
+    return connect_to(to, role=role, iam_auth=iam_auth, tunnel=tunnel, allows_standby=allows_standby)
 
 
 def warn_of_secrets(to: str | None, *, sources: Iterable[str] = ()) -> None:

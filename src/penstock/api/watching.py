@@ -1,0 +1,37 @@
+"""A sampler for a server that is named as everywhere, with its processors where AWS knows them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.api.rds import find_host
+from penstock.errors import UsageError
+from penstock.model.endpoints import parse_endpoint
+from penstock.observe import Sampler
+
+if TYPE_CHECKING:
+    from penstock.server.connection import ConnectionFactory
+
+
+def open_sampler(
+    factory: ConnectionFactory, *, to: str | None, interval_s: float, with_query_text: bool = False
+) -> Sampler:
+    """Return a sampler for what `factory` connects to; the caller closes it. Raises ServerError.
+
+    `to` is what the factory was made from. Of an endpoint of RDS the processors are asked of AWS, which need not
+    answer. Needs pg_read_all_stats for what others' sessions do.
+    """
+    return Sampler(factory, interval_s=interval_s, with_query_text=with_query_text, cpu_count=_ask_cpu_count(to))
+
+
+def _ask_cpu_count(to: str | None) -> int | None:
+    try:
+        endpoint = parse_endpoint(find_host(to))
+    except UsageError:
+        return None
+    if endpoint is None:
+        return None
+    from penstock.aws.quick import ask_class  # noqa: PLC0415 (botocore is paid for by who asks AWS)
+
+    found = ask_class(endpoint)
+    return None if found is None else found.vcpu_count

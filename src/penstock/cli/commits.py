@@ -1,0 +1,124 @@
+"""`penstock commits`: who waits for commits, and what larger batches would buy."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import asdict
+from pathlib import Path  # noqa: TC003 (typer reads annotations)
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from penstock.cli import options as given  # noqa: TC001 (typer reads annotations)
+from penstock.cli.commits_view import describe_commits
+from penstock.cli.load import interrupting_signals
+from penstock.cli.loads import Json  # noqa: TC001 (typer reads annotations)
+from penstock.cli.output import write_message, write_result
+from penstock.cli.parsing import parse_duration
+from penstock.cli.target import open_target
+from penstock.diagnose.batches import BATCHES, report_commits
+from penstock.errors import PenstockError, UsageError
+from penstock.observe import read_recording, sample_on_clock
+from penstock.units import format_duration
+
+if TYPE_CHECKING:
+    from penstock.diagnose.batches import CommitReport
+    from penstock.model.recording import Sample
+    from penstock.observe import Sampler
+    from penstock.server.commit_probe import ProbeResult
+
+app = typer.Typer(add_completion=False)
+
+# As the published experiment's: commits are over in milliseconds.
+_INTERVAL_S = 0.1
+# What the JSON foretells the time of.
+_ROWS = 1_000_000
+
+
+@app.command("commits")
+def commits(
+    for_time: Annotated[
+        str | None, typer.Option("--for", metavar="TIME", help="Watch the server for so long; 60s by default.")
+    ] = None,
+    recording: Annotated[
+        Path | None,
+        typer.Option("--recording", metavar="FILE", help="Take a recording of penstock watch, and watch no server."),
+    ] = None,
+    probe: Annotated[
+        bool,
+        typer.Option("--probe", help="Also measure how long 100 small commits take, one after the other."),
+    ] = False,
+    to: given.To = None,
+    role: given.Role = None,
+    iam_auth: given.IamAuth = False,
+    tunnel: given.Tunnel = None,
+    as_json: Json = False,
+) -> None:
+    """Show which applications wait for their commits, and how long their rows would take in larger batches.
+
+    Watches a server while it works, ten times a second; needs pg_read_all_stats (or pg_monitor) to see what others'
+    sessions do. It changes nothing. --probe writes a message of a few bytes into the log for each commit, and no table.
+
+    Exit codes: 0 reported; others as of every command.
+    """
+    if recording is not None and (for_time is not None or probe or to is not None):
+        raise UsageError(
+            "--recording excludes --for, --probe and --to", hint="A recording is read; no server is asked."
+        )
+    probed: ProbeResult | None = None
+    if recording is not None:
+        read = read_recording(recording)
+        header, samples = read.header, list(read.samples)
+    else:
+        from penstock.api.watching import open_sampler
+
+        factory = open_target(to, role=role, iam_auth=iam_auth, tunnel=tunnel, allows_standby=not probe)
+        sampler = open_sampler(factory, to=to, interval_s=_INTERVAL_S)
+        try:
+            header = sampler.header
+            for unread in header.unread:
+                write_message(f"not read: {unread.what} ({unread.why})")
+            samples = _sample(sampler, parse_duration(for_time or "60s"))
+        finally:
+            sampler.close()
+        if probe:
+            from penstock.server.commit_probe import probe_commits
+
+            probed = probe_commits(factory)
+    if not samples:
+        raise UsageError("the recording has no samples", hint="Watch for longer.")
+    report = report_commits(samples, probed_s=None if probed is None else probed.commit_s)
+    write_result(_as_object(report, probed) if as_json else describe_commits(header, report, probed))
+
+
+def _sample(sampler: Sampler, for_s: float) -> list[Sample]:
+    """Return the samples of so many seconds, or of those until Ctrl-C or SIGTERM."""
+    write_message(f"watching for {format_duration(for_s)}; Ctrl-C ends it earlier")
+    samples: list[Sample] = []
+    stop = threading.Event()
+
+    def report(error: PenstockError) -> None:
+        write_message(f"connection lost: {error.message}; connecting anew at the next sample")
+
+    try:
+        with interrupting_signals():
+            samples.extend(
+                sample_on_clock(sampler, interval=lambda: _INTERVAL_S, stop=stop, for_s=for_s, on_lost=report)
+            )
+    except KeyboardInterrupt:
+        samples.append(sampler.sample(reads_all=True))
+    return samples
+
+
+def _as_object(report: CommitReport, probed: ProbeResult | None) -> dict[str, object]:
+    fields = asdict(report)
+    fields["committers"] = [
+        {
+            **asdict(committer),
+            "enough_rows_per_commit": committer.enough_rows,
+            "predicted_s_per_million_rows": {str(batch): committer.predict_s(_ROWS, batch) for batch in BATCHES},
+        }
+        for committer in report.committers
+    ]
+    fields["probe"] = None if probed is None else asdict(probed)
+    return fields

@@ -1,0 +1,178 @@
+"""`penstock watch`: what a server's sessions do and wait for, live, and recordings of it.
+
+Samples are taken in a thread of their own, so that keys and drawing delay none.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path  # noqa: TC003 (typer reads annotations)
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from penstock.cli import options as given  # noqa: TC001 (typer reads annotations)
+from penstock.cli.load import interrupting_signals
+from penstock.cli.output import write_drawn, write_message, write_result
+from penstock.cli.parsing import parse_duration
+from penstock.cli.target import open_target
+from penstock.cli.watch_view import View, as_object, describe_line
+from penstock.errors import PenstockError, UsageError
+from penstock.observe import Recorder, sample_on_clock
+
+if TYPE_CHECKING:
+    from penstock.model.recording import Sample
+    from penstock.observe import Sampler
+
+app = typer.Typer(add_completion=False)
+
+# What is shown is the average over this time, or over so many samples where that is longer.
+WINDOW_S = 10.0
+_WINDOW_SAMPLES = 5
+
+# A tick costs a server about 2 ms of CPU: more would be seen in what is sampled.
+_LEAST_INTERVAL_S = 0.05
+
+Interval = Annotated[
+    str,
+    typer.Option("--interval", metavar="TIME", help="Time between two samples, as in 0.2 or 5s."),
+]
+For = Annotated[
+    str | None,
+    typer.Option("--for", metavar="TIME", help="Watch for so long, as in 60s or 10min; until Ctrl-C by default."),
+]
+QueryText = Annotated[
+    bool,
+    typer.Option("--with-query-text", help="Show and record statements with their literals, which are left out else."),
+]
+
+
+@dataclass(slots=True)
+class Watched:
+    """What the sampling thread has seen of late, and how it is to go on; shared with who draws."""
+
+    interval_s: float
+    stop: threading.Event = field(default_factory=threading.Event)
+    news: threading.Event = field(default_factory=threading.Event)
+    samples: tuple[Sample, ...] = ()
+    count: int = 0
+    failure: BaseException | None = None
+
+    @property
+    def window_s(self) -> float:
+        """Return the time over which is averaged."""
+        return max(WINDOW_S, self.interval_s * _WINDOW_SAMPLES)
+
+    def add(self, sample: Sample) -> None:
+        """Keep a sample, and forget those that have become too old."""
+        kept = (seen for seen in self.samples if sample.at_s - seen.at_s <= self.window_s)
+        self.samples = (*kept, sample)
+        self.count += 1
+        self.news.set()
+
+
+@app.command("watch")
+def watch(
+    interval: Interval = "1",
+    for_time: For = None,
+    record: Annotated[
+        Path | None,
+        typer.Option("--record", metavar="FILE", help="Also write every sample to a new file, for penstock diagnose."),
+    ] = None,
+    with_query_text: QueryText = False,
+    to: given.To = None,
+    role: given.Role = None,
+    iam_auth: given.IamAuth = False,
+    tunnel: given.Tunnel = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a sample.")] = False,
+) -> None:
+    """Show what a server's sessions do and wait for: on a terminal as a screen, elsewhere as a line a sample.
+
+    Active sessions are averages over the last 10 seconds, by what they wait for; active without a wait is called CPU,
+    which is inferred. Needs pg_read_all_stats (or pg_monitor) to see what others' sessions do. It changes nothing and
+    works on standbys. Keys: p pauses, s sorts by name or by activity, + and - change the interval, q ends.
+
+    Exit codes: 0 ended by --for, q, Ctrl-C or SIGTERM, with a whole recording; others as of every command.
+    """
+    from penstock.api.watching import open_sampler
+
+    interval_s = parse_interval(interval)
+    for_s = None if for_time is None else parse_duration(for_time)
+    factory = open_target(to, role=role, iam_auth=iam_auth, tunnel=tunnel, allows_standby=True)
+    with ExitStack() as stack:
+        sampler = open_sampler(factory, to=to, interval_s=interval_s, with_query_text=with_query_text)
+        stack.callback(sampler.close)
+        recorder = None if record is None else stack.enter_context(Recorder(record, sampler.header))
+        watched = Watched(interval_s=interval_s)
+        _show_while_sampling(sampler, recorder, watched, for_s=for_s, as_json=as_json)
+    if record is not None:
+        write_message(f"recorded {watched.count} samples; to see what they say: penstock diagnose {record}")
+
+
+def parse_interval(text: str) -> float:
+    """Return the time between two samples in seconds. Raises UsageError."""
+    seconds = parse_duration(text)
+    if seconds < _LEAST_INTERVAL_S:
+        raise UsageError(f"an interval of {text} is too short", hint=f"Write {_LEAST_INTERVAL_S} or more.")
+    return seconds
+
+
+def _show_while_sampling(
+    sampler: Sampler, recorder: Recorder | None, watched: Watched, *, for_s: float | None, as_json: bool
+) -> None:
+    for unread in sampler.header.unread:
+        write_message(f"not read: {unread.what} ({unread.why})")
+    sampling = threading.Thread(target=_sample, args=(sampler, recorder, watched, for_s), name="sampling")
+    sampling.start()
+    try:
+        with interrupting_signals():
+            if as_json or not sys.stdout.isatty():
+                _print_lines(sampler, watched, as_json=as_json)
+            else:
+                from penstock.cli.watch_screen import show_screen
+
+                show_screen(sampler.header, watched)
+    except KeyboardInterrupt:
+        pass  # How a watch ends: with what the recording has
+    finally:
+        watched.stop.set()
+        sampling.join()
+    if watched.failure is not None:
+        raise watched.failure
+
+
+def _sample(sampler: Sampler, recorder: Recorder | None, watched: Watched, for_s: float | None) -> None:
+    """Sample until told to stop; what goes wrong is left for the thread that shows."""
+
+    def report(error: PenstockError) -> None:
+        write_message(f"connection lost: {error.message}; connecting anew at the next sample")
+
+    try:
+        for sample in sample_on_clock(
+            sampler, interval=lambda: watched.interval_s, stop=watched.stop, for_s=for_s, on_lost=report
+        ):
+            if recorder is not None:
+                recorder.write(sample)
+            watched.add(sample)
+    except BaseException as error:  # noqa: BLE001 (raised again where it is shown)
+        watched.failure = error
+    finally:
+        watched.stop.set()
+        watched.news.set()
+
+
+def _print_lines(sampler: Sampler, watched: Watched, *, as_json: bool) -> None:
+    while not watched.stop.is_set():
+        watched.news.wait()
+        watched.news.clear()
+        if watched.stop.is_set():
+            break
+        view = View.of(sampler.header, watched.samples)
+        if as_json:
+            write_drawn(json.dumps(as_object(view)))
+        else:
+            write_result([describe_line(view)])

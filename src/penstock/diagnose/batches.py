@@ -1,0 +1,187 @@
+"""Who waits for commits, how long for each, and how long the same rows would take in other batches.
+
+A transaction of n rows takes n x the time of a row and once that of a commit, by which its log is flushed. The whole is
+known from the commits that were counted. What of it is the rows' is how old transactions are when they begin to wait:
+the least age, nearly, of those that are seen waiting. The share of samples that wait tells it too, but too low where
+few processors are shared: a sampler gets one when the workload sleeps. So the larger of the two is taken. A probe that
+measured a small commit is believed instead.
+
+Long transactions also wait for the flush of what they wrote, which no larger batch would save: foretelling from batches
+of thousands of rows is less sure than from small ones.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from penstock.diagnose.activity import (
+    divide,
+    find_moments,
+    is_active,
+    name_application,
+    name_statement,
+    name_wait,
+    weights_of,
+)
+from penstock.diagnose.rates import measure_rates
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.diagnose.activity import Part
+    from penstock.diagnose.rates import Rates
+    from penstock.model.recording import Sample, SessionSample
+
+# The local flush, or another's behind which one waits; a standby; Aurora's storage. In lower case: PostgreSQL 17 spells
+# some in another way.
+COMMIT_WAITS = frozenset({"io:walsync", "lwlock:walwrite", "ipc:syncrep", "io:xactsync"})
+
+# Batches that are foretold, and when waiting for commits no longer matters.
+BATCHES = (1, 10, 100, 1_000, 10_000)
+ENOUGH_SHARE = 0.01
+
+# Fewer samples of active sessions say nothing.
+LEAST_SAMPLES = 20
+
+# The least ages of those that wait are of those that have just begun to; the very least may be of another kind.
+_JUST_BEGUN = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Committer:
+    """An application that writes: the average sessions that it had in transactions, and what these did.
+
+    `waiting` is the share of samples of them that waited for commits, `statements` what they waited in. `row_s` and
+    `commit_s` are what a row and a commit take; with `rows_per_commit` they are None where too little was seen. Where
+    several applications commit, commits are attributed by the time in which each waits for them, and all have the same
+    rows per commit.
+    """
+
+    application: str
+    samples: int
+    sessions: float
+    waiting: float
+    statements: tuple[Part, ...]
+    commits_per_s: float | None
+    rows_per_commit: float | None
+    row_s: float | None
+    commit_s: float | None
+
+    def predict_s(self, rows: int, rows_per_commit: int) -> float | None:
+        """Return the seconds of one session for so many rows in such batches, None where too little was seen."""
+        if self.row_s is None or self.commit_s is None:
+            return None
+        return rows * self.row_s + math.ceil(rows / rows_per_commit) * self.commit_s
+
+    @property
+    def enough_rows(self) -> int | None:
+        """Return the rows per commit from which waiting for commits takes under 1 % of the time."""
+        if not self.row_s or self.commit_s is None:
+            return None
+        return max(1, math.ceil(self.commit_s / self.row_s * (1 / ENOUGH_SHARE - 1)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitReport:
+    """What a run of samples says of commits; committers by the time in which they wait, longest first."""
+
+    elapsed_s: float
+    samples: int
+    rates: Rates
+    committers: tuple[Committer, ...]
+
+
+def report_commits(samples: Sequence[Sample], *, probed_s: float | None = None) -> CommitReport:
+    """Return who waits for commits, and how long; `probed_s` is what a small commit takes, where it was measured."""
+    rates = measure_rates(samples)
+    elapsed_s = sum(weights_of(samples))
+    seconds: dict[str, _Seconds] = {}
+    for sample, weight_s in zip(samples, weights_of(samples), strict=True):
+        for session in sample.sessions:
+            if _is_working(session):
+                seconds.setdefault(name_application(session), _Seconds()).add(session, weight_s)
+    waited_s = sum(spent.waiting_s for spent in seconds.values())
+    committers = []
+    for name, spent in sorted(seconds.items(), key=lambda item: -item[1].waiting_s):
+        if spent.waiting_s > 0:
+            commits = None if rates.commits_per_s is None else rates.commits_per_s * elapsed_s
+            own = None if commits is None else commits * spent.waiting_s / waited_s
+            committers.append(_describe(name, spent, samples, rates, commits=own, probed_s=probed_s))
+    return CommitReport(
+        elapsed_s=elapsed_s, samples=len(find_moments(samples)), rates=rates, committers=tuple(committers)
+    )
+
+
+def waits_for_commit(session: SessionSample) -> bool:
+    """Return whether an active backend waits for its commit."""
+    return is_active(session) and name_wait(session).lower() in COMMIT_WAITS
+
+
+@dataclass(slots=True)
+class _Seconds:
+    """What an application's sessions spent in transactions, and how old these were while they waited for commits."""
+
+    samples: int = 0
+    working_s: float = 0.0
+    waiting_s: float = 0.0
+    ages_s: list[float] = field(default_factory=list)
+
+    def add(self, session: SessionSample, weight_s: float) -> None:
+        self.samples += 1
+        self.working_s += weight_s
+        if waits_for_commit(session):
+            self.waiting_s += weight_s
+            if session.transaction_s is not None:
+                self.ages_s.append(session.transaction_s)
+
+    def split(self, commits: float, *, probed_s: float | None) -> tuple[float, float]:
+        """Return the seconds of a transaction's rows and of its commit."""
+        whole_s = self.working_s / commits
+        if probed_s is not None:
+            return max(0.0, whole_s - probed_s), min(whole_s, probed_s)
+        rows_s = (self.working_s - self.waiting_s) / commits
+        if len(self.ages_s) >= LEAST_SAMPLES:
+            begun_s = sorted(self.ages_s)[int(len(self.ages_s) * _JUST_BEGUN)]
+            # Older than a transaction takes on average are those of others than commit most.
+            rows_s = max(rows_s, begun_s) if begun_s < whole_s else rows_s
+        return rows_s, whole_s - rows_s
+
+
+def _is_working(session: SessionSample) -> bool:
+    """Return whether a client's session is in a transaction; autovacuum commits for nobody."""
+    is_client = session.backend_type != "autovacuum worker"
+    return is_client and (is_active(session) or (session.state or "").startswith("idle in transaction"))
+
+
+def _describe(
+    name: str,
+    spent: _Seconds,
+    samples: Sequence[Sample],
+    rates: Rates,
+    *,
+    commits: float | None,
+    probed_s: float | None,
+) -> Committer:
+    elapsed_s = sum(weights_of(samples))
+    waits = [
+        moment
+        for moment in find_moments(samples)
+        if name_application(moment.session) == name and waits_for_commit(moment.session)
+    ]
+    row_s = commit_s = None
+    if commits and spent.samples >= LEAST_SAMPLES:
+        rows_s, commit_s = spent.split(commits, probed_s=probed_s)
+        row_s = rows_s / rates.rows_per_commit if rates.rows_per_commit else None
+    return Committer(
+        application=name,
+        samples=spent.samples,
+        sessions=spent.working_s / elapsed_s,
+        waiting=spent.waiting_s / spent.working_s,
+        statements=divide(waits, elapsed_s, name_statement),
+        commits_per_s=None if commits is None else commits / elapsed_s,
+        rows_per_commit=rates.rows_per_commit,
+        row_s=row_s,
+        commit_s=commit_s,
+    )

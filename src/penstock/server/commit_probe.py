@@ -1,0 +1,57 @@
+"""How long a durable commit takes here, measured without a table."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from penstock.errors import ServerError
+from penstock.server.errors import translate_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from penstock.server.connection import ConnectionFactory
+
+_COMMITS = 100
+_ROUND_TRIPS = 20
+_LONGEST_S = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeResult:
+    """How long each of a few small commits took, in seconds, with its round trip; and a round trip alone (median)."""
+
+    commits_s: tuple[float, ...]
+    round_trip_s: float
+
+    @property
+    def commit_s(self) -> float:
+        """Return the median of the commits, without the round trip."""
+        return max(0.0, statistics.median(self.commits_s) - self.round_trip_s)
+
+
+def probe_commits(factory: ConnectionFactory, *, clock: Callable[[], float] = time.perf_counter) -> ProbeResult:
+    """Return how long each of 100 commits took, fewer where they take more than 10 s in all.
+
+    Each writes a message of a few bytes into the log, which makes its transaction wait as any other, and which only
+    who decodes the log logically could see, under the name penstock. Needs no privilege; raises ServerError on a
+    standby.
+    """
+
+    def measure(statement: str) -> float:
+        began_s = clock()
+        connection.execute(statement.encode()).fetchone()
+        return clock() - began_s
+
+    with factory.connect(label="probe") as connection, translate_errors("measuring commits"):
+        row = connection.execute("SELECT pg_catalog.pg_is_in_recovery()").fetchone()
+        if row is None or row[0]:
+            raise ServerError("cannot measure commits on a standby", hint="Name the primary in --to.")
+        commits_s: list[float] = []
+        trips_s = [measure("SELECT 1") for _ in range(_ROUND_TRIPS)]
+        while len(commits_s) < _COMMITS and sum(commits_s) < _LONGEST_S:
+            commits_s.append(measure("SELECT pg_catalog.pg_logical_emit_message(true, 'penstock', 'commit')"))
+    return ProbeResult(commits_s=tuple(commits_s), round_trip_s=statistics.median(trips_s))

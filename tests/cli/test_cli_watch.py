@@ -1,0 +1,236 @@
+"""`penstock watch` and `penstock commits` as a user runs them, against real servers."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+
+from penstock.model.recording import FORMAT
+from penstock.observe import read_recording
+from penstock.server.commits import experiment
+from penstock.server.connection import ConnectionFactory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from cli.conftest import Finished
+    from penstock.lab import EmbeddedServer
+
+_KEEPING_TIME = 30
+
+
+@contextmanager
+def holding_lock(conninfo: str) -> Iterator[None]:
+    """Have one session wait for another's lock."""
+    with psycopg.connect(conninfo, autocommit=True, application_name="holds") as holder:
+        holder.execute("CREATE TABLE held (id int)")
+        holder.execute("BEGIN; LOCK held")
+        with psycopg.connect(conninfo, autocommit=True, application_name="waits") as waiter:
+            waiting = threading.Thread(target=waiter.execute, args=("SELECT 'secret' FROM held",))
+            waiting.start()
+            try:
+                yield
+            finally:
+                holder.execute("COMMIT")
+                waiting.join()
+
+
+@contextmanager
+def watching(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """Run penstock watch in a process of its own, which is gone at the end."""
+    command = [sys.executable, "-m", "penstock", "watch", *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def test_lines_name_the_waits(penstock: Callable[..., Finished], database18: str) -> None:
+    """Without a terminal a line a sample, with the sessions and what they wait for."""
+    with holding_lock(database18):
+        finished = penstock("watch", "--to", database18, "--interval", "0.1", "--for", "1")
+    assert finished.code == 0
+    assert "1.00 active" in finished.out.splitlines()[-1]
+    assert "100% Lock:relation" in finished.out.splitlines()[-1]
+    assert "not read: pg_stat_statements" in finished.err
+
+
+def test_json_is_an_object_a_sample(penstock: Callable[..., Finished], database18: str) -> None:
+    """With parts by class, wait, application and statement, without literals."""
+    with holding_lock(database18):
+        finished = penstock("watch", "--to", database18, "--interval", "0.1", "--for", "1", "--json")
+    views = [json.loads(line) for line in finished.out.splitlines()]
+    assert [part["name"] for part in views[-1]["waits"]] == ["Lock:relation"]
+    assert [part["name"] for part in views[-1]["applications"]] == ["waits"]
+    assert [part["name"] for part in views[-1]["statements"]] == ["SELECT ? FROM held"]
+    assert "secret" not in finished.out
+
+
+def test_sigterm_ends_it_with_a_whole_recording(database18: str, tmp_path: Path) -> None:
+    """As Ctrl-C does: exit code 0, and the file says that it is all."""
+    path = tmp_path / "r"
+    with watching("--to", database18, "--interval", "0.1", "--record", str(path)) as process:
+        assert process.stdout is not None
+        for _ in range(3):
+            process.stdout.readline()
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=_KEEPING_TIME)
+        assert process.returncode == 0, err
+    recording = read_recording(path)
+    assert recording.is_whole
+    assert f"penstock diagnose {path}" in err
+    # The last one reads every view.
+    assert "pg_stat_database" in recording.samples[-1].counters
+
+
+def test_existing_file_is_refused_before_anything_is_shown(
+    penstock: Callable[..., Finished], database18: str, tmp_path: Path
+) -> None:
+    """And stays as it is."""
+    path = tmp_path / "r"
+    path.write_text("mine")
+    finished = penstock("watch", "--to", database18, "--for", "1", "--record", str(path))
+    assert finished.code == 4
+    assert f'"{path}" already exists' in finished.err
+    assert finished.out == ""
+    assert path.read_text() == "mine"
+
+
+def test_recording_has_no_literals_unless_asked_for(
+    penstock: Callable[..., Finished], database18: str, tmp_path: Path
+) -> None:
+    """What others' statements say is theirs."""
+    with holding_lock(database18):
+        for name, more in (("without", ()), ("with", ("--with-query-text",))):
+            arguments = ("--to", database18, "--interval", "0.1", "--for", "0.5", "--record", str(tmp_path / name))
+            assert penstock("watch", *arguments, *more).code == 0
+    texts = {
+        name: {s.query for sample in read_recording(tmp_path / name).samples for s in sample.sessions}
+        for name in ("without", "with")
+    }
+    assert "SELECT ? FROM held" in texts["without"]
+    assert "SELECT 'secret' FROM held" in texts["with"]
+    assert not [text for text in texts["without"] if text and "secret" in text]
+
+
+@pytest.mark.parametrize("interval", ["0", "0.01", "soon"])
+def test_interval_that_will_not_do_is_refused(penstock: Callable[..., Finished], interval: str) -> None:
+    """Before any server is asked."""
+    assert penstock("watch", "--interval", interval).code == 2
+
+
+def test_screen_shows_waits_and_ends_by_q(database18: str) -> None:
+    """On a terminal: a screen, which p pauses and q ends, leaving the terminal as it was."""
+    with holding_lock(database18):
+        pid, terminal = pty.fork()
+        if pid == 0:
+            os.environ |= {"TERM": "xterm", "COLUMNS": "100", "LINES": "30"}
+            os.execv(  # noqa: S606 (as a terminal's shell would)
+                sys.executable, [sys.executable, "-m", "penstock", "watch", "--to", database18, "--interval", "0.1"]
+            )
+        try:
+            shown = read_until(terminal, "Lock:relation")
+            os.write(terminal, b"p")
+            shown += read_until(terminal, "PAUSED")
+            os.write(terminal, b"q")
+            _, status = os.waitpid(pid, 0)
+        finally:
+            os.close(terminal)
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert "active sessions" in shown
+
+
+def read_until(terminal: int, word: str) -> str:
+    """Return what a terminal shows until a word is there."""
+    shown = ""
+    deadline_s = time.monotonic() + 2 * _KEEPING_TIME
+    while word not in shown:
+        assert time.monotonic() < deadline_s, shown
+        shown += os.read(terminal, 4096).decode(errors="replace")
+    return shown
+
+
+def test_batch_job_is_seen_for_what_it_is(new_server: Callable[..., EmbeddedServer], tmp_path: Path) -> None:
+    """A procedure that commits each row: its commits as they were, its rows, and that it waits for them."""
+    server = new_server(fsync="on", synchronous_commit="on")
+    conninfo = server.ensure_running()
+    path = tmp_path / "r"
+    rows = 20_000
+    with (
+        experiment(ConnectionFactory(conninfo)) as measured,
+        watching("--to", conninfo, "--interval", "0.2", "--record", str(path)) as process,
+    ):
+        assert process.stdout is not None
+        process.stdout.readline()
+        result = measured.call(rows=rows, rows_per_commit=1)
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=_KEEPING_TIME)
+        assert process.returncode == 0, err
+    finished = subprocess.run(
+        [sys.executable, "-m", "penstock", "commits", "--recording", str(path), "--json"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    report = json.loads(finished.stdout)
+    # Less than a second of others' work, and of what the experiment does around its call, is in it.
+    elapsed_s = report["rates"]["elapsed_s"]
+    assert report["rates"]["commits_per_s"] * elapsed_s == pytest.approx(result.commits, rel=0.05)
+    assert report["rates"]["rows_per_commit"] == pytest.approx(1.0, rel=0.05)
+    assert report["rates"]["is_exact"]
+    (committer,) = report["committers"]
+    assert committer["application"] == "penstock bench"
+    assert committer["waiting"] > 0.3
+    predicted = committer["predicted_s_per_million_rows"]
+    assert list(predicted) == ["1", "10", "100", "1000", "10000"]
+    assert sorted(predicted.values(), reverse=True) == list(predicted.values())
+
+
+def test_probe_needs_no_right_and_leaves_no_table(
+    penstock: Callable[..., Finished], database: str, user_conninfo: str
+) -> None:
+    """An ordinary role's small commits are timed on every version."""
+    finished = penstock("commits", "--to", user_conninfo, "--for", "0.3", "--probe", "--json")
+    assert finished.code == 0, finished.err
+    probe = finished.object["probe"]
+    assert len(probe["commits_s"]) == 100
+    assert all(seconds > 0 for seconds in probe["commits_s"])
+    with psycopg.connect(database) as connection:
+        tables = connection.execute("SELECT count(*) FROM pg_class WHERE relnamespace >= 16384").fetchone()
+    assert tables == (0,)
+
+
+def test_idle_server_has_no_committers(penstock: Callable[..., Finished], database18: str) -> None:
+    """Said in one sentence, without advice that nobody needs."""
+    finished = penstock("commits", "--to", database18, "--for", "0.5")
+    assert finished.code == 0
+    assert finished.out.splitlines()[-1] == "No session waited for a commit."
+
+
+def test_recording_excludes_what_asks_a_server(penstock: Callable[..., Finished], tmp_path: Path) -> None:
+    """Rather than ignore it."""
+    finished = penstock("commits", "--recording", str(tmp_path / "r"), "--probe")
+    assert finished.code == 2
+    assert "--recording excludes" in finished.err
+
+
+def test_file_that_is_no_recording_is_named(penstock: Callable[..., Finished], tmp_path: Path) -> None:
+    """With what makes one."""
+    (tmp_path / "r").write_text("id,name\n")
+    finished = penstock("commits", "--recording", str(tmp_path / "r"))
+    assert finished.code == 4
+    assert "penstock watch --record makes recordings" in finished.err
+    assert FORMAT == "1.0"
