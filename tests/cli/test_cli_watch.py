@@ -18,15 +18,12 @@ import pytest
 
 from penstock.model.recording import FORMAT
 from penstock.observe import read_recording
-from penstock.server.commits import experiment
-from penstock.server.connection import ConnectionFactory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from cli.conftest import Finished
-    from penstock.lab import EmbeddedServer
 
 _KEEPING_TIME = 30
 
@@ -161,42 +158,6 @@ def read_until(terminal: int, word: str) -> str:
         assert time.monotonic() < deadline_s, shown
         shown += os.read(terminal, 4096).decode(errors="replace")
     return shown
-
-
-def test_batch_job_is_seen_for_what_it_is(new_server: Callable[..., EmbeddedServer], tmp_path: Path) -> None:
-    """A procedure that commits each row: its commits as they were, its rows, and that it waits for them."""
-    server = new_server(fsync="on", synchronous_commit="on")
-    conninfo = server.ensure_running()
-    path = tmp_path / "r"
-    rows = 20_000
-    with (
-        experiment(ConnectionFactory(conninfo)) as measured,
-        watching("--to", conninfo, "--interval", "0.2", "--record", str(path)) as process,
-    ):
-        assert process.stdout is not None
-        process.stdout.readline()
-        result = measured.call(rows=rows, rows_per_commit=1)
-        process.send_signal(signal.SIGTERM)
-        _, err = process.communicate(timeout=_KEEPING_TIME)
-        assert process.returncode == 0, err
-    finished = subprocess.run(
-        [sys.executable, "-m", "penstock", "commits", "--recording", str(path), "--json"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    report = json.loads(finished.stdout)
-    # Less than a second of others' work, and of what the experiment does around its call, is in it.
-    elapsed_s = report["rates"]["elapsed_s"]
-    assert report["rates"]["commits_per_s"] * elapsed_s == pytest.approx(result.commits, rel=0.05)
-    assert report["rates"]["rows_per_commit"] == pytest.approx(1.0, rel=0.05)
-    assert report["rates"]["is_exact"]
-    (committer,) = report["committers"]
-    assert committer["application"] == "penstock bench"
-    assert committer["waiting"] > 0.3
-    predicted = committer["predicted_s_per_million_rows"]
-    assert list(predicted) == ["1", "10", "100", "1000", "10000"]
-    assert sorted(predicted.values(), reverse=True) == list(predicted.values())
 
 
 def test_probe_needs_no_right_and_leaves_no_table(

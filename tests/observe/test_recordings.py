@@ -55,6 +55,7 @@ def make_sample(number: int) -> Sample:
         transaction_s=0.75,
         xid_age=3,
         blocked_by=(1, 0),
+        cpu_s=1.25,
     )
     return Sample(
         at_s=number / 10,

@@ -1,13 +1,14 @@
 """Who waits for commits, how long for each, and how long the same rows would take in other batches.
 
-A transaction of n rows takes n x the time of a row and once that of a commit, by which its log is flushed. The whole is
-known from the commits that were counted. What of it is the rows' is how old transactions are when they begin to wait:
-the least age, nearly, of those that are seen waiting. The share of samples that wait tells it too, but too low where
-few processors are shared: a sampler gets one when the workload sleeps. So the larger of the two is taken. A probe that
-measured a small commit is believed instead.
+A transaction of n rows takes n x the time of a row and once that of a commit, by which its log is flushed. The whole
+is known from the commits that were counted. What of it is the rows' is what its backend does beside waiting for the
+commit: by samples, and by its processor time where the server is on this machine. With few processors the samples see
+waits too often, since a sampler gets a processor when the workload sleeps. A probe that measured a small commit is
+believed instead of both, unless it is most of the whole: what is left of it would be the probe's own error.
 
-Long transactions also wait for the flush of what they wrote, which no larger batch would save: foretelling from batches
-of thousands of rows is less sure than from small ones.
+What a commit costs the backend beyond its wait is counted to the rows: from commits of one row each, larger batches are
+foretold slower than they are. And long transactions also wait for the flush of what they wrote, which no larger batch
+saves: from thousands of rows per commit, smaller batches are foretold slower than they are.
 """
 
 from __future__ import annotations
@@ -45,8 +46,8 @@ ENOUGH_SHARE = 0.01
 # Fewer samples of active sessions say nothing.
 LEAST_SAMPLES = 20
 
-# The least ages of those that wait are of those that have just begun to; the very least may be of another kind.
-_JUST_BEGUN = 0.05
+# A probe differs from the commits beside a workload by a fifth or so.
+_CLEARLY_MORE = 1.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,31 +122,44 @@ def waits_for_commit(session: SessionSample) -> bool:
 
 @dataclass(slots=True)
 class _Seconds:
-    """What an application's sessions spent in transactions, and how old these were while they waited for commits."""
+    """What an application's sessions spent in transactions: by samples all, waiting for commits, and without a wait.
+
+    `on_cpu_s` is the processor time of their processes while they were `seen_s`, from each one's first sample to its
+    last.
+    """
 
     samples: int = 0
     working_s: float = 0.0
     waiting_s: float = 0.0
-    ages_s: list[float] = field(default_factory=list)
+    running_s: float = 0.0
+    seen_s: float = 0.0
+    on_cpu_s: float = 0.0
+    last: dict[int, float] = field(default_factory=dict)
 
     def add(self, session: SessionSample, weight_s: float) -> None:
         self.samples += 1
         self.working_s += weight_s
         if waits_for_commit(session):
             self.waiting_s += weight_s
-            if session.transaction_s is not None:
-                self.ages_s.append(session.transaction_s)
+        elif is_active(session) and session.wait_event_type is None:
+            self.running_s += weight_s
+        if session.cpu_s is not None:
+            before_s = self.last.get(session.pid)
+            if before_s is not None and session.cpu_s >= before_s:
+                self.seen_s += weight_s
+                self.on_cpu_s += session.cpu_s - before_s
+            self.last[session.pid] = session.cpu_s
 
     def split(self, commits: float, *, probed_s: float | None) -> tuple[float, float]:
         """Return the seconds of a transaction's rows and of its commit."""
         whole_s = self.working_s / commits
-        if probed_s is not None:
-            return max(0.0, whole_s - probed_s), min(whole_s, probed_s)
-        rows_s = (self.working_s - self.waiting_s) / commits
-        if len(self.ages_s) >= LEAST_SAMPLES:
-            begun_s = sorted(self.ages_s)[int(len(self.ages_s) * _JUST_BEGUN)]
-            # Older than a transaction takes on average are those of others than commit most.
-            rows_s = max(rows_s, begun_s) if begun_s < whole_s else rows_s
+        if probed_s is not None and whole_s > _CLEARLY_MORE * probed_s:
+            return whole_s - probed_s, probed_s
+        rows = 1 - self.waiting_s / self.working_s
+        if self.seen_s:
+            # Other waits, and the client's time in transactions, as samples have them.
+            rows = max(rows, rows - self.running_s / self.working_s + min(1.0, self.on_cpu_s / self.seen_s))
+        rows_s = min(1.0, rows) * whole_s
         return rows_s, whole_s - rows_s
 
 

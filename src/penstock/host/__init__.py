@@ -1,6 +1,6 @@
 """This machine: its processors, as far as this process may use them, its disks, and what else results depend on."""
 
-from penstock.host.cpus import busy_cpu_s, cpu_count
+from penstock.host.cpus import busy_cpu_s, cpu_count, process_cpu_s
 from penstock.host.disks import Disk, measure_disk, measure_files
 from penstock.host.machine import Machine, read_machine
 from penstock.host.memory import memory_bytes
@@ -13,5 +13,6 @@ __all__ = [
     "measure_disk",
     "measure_files",
     "memory_bytes",
+    "process_cpu_s",
     "read_machine",
 ]

@@ -35,3 +35,19 @@ def busy_cpu_s() -> float:
     times = psutil.cpu_times()._asdict()
     # Guests are counted in user and nice already, and waiting for a disk leaves a processor idle.
     return float(sum(times.get(kind, 0.0) for kind in ("user", "nice", "system", "irq", "softirq", "steal")))
+
+
+def process_cpu_s(pid: int, *, named: str) -> float | None:
+    """Return the processor time that a process has had, in seconds; None where it is gone, or has not that name.
+
+    A server that is reached by a socket may have other process numbers than this machine, as in a container.
+    Source: docs.kernel.org/scheduler/sched-stats.html, "/proc/<pid>/schedstat".
+    """
+    folder = Path("/proc", str(pid))
+    try:
+        if (folder / "comm").read_text(encoding="utf-8").strip() != named:
+            return None
+        on_cpu_ns, _, _ = (folder / "schedstat").read_text(encoding="ascii").partition(" ")
+    except OSError:
+        return None
+    return int(on_cpu_ns) / 1e9

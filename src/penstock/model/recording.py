@@ -23,7 +23,8 @@ class SessionSample:
     `wait_event_type` and `wait_event` are None while it waits for nothing, or where the role may not see it
     (`state` is None as well then). `query` has no literals, unless the recording keeps query text. `transaction_s` is
     the age of its transaction, `xid_age` that of its transaction number in transactions. `blocked_by` is filled while
-    it waits for a lock; pid 0 is a prepared transaction.
+    it waits for a lock; pid 0 is a prepared transaction. `cpu_s` is the processor time that its process has had so far,
+    None where the server is not on this machine.
     """
 
     pid: int
@@ -41,6 +42,7 @@ class SessionSample:
     transaction_s: float | None
     xid_age: int | None
     blocked_by: tuple[int, ...] = ()
+    cpu_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

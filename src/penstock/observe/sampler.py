@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from penstock.errors import PenstockError
-from penstock.host import busy_cpu_s, cpu_count
+from penstock.host import busy_cpu_s, cpu_count, process_cpu_s
 from penstock.model.inspection import Unread
 from penstock.model.recording import RecordingHeader, Sample
 from penstock.observe.statements import strip_literals
@@ -133,7 +133,8 @@ class Sampler:
 
     def _clean_session(self, session: SessionSample) -> SessionSample:
         query = None if session.query is None else self._clean(session.query)
-        return replace(session, query=query, blocked_by=tuple(session.blocked_by))
+        cpu_s = process_cpu_s(session.pid, named="postgres") if self._is_local else None
+        return replace(session, query=query, blocked_by=tuple(session.blocked_by), cpu_s=cpu_s)
 
     def _keep_changed(self, rows: Sequence[CounterRow]) -> tuple[CounterRow, ...]:
         """Return the statements that were called since they were read last, their text as it is kept."""

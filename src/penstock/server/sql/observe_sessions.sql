@@ -3,11 +3,7 @@
 -- psql -f observe_sessions.sql
 --
 -- Of others' sessions a role without the right sees no state. Finding blockers takes every partition of the lock table, so
--- only those are asked for who wait for a lock. Ages are those of the moment just before the sessions are read: the
--- condition on it is evaluated first, since it needs none of them.
-WITH moment AS MATERIALIZED (
-         SELECT pg_catalog.clock_timestamp() AS now
-     )
+-- only those are asked for who wait for a lock.
 SELECT a.pid,
        a.backend_type,
        a.leader_pid,
@@ -19,16 +15,16 @@ SELECT a.pid,
        a.wait_event,
        a.query_id,
        CASE WHEN a.backend_type IS NOT NULL THEN a.query END AS query,
-       pg_catalog.date_part('epoch', (SELECT m.now FROM moment AS m) - a.query_start) AS query_s,
-       pg_catalog.date_part('epoch', (SELECT m.now FROM moment AS m) - a.xact_start) AS transaction_s,
+       pg_catalog.date_part('epoch', pg_catalog.clock_timestamp() - a.query_start) AS query_s,
+       pg_catalog.date_part('epoch', pg_catalog.clock_timestamp() - a.xact_start) AS transaction_s,
        pg_catalog.age(a.backend_xid) AS xid_age,
        CASE
            WHEN a.wait_event_type = 'Lock' THEN pg_catalog.pg_blocking_pids(a.pid)
            ELSE '{}'::int[]
-       END AS blocked_by
+       END AS blocked_by,
+       NULL::float8 AS cpu_s
   FROM pg_catalog.pg_stat_activity AS a
- WHERE (SELECT m.now FROM moment AS m) IS NOT NULL
-   AND a.pid <> pg_catalog.pg_backend_pid()
+ WHERE a.pid <> pg_catalog.pg_backend_pid()
    AND a.state IS DISTINCT FROM 'idle'
    AND (a.state IS NOT NULL OR a.backend_type IS NULL)
    AND a.backend_type IS DISTINCT FROM 'walsender'
