@@ -9,6 +9,7 @@ from benchmarks import (
     ledger_overhead,
     memory,
     rebuild_schedules,
+    sampler_cost,
     single_file,
     small_objects,
     unequal_files,
@@ -25,6 +26,7 @@ BENCHMARKS = {
     "bad_rows": bad_rows,
     "indexed_load": indexed_load,
     "rebuild_schedules": rebuild_schedules,
+    "sampler_cost": sampler_cost,
 }
 
 

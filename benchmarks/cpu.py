@@ -86,14 +86,18 @@ def _cpu_s(pid: int, *, with_ended: bool) -> float:
     return sum(map(int, ticks)) / _TICKS_PER_S
 
 
+def quantile_of(freedom: int) -> float:
+    """Return the two-sided 95 % quantile of Student's t, that of fewer degrees of freedom where there is none."""
+    return _T[max(degrees for degrees in _T if degrees <= freedom)]
+
+
 def compare(before: Sequence[Run], after: Sequence[Run]) -> dict[str, float]:
     """Return the mean difference of CPU in percent of the baseline's, with its interval."""
     differences = [new.cpu_s - old.cpu_s for old, new in zip(before, after, strict=True)]
     base_s = statistics.fmean(found.cpu_s for found in before)
     mean_s = statistics.fmean(differences)
     freedom = len(differences) - 1
-    quantile = _T[max(degrees for degrees in _T if degrees <= freedom)]
-    half_s = quantile * statistics.stdev(differences) / math.sqrt(len(differences))
+    half_s = quantile_of(freedom) * statistics.stdev(differences) / math.sqrt(len(differences))
     return {
         "mean_s": mean_s,
         "percent": 100 * mean_s / base_s,
