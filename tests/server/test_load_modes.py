@@ -311,6 +311,41 @@ def test_replacement_that_refers_to_itself_gets_that_key_at_the_end(loads18: Loa
     assert loads18.rows() == [(5, "x", 6), (6, "y", None)]
 
 
+def test_replace_keeps_indexes_whose_functions_need_the_users_search_path(loads: Loads, tmp_path: Path) -> None:
+    """Their bodies name what they call without a schema: they are on the new table before its rows."""
+    loads.execute(
+        "CREATE FUNCTION inner_one(int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS 'BEGIN RETURN $1 + 1; END';"
+        "CREATE FUNCTION outer_one(int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS 'BEGIN RETURN inner_one($1); END';"
+        "TRUNCATE t; CREATE INDEX i ON t (outer_one(k)); CREATE UNIQUE INDEX u ON t (k) WHERE outer_one(k) > 3;"
+        "CREATE INDEX plain ON t (v)"
+    )
+    path = write(tmp_path / "f", "5,x,1", "6,y,2", header="k,v,w")
+    assert loads.run(mode_target(path, "replace")).rows == 2
+    assert loads.rows() == [(5, "x", 1), (6, "y", 2)]
+    indexes = "SELECT indexrelid::regclass::text FROM pg_index WHERE indrelid = 't'::regclass AND indisvalid ORDER BY 1"
+    assert loads.execute(indexes) == [("i",), ("plain",), ("t_pkey",), ("u",)]
+    assert [text for text in loads.notices if 'not analyzed: "public.t"; ' in text]
+
+
+@pytest.mark.pg("< 17")
+def test_replace_refuses_before_the_first_row_what_the_planner_would_inline(loads: Loads, tmp_path: Path) -> None:
+    """An index needs the user's search_path though the table is empty; the error says what to give the function."""
+    loads.execute(
+        "CREATE FUNCTION inner_one(int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS 'BEGIN RETURN $1 + 1; END';"
+        "CREATE FUNCTION outer_one(int) RETURNS int IMMUTABLE LANGUAGE sql AS 'SELECT inner_one($1)';"
+        "CREATE INDEX i ON t (outer_one(k))"
+    )
+    path = write(tmp_path / "f", "5,x,1", "bad,y,2", header="k,v,w")
+    with pytest.raises(TargetError, match="cannot make the indexes") as caught:
+        loads.run(mode_target(path, "replace"))
+    assert 'SQL function "outer_one"' in str(caught.value.detail)
+    assert "SET search_path" in str(caught.value.hint)
+    assert landing_tables(loads) == []
+    loads.execute("ALTER FUNCTION outer_one SET search_path = public")
+    path = write(tmp_path / "f", "5,x,1", header="k,v,w")
+    assert loads.run(mode_target(path, "replace")).rows == 1
+
+
 def test_refusal_of_a_replacement_names_the_table_that_users_know(loads18: Loads, tmp_path: Path) -> None:
     """Not the one that it is until the swap."""
     loads18.execute("ALTER TABLE t ALTER v SET NOT NULL")

@@ -144,6 +144,23 @@ def test_merge_vacuums_the_table_and_not_its_staging_table(database18: str, peop
     assert loads.execute(f"SELECT {counts} FROM pg_stat_user_tables WHERE relname = 't'") == [(0, 0, 0)]
 
 
+def test_table_whose_functions_need_the_users_search_path_is_vacuumed_and_not_analyzed(
+    database: str, people: Path
+) -> None:
+    """ANALYZE would run the functions of its indexes."""
+    loads = Loads(database)
+    make_table(loads)
+    loads.execute(
+        "CREATE FUNCTION inner_one(int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS 'BEGIN RETURN $1 + 1; END';"
+        "CREATE FUNCTION outer_one(int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS 'BEGIN RETURN inner_one($1); END';"
+        "CREATE INDEX ON t (outer_one(id))"
+    )
+    outcome = loads.run(target(people))
+    assert vacuums(loads, expected=1) >= 1
+    assert (outcome.vacuumed, outcome.analyzed) == (("public.t",), ())
+    assert loads.notices == ['not analyzed: "public.t"; function inner_one(integer) does not exist']
+
+
 def test_replacement_is_vacuumed(database18: str, people: Path) -> None:
     """It was analyzed before it took the old one's place."""
     loads = Loads(database18)

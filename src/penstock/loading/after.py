@@ -20,10 +20,11 @@ if TYPE_CHECKING:
     from penstock.loading.tools import LoadTools
     from penstock.model.outcome import LoadOutcome
     from penstock.model.plan import LoadPlan
-    from penstock.model.upkeep import Relation, VacuumPlan
+    from penstock.model.upkeep import Relation, VacuumPlan, VacuumStep
     from penstock.server.connection import Connection
 
 _LOCK_NOT_AVAILABLE = "55P03"
+_QUERY_CANCELED = "57014"
 
 # 64 MiB: what is smaller is done before it can be read.
 _PAGES_SHOWN = 8192
@@ -107,20 +108,26 @@ class _Upkeep:
         for text in plan.left_out:
             self._tools.warnings.warn("upkeep", text)
         for step in plan.steps:
-            name = str(step.relation)
-            if step.relation.pages >= _PAGES_SHOWN:
-                self._show(f"{'vacuuming' if step.vacuums else 'analyzing'} {name}")
-            try:
-                run_vacuum(connection, step)
-            except PenstockError as error:
-                if connection.closed:
-                    raise
-                self._tools.warnings.warn(
-                    "upkeep", f'not vacuumed: "{name}"; {self._explain(error, step.relation.oid, connection)}'
-                )
-                continue
-            self._vacuumed += [name] if step.vacuums else []
-            self._analyzed += [name] if step.analyzes else []
+            self._run_step(step, connection)
+
+    def _run_step(self, step: VacuumStep, connection: Connection) -> None:
+        name, what = str(step.relation), "vacuumed" if step.vacuums else "analyzed"
+        if step.relation.pages >= _PAGES_SHOWN:
+            self._show(f"{'vacuuming' if step.vacuums else 'analyzing'} {name}")
+        try:
+            run_vacuum(connection, step)
+        except PenstockError as error:
+            if connection.closed:
+                raise
+            if step.vacuums and step.analyzes and error.sqlstate not in (_LOCK_NOT_AVAILABLE, _QUERY_CANCELED):
+                # ANALYZE alone runs functions of indexes, which may need the user's search_path.
+                self._run_step(replace(step, analyzes=False), connection)
+                what = "analyzed"
+            why = self._explain(error, step.relation.oid, connection)
+            self._tools.warnings.warn("upkeep", f'not {what}: "{name}"; {why}')
+            return
+        self._vacuumed += [name] if step.vacuums else []
+        self._analyzed += [name] if step.analyzes else []
 
     def _decide(self, connection: Connection) -> VacuumPlan:
         assert self._outcome.load_id is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from penstock.errors import TargetError
+from penstock.errors import PenstockError, TargetError
 from penstock.loading.landing import TargetLanding, refuse_unended, truncate_target, with_locks
 from penstock.model.ledger import LandedCounts
 from penstock.model.outcome import StatementOutcome
@@ -97,7 +97,13 @@ class _Finish:
             return None
 
         finish_replacement(self._connection, landing.definition, landing.record.oid, with_locks=with_retries)
-        analyze_table(self._connection, landing.table)
+        try:
+            analyze_table(self._connection, landing.table)
+        except PenstockError as error:
+            if error.is_transient:
+                raise
+            # Functions of its indexes may need the user's search_path.
+            self._tools.warnings.warn("upkeep", f'not analyzed: "{landing.facts.name}"; {error.message}')
 
     def _await_older_snapshots(self) -> None:
         """Wait for transactions that would find a new table empty; after a while say which, and go on."""

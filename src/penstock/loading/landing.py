@@ -43,6 +43,7 @@ from penstock.server.merge import check_merge
 from penstock.server.merge_key import check_key
 from penstock.server.merge_transform import check_transform
 from penstock.server.shape import find_changed
+from penstock.server.shape.parts import capture_many
 from penstock.server.truncate import check_truncatable, truncate_table
 
 if TYPE_CHECKING:
@@ -316,11 +317,22 @@ class LandingMaker:
             lambda: describe_replacement(definition, name=name.name),
         )
         oid = create_replacement(self._connection, definition, name=name.name)
-        if self._plan.job.rules.on_error == "reject":
-            # One that refers to rows of this load would refuse those that come before what they refer to.
-            is_apart = landing.facts.references.isdisjoint(self._loaded)
-            enforce_early(self._connection, definition, oid, with_foreign_keys=is_apart)
+        self._enforce_early(landing, definition, oid)
         return self._note(landing, table=name, oid=oid, digest=digest)
+
+    def _enforce_early(self, landing: TargetLanding, definition: TableDefinition, oid: int) -> None:
+        """Give the new table, before its rows, what would refuse or fail over them later."""
+        is_rejecting = self._plan.job.rules.on_error == "reject"
+        parts = capture_many(self._connection, [landing.facts.oid], what="indexes")
+        early = {
+            part.name
+            for table in parts.values()
+            for part in table.indexes
+            if part.facts.runs_functions or (is_rejecting and part.refuses_rows)
+        }
+        # One that refers to rows of this load would refuse those that come before what they refer to.
+        is_apart = landing.facts.references.isdisjoint(self._loaded)
+        enforce_early(self._connection, definition, oid, indexes=early, with_foreign_keys=is_rejecting and is_apart)
 
     def _drop(self, record: LandingRecord) -> None:
         drop_landing(self._connection, self._schema, record, load_id=self._claim.load_id)

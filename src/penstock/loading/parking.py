@@ -207,7 +207,7 @@ def _why_index_stays(part: IndexPart, parts: TableParts, facts: ParkingFacts) ->
         (table.is_published and is_identity, "it tells a published table's rows apart"),
         (is_merge_key, f"--mode {job.mode} needs it"),
         (row.is_unique and job.transform is not None, "the transform may need it"),
-        (index.runs_functions, "before PostgreSQL 17 its functions would run with another search_path than the user's"),
+        (index.runs_functions, "its functions set no search_path, and would be run with another than the user's"),
         (part.refuses_rows and facts.rejects, _REJECTING),
     )
 

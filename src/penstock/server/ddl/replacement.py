@@ -6,8 +6,9 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING
 
-from psycopg import sql
+from psycopg import errors, sql
 
+from penstock.errors import TargetError
 from penstock.model.table import TableName
 from penstock.server.ddl.capture import capture_table, read_states
 from penstock.server.ddl.compose_parts import (
@@ -34,7 +35,7 @@ from penstock.server.errors import in_transaction, translate_errors
 from penstock.server.tables import check_names
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from penstock.server.connection import Connection
     from penstock.server.ddl.definition import TableDefinition
@@ -81,17 +82,28 @@ def create_replacement(connection: Connection, definition: TableDefinition, *, n
     return replacement.oid
 
 
-def enforce_early(connection: Connection, definition: TableDefinition, oid: int, *, with_foreign_keys: bool) -> None:
-    """Give the new table, empty as yet, what refuses rows: keys, unique indexes, exclusion and check constraints.
+def enforce_early(
+    connection: Connection, definition: TableDefinition, oid: int, *, indexes: Collection[str], with_foreign_keys: bool
+) -> None:
+    """Give the new table, empty as yet, the indexes of these names, with their constraints.
 
+    Their functions are called as the rows come, with the user's search_path: an empty table calls none.
     `with_foreign_keys`: these too, which locks the referenced tables until the transaction ends. finish_replacement
     adds the rest. Raises TargetError, ServerError.
     """
     replacement = capture_table(connection, oid)
     names = choose_names(definition, replacement)
     with translate_errors(f"preparing table {replacement.name}"):
-        with in_transaction(connection):
-            _make_keys(connection, definition, replacement, names, but_indexes_that_only_help=True)
+        try:
+            with in_transaction(connection):
+                _make_keys(connection, definition, replacement, names, only=indexes)
+        except (errors.UndefinedFunction, errors.UndefinedTable) as exc:
+            # The planner puts what simple functions in SQL do in their place, even for an empty table.
+            raise TargetError(
+                f'cannot make the indexes of "{definition.name}" again: {exc.diag.message_primary}',
+                detail=exc.diag.context,
+                hint="Give the function its search_path (ALTER FUNCTION ... SET search_path) and run the load again.",
+            ) from exc
         if with_foreign_keys:
             _add_foreign_keys(connection, definition, replacement, names, _at_once)
 
@@ -147,14 +159,13 @@ def _make_keys(
     replacement: TableDefinition,
     names: WorkingNames,
     *,
-    but_indexes_that_only_help: bool = False,
+    only: Collection[str] | None = None,
 ) -> None:
     """Make the indexes with their constraints, and the check constraints, that are not there yet."""
     constraints = {constraint.name: constraint for constraint in definition.constraints}
     present = {index.name for index in replacement.indexes}
     for index in definition.indexes:
-        only_helps = not index.is_unique and index.constraint_name is None
-        if names.indexes[index.name] in present or (only_helps and but_indexes_that_only_help):
+        if names.indexes[index.name] in present or (only is not None and index.name not in only):
             continue
         _log.info("making index %s of %s", index.name, definition.name)
         constraint = constraints[index.constraint_name] if index.constraint_name else None

@@ -57,8 +57,8 @@ class ShapeTable:
 class IndexFacts:
     """The row of shape_indexes.sql; `columns` are the types of those that it depends on.
 
-    `parent` is the index of table `parent_oid` to which a partition's is attached. `runs_functions`: making it runs
-    functions from outside of pg_catalog, with the search_path of who makes it.
+    `parent` is the index of table `parent_oid` to which a partition's is attached. `runs_functions`: making it over
+    rows runs functions from outside of pg_catalog that may need the user's search_path: they set none of their own.
     """
 
     relation_oid: int

@@ -3,9 +3,8 @@
 -- psql -v oid=1259 -f shape_indexes.sql
 --
 -- `dependents` are things that would fall with it, but for foreign keys. A key column that is an expression has no name.
--- `parent` is the index of the partitioned table `parent_oid` to which it is attached. From PostgreSQL 17 on CREATE INDEX
--- runs functions with a search_path of its own. What an expression, a condition or an exclusion constraint calls is noted
--- as a dependency, unless it came with the server.
+-- `parent` is the index of the partitioned table `parent_oid` to which it is attached. What an expression,
+-- a condition or an exclusion constraint calls is noted as a dependency, unless it came with the server.
 SELECT i.indrelid AS relation_oid,
        c.relname::text AS name,
        m.amname::text AS method,
@@ -15,8 +14,7 @@ SELECT i.indrelid AS relation_oid,
        uc.relname::text AS parent,
        i.indpred IS NOT NULL AS is_partial,
        c.reltablespace = 0 OR pg_catalog.has_tablespace_privilege(c.reltablespace, 'CREATE') AS may_use_tablespace,
-       pg_catalog.current_setting('server_version_num')::int < 170000
-       AND EXISTS (
+       EXISTS (
                SELECT
                  FROM pg_catalog.pg_depend AS d
                  LEFT JOIN pg_catalog.pg_operator AS o
@@ -29,6 +27,11 @@ SELECT i.indrelid AS relation_oid,
                           OR (d.classid = 'pg_catalog.pg_constraint'::regclass AND d.objid = k.oid)
                       )
                   AND p.pronamespace <> 'pg_catalog'::regnamespace
+                  AND NOT EXISTS (
+                          SELECT
+                            FROM pg_catalog.unnest(p.proconfig) AS s (setting)
+                           WHERE pg_catalog.starts_with(s.setting, 'search_path=')
+                      )
            ) AS runs_functions,
        ARRAY(
            SELECT COALESCE(a.attname::text, '')
