@@ -245,6 +245,107 @@ def test_foreign_keys_come_back_though_a_key_does_not(loads: Loads, path: Path) 
     assert loads.execute(foreign_keys) == [("child_a_fkey",), ("f",)]
 
 
+def test_a_key_that_is_not_wanted_any_more_is_given_up(loads: Loads, path: Path, second: Path) -> None:
+    """By its name alone, which must be that of something missing; nothing of the table changes, and loads go on."""
+    break_the_key(loads, path)
+    for name in ("i", "nothing", ""):
+        refused = run_command(loads, "repair", "--forget-missing", name)
+        assert refused.returncode == 6
+        assert f'no table lacks "{name}"' in refused.stderr
+        assert '"public.t.t_pkey"' in refused.stderr
+    assert "--forget-missing" in run_command(loads, "load", str(second), "--into", "t").stderr
+    for only_planned in (["--plan"], []):
+        assert loads.execute("SELECT count(*) FROM penstock.changes") == [(1,)]
+        done = run_command(loads, "repair", "--forget-missing", "t_pkey", *only_planned)
+        assert done.returncode == 0
+        assert "t_pkey" in done.stdout
+        assert "given up for good" in done.stdout
+    statement = done.stdout.partition("by hand: ")[2]
+    assert indexes(loads) == ["i"]
+    assert loads.count() == 2
+    assert loads.execute("SELECT count(*) FROM penstock.changes") == [(0,)]
+    assert loads.run(target(second), rules=AUTO).rows == 2
+    loads.execute(f"DELETE FROM t WHERE b = 'y'; {statement}")
+    assert indexes(loads) == ["i", "t_pkey"]
+    assert "Nothing is missing" in run_command(loads, "repair", "--forget-missing", "t_pkey").stderr
+
+
+def test_a_key_that_is_given_up_keeps_what_else_was_parked(loads: Loads, path: Path, second: Path) -> None:
+    """What waited behind it is rebuilt by the next load."""
+    loads.execute("ALTER TABLE t ADD CONSTRAINT x UNIQUE (b), ADD CONSTRAINT y CHECK (a < 100)")
+    path.write_text("a,b\n1,x\n2,x\n")
+    with pytest.raises(DataError, match='"x"'):
+        loads.run(target(path), rules=REBUILD)
+    done = json.loads(run_command(loads, "repair", "--forget-missing", "public.t.x", "--json").stdout)["steps"]
+    assert [(each["table"], each["name"], each["action"]) for each in done] == [("public.t", "x", "forget")]
+    assert loads.run(target(second), rules=AUTO).rows == 2
+    assert indexes(loads) == ["i", "t_pkey"]
+
+
+@pytest.mark.pg("!= 17")
+@pytest.mark.parametrize("partitioned", ["", " PARTITION BY RANGE (a)"])
+def test_a_foreign_key_that_is_given_up_stays_for_new_rows(
+    pg: PgServer, database: str, path: Path, monkeypatch: pytest.MonkeyPatch, partitioned: str
+) -> None:
+    """With those of its partitions; the statement that is printed makes it valid."""
+    monkeypatch.setattr(parking, "SMALL_BYTES", 0)
+    monkeypatch.setattr(parking, "SMALL_PART_BYTES", 0)
+    loads = Loads(database, piece_bytes=20)
+    loads.execute("CREATE TABLE p (a int PRIMARY KEY); INSERT INTO p SELECT generate_series(0, 20)")
+    loads.execute(f"CREATE TABLE t (a int CONSTRAINT f REFERENCES p, b text){partitioned}")
+    if partitioned:
+        loads.execute("CREATE TABLE t1 PARTITION OF t DEFAULT")
+    loads.at_piece = lambda number: None if number else loads.execute("INSERT INTO t VALUES (99, 'another')")
+    with pytest.raises(DataError, match='rebuild foreign key "f"'):
+        loads.run(target(path), rules=AUTO)
+    with Repairer(ConnectionFactory(database)) as repairer:
+        (given_up,) = repairer.forget_missing(["f"])
+    leaf = "t1" if partitioned else "t"
+    query = f"SELECT convalidated FROM pg_constraint WHERE conrelid = '{leaf}'::regclass AND contype = 'f'"
+    assert loads.execute(query) == [(False,)]
+    assert loads.execute("SELECT count(*) FROM penstock.changes") == [(0,)]
+    loads.execute(f"DELETE FROM t WHERE a = 99; {given_up.reason.partition('by hand: ')[2]}")
+    assert (True,) in loads.execute(query)
+
+
+def test_a_foreign_key_is_of_the_table_that_refers(loads: Loads, tmp_path: Path) -> None:
+    """Also if the other one was loaded; a name at two tables needs the table's."""
+    for child in ("child", "other"):
+        loads.execute(f"CREATE TABLE {child} (a int CONSTRAINT f REFERENCES t)")
+    path = tmp_path / "file.csv"
+    path.write_text("a,b\n1,x\n2,y\n")
+
+    def break_them(number: int) -> None:
+        if not number:
+            loads.execute("INSERT INTO child VALUES (99); INSERT INTO other VALUES (99)")
+
+    loads.at_piece = break_them
+    with pytest.raises(DataError, match=r'rebuild foreign key "f" of table "public\.(child|other)"'):
+        loads.run(target(path), rules=REBUILD)
+    with pytest.raises(TargetError, match=r'lacks valid foreign key "f" of "public\.child", valid foreign'):
+        loads.run(target(path), rules=AUTO)
+    with Repairer(ConnectionFactory(loads.conninfo)) as repairer:
+        assert {step.table for step in repairer.plan()} == {"public.child", "public.other"}
+        with pytest.raises(TargetError, match="several tables lack"):
+            repairer.forget_missing(["f"])
+        assert [each.table for each in repairer.forget_missing(["public.child.f"])] == ["public.child"]
+        assert {step.table for step in repairer.plan()} == {"public.other"}
+
+
+def test_what_another_role_has_parked_is_not_given_up(loads: Loads, path: Path) -> None:
+    """It is put back, and given up, by who may become that role."""
+    break_the_key(loads, path)
+    loads.execute("CREATE ROLE keys_giver LOGIN; GRANT INSERT ON t TO keys_giver")
+    share_ledger(loads, "keys_giver")
+    try:
+        connect = ConnectionFactory(loads.conninfo, role="keys_giver")
+        with Repairer(connect) as repairer, pytest.raises(TargetError, match="as role"):
+            repairer.forget_missing(["t_pkey"])
+        assert loads.execute("SELECT count(*) FROM penstock.changes") != [(0,)]
+    finally:
+        loads.execute("DROP OWNED BY keys_giver CASCADE; DROP ROLE keys_giver")
+
+
 def test_why_is_written_down_by_the_role_that_parked_alone(loads: Loads, path: Path, second: Path) -> None:
     """A repair by another role says that it may not, and leaves what it was told before."""
     break_the_key(loads, path)

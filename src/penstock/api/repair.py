@@ -11,7 +11,7 @@ from penstock.errors import PenstockError
 from penstock.files import SourceReader
 from penstock.loading.left_leases import end_leases, find_noted, plan_leases
 from penstock.loading.rebuild import PutBack
-from penstock.loading.repair import plan_repair, repair
+from penstock.loading.repair import forget_missing, plan_repair, repair
 from penstock.loading.tools import LoadTools
 from penstock.loading.warned import WarningLog
 from penstock.model.settings import LeaseReport
@@ -90,6 +90,15 @@ class Repairer(Closing):
                 errors.append(error)
             done = repair(tools, connection, is_local=is_local)
         return RepairOutcome(rebuilt=done.rebuilt, held=done.held, errors=errors + done.errors, settings=settings)
+
+    def forget_missing(self, names: Sequence[str], *, only_planned: bool = False) -> list[RepairStep]:
+        """Give up for good what tables lack since a rebuild failed; steps tell what would make it by hand.
+
+        Raises TargetError for what is not missing, or is another role's to put back, ServerError.
+        """
+        self._connect.refuse_pooler("repair")
+        with self._connect.connect(label="repair") as connection:
+            return forget_missing(self._tools(connection), connection, names, only_planned=only_planned)
 
     def _end_leases(self, tools: LoadTools, connection: Connection) -> LeaseReport:
         noted = find_noted(tools, connection)

@@ -103,7 +103,7 @@ def parse_columns(text: str | None) -> tuple[str, ...] | None:
     """
     if text is None:
         return None
-    names = _split_names(text)
+    names = split_names(text)
     if not names or not all(names):
         raise UsageError(
             "--columns has an empty name",
@@ -113,7 +113,8 @@ def parse_columns(text: str | None) -> tuple[str, ...] | None:
     return names
 
 
-def _split_names(text: str) -> tuple[str, ...]:
+def split_names(text: str) -> tuple[str, ...]:
+    """Return the names of a list, as they stand."""
     import csv
 
     return tuple(name.strip() for name in next(csv.reader([text], skipinitialspace=True), []))
@@ -136,7 +137,7 @@ def parse_key(text: str | None) -> tuple[str, ...]:
     """
     if text is None:
         return ()
-    names = _split_names(text)
+    names = split_names(text)
     if not names or not all(names):
         raise UsageError("--key has an empty name", detail=f"It was given as {text!r}.", hint="Write --key a,b.")
     return names

@@ -13,6 +13,7 @@ from penstock.cli.load import interrupting_signals
 from penstock.cli.messages import Messages, show_warning
 from penstock.cli.output import write_result
 from penstock.cli.parking_view import name_with_attached
+from penstock.cli.parsing import split_names
 from penstock.cli.settings_view import describe_report
 from penstock.cli.target import open_target
 from penstock.model.dialect import Notice
@@ -27,6 +28,14 @@ if TYPE_CHECKING:
 app = typer.Typer(add_completion=False)
 
 Plan = Annotated[bool, typer.Option("--plan", help="Print what would be put back, and do nothing.")]
+ForgetMissing = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME[,NAME]",
+        help="Give up for good these indexes and keys, which a failed rebuild has left missing; print the statements "
+        "that would make them by hand, and do nothing else.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
 
 
@@ -38,6 +47,7 @@ def repair(
     tunnel: given.Tunnel = None,
     ledger_schema: given.LedgerSchema = "penstock",
     plan: Plan = False,
+    forget_missing: ForgetMissing = None,
     quiet: given.Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -53,8 +63,9 @@ def repair(
     connect = open_target(to, role=role, iam_auth=iam_auth, tunnel=tunnel)
     repairer = Repairer(connect, ledger_schema=ledger_schema, on_notice=messages.note)
     with repairer, interrupting_signals():
-        if plan:
-            steps = repairer.plan()
+        if plan or forget_missing is not None:
+            names = None if forget_missing is None else split_names(forget_missing) or ("",)
+            steps = repairer.plan() if names is None else repairer.forget_missing(names, only_planned=plan)
             write_result({"steps": [asdict(step) for step in steps]} if as_json else describe_steps(steps))
             return
         done = repairer.run()

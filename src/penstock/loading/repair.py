@@ -5,18 +5,21 @@ What a load at work wants changed stays. Each thing is put back as the role that
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, TargetError
 from penstock.loading.rebuild import DEFAULT_PATIENCE_S, PutBack, Rebuilder
 from penstock.model.shape import RepairStep
 from penstock.server.ledger.locks import find_lock_holder
 from penstock.server.ledger.schema import CHANGES_VERSION, find_version
 from penstock.server.shape import read_changes
-from penstock.server.shape.holds import read_holds
+from penstock.server.shape.holds import find_other_holds, read_holds, shape_lock
 from penstock.server.shape.look import copied_record, look_at
+from penstock.server.shape.missing import group_missing, read_failed
 from penstock.server.shape.parts import capture_for, check_foreign_key_record, is_foreign_key, parent_of, place_of
+from penstock.server.shape.rebuild import describe_again, drop_records
 from penstock.server.shape.switches import SWITCHES, look_at_switch
 
 if TYPE_CHECKING:
@@ -26,6 +29,9 @@ if TYPE_CHECKING:
     from penstock.model.outcome import StepProgress
     from penstock.model.shape import Change, RepairAction
     from penstock.server.connection import Connection
+
+
+_GIVEN_UP = "it is given up for good; this would make it by hand: "
 
 
 def plan_repair(tools: LoadTools, connection: Connection) -> list[RepairStep]:
@@ -74,6 +80,48 @@ def repair(tools: LoadTools, connection: Connection, *, is_local: bool) -> PutBa
     return done
 
 
+def forget_missing(
+    tools: LoadTools, connection: Connection, names: Sequence[str], *, only_planned: bool
+) -> list[RepairStep]:
+    """Give up for good what tables lack since a rebuild failed: its records go, and nothing of the tables changes.
+
+    `names` are their own, with the table's before it where two have one. Raises TargetError for what is not missing, is
+    another role's to put back, or of a table that is being loaded; ServerError.
+    """
+    schema = tools.ledger.schema
+    chosen = _choose_missing(names, read_failed(connection, schema))
+    with ExitStack() as locks:
+        for oid in sorted({change.target_oid for change in chosen}):
+            locks.enter_context(shape_lock(connection, oid, sleep=tools.sleep))
+            if holds := find_other_holds(connection, schema, oid):
+                raise TargetError(
+                    f"load {holds[0].load_id} is at work (backend {holds[0].pid}), and rebuilds what is missing",
+                    hint="Run it again when that load has ended.",
+                )
+        # Under the locks: what was put back by now is not missing.
+        found = [family for missing in read_failed(connection, schema) for family in group_missing(missing)]
+        families = [family for family in found if family[0] in chosen]
+        steps = [_make_step(top, "forget", _GIVEN_UP + describe_again(connection, top)) for top, *_ in families]
+        if not only_planned:
+            drop_records(connection, schema, [change for family in families for change in family])
+    return steps
+
+
+def _choose_missing(names: Sequence[str], failed: Sequence[Sequence[Change]]) -> list[Change]:
+    missing = [family[0] for each in failed for family in group_missing(each)]
+    chosen = []
+    for name in names:
+        found = [change for change in missing if name in (change.name, f"{change.relation}.{change.name}")]
+        if len(found) != 1:
+            listed = ", ".join(f'"{change.relation}.{change.name}"' for change in missing)
+            raise TargetError(
+                f'{"several tables lack" if found else "no table lacks"} "{name}" since a rebuild failed',
+                detail=f"Missing are {listed}." if missing else "Nothing is missing.",
+            )
+        chosen += found
+    return chosen
+
+
 def _telling_once(tell: Callable[[str], None]) -> Report:
     """Return what tells of each activity when it begins."""
     told = ""
@@ -88,9 +136,12 @@ def _telling_once(tell: Callable[[str], None]) -> Report:
 
 
 def _plan_step(change: Change, holders: Mapping[int, str], connection: Connection) -> RepairStep:
-    action, reason = _decide_step(change, holders, connection)
+    return _make_step(change, *_decide_step(change, holders, connection))
+
+
+def _make_step(change: Change, action: RepairAction, reason: str) -> RepairStep:
     return RepairStep(
-        table=str(change.target),
+        table=change.relation,
         kind=change.kind,
         name=change.name,
         owner=change.owner,

@@ -41,6 +41,12 @@ class Change:
     is_copied: bool = False
     failure: str | None = field(default=None, compare=False)
 
+    @property
+    def relation(self) -> str:
+        """Return the table to show: a foreign key belongs to the one that refers, whichever was loaded."""
+        is_elsewhere = self.relation_oid != self.target_oid
+        return str(self.record.get("relation", self.target) if is_elsewhere else self.target)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hold:

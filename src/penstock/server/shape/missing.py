@@ -13,7 +13,7 @@ from penstock.server.shape.parts import capture_for, is_foreign_key, parent_of, 
 from penstock.server.shape.switches import SWITCHES
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Sequence
 
     from penstock.model.shape import Change
     from penstock.server.connection import Connection
@@ -36,8 +36,8 @@ def refuse_missing(connection: Connection, schema: str, oids: Sequence[int]) -> 
         raise TargetError(
             f'table "{missing.table}" lacks {", ".join(missing.names)} since a rebuild failed',
             detail=missing.why,
-            hint="Remove what is in the way, the rows that do not fit, and run penstock repair; until then nothing is "
-            "loaded into the table.",
+            hint="Remove what is in the way, the rows that do not fit, and run penstock repair, or give up what is "
+            "missing by penstock repair --forget-missing; until then nothing is loaded into the table.",
         )
 
 
@@ -46,16 +46,33 @@ def find_missing(connection: Connection, schema: str, oids: Sequence[int] | None
 
     What somebody has made again by hand is not missing.
     """
+    return [
+        Missing(
+            table=str(missing[0].target),
+            names=tuple(_describe(family[0]) for family in group_missing(missing)),
+            why="\n".join(change.failure for change in missing if change.failure is not None),
+        )
+        for missing in read_failed(connection, schema, oids)
+    ]
+
+
+def read_failed(connection: Connection, schema: str, oids: Sequence[int] | None = None) -> list[list[Change]]:
+    """Return the changes that the tables, or all tables, lack since a rebuild failed, by table; as find_missing."""
     if find_version(connection, schema) < CHANGES_VERSION:
         return []
-    found = []
-    for oid in find_failed(connection, schema, oids):
-        missing = read_missing(connection, schema, oid)
-        if why := [change.failure for change in missing if change.failure is not None]:
-            places = {place_of(change) for change in missing}
-            names = tuple(_describe(change) for change in missing if not _is_attached(change, places))
-            found.append(Missing(table=str(missing[0].target), names=names, why="\n".join(why)))
-    return found
+    found = [read_missing(connection, schema, oid) for oid in find_failed(connection, schema, oids)]
+    return [missing for missing in found if any(change.failure is not None for change in missing)]
+
+
+def group_missing(missing: Sequence[Change]) -> list[list[Change]]:
+    """Return what is missing of a table, each with what of partitions is told of with it, behind it."""
+    families = {(change.kind, place_of(change)): [change] for change in missing}
+    # Partitions are written down behind their table.
+    for change in reversed(missing):
+        parent = _parent_of(change)
+        if parent is not None and (change.kind, parent) in families:
+            families[change.kind, parent] += families.pop((change.kind, place_of(change)))
+    return list(families.values())
 
 
 def read_missing(connection: Connection, schema: str, target_oid: int) -> list[Change]:
@@ -72,14 +89,16 @@ def _stands(connection: Connection, change: Change) -> bool:
         return False
 
 
-def _is_attached(change: Change, places: Collection[Place]) -> bool:
-    """Whether a partition's index or key is told of with that of the partitioned table."""
+def _parent_of(change: Change) -> Place | None:
     try:
-        return parent_of(change) in places
+        return parent_of(change)
     except TargetError:
-        return False
+        return None
 
 
 def _describe(change: Change) -> str:
+    if not is_foreign_key(change):
+        return f'{change.kind} "{change.name}"'
     # One that was added and not validated is there for new rows.
-    return f'{"valid foreign key" if is_foreign_key(change) else change.kind} "{change.name}"'
+    of_other = f' of "{change.relation}"' if change.kind == "reference" else ""
+    return f'valid foreign key "{change.name}"{of_other}'

@@ -22,7 +22,13 @@ from penstock.server.queries import fetch_rows
 from penstock.server.shape.changes import delete_changes, write_failure
 from penstock.server.shape.clauses import read_referring_columns
 from penstock.server.shape.look import look_at
-from penstock.server.shape.parts import capture_for, is_foreign_key, read_index_record
+from penstock.server.shape.parts import (
+    capture_for,
+    check_foreign_key_record,
+    is_foreign_key,
+    place_of,
+    read_index_record,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -174,6 +180,26 @@ def lock_for_build(connection: Connection, change: Change) -> None:
         connection.execute(sql.SQL("LOCK TABLE ONLY {} IN SHARE MODE").format(table))
 
 
+def describe_again(connection: Connection, change: Change) -> str:
+    """Return the statement that makes what a record tells of, for psql. Raises TargetError, ServerError."""
+    parts = capture_for(connection, change)
+    if parts is None:
+        raise TargetError(f'table "{change.relation}" is gone')
+    names = final_names(parts, change.name)
+    if is_foreign_key(change):
+        check_foreign_key_record(change)
+        definition = change.record["definition"]
+    else:
+        index, constraint = read_index_record(change)
+        if constraint is None:
+            return compose_index(index, None, names)[0].as_string(connection) + ";"
+        definition = constraint.definition
+    # A foreign key that was added has to be validated only.
+    stands = any(key.place == place_of(change) for key in parts.foreign_keys)
+    words = sql.SQL("ALTER TABLE {} VALIDATE CONSTRAINT {};" if stands else "ALTER TABLE {} ADD CONSTRAINT {} {};")
+    return words.format(names.qualified, sql.Identifier(change.name), sql.SQL(definition)).as_string(connection)
+
+
 # ---------------------------------------------------------------- its parts
 
 
@@ -221,7 +247,8 @@ def _does_not_fit(change: Change, error: DataError) -> RowsDoNotFit:
     is_reference = is_foreign_key(change)
     state = "it is enforced for new rows alone" if is_reference else "it is missing"
     return RowsDoNotFit(
-        f'cannot rebuild {"foreign key" if is_reference else change.kind} "{change.name}" of table "{change.target}": '
+        f'cannot rebuild {"foreign key" if is_reference else change.kind} "{change.name}" '
+        f'of table "{change.relation}": '
         f"{error.message}",
         detail=error.detail,
         hint=f"The rows are loaded, and {state}: remove the rows that do not fit, then run penstock repair.",
