@@ -65,6 +65,10 @@ class TargetError(PenstockError):
     exit_code = 6
 
 
+class OtherTableError(TargetError):
+    """The name of a table means another one than when the load began: nothing but the first one's return mends that."""
+
+
 class ServerError(PenstockError):
     """The server refused, failed, or went away."""
 

@@ -75,6 +75,10 @@ def test_rows_do_not_go_to_a_table_that_was_given_the_name(loads: Loads, tmp_pat
         acting.run(mode_target(write(tmp_path / "f"), mode, **options), sessions=2, rules=rules, batch_bytes=1)
     assert 'is "public.old_t" now' in str(caught.value.detail)
     assert loads.rows() == [(-1, "new")]
+    # What is left of it, if anything, cannot be resumed as it is.
+    assert "goes on with what is missing" not in str(caught.value.hint)
+    if left := loads.execute("SELECT id::text FROM penstock.loads WHERE state = 'running'"):
+        assert f"penstock loads forget {left[0][0]}" in str(caught.value.hint)
 
 
 def test_sorted_out_records_do_not_go_there_either(loads: Loads, tmp_path: Path) -> None:

@@ -103,8 +103,12 @@ def test_no_load_goes_into_a_table_that_lacks_its_key(loads: Loads, path: Path, 
 
 
 def test_the_load_itself_ends_once_it_is_repaired(loads: Loads, path: Path) -> None:
-    """Run again before that, it is refused as any other."""
-    break_the_key(loads, path)
+    """Run again before that, it is refused as any other; the error says what ends it."""
+    with pytest.raises(DataError, match="t_pkey") as caught:
+        loads.run(target(path), rules=REBUILD)
+    assert "goes on with what is missing" not in str(caught.value.hint)
+    ((load_id,),) = loads.execute("SELECT id::text FROM penstock.loads")
+    assert f"Once it is repaired, penstock resume {load_id} ends the load" in str(caught.value.hint)
     with pytest.raises(TargetError, match="t_pkey"):
         loads.run(target(path), rules=REBUILD)
     assert loads.execute("SELECT state FROM penstock.loads") == [("running",)]

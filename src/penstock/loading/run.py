@@ -80,6 +80,7 @@ class _LoadRun:
         self._tally.note_before(skipped=prepared.skipped, rows=prepared.rows_before)
         try:
             finished = self._load(prepared, connection)
+            self._is_complete = True
             if self._shape is not None and self._shape.is_holding:
                 self._at_end(lambda connection: self._put_back(connection, None))
         except PenstockError as error:
@@ -344,6 +345,7 @@ class _LoadRun:
             self._plan,
             self._claim.load_id,
             rows=rows,
+            has_all_rows=self._shape is not None and self._shape.has_failed,
             is_complete=self._is_complete,
             has_begun=self._tally.attempts > 0,
         )

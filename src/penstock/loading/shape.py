@@ -105,7 +105,8 @@ class LoadShape:
         self._held: set[int] = set()
         # Those that are held for nothing but autovacuum, which was seen there.
         self._paused: set[int] = set()
-        self._has_failed = False
+        # A rebuild, which comes behind the last row.
+        self.has_failed = False
 
     # ---------------------------------------------------------------- before the first row
 
@@ -278,7 +279,7 @@ class LoadShape:
     @property
     def is_holding(self) -> bool:
         """Whether something that this load has parked is not put back."""
-        return bool(self._held) and not self._has_failed
+        return bool(self._held) and not self.has_failed
 
     def put_back(
         self,
@@ -301,11 +302,11 @@ class LoadShape:
             done = rebuilder.put_back(self._held - self._paused, load_id=load_id)
         except KeyboardInterrupt:
             # Whoever interrupts a rebuild does not want it begun again.
-            self._has_failed = True
+            self.has_failed = True
             self._tools.warnings.warn("parked-left", "what is parked stays so: run penstock repair")
             raise
         self._tell(done)
-        self._has_failed = bool(done.errors)
+        self.has_failed = bool(done.errors)
         done.raise_first()
         self._held.clear()
         self._paused.clear()

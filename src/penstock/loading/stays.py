@@ -5,6 +5,7 @@ from __future__ import annotations
 from copy import copy
 from typing import TYPE_CHECKING
 
+from penstock.errors import OtherTableError
 from penstock.files.local import STDIN_LOCATION
 
 if TYPE_CHECKING:
@@ -20,15 +21,24 @@ def fills_tables(plan: LoadPlan) -> bool:
 
 
 def tell_what_stays(
-    error: PenstockError, plan: LoadPlan, load_id: str, *, rows: int | None, is_complete: bool, has_begun: bool
+    error: PenstockError,
+    plan: LoadPlan,
+    load_id: str,
+    *,
+    rows: int | None,
+    has_all_rows: bool,
+    is_complete: bool,
+    has_begun: bool,
 ) -> PenstockError:
     """Return a copy of the error that says what stays and how to go on.
 
-    `rows` were committed, None where that is not known; `is_complete`: the load had ended before the error came;
-    `has_begun`: tables that are truncated were.
+    `rows` were committed, None where that is not known; `has_all_rows`: what failed is the rebuild behind the last of
+    them; `is_complete`: the load had ended before the error came; `has_begun`: tables that are truncated were.
     """
     stays = _describe_stay(plan, load_id, rows=rows, is_complete=is_complete, has_begun=has_begun)
-    resume = "" if rows == 0 or is_complete else f" {_describe_resuming(plan, load_id)}"
+    resume = (
+        "" if rows == 0 or is_complete else f" {_describe_resuming(error, plan, load_id, has_all_rows=has_all_rows)}"
+    )
     told = copy(error)
     told.detail = f"{error.detail}\n{stays}" if error.detail else stays
     told.hint = f"{error.hint or ''}{resume}".strip() or None
@@ -66,7 +76,13 @@ def _describe_stay(plan: LoadPlan, load_id: str, *, rows: int | None, is_complet
     return f"No table was changed; {rows:,} records are set aside, and load {load_id} knows of them."
 
 
-def _describe_resuming(plan: LoadPlan, load_id: str) -> str:
-    if any(STDIN_LOCATION in target.sources for target in plan.job.targets):
+def _describe_resuming(error: PenstockError, plan: LoadPlan, load_id: str, *, has_all_rows: bool) -> str:
+    if isinstance(error, OtherTableError):
+        return f"Unless the first table is back, give the load up before a new one: penstock loads forget {load_id}."
+    is_piped = any(STDIN_LOCATION in target.sources for target in plan.job.targets)
+    if has_all_rows:
+        again = "the same command with the same input" if is_piped else f"penstock resume {load_id}"
+        return f"Once it is repaired, {again} ends the load; all rows are stored."
+    if is_piped:
         return "The same command with the same input goes on with what is missing."
     return f"penstock resume {load_id} goes on with what is missing; say --changed load if a file was corrected."

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from psycopg import sql
 
-from penstock.errors import TargetError
+from penstock.errors import OtherTableError
 from penstock.server.errors import translate_errors
 
 if TYPE_CHECKING:
@@ -56,13 +56,12 @@ def send_check(connection: psycopg.Connection[Any], table: LoadedTable) -> Calla
     return check
 
 
-def other_table(connection: psycopg.Connection[Any], table: LoadedTable) -> TargetError:
+def other_table(connection: psycopg.Connection[Any], table: LoadedTable) -> OtherTableError:
     """Return the error for a name that means another table now. Raises psycopg.Error."""
     row = connection.execute(_RELATION, [table.oid]).fetchone()
     fate = "was dropped, or replaced by another load" if row is None else f'is "{row[0]}" now'
-    return TargetError(
+    return OtherTableError(
         f'table "{table.name}" is not the one that this load began with',
         detail=f"That one (oid {table.oid}) {fate}.",
-        hint="Rename the tables back; or load into the one that has the name now, after penstock loads forget if a "
-        "part was loaded.",
+        hint="Rename the tables back, if that can be, or load into the one that has the name now.",
     )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from psycopg import sql
 
-from penstock.errors import TargetError
+from penstock.errors import OtherTableError, TargetError
 from penstock.server.ddl.definition import (
     ColumnRow,
     ConstraintRow,
@@ -81,7 +81,7 @@ def _gone(connection: Connection, oid: int, name: TableName | None) -> TargetErr
     quoted = sql.Identifier(name.schema or "public", name.name).as_string(connection)
     row = connection.execute("SELECT pg_catalog.to_regclass(%s) IS NULL", [quoted]).fetchone()
     is_dropped = row == (True,)
-    return TargetError(
+    return OtherTableError(
         f'table "{name}" was {"dropped" if is_dropped else "replaced"} after the load was planned',
         detail=None if is_dropped else "Another load with --mode replace did so, or somebody who created it anew.",
         hint="Create it again, then run the load again."
