@@ -12,11 +12,13 @@ import psycopg
 import pytest
 
 from cli.conftest import run_process
+from penstock.api import ledger_view
 from penstock.api.ledger_view import LedgerView
 from penstock.cli.load import LoadCommand
 from penstock.errors import DataError, PenstockError, ServerError
 from penstock.model.job import LoadRules
 from penstock.server.ledger import Ledger
+from penstock.server.ledger.listing import list_loads
 from support.loads import Loads, chop_commands, target
 
 if TYPE_CHECKING:
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 
     from cli.conftest import Finished
     from penstock.model.job import LoadJob
+    from penstock.model.ledger import LoadRecord
+    from penstock.server.connection import Connection
 
     Run = Callable[..., Finished]
 
@@ -111,6 +115,27 @@ def test_load_that_was_cut_short_is_resumed_by_its_id(penstock: Run, database18:
     assert f"went on with load {cut_short}" in resumed.out
     with psycopg.connect(database18) as connection:
         assert connection.execute("SELECT count(*), count(DISTINCT a) FROM t").fetchone() == (ROWS, ROWS)
+
+
+def test_connection_that_is_lost_before_a_load_is_resumed_is_waited_out(
+    penstock: Run, database18: str, cut_short: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ledger is asked again, for as long as --retry-for says."""
+    lost = []
+
+    def lose(connection: Connection, schema: str, *, load_id: str | None = None) -> list[LoadRecord]:
+        if len(lost) < 2:
+            lost.append(connection)
+            with psycopg.connect(database18, autocommit=True) as other:
+                other.execute("SELECT pg_terminate_backend(%s)", [connection.info.backend_pid])
+        return list_loads(connection, schema, load_id=load_id)
+
+    monkeypatch.setattr(ledger_view, "list_loads", lose)
+    arguments = ("resume", cut_short, "--to", database18, "--changed", "load", "--retry-for")
+    assert penstock(*arguments, "0").code == 7
+    resumed = penstock(*arguments, "1min")
+    assert resumed.code == 0, resumed.err
+    assert len(lost) == 2
 
 
 def test_load_is_not_resumed_by_other_settings(

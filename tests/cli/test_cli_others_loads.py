@@ -121,6 +121,16 @@ def test_superuser_who_becomes_the_role_does_not_run_its_code(
     assert "penstock load" in refused.err
 
 
+def test_superuser_is_told_the_plain_command_for_a_load_of_its_own(penstock: Run, admin: Loads, path: Path) -> None:
+    """One of before the ledger said who logged in: no role is to be taken."""
+    admin.execute("CREATE TABLE t (a int, b text)")
+    load_id = cut_short(admin, target(path))
+    admin.execute("UPDATE penstock.loads SET login = NULL")
+    refused = penstock("resume", load_id, "--to", admin.conninfo)
+    assert refused.code == 6
+    assert "run its own penstock load command." in refused.err
+
+
 def test_member_resumes_as_the_role(penstock: Run, admin: Loads, roles: tuple[str, str], path: Path) -> None:
     """Once it says so: what is stored is stored by the role."""
     bob, alice = roles

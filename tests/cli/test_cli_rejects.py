@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import shutil
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,10 +12,13 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
+from penstock.server.ledger.rejects import RejectStore
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cli.conftest import Finished
+    from penstock.server.connection import Connection
 
     Run = Callable[..., Finished]
 
@@ -172,6 +176,17 @@ def test_reject_file_that_is_no_new_file_is_refused_before_the_load(
     assert (path.lstat().st_ino, path.lstat().st_mode, Path(numbers).read_text()) == before
 
 
+def test_reject_file_in_a_folder_that_is_not_there_is_refused_before_the_load(
+    penstock: Run, database18: str, numbers: str, tmp_path: Path
+) -> None:
+    """Not when all else is done."""
+    path = tmp_path / "nowhere" / "rejects.csv"
+    options = ("--on-error", "reject", "--reject-file", str(path), "--to", database18)
+    finished = penstock("load", numbers, "--into", "t", *options)
+    assert (finished.code, rows(database18)) == (4, [])
+    assert f'error: could not write "{path}": No such file or directory' in finished.err
+
+
 def test_rejects_are_not_written_over_the_source(penstock: Run, database18: str, numbers: str, tmp_path: Path) -> None:
     """Which the ledger knows, also long after the load."""
     finished = penstock("load", numbers, "--into", "t", "--on-error", "reject", "--json", "--to", database18)
@@ -202,10 +217,18 @@ def test_full_disk_leaves_no_reject_file(penstock: Run, database18: str, numbers
 
 
 def test_json_is_one_object_though_the_reject_file_cannot_be_written(
-    penstock: Run, database18: str, numbers: str, tmp_path: Path
+    penstock: Run, database18: str, numbers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The load is complete and told so; what failed after is an error on standard error, and the exit code."""
-    file = tmp_path / "nowhere" / "rejects.csv"
+    file = tmp_path / "folder" / "rejects.csv"
+    file.parent.mkdir()
+    count = RejectStore.count_rejected
+
+    def lose_the_folder(self: RejectStore, connection: Connection) -> int:
+        shutil.rmtree(file.parent, ignore_errors=True)
+        return count(self, connection)
+
+    monkeypatch.setattr(RejectStore, "count_rejected", lose_the_folder)
     options = ["--on-error", "reject", "--reject-file", str(file), "--json", "--to", database18]
     finished = penstock("load", numbers, "--into", "t", *options)
     assert (finished.code, finished.object["rows"], finished.object["rejected"]) == (4, 2, 2)

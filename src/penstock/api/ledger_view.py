@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from penstock.api.closing import Closing
@@ -9,6 +10,7 @@ from penstock.aws.credentials import AwsCredentials
 from penstock.errors import TargetError
 from penstock.files import SourceReader
 from penstock.loading.identity import job_from_json
+from penstock.loading.retry import Patience, patiently
 from penstock.loading.tools import LoadTools
 from penstock.server.ledger import Ledger
 from penstock.server.ledger.listing import forget_load, list_loads, list_objects, no_such_load
@@ -17,6 +19,7 @@ from penstock.server.ledger.rights import read_rights
 from penstock.server.shape.missing import find_missing
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from penstock.model.job import LoadJob
@@ -87,6 +90,17 @@ class LedgerView(Closing):
         with self._connect.borrow() as connection:
             self._rights(connection, load_id).refuse_others_job("resume", job)
         return job
+
+    def find_job(
+        self, beginning: str, *, retry_for_s: float, on_notice: Callable[[str], None] | None = None
+    ) -> tuple[str, LoadJob]:
+        """Do as `find` and `job`; faults that pass are waited out for so long."""
+
+        def look() -> tuple[str, LoadJob]:
+            load_id = self.find(beginning)
+            return load_id, self.job(load_id)
+
+        return patiently(look, Patience(retry_for_s, time.perf_counter), sleep=time.sleep, notice=on_notice)
 
     def rejects(self, load_id: str) -> list[RejectCause]:
         """Return why records of a load were rejected, the most frequent cause first; this role's own loads'."""

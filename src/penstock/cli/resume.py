@@ -54,9 +54,11 @@ def resume(
     """
     from penstock.api.ledger_view import LedgerView
 
+    messages = Messages(is_quiet=quiet)
     with LedgerView(open_target(to, role=role, iam_auth=iam_auth, tunnel=tunnel), ledger_schema=ledger_schema) as view:
-        whole_id = view.find(load_id)
-        job = view.job(whole_id)
+        # What the load itself has for --retry-for is not known yet.
+        retry_for_s = parse_rules(RuleOptions(retry_for=retry_for)).retry_for_s
+        whole_id, job = view.find_job(load_id, retry_for_s=retry_for_s, on_notice=messages.note)
     rule_options = RuleOptions(
         changed=changed,
         emptied=emptied,
@@ -71,7 +73,6 @@ def resume(
     )
     rules = _override(job.rules, rule_options)
     job = replace(job, rules=rules, sessions=parse_sessions(sessions) if sessions else job.sessions)
-    messages = Messages(is_quiet=quiet)
     command = LoadCommand(messages=messages, is_quiet=quiet, as_json=as_json)
     with interrupting_signals():
         command.run(

@@ -5,6 +5,7 @@ Only a new file is made or a regular file replaced: no device, pipe, folder or s
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import stat
@@ -29,16 +30,24 @@ _KINDS = {
 
 
 def check_writable(path: Path, *, sources: Iterable[str | int] = ()) -> None:
-    """Raise SourceError if `path` is no regular file, or one of the sources (paths, descriptors) by any name."""
+    """Raise SourceError if `path` is no regular file, or one of the sources (paths, descriptors) by any name.
+
+    And if it cannot be written: a file beside it comes first.
+    """
+    found = None
     try:
-        found = path.lstat()
-    except FileNotFoundError:
-        return
+        with suppress(FileNotFoundError):
+            found = path.lstat()
+        path.parent.stat()
     except OSError as exc:
         raise could_not_write(path, exc) from exc
-    if not stat.S_ISREG(found.st_mode):
+    if found is not None and not stat.S_ISREG(found.st_mode):
         kind = _KINDS.get(stat.S_IFMT(found.st_mode), "no regular file")
         raise SourceError(f'will not replace "{path}": it is {kind}', hint="Name a new file, or a regular one.")
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        raise could_not_write(path, PermissionError(errno.EACCES, os.strerror(errno.EACCES)))
+    if found is None:
+        return
     for source in sources:
         with suppress(OSError, ValueError):
             # Not pathlib: a source's path is bytes that may not be UTF-8

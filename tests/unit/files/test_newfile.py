@@ -79,6 +79,19 @@ def test_devices_are_not_replaced() -> None:
         check_writable(Path("/dev/full"))
 
 
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_folder_that_is_not_ours_to_write_is_told_of_at_once(tmp_path: Path) -> None:
+    """Also if the file is there: it is written under another name first."""
+    path = tmp_path / "rejects.csv"
+    path.write_text("old")
+    tmp_path.chmod(0o500)
+    try:
+        with pytest.raises(SourceError, match="Permission denied"):
+            check_writable(path)
+    finally:
+        tmp_path.chmod(0o700)
+
+
 @pytest.mark.parametrize("way", ["itself", "hard link", "folder's link", "listed by a link"])
 def test_sources_are_not_replaced(tmp_path: Path, way: str) -> None:
     """By whatever name source and file are known."""

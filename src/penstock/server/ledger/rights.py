@@ -24,12 +24,16 @@ Deed = Literal["resume", "retry", "forget"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadRights:
-    """Whose a load is: `is_own_login`, the login of this session chose its sources and its transform."""
+    """Whose a load is: `is_own_login`, the login of this session chose its sources and its transform.
+
+    `is_logins`: it is of the login itself, under no other role.
+    """
 
     load_id: str
     owner: str
     is_own_role: bool
     is_own_login: bool
+    is_logins: bool
     is_member: bool
     is_superuser: bool
 
@@ -50,6 +54,7 @@ class LoadRights:
         has_transform = job is not None and any(target.transform is not None for target in job.targets)
         if self.is_own_login or not (self.is_superuser or has_transform):
             return
+        role = "" if self.is_logins else f' with --role "{self.owner}"'
         raise TargetError(
             f"cannot {what} load {self.load_id}: the ledger does not say that this login began it",
             detail="Its transform could RESET ROLE to this login's rights."
@@ -59,7 +64,7 @@ class LoadRights:
             + (
                 f"write the records down with penstock rejects {self.load_id} --reject-file, and load that file."
                 if what == "retry"
-                else f'run its own penstock load command with --role "{self.owner}".'
+                else f"run its own penstock load command{role}."
             ),
         )
 
@@ -71,6 +76,7 @@ def read_rights(connection: Connection, schema: str, load_id: str) -> LoadRights
         SELECT l.owner::text,
                l.owner = CURRENT_USER,
                coalesce(l.login = SESSION_USER, false),
+               l.owner = SESSION_USER,
                coalesce(
                    (SELECT pg_catalog.pg_has_role(r.oid, 'MEMBER') FROM pg_catalog.pg_roles AS r
                      WHERE r.rolname = l.owner),
@@ -85,12 +91,13 @@ def read_rights(connection: Connection, schema: str, load_id: str) -> LoadRights
         row = connection.execute(query, [load_id]).fetchone()
     if row is None:
         return None
-    owner, is_own_role, is_own_login, is_member, is_superuser = row
+    owner, is_own_role, is_own_login, is_logins, is_member, is_superuser = row
     return LoadRights(
         load_id=load_id,
         owner=owner,
         is_own_role=is_own_role,
         is_own_login=is_own_login,
+        is_logins=is_logins,
         is_member=is_member,
         is_superuser=is_superuser,
     )
