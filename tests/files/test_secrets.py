@@ -16,6 +16,7 @@ from urllib.parse import quote
 
 import psycopg
 import pytest
+import zstandard
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
@@ -268,6 +269,31 @@ def test_no_failure_tells_a_secret(planted: Planted, s3: S3, web: Web) -> None:
     codes[("PGDATABASE",)] = planted.run("load", signed, *into, PGDATABASE=planted.uri, PGHOST="127.0.0.1").returncode
     assert [arguments for arguments, code in codes.items() if code == 0] == []
     assert [arguments for arguments, code in codes.items() if code == 70] == []
+    leaks = planted.find_leaks()
+    assert not leaks, "\n".join(leaks)
+
+
+def test_no_recording_holds_a_secret(planted: Planted) -> None:
+    """Neither those of the connection nor those in statements that are seen, cut, quoted or in comments."""
+    secret = planted.secrets["statement"] = "st-Secret/99ab+secret"
+    statements = [
+        f"ALTER ROLE planted PASSWORD '{secret}'",
+        f"SELECT $$ {secret} $$, E'\\'{secret}', 'it''s {secret}' -- {secret}",
+        f"SELECT '{'x' * 1000}', '{secret * 10}'",
+    ]
+    path = planted.folder / "recording"
+    with psycopg.connect(planted.conninfo) as seen:
+        for number, statement in enumerate(statements):
+            seen.execute(statement.encode())
+            target = ["--to", planted.uri, "--for", "0.3", "--interval", "0.1"]
+            assert planted.run("watch", *target, "--record", f"{path}-{number}", "--json").returncode == 0
+            planted.outputs[f"recording {number}"] = (
+                zstandard.ZstdDecompressor().decompressobj().decompress(Path(f"{path}-{number}").read_bytes()).decode()
+            )
+            assert "idle in transaction" in planted.outputs[f"recording {number}"]
+            for command in (["diagnose"], ["commits", "--recording"]):
+                planted.run(*command, f"{path}-{number}", "--json")
+        seen.rollback()
     leaks = planted.find_leaks()
     assert not leaks, "\n".join(leaks)
 
