@@ -1,0 +1,109 @@
+"""What larger batches would buy, from samples of one batch length."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.diagnose.batches import report_commits
+from support.made_samples import database, sample, session
+
+# A transaction of 100 rows at 10 us each and a commit of 1 ms: it takes 2 ms, so 500 of them are done a second.
+_COMMITS_PER_S = 500
+_ROWS = 100
+
+
+def run(*waiting: bool, cpu_share: float | None = None, **more: object) -> list[object]:
+    """Return a second each of the workload, seen waiting for its commit or not."""
+    return [
+        sample(
+            second,
+            session(
+                "IPC:SyncRep" if waits else None,
+                cpu_s=None if cpu_share is None else second * cpu_share,
+                **more,
+            ),
+            xid=second * _COMMITS_PER_S,
+            wal=second * 1000,
+            counters=database(second * _COMMITS_PER_S, second * _COMMITS_PER_S * _ROWS),
+        )
+        for second, waits in enumerate(waiting)
+    ]
+
+
+_HALF = [True, False] * 30
+
+
+def test_samples_divide_a_transaction_where_the_server_is_elsewhere() -> None:
+    """Half of them wait: half of the 2 ms is the commit's."""
+    (committer,) = report_commits(run(*_HALF)).committers
+    assert committer.commit_s == pytest.approx(0.001, rel=0.05)
+    assert committer.row_s == pytest.approx(0.00001, rel=0.05)
+    assert committer.rows_per_commit == pytest.approx(_ROWS)
+    assert committer.predict_s(1_000_000, 10) == pytest.approx(110, rel=0.05)
+    assert committer.predict_s(1_000_000, 10_000) == pytest.approx(10.1, rel=0.05)
+    assert committer.enough_rows == pytest.approx(9_900, rel=0.1)
+
+
+def test_processor_time_is_believed_where_samples_see_waits_only() -> None:
+    """A sampler that gets its turn when the workload sleeps sees no work; the processor's account has it."""
+    (committer,) = report_commits(run(*[True] * 60, cpu_share=0.5)).committers
+    assert committer.waiting == 1.0
+    assert committer.row_s == pytest.approx(0.00001, rel=0.05)
+
+
+def test_probe_is_believed_unless_it_is_most_of_the_transaction() -> None:
+    """Of 2 ms, a probe of 0.4 ms leaves 1.6 for the rows; one of 1.9 ms leaves its own error."""
+    (committer,) = report_commits(run(*_HALF), probed_s=0.0004).committers
+    assert committer.commit_s == pytest.approx(0.0004)
+    assert committer.row_s == pytest.approx(0.000016, rel=0.05)
+    (committer,) = report_commits(run(*_HALF), probed_s=0.0019).committers
+    assert committer.commit_s == pytest.approx(0.001, rel=0.05)
+
+
+def test_client_that_thinks_in_its_transaction_is_the_rows_time() -> None:
+    """Idle in transaction is no wait for a commit, and larger batches would not spare it."""
+    samples = run(*[True] * 30) + [
+        sample(
+            second,
+            session(state="idle in transaction"),
+            xid=second * _COMMITS_PER_S,
+            counters=database(second * _COMMITS_PER_S, second * _COMMITS_PER_S * _ROWS),
+        )
+        for second in range(30, 60)
+    ]
+    (committer,) = report_commits(samples).committers
+    assert committer.waiting == pytest.approx(0.5)
+    assert committer.row_s == pytest.approx(0.00001, rel=0.05)
+
+
+def test_too_few_samples_foretell_nothing() -> None:
+    """Under 20 it is not said what batches would buy."""
+    (committer,) = report_commits(run(*[True, False] * 8)).committers
+    assert committer.predict_s(1_000_000, 10) is None
+    assert committer.enough_rows is None
+
+
+def test_who_does_not_wait_for_commits_is_left_out() -> None:
+    """Readers, and autovacuum, which commits for nobody."""
+    readers = report_commits(run(*[False] * 40)).committers
+    assert readers == ()
+    assert report_commits(run(*[True] * 40, backend_type="autovacuum worker")).committers == ()
+
+
+def test_applications_are_apart_and_the_longest_waiting_comes_first() -> None:
+    """Commits are attributed by the time in which each waits for them."""
+    samples = [
+        sample(
+            second,
+            session("IO:WalSync", application="waits more", pid=1),
+            session("IO:WALSync" if second % 4 == 0 else None, application="waits less", pid=2),
+            xid=second * _COMMITS_PER_S,
+            counters=database(second * _COMMITS_PER_S, second * _COMMITS_PER_S),
+        )
+        for second in range(40)
+    ]
+    first, second = report_commits(samples).committers
+    assert (first.application, second.application) == ("waits more", "waits less")
+    assert first.commits_per_s is not None
+    assert second.commits_per_s is not None
+    assert first.commits_per_s / second.commits_per_s == pytest.approx(4.0, rel=0.1)
