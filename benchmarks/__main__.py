@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from benchmarks import (
     bad_rows,
+    foretold_commits,
     indexed_load,
     latency_tls,
     ledger_overhead,
@@ -27,6 +28,7 @@ BENCHMARKS = {
     "indexed_load": indexed_load,
     "rebuild_schedules": rebuild_schedules,
     "sampler_cost": sampler_cost,
+    "foretold_commits": foretold_commits,
 }
 
 
