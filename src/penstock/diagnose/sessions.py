@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.diagnose.activity import CPU, find_moments, is_active, name_application, name_statement
+from penstock.diagnose.activity import CPU, find_moments, name_application, name_statement
 from penstock.diagnose.case import Case, number, share_of, shorten
 from penstock.units import format_duration
 
 if TYPE_CHECKING:
+    from penstock.diagnose.activity import Moment
     from penstock.model.diagnosis import Diagnosis
     from penstock.model.recording import Sample, SessionSample
 
@@ -20,6 +21,9 @@ _LEAST_CLIENT = 0.5
 
 # One that is idle in a transaction for longer has been left there, and is not between two statements.
 _BETWEEN_STATEMENTS_S = 5.0
+
+# Begins of one transaction, each by its age and this host's clock, are not further apart.
+_SAME_BEGIN_S = 1.0
 
 # From here on, a processor is rarely free when one is wanted.
 _BUSY = 0.8
@@ -90,12 +94,12 @@ def _release(pid: int | None, session: SessionSample | None) -> str:
 
 def find_client_waits(case: Case) -> list[Diagnosis]:
     """Return whether open transactions wait for their clients, in a statement or between two."""
-    moments = find_moments(case.recording.samples, lambda session: is_active(session) or _is_between(session))
-    # Who is idle in a transaction has Client:ClientRead for its wait.
-    part = [moment for moment in moments if moment.wait.startswith("client:")]
+    between = _find_between_statements(case)
+    moments = sorted([*case.moments, *between], key=lambda moment: moment.tick)
+    inside = case.select(lambda moment: moment.wait.startswith("client:"))
+    part = [*inside, *between]
     if share_of(part, moments) < _LEAST_CLIENT:
         return []
-    inside = [moment for moment in part if is_active(moment.session)]
     evidence = [
         number("sessions that wait for their client, on average", case.sessions(part)),
         number("of this, in a statement such as COPY", 100 * share_of(inside, part), "%"),
@@ -103,8 +107,18 @@ def find_client_waits(case: Case) -> list[Diagnosis]:
     return [case.conclude("client-bound", part, evidence, among=moments)]
 
 
-def _is_between(session: SessionSample) -> bool:
-    return _is_idle_in_transaction(session) and (session.query_s or 0.0) < _BETWEEN_STATEMENTS_S
+def _find_between_statements(case: Case) -> list[Moment]:
+    """Return sessions between two statements of their transaction; of a single one none, which is no workload."""
+    samples = case.recording.samples
+    found = find_moments(
+        samples, lambda each: _is_idle_in_transaction(each) and (each.query_s or 0.0) < _BETWEEN_STATEMENTS_S
+    )
+    begins_s = [samples[moment.tick].at_s - (moment.session.transaction_s or 0.0) for moment in found]
+    is_one = (
+        len({moment.session.pid for moment in found}) < 2
+        and max(begins_s, default=0.0) - min(begins_s, default=0.0) < _SAME_BEGIN_S
+    )
+    return [] if is_one else found
 
 
 def _is_idle_in_transaction(session: SessionSample) -> bool:

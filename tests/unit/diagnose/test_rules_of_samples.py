@@ -167,9 +167,17 @@ def test_two_that_wait_for_each_other_end_the_search() -> None:
 
 def test_transactions_between_their_statements_are_bound_by_their_client() -> None:
     """As are those that wait in a COPY."""
-    between = session("Client:ClientRead", state="idle in transaction", query_s=0.01)
+    between = session("Client:ClientRead", state="idle in transaction", query_s=0.01, transaction_s=0.02)
     found = only(ticks(60, between, session("Client:ClientRead", query="copy t from stdin"), session()))
     assert (found.code, round(found.share, 2), found.samples) == ("client-bound", 0.67, 180)
+
+
+def test_one_transaction_between_its_statements_is_no_workload() -> None:
+    """It is as old as the recording, however it is spent."""
+    samples = [
+        sample(t, session("Client:ClientRead", state="idle in transaction", transaction_s=t + 1.0)) for t in range(60)
+    ]
+    assert codes(samples) == []
 
 
 def test_session_that_was_left_in_a_transaction_is_not_its_clients_work() -> None:
