@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from penstock.diagnose import Activity
-    from penstock.model.diagnosis import Diagnosis, Evidence
+    from penstock.model.diagnosis import Diagnosis
     from penstock.model.recording import Recording
 
 app = typer.Typer(add_completion=False)
@@ -74,16 +74,13 @@ def describe_diagnoses(recording: Recording, activity: Activity, diagnoses: Sequ
 def _describe(place: int, diagnosis: Diagnosis) -> list[str]:
     sure = "" if diagnosis.confidence == "too short to say" else f", confidence {diagnosis.confidence}"
     texts = (("do", diagnosis.remedy), ("proof", diagnosis.proof), ("source", diagnosis.source))
+    numbers = [(number.name, f"{number.value:,.2f}", number.unit) for number in diagnosis.evidence]
     return [
         f"{place}  {diagnosis.code}{sure}",
         *_wrap(diagnosis.claim, "   ", "   "),
-        *line_up([_row(number) for number in diagnosis.evidence], align="<><", indent="     "),
+        *line_up(numbers, align="<><", indent="     "),
         *(line for name, text in texts for line in _wrap(text, f"   {name:7}", " " * 10)),
     ]
-
-
-def _row(number: Evidence) -> tuple[str, str, str]:
-    return number.name, f"{number.value:,.0f}" if number.value >= 100 else f"{number.value:.2f}", number.unit
 
 
 def _wrap(text: str, first: str, others: str) -> list[str]:

@@ -28,7 +28,7 @@ class Moment:
 
     @property
     def wait(self) -> str:
-        """Return what is waited for in lower case, as io:walsync: PostgreSQL 17 spells some events differently."""
+        """What is waited for in lower case, as io:walsync: PostgreSQL 17 spells some events differently."""
         return name_wait(self.session).lower()
 
 

@@ -1,26 +1,29 @@
-"""Whether a workload waits for its commits: for the local flush, for standbys, for Aurora's storage."""
+"""Whether a workload waits for its commits: for the local flush, for standbys or missing ones, for Aurora's storage."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, TypeAlias
 
 from penstock.diagnose.case import Case, number, share_of
-from penstock.diagnose.standbys import find_missing
 from penstock.units import MB, MIB, format_count
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from penstock.diagnose.activity import Moment
-    from penstock.diagnose.standbys import Missing
     from penstock.model.diagnosis import Diagnosis, Evidence
+    from penstock.model.recording import CounterRow
 
 _WAITS = {
     "commit-local-flush": {"io:walsync", "lwlock:walwrite"},
     "commit-standby": {"ipc:syncrep"},
     "commit-aurora-storage": {"io:xactsync"},
 }
+
+# It commits for nobody.
+_AUTOVACUUM = "autovacuum worker"
 
 # Below this, larger batches could not make a workload a tenth faster.
 _LEAST_SHARE = 0.1
@@ -32,14 +35,22 @@ _SEGMENT_BYTES = 16 * MIB
 _GOAL = 0.01
 _LEAST_WORK = 0.01
 
+# How many standbys a commit waits for, how many of them stream, and the names of those that do not.
+Missing: TypeAlias = tuple[int, int, tuple[str, ...]]
+
+_STANDBY_NAMES = "synchronous_standby_names"
+
+# FIRST 2 (a, b), ANY 1 (a, b), 2 (a, b), or a, b: which is 1 (a, b)
+_LIST = re.compile(r"\s*(?:(?:(?:FIRST|ANY)\s+)?(\d+)\s*\()?(.*)", re.IGNORECASE | re.DOTALL)
+_NAME = re.compile(r'"((?:[^"]|"")*)"|([^\s,"()]+)')
+
 
 def find_commit_waits(case: Case) -> list[Diagnosis]:
     """Return what commits wait for, missing standbys apart from those that are there."""
     missing = _missing_by_tick(case)
     found = []
     for code, waits in _WAITS.items():
-        # Autovacuum commits for nobody.
-        part = [each for each in case.moments if each.wait in waits and _is_for_clients(each)]
+        part = [each for each in case.moments if each.wait in waits and each.session.backend_type != _AUTOVACUUM]
         if code == "commit-standby":
             found += _find_missing_standbys(case, [each for each in part if each.tick in missing], missing)
             part = [each for each in part if each.tick not in missing]
@@ -65,10 +76,6 @@ def advise_rows(case: Case, part: Sequence[Moment]) -> int | None:
     return next(int(factor * step) for factor in (1, 2, 5, 10) if factor * step >= wanted)
 
 
-def _is_for_clients(moment: Moment) -> bool:
-    return moment.session.backend_type != "autovacuum worker"
-
-
 def _ends_segments(case: Case) -> bool:
     commits, wal_bytes = case.rates.commits_per_s, case.rates.wal_bytes_per_s
     return commits is not None and wal_bytes is not None and wal_bytes > _SEGMENT_BYTES * commits
@@ -76,30 +83,23 @@ def _ends_segments(case: Case) -> bool:
 
 def _missing_by_tick(case: Case) -> dict[int, Missing]:
     """Return what was missing at which samples, by what was last read of the standbys."""
-    missing: dict[int, Missing] = {}
+    found: dict[int, Missing] = {}
     last = None
     for tick, sample in enumerate(case.recording.samples):
         if (rows := sample.counters.get("pg_stat_replication")) is not None:
-            last = find_missing(_standby_names(case), rows)
+            last = find_missing(case.recording.header.settings.get(_STANDBY_NAMES, ""), rows)
         if last is not None:
-            missing[tick] = last
-    return missing
-
-
-def _standby_names(case: Case) -> str:
-    return case.recording.header.settings.get("synchronous_standby_names", "")
+            found[tick] = last
+    return found
 
 
 def _find_missing_standbys(case: Case, part: Sequence[Moment], missing: dict[int, Missing]) -> list[Diagnosis]:
     if share_of(part, case.moments) < _LEAST_SHARE:
         return []
-    last = missing[part[-1].tick]
-    evidence = [
-        number("synchronous standbys that a commit waits for", last.needed),
-        number("synchronous standbys that stream", last.present),
-    ]
-    names = ", ".join(last.names) or "any"
-    return [case.conclude("standby-missing", part, evidence, names=names, setting=_standby_names(case))]
+    needed, present, lost = missing[part[-1].tick]
+    evidence = [number("standbys that a commit waits for", needed), number("such standbys that stream", present)]
+    setting = case.recording.header.settings[_STANDBY_NAMES]
+    return [case.conclude("standby-missing", part, evidence, names=", ".join(lost) or "any", setting=setting)]
 
 
 def _measure_commits(case: Case, part: Sequence[Moment]) -> list[Evidence]:
@@ -114,3 +114,33 @@ def _measure_commits(case: Case, part: Sequence[Moment]) -> list[Evidence]:
     if rates.wal_bytes_per_s is not None:
         evidence.append(number("WAL", rates.wal_bytes_per_s / MB, "MB/s"))
     return evidence
+
+
+def find_missing(standby_names: str, standbys: Sequence[CounterRow]) -> Missing | None:
+    """Return what is missing by synchronous_standby_names and the rows of pg_stat_replication.
+
+    None where enough is there, where none is asked for, and where the role may not see the rows.
+    """
+    needed, names = parse_standby_names(standby_names)
+    if not names or any(row.get("state") is None for row in standbys):
+        return None
+    streaming = [row for row in standbys if row["state"] == "streaming" and row.get("sync_state") != "async"]
+    if len(streaming) >= needed:
+        return None
+    present = {str(row.get("application_name")).lower() for row in streaming}
+    lost = tuple(name for name in names if name != "*" and name.lower() not in present)
+    return needed, len(streaming), lost
+
+
+def parse_standby_names(value: str) -> tuple[int, tuple[str, ...]]:
+    """Return for how many of which standbys a commit waits.
+
+    >>> parse_standby_names('ANY 2 (a1, "b-1", *)')
+    (2, ('a1', 'b-1', '*'))
+    >>> parse_standby_names("a, b")
+    (1, ('a', 'b'))
+    """
+    found = _LIST.fullmatch(value)
+    assert found is not None
+    names = tuple((quoted or "").replace('""', '"') or plain for quoted, plain in _NAME.findall(found[2]))
+    return int(found[1] or 1), names
