@@ -35,9 +35,14 @@ if TYPE_CHECKING:
     from penstock.diagnose.rates import Rates
     from penstock.model.recording import Sample, SessionSample
 
-# The local flush, or another's behind which one waits; a standby; Aurora's storage. In lower case: PostgreSQL 17 spells
-# some in another way.
-COMMIT_WAITS = frozenset({"io:walsync", "lwlock:walwrite", "ipc:syncrep", "io:xactsync"})
+# The local flush, or another's behind which one waits; a standby; Aurora's storage; by the code of their diagnosis. In
+# lower case: PostgreSQL 17 spells some in another way.
+COMMIT_WAITS = {
+    "commit-local-flush": {"io:walsync", "lwlock:walwrite"},
+    "commit-standby": {"ipc:syncrep"},
+    "commit-aurora-storage": {"io:xactsync"},
+}
+_COMMIT_WAITS = frozenset().union(*COMMIT_WAITS.values())
 
 # Batches that are foretold, and when waiting for commits no longer matters.
 BATCHES = (1, 10, 100, 1_000, 10_000)
@@ -117,7 +122,7 @@ def report_commits(samples: Sequence[Sample], *, probed_s: float | None = None) 
 
 def waits_for_commit(session: SessionSample) -> bool:
     """Return whether an active backend waits for its commit."""
-    return is_active(session) and name_wait(session).lower() in COMMIT_WAITS
+    return is_active(session) and name_wait(session).lower() in _COMMIT_WAITS
 
 
 @dataclass(slots=True)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import re
 from typing import TYPE_CHECKING, TypeAlias
 
+from penstock.diagnose.batches import COMMIT_WAITS, report_commits
 from penstock.diagnose.case import Case, number, share_of
 from penstock.units import MB, MIB, format_count
 
@@ -13,14 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from penstock.diagnose.activity import Moment
-    from penstock.model.diagnosis import Diagnosis, Evidence
+    from penstock.model.diagnosis import Diagnosis
     from penstock.model.recording import CounterRow
-
-_WAITS = {
-    "commit-local-flush": {"io:walsync", "lwlock:walwrite"},
-    "commit-standby": {"ipc:syncrep"},
-    "commit-aurora-storage": {"io:xactsync"},
-}
 
 # It commits for nobody.
 _AUTOVACUUM = "autovacuum worker"
@@ -30,10 +24,6 @@ _LEAST_SHARE = 0.1
 
 # A server flushes the log at each segment's end too: with so much of it to a commit, that is what is waited for.
 _SEGMENT_BYTES = 16 * MIB
-
-# A batch is long enough when it waits for its commit so much of its time; samples may have seen no work at all.
-_GOAL = 0.01
-_LEAST_WORK = 0.01
 
 # How many standbys a commit waits for, how many of them stream, and the names of those that do not.
 Missing: TypeAlias = tuple[int, int, tuple[str, ...]]
@@ -49,31 +39,14 @@ def find_commit_waits(case: Case) -> list[Diagnosis]:
     """Return what commits wait for, missing standbys apart from those that are there."""
     missing = _missing_by_tick(case)
     found = []
-    for code, waits in _WAITS.items():
+    for code, waits in COMMIT_WAITS.items():
         part = [each for each in case.moments if each.wait in waits and each.session.backend_type != _AUTOVACUUM]
         if code == "commit-standby":
             found += _find_missing_standbys(case, [each for each in part if each.tick in missing], missing)
             part = [each for each in part if each.tick not in missing]
         if share_of(part, case.moments) >= _LEAST_SHARE and not (code == "commit-local-flush" and _ends_segments(case)):
-            rows = advise_rows(case, part)
-            batch = "1,000 to 10,000 rows" if rows is None else f"{format_count(rows)} rows or more"
-            found.append(case.conclude(code, part, _measure_commits(case, part), rows=batch))
+            found.append(_commit_bound(case, code, part))
     return found
-
-
-def advise_rows(case: Case, part: Sequence[Moment]) -> int | None:
-    """Return the rows per commit, as 1, 2 or 5 with zeros, at which these waits are a hundredth of the time.
-
-    A commit waits as long however much it commits; work for a row stays what it is in the backends that wait.
-    """
-    rows = case.rates.rows_per_commit
-    if rows is None:
-        return None
-    pids = {moment.session.pid for moment in part}
-    waiting = share_of(part, case.select(lambda moment: moment.session.pid in pids))
-    wanted = rows * (1 - _GOAL) / _GOAL * waiting / max(_LEAST_WORK, 1 - waiting)
-    step = 10 ** math.floor(math.log10(max(1.0, wanted)))
-    return next(int(factor * step) for factor in (1, 2, 5, 10) if factor * step >= wanted)
 
 
 def _ends_segments(case: Case) -> bool:
@@ -102,18 +75,20 @@ def _find_missing_standbys(case: Case, part: Sequence[Moment], missing: dict[int
     return [case.conclude("standby-missing", part, evidence, names=", ".join(lost) or "any", setting=setting)]
 
 
-def _measure_commits(case: Case, part: Sequence[Moment]) -> list[Evidence]:
-    rates = case.rates
-    evidence = [number("active sessions on average", case.sessions(case.moments))]
-    if rates.commits_per_s:
-        evidence.append(number("commits", rates.commits_per_s, "/s"))
-        evidence.append(number("wait for each commit", 1000 * case.sessions(part) / rates.commits_per_s, "ms"))
-    if rates.rows_per_commit is not None:
-        how = "counted" if rates.is_exact else "estimated from WAL"
-        evidence.append(number(f"rows per commit, {how}", rates.rows_per_commit))
-    if rates.wal_bytes_per_s is not None:
-        evidence.append(number("WAL", rates.wal_bytes_per_s / MB, "MB/s"))
-    return evidence
+def _commit_bound(case: Case, code: str, part: Sequence[Moment]) -> Diagnosis:
+    rates, committers = case.rates, report_commits(case.recording.samples).committers
+    commit_s, rows = (committers[0].commit_s, committers[0].enough_rows) if committers else (None, None)
+    how = "counted" if rates.is_exact else "estimated from WAL"
+    numbers = [
+        ("active sessions on average", case.sessions(case.moments), ""),
+        ("commits", rates.commits_per_s, "/s"),
+        ("time for each commit", None if commit_s is None else 1000 * commit_s, "ms"),
+        (f"rows per commit, {how}", rates.rows_per_commit, ""),
+        ("WAL", None if rates.wal_bytes_per_s is None else rates.wal_bytes_per_s / MB, "MB/s"),
+    ]
+    evidence = [number(name, value, unit) for name, value, unit in numbers if value is not None]
+    batch = "1,000 to 10,000 rows" if rows is None else f"{format_count(rows)} rows or more"
+    return case.conclude(code, part, evidence, rows=batch)
 
 
 def find_missing(standby_names: str, standbys: Sequence[CounterRow]) -> Missing | None:

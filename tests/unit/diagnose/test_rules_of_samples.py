@@ -53,10 +53,10 @@ def test_waits_for_commits_are_named_by_what_they_wait_for(wait: str, code: str)
     assert (found.code, found.share, found.samples, found.confidence) == (code, 0.5, 200, "medium")
     numbers = {number.name: number.value for number in found.evidence}
     assert numbers["commits"] == 100
-    assert numbers["wait for each commit"] == pytest.approx(10, rel=0.02)
+    assert numbers["time for each commit"] == pytest.approx(10, rel=0.02)
     assert numbers["rows per commit, counted"] == 1
-    # Half of a row's time is waiting now: 99 more rows of work make it a hundredth.
-    assert "Commit every 100 rows or more" in found.remedy
+    # Half of a row's time is waiting now.
+    assert "Commit every 99 rows or more" in found.remedy
 
 
 def test_largest_share_is_first() -> None:
