@@ -111,11 +111,11 @@ def test_rates_of_a_procedure_hold_when_its_counters_arrive(
 
 
 @pytest.mark.parametrize("rows_per_commit", [1, 10, 100])
-def test_rows_per_commit_are_estimated_while_a_procedure_runs(database: str, rows_per_commit: int) -> None:
+def test_rows_per_commit_are_estimated_while_a_procedure_runs(database18: str, rows_per_commit: int) -> None:
     """Within a factor of two, from WAL."""
-    execute(database, MY_INSERT)
-    with working(database, lambda: execute(database, f"CALL my_insert(100000000, {rows_per_commit})")):
-        with recording(database, interval_s=0.2) as taken:
+    execute(database18, MY_INSERT)
+    with working(database18, lambda: execute(database18, f"CALL my_insert(100000000, {rows_per_commit})")):
+        with recording(database18, interval_s=0.2) as taken:
             taken.await_sessions(10)
         found = measure_rates(taken.samples)
     assert not found.is_exact
@@ -141,12 +141,12 @@ def test_holder_of_a_lock_that_is_idle_in_its_transaction_is_named(database: str
     assert not WRONG - {"lock-wait"} & set(codes(taken.recording))
 
 
-def test_copy_from_a_slow_client_is_bound_by_it(database: str) -> None:
+def test_copy_from_a_slow_client_is_bound_by_it(database18: str) -> None:
     """The server waits for more of the file."""
-    execute(database, "CREATE TABLE target (id int)")
+    execute(database18, "CREATE TABLE target (id int)")
     with (
-        recording(database) as taken,
-        psycopg.connect(database) as client,
+        recording(database18) as taken,
+        psycopg.connect(database18) as client,
         client.cursor().copy("COPY target FROM STDIN") as copy,
     ):
         while sum(map(len, (sample.sessions for sample in list(taken.samples)))) < ENOUGH:
@@ -169,10 +169,10 @@ def test_sessions_that_compute_are_bound_by_processors(database18: str) -> None:
     assert not WRONG & set(codes(recorded))
 
 
-def test_short_reads_are_nothing_remarkable(pg: PgServer) -> None:
+def test_short_reads_are_nothing_remarkable(pg18: PgServer) -> None:
     """Pgbench -S, by as many clients as the machine here has processors."""
-    pgbench = _pgbench(pg)
-    database = pg.fresh_database()
+    pgbench = _pgbench(pg18)
+    database = pg18.fresh_database()
     subprocess.run([pgbench, "--initialize", "--quiet", "--scale=1", database], check=True, capture_output=True)
     # What made the tables is counted by then, by PostgreSQL 14's collector too.
     time.sleep(2)
@@ -185,10 +185,10 @@ def test_short_reads_are_nothing_remarkable(pg: PgServer) -> None:
     assert rates.rows_per_commit is None or rates.rows_per_commit < 5
 
 
-def test_long_transaction_alone_is_nothing_remarkable(database: str) -> None:
+def test_long_transaction_alone_is_nothing_remarkable(database18: str) -> None:
     """It writes for a while, and is then left open: nobody waits for it."""
-    execute(database, "CREATE TABLE target (id int PRIMARY KEY)")
-    with recording(database) as taken, psycopg.connect(database) as client:
+    execute(database18, "CREATE TABLE target (id int PRIMARY KEY)")
+    with recording(database18) as taken, psycopg.connect(database18) as client:
         client.execute("INSERT INTO target SELECT generate_series(1, 1000000)")
         taken.await_samples(ENOUGH)
         client.rollback()

@@ -76,6 +76,15 @@ def test_counters_that_arrive_at_once_count_for_the_time_that_was_watched(began_
     assert found.is_exact
 
 
+@pytest.mark.parametrize("rows", [1, 10, 100])
+def test_rows_per_commit_are_estimated_by_measured_sizes_of_wal(rows: int) -> None:
+    """As a procedure's inserts into demo write them on 18.4."""
+    wal = {1: 170.6, 10: 1344.5, 100: 13085.0}[rows]
+    inside = session("IO:WalSync", query_s=9.0, transaction_s=0.0)
+    samples = [sample(t, inside, xid=100 * t, wal=round(100 * wal * t), counters=database(0)) for t in range(11)]
+    assert measure_rates(samples).rows_per_commit == pytest.approx(rows, rel=0.01)
+
+
 def test_procedure_that_has_not_counted_yet_is_not_taken_for_none() -> None:
     """It was seen at the tick before the last."""
     samples = [calling(t, since_s=-5, done=100 * t) for t in range(10)]
@@ -106,8 +115,10 @@ def test_long_transaction_of_many_subtransactions_commits_nothing() -> None:
 
 def test_numbers_count_where_sessions_are_hidden_and_counters_stand_still() -> None:
     """A role without pg_read_all_stats sees no transactions' ages."""
-    samples = [sample(t, session(state=None, query_s=None, transaction_s=None), xid=50 * t) for t in range(11)]
+    hidden = session(state=None, query_s=None, transaction_s=None)
+    samples = [sample(t, hidden, xid=50 * t, counters=database(0)) for t in range(11)]
     assert measure_rates(samples).commits_per_s == 50
+    assert measure_rates([sample(t, hidden, xid=50 * t) for t in range(11)]).commits_per_s == 50
 
 
 def test_reset_counters_begin_anew() -> None:

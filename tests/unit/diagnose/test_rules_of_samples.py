@@ -130,16 +130,18 @@ def test_hidden_or_unasked_standbys_are_not_missing() -> None:
     """A role without the right sees that they are there, and not in what state."""
     assert find_missing("s1", [{"application_name": "s1", "state": None}]) is None
     assert find_missing("", []) is None
+    assert find_missing("2 (A1, b1)", [{"application_name": "a1", "state": "streaming"}]) == (2, 1, ("b1",))
     assert find_missing("*", [{"application_name": "s1", "state": "streaming", "sync_state": "async"}]) == (1, 0, ())
 
 
 def test_holder_at_the_head_of_a_queue_is_named() -> None:
-    """The second waits for the first, and the first for one that does nothing."""
+    """Two wait for the first, and the first for one that does nothing."""
     holder = session(
         "Client:ClientRead", pid=7, state="idle in transaction", application="report", user="bob",
         query="update orders\n set x = ?", query_s=60.0, transaction_s=61.0,
     )  # fmt: skip
-    queue = [session("Lock:transactionid", pid=8, blocked_by=(7,)), session("Lock:tuple", pid=9, blocked_by=(8,))]
+    first = session("Lock:transactionid", pid=8, blocked_by=(7,))
+    queue = [first, *(session("Lock:tuple", pid=pid, blocked_by=(8,)) for pid in (9, 10))]
     found = only(ticks(30, holder, *queue))
     assert (found.code, found.share) == ("lock-wait", 1.0)
     assert (
@@ -155,6 +157,11 @@ def test_holder_at_the_head_of_a_queue_is_named() -> None:
 def test_holder_that_no_sample_shows_is_not_made_up(blocked_by: tuple[int, ...], expected: str) -> None:
     """A prepared transaction has no backend."""
     assert expected in only(ticks(30, session("Lock:relation", blocked_by=blocked_by))).claim
+
+
+def test_extending_a_table_is_nobodys_lock() -> None:
+    """Each that extends it holds that lock for a moment."""
+    assert codes(ticks(30, session("Lock:extend"))) == []
 
 
 def test_two_that_wait_for_each_other_end_the_search() -> None:
@@ -196,12 +203,13 @@ def test_sessions_without_waits_on_all_processors_are_bound_by_them() -> None:
 
 def test_waits_that_the_host_contradicts_are_pointed_at_last() -> None:
     """The article's puzzle: three of four samples wait, and a processor is busy all the time."""
-    samples = [
-        each for t in range(50) for each in ticks(1, session("IO:XactSync" if t % 4 else None), host_busy_cpus=1.0)
-    ]
-    assert codes(samples) == ["commit-aurora-storage", "waits-disagree-with-cpu"]
-    idle = [each for t in range(50) for each in ticks(1, session("IO:XactSync" if t % 4 else None), host_busy_cpus=0.3)]
-    assert codes(idle) == ["commit-aurora-storage"]
+
+    def seen(busy: float) -> list[Sample]:
+        waits = ["IO:XactSync", "IO:XactSync", "IO:WALWrite", None]
+        return [each for t in range(80) for each in ticks(1, session(waits[t % 4]), host_busy_cpus=busy)]
+
+    assert codes(seen(1.0)) == ["commit-aurora-storage", "waits-disagree-with-cpu"]
+    assert codes(seen(0.3)) == ["commit-aurora-storage"]
 
 
 def test_nothing_is_found_in_nothing() -> None:
