@@ -197,3 +197,19 @@ def test_statements_are_read_where_the_extension_is(new_server: Callable[..., Em
     assert "SELECT $1 AS planted" in texts
     assert "SET application_name = ?" in texts
     assert "SELECT $1 AS planted" not in [row["query"] for row in again]
+
+
+def test_commits_of_auroras_storage_are_read_by_its_function(database18: str) -> None:
+    """A fake: functions of Aurora's names that return what a test says; the real ones run on Aurora alone."""
+    with psycopg.connect(database18, autocommit=True) as admin:
+        admin.execute("SET allow_system_table_mods = on")
+        admin.execute("CREATE FUNCTION pg_catalog.aurora_version() RETURNS text LANGUAGE sql AS $$ SELECT '17.4' $$")
+        admin.execute(
+            "CREATE FUNCTION pg_catalog.aurora_stat_get_db_commit_latency(oid) RETURNS bigint LANGUAGE sql"
+            " AS $$ SELECT CASE datname WHEN current_database() THEN 1234 END FROM pg_database WHERE oid = $1 $$"
+        )
+    with sampling(database18) as sampler:
+        rows = sampler.sample().counters["aurora_commits"]
+    assert sampler.header.flavour == "aurora"
+    (own,) = [row for row in rows if row["datname"] == sampler.header.database]
+    assert own["commit_latency_us"] == 1234
