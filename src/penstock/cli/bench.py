@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from pathlib import Path  # noqa: TC003 (typer reads the annotations at run time)
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -40,20 +41,28 @@ def commits(
         str | None,
         typer.Option("--to", metavar="CONNINFO", help="Measure this server, in a schema that is dropped again."),
     ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option("--plot", metavar="FILE", help="Draw the times too, as SVG or PNG by the file's ending."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Measure how long inserts take with a commit every so many rows, from all at once to row by row.
 
     Each run empties the table of an earlier one. The lab's topologies are brought up for it and taken down again.
 
-    Exit codes: 0 measured, 2 no such topology, 6 somebody else's schema is in the way, 7 the server refused, or rows
-    and commits do not add up, 8 a topology could not be brought up.
+    Exit codes: 0 measured, 2 no such topology or nothing to draw with, 4 the plot cannot be written, 6 somebody else's
+    schema is in the way, 7 the server refused, or rows and commits do not add up, 8 a topology could not be brought up.
     """
+    from penstock.bench.commits.chart import chart
     from penstock.bench.commits.plan import FULL, QUICK
     from penstock.bench.commits.run import measure_commits
     from penstock.cli.load import interrupting_signals
     from penstock.cli.target import open_target
+    from penstock.report.plot import check_plot, draw_plot
 
+    if plot is not None:
+        check_plot(plot)
     shapes = _parse_shapes(topology, is_default=to is None)
     with interrupting_signals():
         result = measure_commits(
@@ -63,6 +72,8 @@ def commits(
             say=write_message,
         )
     write_result(_as_json(result) if as_json else describe_commits(result))
+    if plot is not None:
+        draw_plot(plot, chart(result))
 
 
 def describe_commits(result: CommitsResult) -> list[str]:

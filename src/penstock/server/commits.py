@@ -29,7 +29,7 @@ _MARK = "made by penstock bench commits, which drops it"
 # "commi" in ASCII: one experiment at a time in a database.
 _LOCK = 0x636F6D6D69
 
-# The article's own, word for word.
+# Does what the article's does, with its names and arguments.
 _ARTICLE = """
 create table demo (id int primary key,n int);
 create procedure my_insert(rows_per_call int,rows_per_xact int) as $$

@@ -7,6 +7,8 @@ SOURCE = (
     "11.6, db.r5.large, 10 M rows by my_insert, with a sampler beside it"
 )
 
+SHORT_SOURCE = "Aurora PostgreSQL 11.6 (dbi-services.com, 2020)"
+
 # Seconds by rows per commit. The article's table ends at 100; without its sampler 100,000 rows took 135.4 s.
 SECONDS = {
     10_000_000: 135.9,

@@ -1,0 +1,134 @@
+"""Draws lines on logarithmic axes into a file that the user named. What they mean is the caller's."""
+
+from __future__ import annotations
+
+import io
+import os
+import textwrap
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from penstock.errors import SourceError, UsageError
+from penstock.files.newfile import NewFile, check_writable, could_not_write
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from matplotlib.axes import Axes
+
+_ENDINGS = (".svg", ".png")
+
+# Okabe and Ito's colours, which the colour-blind tell apart, without the pale ones; markers tell them apart in print.
+_STYLES = (("#0072B2", "o"), ("#D55E00", "s"), ("#009E73", "^"), ("#CC79A7", "D"), ("#56B4E9", "v"))
+_PUBLISHED_STYLE = ("#000000", "X")
+
+# Of a decade: lines that have the same values stand beside each other.
+_SHIFT = 0.09
+_NOTE_WIDTH = 150
+_NAME_WIDTH = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """A median at `x`, with the lowest and highest that were seen; hollow where it is `is_scaled` from less."""
+
+    x: float
+    median: float
+    low: float
+    high: float
+    is_scaled: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One thing that was measured, here or, where it is `is_published`, by somebody else."""
+
+    name: str
+    points: tuple[Point, ...]
+    is_published: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plot:
+    """What is drawn; `notes` stand below it."""
+
+    title: str
+    x_label: str
+    y_label: str
+    lines: tuple[Line, ...]
+    notes: tuple[str, ...]
+
+
+def check_plot(path: Path) -> None:
+    """Refuse before the work a file that could not be drawn after it. Raises UsageError, SourceError."""
+    if path.suffix.lower() not in _ENDINGS:
+        raise UsageError(f'cannot draw "{path}"', hint="Name a file that ends in .svg or .png.")
+    if find_spec("matplotlib") is None:
+        raise UsageError("cannot draw without matplotlib", hint="Run pip install 'penstock[report]'.")
+    check_writable(path)
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        raise SourceError(f'could not write "{path}"', hint="Name a file in a directory that you may write into.")
+
+
+def draw_plot(path: Path, plot: Plot) -> None:
+    """Write a plot as the file's ending says, whole or not at all. Raises UsageError, SourceError."""
+    check_plot(path)
+    drawn = _render(plot, path.suffix.lower().removeprefix("."))
+    try:
+        with NewFile(path, mode=0o666) as file:
+            file.write(drawn)
+            file.finish()
+    except OSError as error:
+        raise could_not_write(path, error) from error
+
+
+def _render(plot: Plot, kind: str) -> bytes:
+    from matplotlib import rc_context  # noqa: PLC0415 (an extra)
+    from matplotlib.figure import Figure  # noqa: PLC0415
+
+    # Names of servers are text, and the same figures make the same file.
+    with rc_context({"text.parse_math": False, "svg.hashsalt": "penstock"}):
+        notes = "\n".join(textwrap.fill(note, _NOTE_WIDTH) for note in plot.notes)
+        figure = Figure(figsize=(9, 5.4 + 0.16 * (notes.count("\n") + 1)), layout="constrained")
+        axes = figure.add_subplot()
+        _draw_lines(axes, plot.lines)
+        _label(axes, plot)
+        figure.supxlabel(notes, x=0.01, ha="left", fontsize=8, color="0.25")
+        stream = io.BytesIO()
+        figure.savefig(stream, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
+    return stream.getvalue()
+
+
+def _draw_lines(axes: Axes, lines: Sequence[Line]) -> None:
+    styles = iter(_STYLES * len(lines))
+    for number, line in enumerate(lines):
+        color, marker = _PUBLISHED_STYLE if line.is_published else next(styles)
+        shift = 10 ** (_SHIFT * (number - (len(lines) - 1) / 2))
+        xs = [point.x * shift for point in line.points]
+        medians = [point.median for point in line.points]
+        look: dict[str, Any] = {"color": color, "marker": marker, "linestyle": "--" if line.is_published else "-"}
+        axes.plot(xs, medians, linewidth=1.3, label=textwrap.shorten(line.name, _NAME_WIDTH), **look)
+        if not line.is_published:
+            lows, highs = zip(*((point.low, point.high) for point in line.points), strict=True)
+            axes.vlines(xs, lows, highs, color=color, linewidth=4, alpha=0.3)
+        hollow = [(x, point.median) for x, point in zip(xs, line.points, strict=True) if point.is_scaled]
+        if hollow:
+            axes.plot(*zip(*hollow, strict=True), color=color, marker=marker, linestyle="", mfc="white", zorder=4)
+
+
+def _label(axes: Axes, plot: Plot) -> None:
+    from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator  # noqa: PLC0415
+
+    axes.set(xscale="log", yscale="log", xlabel=plot.x_label, ylabel=plot.y_label)
+    axes.set_title(plot.title, loc="left")
+    axes.xaxis.set_major_locator(FixedLocator(sorted({point.x for line in plot.lines for point in line.points})))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}\N{MULTIPLICATION SIGN}"))
+    axes.grid(visible=True, color="0.9")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False)
