@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from benchmarks import (
     bad_rows,
+    commits,
     foretold_commits,
     indexed_load,
     latency_tls,
@@ -28,6 +29,7 @@ BENCHMARKS = {
     "indexed_load": indexed_load,
     "rebuild_schedules": rebuild_schedules,
     "sampler_cost": sampler_cost,
+    "commits": commits,
     "foretold_commits": foretold_commits,
 }
 

@@ -47,8 +47,8 @@ def save(
     results: Mapping[str, Any],
     table: Sequence[Sequence[str]],
     notes: Sequence[str],
-) -> None:
-    """Write DATE-NAME.json and DATE-NAME.md; `table` begins with its heading, `notes` follow it."""
+) -> Path:
+    """Write DATE-NAME.json, whose path is returned, and .md; `table` begins with its heading, `notes` follow it."""
     now = dt.datetime.now(dt.UTC)
     record = {
         "benchmark": name,
@@ -64,6 +64,7 @@ def save(
     text = "\n".join([f"# {name}, {now:%Y-%m-%d}", "", _describe(record), "", *_markdown(table), "", *notes]) + "\n"
     path.with_suffix(".md").write_text(text, encoding="utf-8")
     print(text)
+    return path
 
 
 def _versions() -> dict[str, str]:

@@ -109,13 +109,17 @@ def _draw_lines(axes: Axes, lines: Sequence[Line]) -> None:
         xs = [point.x * shift for point in line.points]
         medians = [point.median for point in line.points]
         look: dict[str, Any] = {"color": color, "marker": marker, "linestyle": "--" if line.is_published else "-"}
-        axes.plot(xs, medians, linewidth=1.3, label=textwrap.shorten(line.name, _NAME_WIDTH), **look)
+        axes.plot(xs, medians, linewidth=1.3, label=_shorten(line.name), **look)
         if not line.is_published:
             lows, highs = zip(*((point.low, point.high) for point in line.points), strict=True)
             axes.vlines(xs, lows, highs, color=color, linewidth=4, alpha=0.3)
         hollow = [(x, point.median) for x, point in zip(xs, line.points, strict=True) if point.is_scaled]
         if hollow:
             axes.plot(*zip(*hollow, strict=True), color=color, marker=marker, linestyle="", mfc="white", zorder=4)
+
+
+def _shorten(name: str) -> str:
+    return name if len(name) <= _NAME_WIDTH else f"{name[: _NAME_WIDTH - 3]}..."
 
 
 def _label(axes: Axes, plot: Plot) -> None:
