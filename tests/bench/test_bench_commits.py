@@ -8,6 +8,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+import psutil
 import psycopg
 import pytest
 
@@ -154,19 +155,20 @@ def test_what_a_killed_run_left_is_replaced(database18: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_quorum_shows_what_small_batches_cost_and_leaves_nothing(servers: ServerPool) -> None:
-    """Ten rows a commit take at least three times as long as 10,000."""
+def test_a_quick_run_shows_what_small_batches_cost_and_leaves_nothing(servers: ServerPool) -> None:
+    """On a quorum ten rows a commit take at least three times as long as 10,000; no process or folder stays."""
     home = servers.new_home()
-    finished = run_process(
-        "bench", "commits", "--quick", "--topology", "quorum", "--json", environment={"PENSTOCK_HOME": str(home)}
-    )
+    finished = run_process("bench", "commits", "--quick", "--json", environment={"PENSTOCK_HOME": str(home)})
     assert finished.code == 0, finished.err
-    (target,) = finished.object["targets"]
-    median_s = {size["rows_per_commit"]: size["median_s"] for size in target["sizes"]}
+    targets = {target["name"]: target for target in finished.object["targets"]}
+    assert list(targets) == ["single", "cluster", "quorum"]
+    median_s = {size["rows_per_commit"]: size["median_s"] for size in targets["quorum"]["sizes"]}
     assert median_s[10] >= 3 * median_s[10_000]
-    assert target["advised_rows_per_commit"] > 10
+    assert targets["quorum"]["advised_rows_per_commit"] > 10
     assert finished.object["published"]["seconds"]["100"] == 373.5
     assert [path.name for path in (home / "labs").iterdir()] == [".lock"]
+    left = [found.info for found in psutil.process_iter(["cmdline", "cwd"]) if str(home) in str(found.info)]
+    assert left == []
 
 
 def test_an_unknown_topology_is_named(tmp_path: Path) -> None:
