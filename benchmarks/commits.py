@@ -35,7 +35,17 @@ def run(options: Options) -> None:
         settings={"runs": results["rounds"], "rows": results["rows"], "parameters": "postgres"},
         results=results,
         table=[
-            ("topology", "rows per commit", "seconds", "min", "max", "of the largest", "published"),
+            (
+                "topology",
+                "rows per commit",
+                "seconds",
+                "min",
+                "max",
+                "bare",
+                "of the largest",
+                "published",
+                "CPU/write/commit %",
+            ),
             *(row for target in results["targets"] for row in _rows(target, results["published"]["seconds"])),
         ],
         notes=[
@@ -60,6 +70,8 @@ def _rows(target: dict[str, Any], published: dict[str, float]) -> Iterator[tuple
             f"{size['median_s']:.2f}{'*' if size['is_scaled'] else ''}",
             f"{min(totals_s):.2f}",
             f"{max(totals_s):.2f}",
+            "-" if size["bare_s"] is None else f"{size['bare_s'] * size['total_rows'] / size['rows']:.2f}",
             f"{size['multiple_of_largest']:.2f}",
             "-" if theirs_s is None else f"{theirs_s / largest_s:.2f}",
+            "/".join(f"{100 * share:.0f}" for share in (size["shares"] or {}).values()) or "-",
         )

@@ -69,7 +69,7 @@ def test_runs_that_do_not_add_up_are_no_results(rows: int, commits: int, counted
     """A row or a commit is missing, or the server has not counted them: the article once read +0 rows."""
     counted = DatabaseCounters(xact_commit=40, tup_inserted=counted_rows)
     with pytest.raises(ServerError, match="do not add up"):
-        check_sums(CallResult(elapsed_s=1.0, rows=rows, commits=commits, counted=counted), rows=300, commits=30)
+        check_sums(CallResult(pid=1, elapsed_s=1.0, rows=rows, commits=commits, counted=counted), rows=300, commits=30)
 
 
 def test_rows_and_commits_add_up_on_every_version(database: str) -> None:
@@ -79,6 +79,7 @@ def test_rows_and_commits_add_up_on_every_version(database: str) -> None:
     assert target.check.counted_rows >= target.check.rows == 3_000
     assert target.check.counted_commits >= target.check.commits == 3
     assert [(run.size.rows, len(run.runs_s)) for run in target.sizes] == [(300, 2)] * 3
+    assert all(run.bare_s for run in target.sizes)
     assert _schema_count(database) == 0
 
 
@@ -177,3 +178,14 @@ def test_an_unknown_topology_is_named(tmp_path: Path) -> None:
     assert finished.code == 2
     assert 'there is no topology "multi-az"' in finished.err
     assert not list(tmp_path.iterdir())
+
+
+def test_samples_are_divided_as_the_article_does() -> None:
+    """Without a wait, writing the log, and waiting for a commit in any of its ways and spellings."""
+    size = Size(rows_per_commit=1, rows=1, total_rows=1)
+    waits = (("CPU", 5), ("IO:WALWrite", 1), ("IO:WalSync", 1), ("IPC:SyncRep", 2), ("LWLock:BufferContent", 1))
+    assert SizeResult(size=size, runs_s=(1.0,), waits=waits).shares == (0.5, 0.1, 0.3)
+    assert SizeResult(size=size, runs_s=(1.0,)).shares is None
+    published = plan.published_shares(100)
+    assert published is not None
+    assert published[2] == pytest.approx(776 / 1049)

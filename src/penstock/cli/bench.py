@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from pathlib import Path  # noqa: TC003 (typer reads the annotations at run time)
+from pathlib import Path  # noqa: TC003 (typer reads annotations)
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,11 +14,16 @@ from penstock.errors import UsageError
 from penstock.units import format_count
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from penstock.bench.commits.plan import SizeResult
     from penstock.bench.commits.run import Check, CommitsResult, TargetResult
     from penstock.lab.topology.shapes import Shape
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
+
+# What the parts of samples are, in this order.
+_SHARES = "CPU/write/commit"
 
 
 @app.callback()
@@ -51,8 +56,10 @@ def commits(
 
     Each run empties the table of an earlier one. The lab's topologies are brought up for it and taken down again.
 
-    Exit codes: 0 measured, 2 no such topology or nothing to draw with, 4 the plot cannot be written, 6 somebody else's
-    schema is in the way, 7 the server refused, or rows and commits do not add up, 8 a topology could not be brought up.
+    A sampler runs beside, but in one round; without --quick it takes about an hour on two cores.
+
+    Exit codes: 0 measured, 2 no such topology or no matplotlib, 4 the plot cannot be written, 6 somebody else's schema
+    is in the way, 7 the server refused, or rows and commits do not add up, 8 a topology could not be brought up.
     """
     from penstock.bench.commits.chart import chart
     from penstock.bench.commits.plan import FULL, QUICK
@@ -71,7 +78,7 @@ def commits(
             to=None if to is None else open_target(to, role=None, iam_auth=False, tunnel=None),
             say=write_message,
         )
-    write_result(_as_json(result) if as_json else describe_commits(result))
+    write_result(as_object(result) if as_json else describe_commits(result))
     if plot is not None:
         draw_plot(plot, chart(result))
 
@@ -86,6 +93,8 @@ def describe_commits(result: CommitsResult) -> list[str]:
     for target in result.targets:
         lines += ["", *_describe_target(target)]
     lines += ["", "Published, on Aurora's storage, and not measured here:", f"  {SOURCE}."]
+    lines.append("bare: one run without a sampler.")
+    lines.append("CPU/write/commit: per cent of samples that wait for nothing, write WAL, and wait for a commit.")
     if any(run.size.is_scaled for target in result.targets for run in target.sizes):
         lines.append("* fewer rows were inserted, and the seconds scaled up to all.")
     if any(target.name == "quorum" for target in result.targets):
@@ -96,11 +105,11 @@ def describe_commits(result: CommitsResult) -> list[str]:
 def _describe_target(target: TargetResult) -> list[str]:
     from penstock.bench.commits.plan import advise, normalise
 
-    heading = ("rows per commit", "seconds", "min", "max", "of the largest", "published")
+    heading = ("rows per commit", "seconds", "min", "max", "bare", "of largest", "published", _SHARES, "published")
     rows = [_row(run, multiple) for run, multiple in zip(target.sizes, normalise(target.sizes), strict=True)]
     return [
         f"{target.name}, PostgreSQL {target.postgresql}",
-        *line_up([heading, *rows], align=">>>>>>", indent="  "),
+        *line_up([heading, *rows], align=">>>>>>>>>", indent="  "),
         f"  check: {_describe_check(target.check)}",
         f"  advice: {format_count(advise(target.sizes))} rows per commit, the fewest within 7 % of the best",
     ]
@@ -116,7 +125,7 @@ def _describe_check(check: Check) -> str:
 
 
 def _row(run: SizeResult, multiple: float) -> tuple[str, ...]:
-    from penstock.bench.commits.plan import published_multiple
+    from penstock.bench.commits.plan import published_multiple, published_shares
 
     published = published_multiple(run.size.rows_per_commit)
     return (
@@ -124,14 +133,22 @@ def _row(run: SizeResult, multiple: float) -> tuple[str, ...]:
         f"{run.median_s:.2f}{'*' if run.size.is_scaled else ''}",
         f"{min(run.totals_s):.2f}",
         f"{max(run.totals_s):.2f}",
+        "-" if run.bare_s is None else f"{run.size.to_total(run.bare_s):.2f}",
         f"{multiple:.2f}",
         "-" if published is None else f"{published:.2f}",
+        _describe_shares(run.shares),
+        _describe_shares(published_shares(run.size.rows_per_commit)),
     )
 
 
-def _as_json(result: CommitsResult) -> dict[str, object]:
+def _describe_shares(shares: Sequence[float] | None) -> str:
+    return "-" if shares is None else "/".join(f"{100 * share:.0f}" for share in shares)
+
+
+def as_object(result: CommitsResult) -> dict[str, object]:
+    """Return what was measured for machines."""
     from penstock.bench.commits.plan import advise, normalise
-    from penstock.bench.commits.published import SECONDS, SOURCE
+    from penstock.bench.commits.published import SAMPLES, SECONDS, SOURCE
 
     fields = asdict(result)
     fields["targets"] = [
@@ -145,6 +162,9 @@ def _as_json(result: CommitsResult) -> dict[str, object]:
                     **asdict(run.size),
                     "is_scaled": run.size.is_scaled,
                     "runs_s": run.runs_s,
+                    "bare_s": run.bare_s,
+                    "samples": dict(run.waits),
+                    "shares": None if run.shares is None else dict(zip(_SHARES.split("/"), run.shares, strict=True)),
                     "median_s": run.median_s,
                     "multiple_of_largest": multiple,
                 }
@@ -153,7 +173,11 @@ def _as_json(result: CommitsResult) -> dict[str, object]:
         }
         for target in result.targets
     ]
-    fields["published"] = {"source": SOURCE, "seconds": {str(size): seconds for size, seconds in SECONDS.items()}}
+    fields["published"] = {
+        "source": SOURCE,
+        "seconds": {str(size): seconds for size, seconds in SECONDS.items()},
+        "samples": {str(size): dict(zip(_SHARES.split("/"), found, strict=True)) for size, found in SAMPLES.items()},
+    }
     return fields
 
 

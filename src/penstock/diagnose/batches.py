@@ -42,7 +42,7 @@ COMMIT_WAITS = {
     "commit-standby": {"ipc:syncrep"},
     "commit-aurora-storage": {"io:xactsync"},
 }
-_COMMIT_WAITS = frozenset().union(*COMMIT_WAITS.values())
+ALL_COMMIT_WAITS = frozenset().union(*COMMIT_WAITS.values())
 
 # Batches that are foretold, and when waiting for commits no longer matters.
 BATCHES = (1, 10, 100, 1_000, 10_000)
@@ -122,7 +122,7 @@ def report_commits(samples: Sequence[Sample], *, probed_s: float | None = None) 
 
 def waits_for_commit(session: SessionSample) -> bool:
     """Return whether an active backend waits for its commit."""
-    return is_active(session) and name_wait(session).lower() in _COMMIT_WAITS
+    return is_active(session) and name_wait(session).lower() in ALL_COMMIT_WAITS
 
 
 @dataclass(slots=True)

@@ -67,9 +67,10 @@ class DatabaseCounters:
 class CallResult:
     """A call of my_insert: how long it took, and what the database counted meanwhile, others' work too.
 
-    `rows` are in the table now, from so many transactions (`commits`).
+    `rows` are in the table now, from so many transactions (`commits`); `pid` was the backend.
     """
 
+    pid: int
     elapsed_s: float
     rows: int
     commits: int
@@ -99,17 +100,17 @@ class CommitExperiment:
             self._control.execute(f"TRUNCATE {SCHEMA}.demo".encode())
             self._control.execute(f"VACUUM {SCHEMA}.demo".encode())
         before = self._read_counters()
-        elapsed_s = self._time_call(rows, rows_per_commit, clock)
+        pid, elapsed_s = self._time_call(rows, rows_per_commit, clock)
         counted = self._await_counted(before, rows)
         found_rows, commits = self._count_rows()
-        return CallResult(elapsed_s=elapsed_s, rows=found_rows, commits=commits, counted=counted)
+        return CallResult(pid=pid, elapsed_s=elapsed_s, rows=found_rows, commits=commits, counted=counted)
 
     def drop(self) -> None:
         """Drop the schema with all that is in it. Raises ServerError."""
         with translate_errors(f"dropping schema {SCHEMA}"):
             self._control.execute(f"DROP SCHEMA {SCHEMA} CASCADE".encode())
 
-    def _time_call(self, rows: int, rows_per_commit: int, clock: Callable[[], float]) -> float:
+    def _time_call(self, rows: int, rows_per_commit: int, clock: Callable[[], float]) -> tuple[int, float]:
         # Its end has the session's counters told: while the call runs, they stand still.
         with self._factory.connect(label="bench") as connection, translate_errors("calling my_insert"):
             # The procedure names its table as the article does. One with a SET clause could not commit.
@@ -122,7 +123,7 @@ class CommitExperiment:
                     # The server would go on with it, and hold the schema.
                     connection.cancel_safe(timeout=_CANCEL_TIMEOUT_S)
                 raise
-            return clock() - began_s
+            return connection.info.backend_pid, clock() - began_s
 
     def _count_rows(self) -> tuple[int, int]:
         """Return the rows and the transactions that they came with: each row has the number of its own."""

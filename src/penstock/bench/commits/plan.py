@@ -6,7 +6,9 @@ import statistics
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from penstock.bench.commits.published import SECONDS
+from penstock.bench.commits.published import SAMPLES, SECONDS
+from penstock.diagnose.activity import CPU
+from penstock.diagnose.batches import ALL_COMMIT_WAITS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,10 +19,10 @@ ADVISED_OVER_BEST = 1.07
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sweep:
-    """What is asked: `rows` in all, by each of these rows per commit, no run longer than `limit_s`.
+    """What is asked: `rows` in all, by each of these rows per commit, no run much longer than `limit_s`.
 
-    `check_rows` with a commit every 1,000 are the article's own check, which is made first. No round
-    begins later than `begin_within_s` after the first.
+    `rounds` are beside a sampler; one more is without it. `check_rows` with a commit every 1,000 are the article's own
+    check, which is made first. No round begins later than `begin_within_s` after the first.
     """
 
     rows: int
@@ -32,15 +34,15 @@ class Sweep:
     begin_within_s: float
 
 
-# A round takes about 20 minutes with three topologies on two cores, by what --quick shows of rows and commits.
+# About an hour with three topologies on two cores.
 FULL = Sweep(
     rows=10_000_000,
     rows_per_commit=(10_000_000, 1_000_000, 100_000, 10_000, 1_000, 100, 10, 1),
-    rounds=3,
-    limit_s=60.0,
+    rounds=2,
+    limit_s=40.0,
     check_rows=1_000_000,
     watch_s=5.0,
-    begin_within_s=45 * 60.0,
+    begin_within_s=24 * 3600.0,
 )
 
 # For less than two minutes with three topologies on two cores, also where others slow commits tenfold meanwhile: with
@@ -48,7 +50,7 @@ FULL = Sweep(
 QUICK = Sweep(
     rows=100_000,
     rows_per_commit=(100_000, 10_000, 1_000, 100, 10, 1),
-    rounds=3,
+    rounds=2,
     limit_s=0.3,
     check_rows=100_000,
     watch_s=0.5,
@@ -81,10 +83,15 @@ class Size:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SizeResult:
-    """The runs of one batch length in order, in seconds, as they were."""
+    """The runs of one batch length in order, in seconds, as they were, beside a sampler; `bare_s` is one without it.
+
+    `waits` are the samples of all runs by what they wait for.
+    """
 
     size: Size
     runs_s: tuple[float, ...]
+    bare_s: float | None = None
+    waits: tuple[tuple[str, int], ...] = ()
 
     @property
     def totals_s(self) -> tuple[float, ...]:
@@ -95,6 +102,16 @@ class SizeResult:
     def median_s(self) -> float:
         """Return the median for all rows."""
         return statistics.median(self.totals_s)
+
+    @property
+    def shares(self) -> tuple[float, float, float] | None:
+        """Return the parts of samples without a wait (CPU), writing WAL, and waiting for a commit; None without any."""
+        total = sum(count for _, count in self.waits)
+        if total == 0:
+            return None
+        count = {name.lower(): found for name, found in self.waits}
+        commit = sum(count.get(wait, 0) for wait in ALL_COMMIT_WAITS)
+        return count.get(CPU.lower(), 0) / total, count.get("io:walwrite", 0) / total, commit / total
 
 
 def plan_sizes(sweep: Sweep, *, row_s: float, commit_s: float) -> tuple[Size, ...]:
@@ -125,6 +142,12 @@ def published_multiple(rows_per_commit: int) -> float | None:
     """
     seconds = SECONDS.get(rows_per_commit)
     return None if seconds is None else seconds / SECONDS[max(SECONDS)]
+
+
+def published_shares(rows_per_commit: int) -> tuple[float, ...] | None:
+    """Return the article's parts of samples, as `SizeResult.shares`, None where it has no such batch."""
+    samples = SAMPLES.get(rows_per_commit)
+    return None if samples is None else tuple(count / sum(samples) for count in samples)
 
 
 def advise(results: Sequence[SizeResult]) -> int:

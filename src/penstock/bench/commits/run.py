@@ -1,6 +1,7 @@
 """Runs experiment C on topologies of the lab and on endpoints: a check, then rounds of every batch length.
 
-Rounds are interleaved, so that what the machine does meanwhile meets every size and topology. A run whose rows or
+Rounds are interleaved, so that what the machine does meanwhile meets every size and topology. As in the published
+experiment a sampler runs beside, ten times a second, but in one round, which tells what it costs. A run whose rows or
 commits do not add up is no result.
 """
 
@@ -8,16 +9,20 @@ from __future__ import annotations
 
 import os
 import statistics
+import threading
 import time
+from collections import Counter
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from penstock.bench.commits.plan import SizeResult, Sweep, plan_sizes
+from penstock.diagnose.activity import find_moments, name_wait
 from penstock.errors import ServerError
 from penstock.host import Machine, read_machine
 from penstock.lab.installations import default_installation
 from penstock.lab.topology import Lab
+from penstock.observe import Sampler, sample_on_clock
 from penstock.server.commits import CallResult, CommitExperiment, experiment
 from penstock.server.connection import ConnectionFactory, over_own_socket
 
@@ -27,6 +32,7 @@ if TYPE_CHECKING:
 
     from penstock.bench.commits.plan import Size
     from penstock.lab.topology.shapes import Shape
+    from penstock.model.recording import Sample
 
 # The article's check commits every 1,000 rows.
 _CHECK_ROWS_PER_COMMIT = 1_000
@@ -34,6 +40,8 @@ _PROBE_ROWS = 20_000
 _PROBE_COMMITS = 200
 # One alone has been thirty times what commits then took, behind what another topology wrote.
 _PROBES = 3
+# The article's.
+_SAMPLE_INTERVAL_S = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,12 +75,22 @@ class CommitsResult:
     targets: tuple[TargetResult, ...]
 
 
+@dataclass(slots=True)
+class _Seen:
+    """The runs of one batch length so far: seconds beside a sampler, without it, and samples by what they wait for."""
+
+    runs_s: list[float] = field(default_factory=list)
+    bare_s: float | None = None
+    waits: Counter[str] = field(default_factory=Counter)
+
+
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """A server that is measured, and what is to be done after each run."""
+    """A server that is measured, its sampler, and what is to be done after each run."""
 
     name: str
     experiment: CommitExperiment
+    sampler: Sampler
     after_run: Callable[[], None]
 
     def call(self, *, rows: int, rows_per_commit: int) -> CallResult:
@@ -81,6 +99,24 @@ class _Target:
         self.after_run()
         check_sums(result, rows=rows, commits=-(-rows // rows_per_commit))
         return result
+
+    def call_sampled(self, *, rows: int, rows_per_commit: int) -> tuple[CallResult, Counter[str]]:
+        """Do as `call` beside the sampler; also return how many samples of the call waited for what."""
+        stop = threading.Event()
+        samples: list[Sample] = []
+
+        def sample() -> None:
+            samples.extend(sample_on_clock(self.sampler, interval=lambda: _SAMPLE_INTERVAL_S, stop=stop))
+
+        sampling = threading.Thread(target=sample)
+        sampling.start()
+        try:
+            result = self.call(rows=rows, rows_per_commit=rows_per_commit)
+        finally:
+            stop.set()
+            sampling.join()
+        calls = (moment.session for moment in find_moments(samples) if moment.session.pid == result.pid)
+        return result, Counter(map(name_wait, calls))
 
 
 def measure_commits(
@@ -98,8 +134,7 @@ def measure_commits(
     with ExitStack() as stack:
         targets = [stack.enter_context(_topology(shape, home, say)) for shape in shapes]
         if to is not None:
-            made = stack.enter_context(experiment(to))
-            targets.append(_Target(name=to.safe_description, experiment=made, after_run=lambda: None))
+            targets.append(stack.enter_context(_endpoint(to)))
         checks = [_check(target, sweep, say) for target in targets]
         sizes = [_choose_sizes(target, sweep, say) for target in targets]
         runs = _run_rounds(targets, sizes, sweep, say)
@@ -108,9 +143,7 @@ def measure_commits(
                 name=target.name,
                 postgresql=target.experiment.facts().version,
                 check=check,
-                sizes=tuple(
-                    SizeResult(size=size, runs_s=tuple(runs[target.name, size.rows_per_commit])) for size in chosen
-                ),
+                sizes=tuple(_conclude(size, runs[target.name, size.rows_per_commit]) for size in chosen),
             )
             for target, check, chosen in zip(targets, checks, sizes, strict=True)
         ]
@@ -145,10 +178,25 @@ def _topology(shape: Shape, home: Path | None, say: Callable[[str], None]) -> It
         found = lab.up(shape, default_installation(), parameters="postgres")
         assert found.conninfo is not None
         factory = ConnectionFactory(over_own_socket(found.conninfo))
-        with experiment(factory) as made:
-            yield _Target(name=shape, experiment=made, after_run=lab.trim_receivers)
+        with experiment(factory) as made, _sampling(factory) as sampler:
+            yield _Target(name=shape, experiment=made, sampler=sampler, after_run=lab.trim_receivers)
     finally:
         lab.down()
+
+
+@contextmanager
+def _endpoint(to: ConnectionFactory) -> Iterator[_Target]:
+    with experiment(to) as made, _sampling(to) as sampler:
+        yield _Target(name=to.safe_description, experiment=made, sampler=sampler, after_run=lambda: None)
+
+
+@contextmanager
+def _sampling(factory: ConnectionFactory) -> Iterator[Sampler]:
+    sampler = Sampler(factory, interval_s=_SAMPLE_INTERVAL_S)
+    try:
+        yield sampler
+    finally:
+        sampler.close()
 
 
 def _check(target: _Target, sweep: Sweep, say: Callable[[str], None]) -> Check:
@@ -175,19 +223,34 @@ def _choose_sizes(target: _Target, sweep: Sweep, say: Callable[[str], None]) -> 
 
 def _run_rounds(
     targets: Sequence[_Target], sizes: Sequence[tuple[Size, ...]], sweep: Sweep, say: Callable[[str], None]
-) -> dict[tuple[str, int], list[float]]:
-    """Return the seconds of each run by target and rows per commit."""
-    runs: dict[tuple[str, int], list[float]] = {}
+) -> dict[tuple[str, int], _Seen]:
+    """Return the runs by target and rows per commit; the second round is the one without a sampler."""
+    seen: dict[tuple[str, int], _Seen] = {}
     began_s = time.monotonic()
-    for number in range(1, sweep.rounds + 1):
+    for number in range(sweep.rounds + 1):
         elapsed_s = time.monotonic() - began_s
+        is_bare = number == 1
         if elapsed_s > sweep.begin_within_s:
-            say(f"leaving it at {number - 1} rounds, which took {elapsed_s:.0f} s")
+            say(f"ending after {number} rounds, which took {elapsed_s:.0f} s")
             break
-        say(f"round {number} of {sweep.rounds}, {elapsed_s:.0f} s after the first began")
+        kind = ", without a sampler" if is_bare else ""
+        say(f"round {number + 1} of {sweep.rounds + 1}{kind}, {elapsed_s:.0f} s after the first began")
         # All targets by one size, then by the next.
         for together in zip(*sizes, strict=True):
             for target, size in zip(targets, together, strict=True):
-                result = target.call(rows=size.rows, rows_per_commit=size.rows_per_commit)
-                runs.setdefault((target.name, size.rows_per_commit), []).append(result.elapsed_s)
-    return runs
+                runs = seen.setdefault((target.name, size.rows_per_commit), _Seen())
+                _run_once(target, size, runs, is_bare=is_bare)
+    return seen
+
+
+def _run_once(target: _Target, size: Size, runs: _Seen, *, is_bare: bool) -> None:
+    if is_bare:
+        runs.bare_s = target.call(rows=size.rows, rows_per_commit=size.rows_per_commit).elapsed_s
+        return
+    result, waits = target.call_sampled(rows=size.rows, rows_per_commit=size.rows_per_commit)
+    runs.runs_s.append(result.elapsed_s)
+    runs.waits += waits
+
+
+def _conclude(size: Size, runs: _Seen) -> SizeResult:
+    return SizeResult(size=size, runs_s=tuple(runs.runs_s), bare_s=runs.bare_s, waits=tuple(sorted(runs.waits.items())))
