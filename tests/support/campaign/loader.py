@@ -34,10 +34,14 @@ BROKEN = 99
 
 
 class _Sources(ChoppedSources):
-    """Small pieces, as slow as asked for, and the machine's AWS configuration."""
+    """Small pieces, as slow as asked for, and the machine's AWS configuration.
+
+    What was read whole at a first look is fetched again: the objects are small, and a store fails while they are loaded.
+    """
 
     def __init__(self, piece_bytes: int, piece_s: float) -> None:
         SourceReader.__init__(self, credentials=AwsCredentials())
+        self._kept_bytes = sys.maxsize
         self._piece_bytes = piece_bytes
         self._at_piece = (lambda _: time.sleep(piece_s)) if piece_s else None
 

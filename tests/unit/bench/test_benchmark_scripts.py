@@ -78,4 +78,7 @@ def test_benchmarks_are_listed() -> None:
         "bad_rows",
         "indexed_load",
         "rebuild_schedules",
+        "sampler_cost",
+        "commits",
+        "foretold_commits",
     ]
