@@ -36,7 +36,7 @@ BROKEN = 99
 class _Sources(ChoppedSources):
     """Small pieces, as slow as asked for, and the machine's AWS configuration.
 
-    What was read whole at a first look is fetched again: the objects are small, and a store fails while they are loaded.
+    What was read whole at a first look is fetched again: objects are small, and a store fails while they are loaded.
     """
 
     def __init__(self, piece_bytes: int, piece_s: float) -> None:
