@@ -213,3 +213,29 @@ def test_commits_of_auroras_storage_are_read_by_its_function(database18: str) ->
     assert sampler.header.flavour == "aurora"
     (own,) = [row for row in rows if row["datname"] == sampler.header.database]
     assert own["commit_latency_us"] == 1234
+
+
+@pytest.mark.parametrize("encoding", ["UTF8", "SQL_ASCII", "LATIN1", "EUC_JP", "EUC_TW"])
+def test_text_that_is_none_in_this_encoding_is_no_error(database18: str, encoding: str) -> None:
+    """Sessions of other databases are in these encodings, and those of SQL_ASCII in none."""
+    name = sql.Identifier(f"reader {encoding}")
+    with psycopg.connect(database18, autocommit=True) as admin:
+        for other, its in ((name, encoding), (sql.Identifier("any bytes"), "SQL_ASCII")):
+            made = "CREATE DATABASE {} ENCODING {} LOCALE 'C' LOCALE_PROVIDER libc TEMPLATE template0"
+            admin.execute(sql.SQL(made).format(other, its))
+        try:
+            conninfo = make_conninfo(database18, dbname="any bytes", client_encoding="SQL_ASCII")
+            with (
+                psycopg.connect(conninfo) as writer,
+                sampling(make_conninfo(database18, dbname=name._obj[0])) as sampler,
+            ):
+                writer.execute(b"SET application_name = 'caf\xe9'; SELECT 'se\xe9' AS \"\xe9'\xff\", 'cret'")
+                seen = sample_until(sampler, lambda session: session.pid == writer.info.backend_pid)
+        finally:
+            for other in (name, sql.Identifier("any bytes")):
+                admin.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(other))
+    assert seen.application is not None
+    assert seen.application.startswith("caf")
+    assert seen.query is not None
+    assert seen.query.startswith("SET application_name = ?; SELECT ? AS ")
+    assert seen.query.endswith(", ?")

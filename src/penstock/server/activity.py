@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import codecs
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from psycopg import sql
+from psycopg.adapt import Loader
 
 from penstock.errors import PenstockError
 from penstock.model.inspection import Unread
@@ -117,6 +120,7 @@ def open_reader(connection: Connection, *, is_aurora: bool) -> tuple[ActivityRea
     Needs pg_read_all_stats (pg_monitor has it) for what others' sessions do. Raises ServerError.
     """
     with translate_errors("looking for what can be read"):
+        _take_text_as_it_is(connection)
         (rights,) = fetch_rows(connection, "observe_rights", RightsRow)
     unread = []
     if not rights.reads_statistics:
@@ -147,6 +151,38 @@ def open_reader(connection: Connection, *, is_aurora: bool) -> tuple[ActivityRea
         with translate_errors("looking for what can be read"):
             connection.execute("SELECT pg_catalog.pg_stat_force_next_flush()")
     return ActivityReader(connection, readable), tuple(unread)
+
+
+def _take_text_as_it_is(connection: Connection) -> None:
+    """Have text come as the server keeps it, and nothing be an error in it.
+
+    What sessions of another database do stands in that one's encoding, and a database of SQL_ASCII holds any bytes:
+    the server would refuse to convert them.
+    """
+    name = connection.info.parameter_status("server_encoding") or ""
+    try:
+        encoding = codecs.lookup(name.replace("WIN", "cp").replace("KOI8", "koi8_")).name
+    except LookupError:
+        # Python does not know it, or it is none: what is not UTF-8 is lost
+        name, encoding = "SQL_ASCII", "ascii"
+    connection.execute("SELECT pg_catalog.set_config('client_encoding', %s, false)", [name])
+
+    def decode(data: bytes | bytearray | memoryview) -> str:
+        try:
+            return bytes(data).decode(encoding)
+        except UnicodeDecodeError:
+            return bytes(data).decode("utf-8", "replace")
+
+    class Text(Loader):
+        def load(self, data: bytes | bytearray | memoryview) -> str:
+            return decode(data)
+
+    class Json(Loader):
+        def load(self, data: bytes | bytearray | memoryview) -> object:
+            return json.loads(decode(data))
+
+    connection.adapters.register_loader("text", Text)
+    connection.adapters.register_loader("jsonb", Json)
 
 
 def _is_there(connection: Connection, view: str) -> bool:
