@@ -6,6 +6,8 @@ import json
 import signal
 import subprocess
 import sys
+import tracemalloc
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -186,3 +188,63 @@ def test_full_disk_is_an_error_that_names_the_recording(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=r"could not write the recording .* No space left on device"), recorder:
         recorder.write(make_sample(2))
         raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        '{"interval_s": "x"}', '{"interval_s": -1}', '{"at_s": NaN}', '{"at_s": null}', '{"own_commits": true}',
+        '{"counters": []}', '{"counters": {"pg_stat_database": [1]}}',
+        '{"counters": {"pg_stat_database": [{"datname": []}]}}',
+        f'{{"counters": {{"pg_stat_database": [{{"xact_commit": {10**400}}}]}}}}',
+        '{"progress": {"wal_bytes": [], "next_xid": 1}}', '{"sessions": [1]}', '{"sessions": [{}]}',
+    ],
+)  # fmt: skip
+def test_field_of_no_use_is_an_error_that_names_the_recording(tmp_path: Path, damage: str) -> None:
+    """Where it is read, rather than a traceback of who counts with it."""
+    fields = asdict(make_sample(1)) | json.loads(damage)
+    write_lines(tmp_path / "r", header_line(), json.dumps({"sample": fields}))
+    with pytest.raises(SourceError, match=r'recording ".*r" is damaged'):
+        read_recording(tmp_path / "r")
+
+
+@pytest.mark.parametrize("line", ["[" * 200_000, "[]", "1", '["sample"]'])
+def test_line_that_is_no_entry_is_an_error_that_names_the_recording(tmp_path: Path, line: str) -> None:
+    """However deep."""
+    write_lines(tmp_path / "r", header_line(), line)
+    with pytest.raises(SourceError, match=r'recording ".*r" is damaged'):
+        read_recording(tmp_path / "r")
+
+
+@pytest.mark.parametrize("damage", [{"unread": 1}, {"cpu_count": 0}, {"settings": []}, {"version": None}])
+def test_header_of_no_use_is_refused(tmp_path: Path, damage: dict[str, object]) -> None:
+    """As what is no recording."""
+    write_lines(tmp_path / "r", header_line() | damage)
+    with pytest.raises(SourceError, match=r'r" is no recording'):
+        read_recording(tmp_path / "r")
+
+
+def test_line_without_end_takes_no_memory_without_end(tmp_path: Path) -> None:
+    """A gibibyte of zeros is 32 kB on disk."""
+    with (tmp_path / "r").open("wb") as file, zstandard.ZstdCompressor().stream_writer(file) as stream:
+        for _ in range(1024):
+            stream.write(bytes(1024 * 1024))
+    tracemalloc.start()
+    try:
+        with pytest.raises(SourceError, match=r'r" is no recording, or is damaged'):
+            read_recording(tmp_path / "r")
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 600 * 1024 * 1024
+
+
+def header_line() -> dict[str, object]:
+    """Return a recording's first entry."""
+    return {"penstock_recording": "1.0", **asdict(HEADER)}
+
+
+def write_lines(path: Path, *lines: object) -> None:
+    """Write a compressed file of lines, those that are no text as JSON."""
+    texts = [line if isinstance(line, str) else json.dumps(line) for line in lines]
+    path.write_bytes(zstandard.compress(("\n".join(texts) + "\n").encode()))

@@ -31,7 +31,7 @@ Missing: TypeAlias = tuple[int, int, tuple[str, ...]]
 _STANDBY_NAMES = "synchronous_standby_names"
 
 # FIRST 2 (a, b), ANY 1 (a, b), 2 (a, b), or a, b: which is 1 (a, b)
-_LIST = re.compile(r"\s*(?:(?:(?:FIRST|ANY)\s+)?(\d+)\s*\()?(.*)", re.IGNORECASE | re.DOTALL)
+_LIST = re.compile(r"\s*(?:(?:(?:FIRST|ANY)\s+)?(\d{1,9})\s*\()?(.*)", re.IGNORECASE | re.DOTALL)
 _NAME = re.compile(r'"((?:[^"]|"")*)"|([^\s,"()]+)')
 
 

@@ -9,9 +9,12 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Mapping  # noqa: TC003 (get_type_hints reads annotations)
 from contextlib import suppress
-from dataclasses import asdict, fields
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from dataclasses import asdict
+from functools import cache
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Any, Self, TypeVar, get_args, get_origin, get_type_hints
 
 import zstandard
 
@@ -20,7 +23,7 @@ from penstock.model.inspection import Unread
 from penstock.model.recording import FORMAT, Progress, Recording, RecordingHeader, Sample, SessionSample
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
     from pathlib import Path
     from types import TracebackType
 
@@ -29,6 +32,14 @@ _FLUSH_EVERY_S = 1.0
 _READ_BYTES = 1024 * 1024
 # Ours need 8 MiB at most: no file may ask for more memory than this.
 _MAX_WINDOW_BYTES = 128 * 1024 * 1024
+# One with 5,000 statements of 2 kB is 15 MB.
+_MAX_LINE_BYTES = 256 * 1024 * 1024
+# What the server counts fits a bigint; a year of seconds is far from the other.
+_MAX_NUMBER = 2**64
+_LEAST = {"at_s": 0, "interval_s": 0, "cpu_count": 1}
+
+# What JSON that is not ours raises where it is read.
+_MISREAD = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
 
 _Fields = TypeVar("_Fields", RecordingHeader, Sample, SessionSample, Progress, Unread)
 
@@ -103,26 +114,33 @@ def read_recording(path: Path) -> Recording:
     is_whole = False
     for line in lines:
         try:
-            entry = json.loads(line)
+            entry = json.loads(line, parse_constant=_refuse_constant)
             if "sample" in entry:
                 samples.append(_to_sample(entry["sample"]))
-        except (ValueError, TypeError, KeyError) as exc:
+            is_whole = is_whole or bool(entry.get("end"))
+        except _MISREAD as exc:
             raise SourceError(
                 f'recording "{path}" is damaged', detail=f"Behind {len(samples)} samples: {exc}."
             ) from exc
-        is_whole = is_whole or bool(entry.get("end"))
     return Recording(header=header, samples=tuple(samples), is_whole=is_whole)
 
 
 def _read_lines(path: Path) -> Iterator[bytes]:
     """Yield the whole lines of a recording, without their ends: what follows the last one was cut off."""
-    decompressor = zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW_BYTES).decompressobj()
-    rest = b""
+    decompressor = zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW_BYTES)
+    rest = bytearray()
     try:
-        with path.open("rb") as file:
-            while not decompressor.eof and (block := file.read(_READ_BYTES)):
-                *lines, rest = (rest + decompressor.decompress(block)).split(b"\n")
-                yield from lines
+        with path.open("rb") as file, decompressor.stream_reader(file) as stream:
+            while block := stream.read(_READ_BYTES):
+                *lines, last = block.split(b"\n")
+                for line in lines:
+                    yield bytes(rest + line)
+                    rest.clear()
+                rest += last
+                if len(rest) > _MAX_LINE_BYTES:
+                    raise SourceError(
+                        f'"{path}" is no recording, or is damaged', detail=f"A line is over {_MAX_LINE_BYTES} bytes."
+                    )
     except OSError as exc:
         raise SourceError(f'could not read "{path}": {exc.strerror}') from exc
     except zstandard.ZstdError as exc:
@@ -135,7 +153,7 @@ def _read_lines(path: Path) -> Iterator[bytes]:
 
 def _read_header(path: Path, line: bytes) -> RecordingHeader:
     try:
-        entry = json.loads(line)
+        entry = json.loads(line, parse_constant=_refuse_constant)
         major, _, _ = str(entry[_MARK]).partition(".")
         own_major, _, _ = FORMAT.partition(".")
         if int(major) > int(own_major):
@@ -146,7 +164,7 @@ def _read_header(path: Path, line: bytes) -> RecordingHeader:
             )
         entry["unread"] = tuple(_known(Unread, found) for found in entry["unread"])
         return _known(RecordingHeader, entry)
-    except (ValueError, TypeError, KeyError) as exc:
+    except _MISREAD as exc:
         raise SourceError(f'"{path}" is no recording', hint="penstock watch --record makes recordings.") from exc
 
 
@@ -155,10 +173,47 @@ def _to_sample(entry: dict[str, Any]) -> Sample:
         _known(SessionSample, {**session, "blocked_by": tuple(session["blocked_by"])}) for session in entry["sessions"]
     )
     entry["progress"] = _known(Progress, entry["progress"])
-    entry["counters"] = {name: tuple(rows) for name, rows in entry["counters"].items()}
+    entry["counters"] = {name: tuple(map(_check_row, rows)) for name, rows in entry["counters"].items()}
     return _known(Sample, entry)
 
 
+def _check_row(row: Mapping[str, object]) -> Mapping[str, object]:
+    """Return a row of a statistics view. Raises TypeError, ValueError for what no server counts."""
+    if not isinstance(row, dict):
+        raise TypeError("a row is no object")
+    _check("datname", row.get("datname"), (str, NoneType))
+    for name, value in row.items():
+        _check(name, value, (object,))
+    return row
+
+
 def _known(kind: type[_Fields], entry: Mapping[str, Any]) -> _Fields:
-    """Return a value of a class from the fields that it has."""
-    return kind(**{field.name: entry[field.name] for field in fields(kind) if field.name in entry})
+    """Return a value of a class from the fields that it has. Raises TypeError, ValueError where one is of no use."""
+    types = _types_of(kind)
+    found = {name: entry[name] for name in types if name in entry}
+    for name, value in found.items():
+        _check(name, value, types[name])
+        if name in _LEAST and value is not None and value < _LEAST[name]:
+            raise ValueError(f"{name} is out of range")
+    return kind(**found)
+
+
+@cache
+def _types_of(kind: type) -> dict[str, tuple[type, ...]]:
+    """Return the types that each field of a class may have, those of what is in it left out."""
+    found = {}
+    for name, hint in get_type_hints(kind, localns={"Unread": Unread}).items():
+        kinds = tuple(get_origin(part) or part for part in (get_args(hint) if isinstance(hint, UnionType) else [hint]))
+        found[name] = (*kinds, int) if float in kinds else kinds
+    return found
+
+
+def _check(name: str, value: object, kinds: tuple[type, ...]) -> None:
+    if not isinstance(value, kinds) or (isinstance(value, bool) and int in kinds):
+        raise TypeError(f"{name} is {type(value).__name__}")
+    if isinstance(value, int | float) and not -_MAX_NUMBER < value < _MAX_NUMBER:
+        raise ValueError(f"{name} is out of range")
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no number")
