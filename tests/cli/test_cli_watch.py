@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import select
 import signal
 import subprocess
 import sys
@@ -123,7 +124,7 @@ def test_recording_has_no_literals_unless_asked_for(
     assert not [text for text in texts["without"] if text and "secret" in text]
 
 
-@pytest.mark.parametrize("interval", ["0", "0.01", "soon"])
+@pytest.mark.parametrize("interval", ["0", "0.01", "soon", "999999999d"])
 def test_interval_that_will_not_do_is_refused(penstock: Callable[..., Finished], interval: str) -> None:
     """Before any server is asked."""
     assert penstock("watch", "--interval", interval).code == 2
@@ -195,3 +196,52 @@ def test_file_that_is_no_recording_is_named(penstock: Callable[..., Finished], t
     assert finished.code == 4
     assert "penstock watch --record makes recordings" in finished.err
     assert FORMAT == "1.0"
+
+
+def test_screen_ends_by_q_behind_other_keys(database18: str) -> None:
+    """An arrow key is three bytes, and a byte may be no character."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.environ |= {"TERM": "xterm", "COLUMNS": "20", "LINES": "8"}
+        os.execv(  # noqa: S606 (as a terminal's shell would)
+            sys.executable, [sys.executable, "-m", "penstock", "watch", "--to", database18, "--interval", "0.1"]
+        )
+    try:
+        # A long name is cut, rather than what is under it.
+        read_until(terminal, "0.00 active")
+        os.write(terminal, b"\x1b[A\xe9p")
+        os.write(terminal, b"q")
+        read_to_end(terminal)
+        _, status = os.waitpid(pid, 0)
+    finally:
+        os.close(terminal)
+    assert os.waitstatus_to_exitcode(status) == 0
+
+
+def read_to_end(terminal: int) -> None:
+    """Read what a terminal shows until nobody writes to it."""
+    deadline_s = time.monotonic() + 2 * _KEEPING_TIME
+    while select.select([terminal], [], [], max(0.0, deadline_s - time.monotonic()))[0]:
+        try:
+            if not os.read(terminal, 4096):
+                return
+        except OSError:
+            return
+    raise AssertionError("it does not end")
+
+
+def test_screen_without_an_input_shows_what_it_may(database18: str) -> None:
+    """Standard input may be closed."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.environ |= {"TERM": "xterm", "COLUMNS": "100", "LINES": "30"}
+        os.close(0)
+        os.execv(  # noqa: S606 (as a terminal's shell would)
+            sys.executable, [sys.executable, "-m", "penstock", "watch", "--to", database18, "--for", "1"]
+        )
+    try:
+        read_to_end(terminal)
+        _, status = os.waitpid(pid, 0)
+    finally:
+        os.close(terminal)
+    assert os.waitstatus_to_exitcode(status) == 0

@@ -36,6 +36,8 @@ _WINDOW_SAMPLES = 5
 
 # A tick costs a server about 2 ms of CPU: more would be seen in what is sampled.
 _LEAST_INTERVAL_S = 0.05
+# A day: threads cannot wait for any time, and who looks less often needs no recording.
+_LARGEST_INTERVAL_S = 86_400.0
 
 Interval = Annotated[
     str,
@@ -118,6 +120,8 @@ def parse_interval(text: str) -> float:
     seconds = parse_duration(text)
     if seconds < _LEAST_INTERVAL_S:
         raise UsageError(f"an interval of {text} is too short", hint=f"Write {_LEAST_INTERVAL_S} or more.")
+    if seconds > _LARGEST_INTERVAL_S:
+        raise UsageError(f"an interval of {text} is too long", hint="Write 1d or less.")
     return seconds
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import select
 import sys
 import termios
@@ -43,8 +44,9 @@ def show_screen(header: RecordingHeader, watched: Watched) -> None:
     shown: View | None = None
     with _reading_keys() as has_keys, Live(console=console, auto_refresh=False, screen=True) as live:
         while not watched.stop.is_set() and not keys.is_done:
-            pressed = _read_key(watched) if has_keys else _wait(watched)
-            _apply(pressed, keys, watched)
+            pressed = _read_keys(watched) if has_keys else _wait(watched)
+            for key in pressed:
+                _apply(key, keys, watched)
             if watched.news.is_set() and not keys.is_paused:
                 watched.news.clear()
                 shown = View.of(header, watched.samples) if watched.samples else None
@@ -58,7 +60,7 @@ def show_screen(header: RecordingHeader, watched: Watched) -> None:
                     by_name=keys.by_name,
                     remark=_describe_keys(keys, watched, has_keys=has_keys),
                 )
-                text = Text("\n").join(Text.assemble(*line, no_wrap=True, overflow="ellipsis") for line in lines)
+                text = Text("\n", no_wrap=True, overflow="ellipsis").join(Text.assemble(*line) for line in lines)
                 live.update(text, refresh=True)
 
 
@@ -86,7 +88,7 @@ def _apply(pressed: str, keys: _Keys, watched: Watched) -> None:
 @contextmanager
 def _reading_keys() -> Iterator[bool]:
     """Have keys come one by one and unseen; provides whether there are any: input may come from elsewhere."""
-    if not sys.stdin.isatty():
+    if sys.stdin is None or not sys.stdin.isatty():
         yield False
         return
     before = termios.tcgetattr(sys.stdin)
@@ -97,10 +99,11 @@ def _reading_keys() -> Iterator[bool]:
         termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
 
 
-def _read_key(watched: Watched) -> str:
-    """Return the key that was pressed; "" where a sample came, or none within a moment."""
+def _read_keys(watched: Watched) -> str:
+    """Return the keys that were pressed; "" where a sample came, or none within a moment."""
     ready, _, _ = select.select([sys.stdin], [], [], 0.0 if watched.news.is_set() else _LOOK_FOR_KEYS_S)
-    return sys.stdin.read(1) if ready else ""
+    # Not by sys.stdin: what that reads ahead, of an arrow key's three bytes, select would not show.
+    return os.read(sys.stdin.fileno(), 1024).decode("ascii", "replace") if ready else ""
 
 
 def _wait(watched: Watched) -> str:
