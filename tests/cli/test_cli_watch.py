@@ -245,3 +245,27 @@ def test_screen_without_an_input_shows_what_it_may(database18: str) -> None:
     finally:
         os.close(terminal)
     assert os.waitstatus_to_exitcode(status) == 0
+
+
+def test_server_that_does_not_answer_is_not_waited_for(database18: str, tmp_path: Path) -> None:
+    """The recording is whole without the last sample."""
+    path = tmp_path / "r"
+    with (
+        psycopg.connect(database18, autocommit=True) as admin,
+        watching("--to", database18, "--interval", "0.1", "--record", str(path)) as process,
+    ):
+        assert process.stdout is not None
+        process.stdout.readline()
+        query = (
+            "SELECT pid FROM pg_stat_activity WHERE application_name LIKE '%observe' AND datname = current_database()"
+        )
+        ((backend,),) = admin.execute(query).fetchall()
+        os.kill(backend, signal.SIGSTOP)
+        try:
+            process.send_signal(signal.SIGTERM)
+            _, err = process.communicate(timeout=_KEEPING_TIME)
+        finally:
+            os.kill(backend, signal.SIGCONT)
+    assert process.returncode == 0, err
+    assert "the server does not answer" in err
+    assert read_recording(path).is_whole

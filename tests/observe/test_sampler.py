@@ -239,3 +239,20 @@ def test_text_that_is_none_in_this_encoding_is_no_error(database18: str, encodin
     assert seen.query is not None
     assert seen.query.startswith("SET application_name = ?; SELECT ? AS ")
     assert seen.query.endswith(", ?")
+
+
+def test_end_without_a_server_keeps_what_was_seen(database18: str) -> None:
+    """The last sample is reported as lost, and the time without samples stands for no sessions."""
+    lost: list[PenstockError] = []
+    stop = threading.Event()
+    query = "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE application_name LIKE '%observe'"
+    with sampling(database18) as sampler, psycopg.connect(database18, autocommit=True) as admin:
+        samples = sample_on_clock(sampler, interval=lambda: 0.05, stop=stop, on_lost=lost.append)
+        next(samples)
+        admin.execute(query)
+        stop.set()
+        assert list(samples) == []
+        assert len(lost) == 1
+        time.sleep(1)
+        sampler.reconnect()
+        assert sampler.sample().interval_s < 1

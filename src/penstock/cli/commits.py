@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path  # noqa: TC003 (typer reads annotations)
 from typing import TYPE_CHECKING, Annotated
@@ -106,7 +107,9 @@ def _sample(sampler: Sampler, for_s: float) -> list[Sample]:
                 sample_on_clock(sampler, interval=lambda: _INTERVAL_S, stop=stop, for_s=for_s, on_lost=report)
             )
     except KeyboardInterrupt:
-        samples.append(sampler.sample(reads_all=True))
+        # Without it, where the connection is lost or was interrupted: what was seen until then is reported
+        with suppress(PenstockError):
+            samples.append(sampler.sample(reads_all=True))
     return samples
 
 

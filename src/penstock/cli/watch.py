@@ -38,6 +38,8 @@ _WINDOW_SAMPLES = 5
 _LEAST_INTERVAL_S = 0.05
 # A day: threads cannot wait for any time, and who looks less often needs no recording.
 _LARGEST_INTERVAL_S = 86_400.0
+# How long is waited for the last sample.
+_LAST_SAMPLE_S = 5.0
 
 Interval = Annotated[
     str,
@@ -130,21 +132,24 @@ def _show_while_sampling(
 ) -> None:
     for unread in sampler.header.unread:
         write_message(f"not read: {unread.what} ({unread.why})")
-    sampling = threading.Thread(target=_sample, args=(sampler, recorder, watched, for_s), name="sampling")
+    # A server that does not answer must not keep the process.
+    sampling = threading.Thread(target=_sample, args=(sampler, recorder, watched, for_s), name="sampling", daemon=True)
     sampling.start()
-    try:
-        with interrupting_signals():
+    with interrupting_signals():
+        try:
             if as_json or not sys.stdout.isatty():
                 _print_lines(sampler, watched, as_json=as_json)
             else:
                 from penstock.cli.watch_screen import show_screen
 
                 show_screen(sampler.header, watched)
-    except KeyboardInterrupt:
-        pass  # How a watch ends: with what the recording has
-    finally:
-        watched.stop.set()
-        sampling.join()
+        except KeyboardInterrupt:
+            pass  # How a watch ends: with what the recording has
+        finally:
+            watched.stop.set()
+            sampling.join(_LAST_SAMPLE_S)
+    if sampling.is_alive():
+        write_message("the server does not answer: the last sample is missing")
     if watched.failure is not None:
         raise watched.failure
 

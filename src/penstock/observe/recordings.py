@@ -12,7 +12,6 @@ import time
 from collections.abc import Mapping  # noqa: TC003 (get_type_hints reads annotations)
 from contextlib import suppress
 from dataclasses import asdict
-from functools import cache
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, get_args, get_origin, get_type_hints
 
@@ -189,7 +188,7 @@ def _check_row(row: Mapping[str, object]) -> Mapping[str, object]:
 
 def _known(kind: type[_Fields], entry: Mapping[str, Any]) -> _Fields:
     """Return a value of a class from the fields that it has. Raises TypeError, ValueError where one is of no use."""
-    types = _types_of(kind)
+    types = _TYPES[kind]
     found = {name: entry[name] for name in types if name in entry}
     for name, value in found.items():
         _check(name, value, types[name])
@@ -198,7 +197,6 @@ def _known(kind: type[_Fields], entry: Mapping[str, Any]) -> _Fields:
     return kind(**found)
 
 
-@cache
 def _types_of(kind: type) -> dict[str, tuple[type, ...]]:
     """Return the types that each field of a class may have, those of what is in it left out."""
     found = {}
@@ -206,6 +204,9 @@ def _types_of(kind: type) -> dict[str, tuple[type, ...]]:
         kinds = tuple(get_origin(part) or part for part in (get_args(hint) if isinstance(hint, UnionType) else [hint]))
         found[name] = (*kinds, int) if float in kinds else kinds
     return found
+
+
+_TYPES = {kind: _types_of(kind) for kind in (RecordingHeader, Sample, SessionSample, Progress, Unread)}
 
 
 def _check(name: str, value: object, kinds: tuple[type, ...]) -> None:

@@ -95,6 +95,8 @@ class Sampler:
             connection.close()
             raise
         self._next_s = dict.fromkeys(self._reader.views_there, 0.0)
+        # Nothing was seen meanwhile: the next sample does not stand for that time.
+        self._last_s, self._busy_s = self._clock(), busy_cpu_s()
 
     def close(self) -> None:
         """End the session."""
@@ -204,4 +206,11 @@ def sample_on_clock(
         left_s = due_s - clock() if for_s is None else min(due_s, began_s + for_s) - clock()
         stop.wait(max(0.0, left_s))
     if not is_lost:
-        yield sampler.sample(reads_all=True)
+        try:
+            last = sampler.sample(reads_all=True)
+        except PenstockError as error:
+            if not error.is_transient:
+                raise
+            on_lost(error)
+        else:
+            yield last
