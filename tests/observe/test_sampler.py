@@ -13,7 +13,9 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
+from penstock.errors import ServerError
 from penstock.observe import Sampler, sample_on_clock
+from penstock.server.commit_probe import probe_commits
 from penstock.server.connection import ConnectionFactory
 
 if TYPE_CHECKING:
@@ -256,3 +258,15 @@ def test_end_without_a_server_keeps_what_was_seen(database18: str) -> None:
         time.sleep(1)
         sampler.reconnect()
         assert sampler.sample().interval_s < 1
+
+
+def test_probe_gives_up_a_commit_that_nobody_acknowledges(new_server: Callable[..., EmbeddedServer]) -> None:
+    """A standby that is missing is waited for without end."""
+    conninfo = new_server().ensure_running()
+    with psycopg.connect(conninfo, autocommit=True) as admin:
+        admin.execute("ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
+        admin.execute("SELECT pg_reload_conf()")
+        while admin.execute("SHOW synchronous_standby_names").fetchone() != ("nobody",):
+            time.sleep(0.05)
+    with pytest.raises(ServerError, match="was not acknowledged within 1 s"):
+        probe_commits(ConnectionFactory(conninfo), give_up_s=1.0)

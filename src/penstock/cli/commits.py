@@ -85,7 +85,11 @@ def commits(
         if probe:
             from penstock.server.commit_probe import probe_commits
 
-            probed = probe_commits(factory)
+            try:
+                probed = probe_commits(factory)
+            except PenstockError as error:
+                # What was watched is told all the same
+                write_message(f"not probed: {error.message}")
     if not samples:
         raise UsageError("the recording has no samples", hint="Watch for longer.")
     report = report_commits(samples, probed_s=None if probed is None else probed.commit_s)
