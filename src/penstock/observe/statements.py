@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 # What PostgreSQL's scanner takes for one token, as far as literals are concerned. A word comes before a number, so
-# that the digits of t1 are its own. Comments go: they may hold anything.
+# that the digits of t1 are its own; whatever is beyond ASCII is of a word. Comments go: they may hold anything.
 # By "Lexical Structure" in PostgreSQL's documentation.
 _TOKEN = re.compile(
     r"""
@@ -13,9 +13,9 @@ _TOKEN = re.compile(
   | (?P<escaped>[eE]'(?:[^'\\]|\\.|'')*(?:'|\\?\Z))
   | (?P<string>(?:[bBxXnN]|[uU]&)?'(?P<inside>(?:[^']|'')*)(?:'|\Z))
   | (?P<name>(?:[uU]&)?"(?:[^"]|"")*(?:"|\Z))
-  | (?P<dollar>\$(?P<tag>(?:[^\W\d][\w]*)?)\$.*?(?:\$(?P=tag)\$|\Z))
+  | (?P<dollar>\$(?P<tag>(?:[A-Za-z_\x80-\U0010ffff][\w\x80-\U0010ffff]*)?)\$.*?(?:\$(?P=tag)\$|\Z))
   | (?P<parameter>\$\d+)
-  | (?P<word>[^\W\d][\w$]*)
+  | (?P<word>[A-Za-z_\x80-\U0010ffff][\w$\x80-\U0010ffff]*)
   | (?P<number>(?:\d|\.\d)(?:[eE][+-]\d|[\w.])*)
   | (?P<other>.)
     """,

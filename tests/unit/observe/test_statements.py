@@ -34,7 +34,7 @@ def _comment(text: str) -> str:
 _literal = st.one_of(
     _secret_text.map(_quote),
     _secret_text.map(_escape),
-    st.builds(_dollars, _secret_text, st.sampled_from(["", "a", "body", "é1"])),
+    st.builds(_dollars, _secret_text, st.sampled_from(["", "a", "body", "é1", "\N{GRINNING FACE}", "\ufffd", "a\xa0"])),
     _secret_text.map(_comment),
     _secret_text.map(lambda text: "--" + text.replace("\n", " ") + "\n"),
     _secret_text.map(lambda text: "U&" + _quote(text)),
@@ -87,3 +87,8 @@ def test_no_literal_survives_also_where_the_text_was_cut(statement: str, length:
 def test_shape_of_a_statement_stays(statement: str, stripped: str) -> None:
     """Names, parameters and keywords remain; what cannot be told from a literal goes."""
     assert strip_literals(statement) == stripped
+
+
+def test_word_is_whatever_is_beyond_ascii() -> None:
+    """To the server, so that no quote behind it is one of an escape string."""
+    assert strip_literals(f"SELECT \N{GRINNING FACE}e'x\\', '{SECRET}'") == "SELECT \N{GRINNING FACE}e? ..."
