@@ -16,7 +16,7 @@ from penstock.host import busy_cpu_s, cpu_count, process_cpu_s
 from penstock.model.inspection import Unread
 from penstock.model.recording import RecordingHeader, Sample
 from penstock.observe.statements import strip_literals
-from penstock.server.activity import STATEMENTS, ActivityReader, open_reader
+from penstock.server.activity import STATEMENTS, ActivityReader, flush_statistics, open_reader
 from penstock.server.facts import read_server_facts
 from penstock.server.inspect import read_moment
 
@@ -128,6 +128,7 @@ class Sampler:
                 settings=reader.read_settings(),
                 unread=unread,
             )
+            flush_statistics(connection)
         except BaseException:
             connection.close()
             raise

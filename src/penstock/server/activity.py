@@ -146,11 +146,18 @@ def open_reader(connection: Connection, *, is_aurora: bool) -> tuple[ActivityRea
             readable[name] = query
         else:
             unread.append(Unread(what=name, why=reason))
+    flush_statistics(connection)
+    return ActivityReader(connection, readable), tuple(unread)
+
+
+def flush_statistics(connection: Connection) -> None:
+    """Have what the session did until now counted before the next reading, and not in what is gained since.
+
+    PostgreSQL 14 cannot be made to.
+    """
     if connection.info.server_version >= CAN_FLUSH_STATISTICS:
-        # What all this took is counted before the first reading, and not in what is gained since.
         with translate_errors("looking for what can be read"):
             connection.execute("SELECT pg_catalog.pg_stat_force_next_flush()")
-    return ActivityReader(connection, readable), tuple(unread)
 
 
 def _take_text_as_it_is(connection: Connection) -> None:
