@@ -77,15 +77,6 @@ def test_plan_says_what_is_switched_off(penstock: Run, database18: str, numbers:
     assert "autovacuum  paused at the table and its TOAST table, then as it was\n" in shown.out
 
 
-def test_plan_says_what_becomes_of_autovacuum_by_default(penstock: Run, database18: str, numbers: str) -> None:
-    """And nothing where it is told to keep it."""
-    common = ("load", numbers, "--into", "t", "--create", "--to", database18, "--plan")
-    words = "autovacuum  let be; paused where it is seen at work on the table, then as it was\n"
-    assert words in penstock(*common).out
-    assert words in penstock(*common, "--autovacuum", "auto").out
-    assert "autovacuum" not in penstock(*common, "--autovacuum", "keep").out
-
-
 @pytest.mark.parametrize("option", ["--triggers", "--autovacuum"])
 def test_unknown_word_for_a_switch_is_refused(penstock: Run, numbers: str, option: str) -> None:
     """Before anything is looked at."""

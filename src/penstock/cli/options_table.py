@@ -59,11 +59,9 @@ Autovacuum = Annotated[
     str | None,
     typer.Option(
         "--autovacuum",
-        metavar="auto|keep|pause",
-        help="auto, the default, leaves autovacuum alone until it is seen at work on the table after ten seconds and "
-        "more; then it is paused at that table or partition and its TOAST table until the load ends, if the role owns "
-        "them. pause does so from the start, and needs the table's owner. keep never does. Settings come back as they "
-        "were.",
+        metavar="keep|pause",
+        help="pause keeps autovacuum from the table, its partitions and their TOAST tables until the load ends, and "
+        "needs the table's owner; settings are restored. keep, the default, leaves it alone.",
         rich_help_panel=_TABLE,
     ),
 ]

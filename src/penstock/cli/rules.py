@@ -21,7 +21,7 @@ _ON_OTHERS: Mapping[str, OnChanged] = {"error": "error", "load": "load", "skip":
 _ON_ERROR: Mapping[str, OnError] = {"stop": "stop", "reject": "reject"}
 _INDEXES: Mapping[str, Indexes] = {"auto": "auto", "keep": "keep", "rebuild": "rebuild"}
 _TRIGGERS: Mapping[str, TriggerRule] = {"keep": "keep", "disable": "disable"}
-_AUTOVACUUM: Mapping[str, AutovacuumRule] = {"auto": "auto", "keep": "keep", "pause": "pause"}
+_AUTOVACUUM: Mapping[str, AutovacuumRule] = {"keep": "keep", "pause": "pause"}
 
 _WARNINGS: Mapping[str, WarningRule] = {"show": "show", "error": "error"}
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.loading.autovacuum_plan import may_pause
 from penstock.units import format_count, format_duration
 
 if TYPE_CHECKING:
@@ -49,8 +48,6 @@ def describe_switches(target: TargetPlan, rules: LoadRules) -> list[tuple[str, s
     rows = _describe_triggers(target, rules) if is_altered else []
     if is_altered and rules.autovacuum == "pause":
         rows.append(("autovacuum", "paused at the table and its TOAST table, then as it was"))
-    if rules.autovacuum == "auto" and may_pause(target):
-        rows.append(("autovacuum", "let be; paused where it is seen at work on the table, then as it was"))
     return rows
 
 

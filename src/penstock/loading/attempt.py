@@ -22,18 +22,13 @@ from penstock.server.copy import CopyFailed, CopySession
 from penstock.server.errors import find_hint, is_passing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from penstock.errors import PenstockError
-    from penstock.loading.autovacuum import AutovacuumWatch
     from penstock.loading.keeper import RejectKeeper
     from penstock.loading.prepare import PreparedLoad
     from penstock.loading.rejects import RejectLimit
-    from penstock.loading.shape import LoadShape
     from penstock.loading.tools import LoadTools
     from penstock.model.outcome import FileOutcome, StepProgress
     from penstock.model.plan import LoadPlan, SessionPlan
-    from penstock.server.autovacuum import Visit
     from penstock.server.connection import Connection
     from penstock.server.ledger.rejects import RejectStore
 
@@ -44,9 +39,6 @@ _CANCEL_INTERVAL_S = 1.0
 
 # Often enough for a bar to move smoothly, seldom enough to cost nothing.
 _PROGRESS_INTERVAL_S = 0.1
-
-# By then a load is one of those that may go on for long; any sooner it would pay for a connection and gain nothing.
-_FIRST_LOOK_S = 10.0
 
 # Long enough for a throughput that a checkpoint or a slow block does not decide.
 _PACE_INTERVAL_S = 3.0
@@ -64,7 +56,6 @@ class LoadAttempt:
         sessions: SessionPlan,
         first: Connection,
         began_s: float,
-        open_shape: Callable[[], LoadShape],
     ) -> None:
         self._plan = plan
         self._prepared = prepared
@@ -86,9 +77,6 @@ class LoadAttempt:
             clock=tools.clock,
         )
         self._watch = ConflictWatch(tools)
-        self._open_shape = open_shape
-        self._autovacuum: AutovacuumWatch | None = None
-        self._is_watched = plan.job.rules.autovacuum != "auto"
         self._started_s = tools.clock()
         self._pace = Pace(sessions=sessions.initial)
         self._paced_s, self._paced_bytes = tools.clock(), 0
@@ -102,8 +90,6 @@ class LoadAttempt:
             self._stream()
         finally:
             self._watch.close()
-            if self._autovacuum is not None:
-                self._autovacuum.stop()
         self._commit()
         self._pool.shutdown(wait=True)
         self._feed.close()
@@ -223,45 +209,12 @@ class LoadAttempt:
         self._raise_failure()
         self._report_progress()
         self._watch.look(list(self._sessions), bytes_sent=self._bytes_copied())
-        if not self._is_watched and self._tools.clock() - self._started_s >= _FIRST_LOOK_S:
-            self._is_watched = True
-            self._watch_autovacuum()
         elapsed_s = self._tools.clock() - self._paced_s
         is_adaptive = self._session_plan.is_adaptive and not self.is_stopped and not self._is_full
         if is_adaptive and pending and elapsed_s >= _PACE_INTERVAL_S:
             self._keep_pace(elapsed_s)
             pending = {future for future in self._futures if not future.done()}
         return pending
-
-    def _watch_autovacuum(self) -> None:
-        """Have autovacuum looked for at the tables of a load that lasts, and paused there where that is worth it."""
-        # Paid for by loads that need it.
-        from penstock.loading.autovacuum import AutovacuumWatch  # noqa: PLC0415
-        from penstock.loading.autovacuum_plan import choose_watched, estimate_remaining_s  # noqa: PLC0415
-
-        tables, load_id = choose_watched(self._plan, self._prepared.created), self._prepared.claim.load_id
-        if not tables:
-            return
-
-        def estimate() -> float | None:
-            return estimate_remaining_s(
-                bytes_read=self._feed.bytes_read,
-                size_bytes=self._plan.size_bytes,
-                elapsed_s=self._tools.clock() - self._started_s,
-            )
-
-        def pause(visit: Visit, connection: Connection) -> bool:
-            return self._open_shape().pause_autovacuum(visit, tables[visit.target_oid], connection, load_id=load_id)
-
-        self._autovacuum = AutovacuumWatch(
-            self._tools,
-            tables,
-            pids=lambda: [running.session.backend_pid for running in list(self._sessions)],
-            remaining_s=estimate,
-            pause=pause,
-            began_s=self._started_s,
-        )
-        self._autovacuum.start()
 
     def _note_interrupt(self) -> None:
         """Let the sessions end what they have begun, once; a second interrupt is the caller's."""

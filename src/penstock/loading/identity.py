@@ -94,8 +94,15 @@ def job_from_json(text: str) -> LoadJob:
     return LoadJob(
         targets=tuple(_read_target(target) for target in fields["targets"]),
         sessions=fields["sessions"],
-        rules=LoadRules(**fields["rules"]),
+        rules=_read_rules(fields["rules"]),
     )
+
+
+def _read_rules(fields: dict[str, Any]) -> LoadRules:
+    # What earlier versions did by default: to pause autovacuum once it was seen.
+    if fields.get("autovacuum") == "auto":
+        fields = fields | {"autovacuum": "keep"}
+    return LoadRules(**fields)
 
 
 def _read_target(fields: dict[str, Any]) -> TargetJob:

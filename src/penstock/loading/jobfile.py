@@ -91,7 +91,7 @@ class _Rules(_Table):
     max_rejects: Annotated[int | None, Field(ge=0)] = None
     indexes: Literal["auto", "keep", "rebuild"] | None = None
     triggers: Literal["keep", "disable"] | None = None
-    autovacuum: Literal["auto", "keep", "pause"] | None = None
+    autovacuum: Literal["keep", "pause"] | None = None
     vacuum: bool | None = None
     checkpoint: bool | None = None
     max_record: str | None = None

@@ -188,7 +188,6 @@ class _LoadRun:
             sessions=self._sessions,
             first=connection,
             began_s=self._tally.began_s,
-            open_shape=self._open_shape,
         )
         try:
             attempt.run()

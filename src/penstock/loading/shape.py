@@ -14,7 +14,7 @@ from penstock.loading.landing import with_locks
 from penstock.loading.parking import Decision
 from penstock.loading.rebuild import DEFAULT_PATIENCE_S, Rebuilder
 from penstock.loading.shape_plan import decide, is_truncated
-from penstock.loading.switches import pause_autovacuum, turn_off
+from penstock.loading.switches import turn_off
 from penstock.model.shape import ParkingPlan
 from penstock.server.errors import in_transaction
 from penstock.server.ledger.locks import find_lock_holder, try_lock
@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     from penstock.loading.tools import LoadTools, Report
     from penstock.model.plan import LoadPlan, TargetPlan
     from penstock.model.shape import Change, Rebuilt
-    from penstock.model.table import TableName
-    from penstock.server.autovacuum import Visit
     from penstock.server.connection import Connection
     from penstock.server.shape.parts import ForeignKey, TableParts
 
@@ -103,8 +101,6 @@ class LoadShape:
         self._tools = tools
         self._schema = tools.ledger.schema
         self._held: set[int] = set()
-        # Those that are held for nothing but autovacuum, which was seen there.
-        self._paused: set[int] = set()
         # A rebuild, which comes behind the last row.
         self.has_failed = False
 
@@ -193,7 +189,6 @@ class LoadShape:
                 write_changes(connection, self._schema, [change for change in changes if not change.number])
             self._held.add(oid)
             if changes:
-                self._paused.discard(oid)
                 self._park(target, parts, decision, changes, connection, is_parked=is_parked)
 
     def _park(
@@ -258,22 +253,6 @@ class LoadShape:
         is_any_fine = self._plan.job.rules.indexes == "rebuild" or is_truncated(target)
         return is_any_fine or is_empty(connection, oid)
 
-    # ---------------------------------------------------------------- meanwhile
-
-    def pause_autovacuum(self, visit: Visit, target: TableName, connection: Connection, *, load_id: str) -> bool:
-        """Switch autovacuum off where it was seen at work; as switches.pause_autovacuum, whose `held` are this load's.
-
-        The caller sees to it that nothing is put back meanwhile.
-        """
-        is_new = visit.target_oid not in self._held
-        try:
-            return pause_autovacuum(
-                visit, target, self._plan, self._tools, connection, load_id=load_id, held=self._held
-            )
-        finally:
-            if is_new and visit.target_oid in self._held:
-                self._paused.add(visit.target_oid)
-
     # ---------------------------------------------------------------- after the last
 
     @property
@@ -297,9 +276,7 @@ class LoadShape:
             return ()
         rebuilder = self._rebuilder(connection, report=report)
         try:
-            if self._paused:
-                self._put_paused_back(rebuilder, load_id)
-            done = rebuilder.put_back(self._held - self._paused, load_id=load_id)
+            done = rebuilder.put_back(self._held, load_id=load_id)
         except KeyboardInterrupt:
             # Whoever interrupts a rebuild does not want it begun again.
             self.has_failed = True
@@ -309,15 +286,7 @@ class LoadShape:
         self.has_failed = bool(done.errors)
         done.raise_first()
         self._held.clear()
-        self._paused.clear()
         return tuple(each for each in done.rebuilt if each.kind not in SWITCHES)
-
-    def _put_paused_back(self, rebuilder: Rebuilder, load_id: str) -> None:
-        """Let autovacuum come again. Nobody has asked for the pause, so a load does not fail where that cannot be."""
-        done = rebuilder.put_back(self._paused, load_id=load_id)
-        self._tell(done)
-        for error in done.errors:
-            self._tools.warnings.warn("parked-left", f"autovacuum stays paused ({error.message}): run penstock repair")
 
     def put_back_left(self, prepared: NothingToDo, connection: Connection) -> None:
         """Put back what loads that are gone have left parked of tables that need no load any more."""

@@ -19,7 +19,6 @@ from penstock.server.shape import (
     hold_shape,
     read_changes,
     shape_lock,
-    shape_lock_if_free,
     write_changes,
 )
 from penstock.server.shape.switches import (
@@ -38,8 +37,7 @@ if TYPE_CHECKING:
     from penstock.model.job import LoadRules
     from penstock.model.plan import LoadPlan, TargetPlan
     from penstock.model.shape import Change
-    from penstock.model.table import TableFacts, TableName
-    from penstock.server.autovacuum import Visit
+    from penstock.model.table import TableFacts
     from penstock.server.connection import Connection
     from penstock.server.tables import CreatedTable
 
@@ -79,45 +77,6 @@ def turn_off(
                 relations=sorted({change.relation_oid for change in changes}),
                 what=f'switch off triggers or autovacuum of "{facts.name}"',
             )
-
-
-def pause_autovacuum(
-    visit: Visit,
-    target: TableName,
-    plan: LoadPlan,
-    tools: LoadTools,
-    connection: Connection,
-    *,
-    load_id: str,
-    held: set[int],
-) -> bool:
-    """Switch autovacuum off where it was seen at work, at a target or a partition of it; the target is added to `held`.
-
-    It is tried once, and waits long enough for a worker to give way. Returns False where another process parks or puts
-    back at that table: then it may be tried again. Raises TargetError, ServerError.
-    """
-    with shape_lock_if_free(connection, visit.target_oid) as is_free:
-        if not is_free:
-            return False
-        changes = find_autovacuum(
-            connection, visit.relation_oid, target_oid=visit.target_oid, target=target, load_id=load_id
-        )
-        # Before: a commit of which nothing is heard may have taken place.
-        held.add(visit.target_oid)
-        _write_down(changes, tools, connection, load_id=load_id, target_oid=visit.target_oid)
-        if changes:
-            seen = "is" if visit.is_at_work else "was"
-            tools.notice(f'autovacuum {seen} at work on "{visit.name}": pausing it there until the load ends')
-            with_locks(
-                partial(switch_off, connection, changes),
-                plan=plan,
-                tools=tools,
-                connection=connection,
-                relations=[visit.relation_oid],
-                what=f'pause autovacuum at "{visit.name}"',
-                is_patient=False,
-            )
-    return True
 
 
 def _write_down(

@@ -77,7 +77,7 @@ OnEmptied = Literal["error", "load", "skip"]
 OnError = Literal["stop", "reject"]
 # What becomes of a table's user triggers, and of autovacuum at it, while it is loaded.
 TriggerRule = Literal["keep", "disable"]
-AutovacuumRule = Literal["auto", "keep", "pause"]
+AutovacuumRule = Literal["keep", "pause"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,9 +91,9 @@ class LoadRules:
     it ends the load, or is put aside, `max_rejects` of them at most (None: any number). `ignores_space`: a load that is
     expected to fill a disk begins all the same. `indexes` says whether indexes and keys are parked meanwhile. `vacuums`
     and `checkpoints` say what follows the load; None: what is in proportion to it, and no more than the right to.
-    `triggers` and `autovacuum` are the tables' own, for as long as the load lasts; autovacuum is paused from the start,
-    once it is seen at work there (auto), or never (keep). `max_record_bytes`: a longer record is an error,
-    whatever `on_error` says. `warnings`: nothing more is committed behind one that is an error. Raises UsageError.
+    `triggers` and `autovacuum` are the tables' own, for as long as the load lasts. `max_record_bytes`: a longer record
+    is an error, whatever `on_error` says. `warnings`: nothing more is committed behind one that is an error. Raises
+    UsageError.
     """
 
     is_atomic: bool = False
@@ -109,7 +109,7 @@ class LoadRules:
     vacuums: bool | None = None
     checkpoints: bool | None = None
     triggers: TriggerRule = "keep"
-    autovacuum: AutovacuumRule = "auto"
+    autovacuum: AutovacuumRule = "keep"
     max_record_bytes: int = MAX_RECORD_BYTES
     warnings: WarningRule = "show"
 

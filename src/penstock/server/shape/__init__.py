@@ -7,7 +7,7 @@ looked at. The records of one table are written, and things put back, under a lo
 from __future__ import annotations
 
 from penstock.server.shape.changes import delete_changes, find_changed, find_others, read_changes, write_changes
-from penstock.server.shape.holds import find_other_holds, hold_shape, release_shape, shape_lock, shape_lock_if_free
+from penstock.server.shape.holds import find_other_holds, hold_shape, release_shape, shape_lock
 
 __all__ = [
     "delete_changes",
@@ -18,6 +18,5 @@ __all__ = [
     "read_changes",
     "release_shape",
     "shape_lock",
-    "shape_lock_if_free",
     "write_changes",
 ]

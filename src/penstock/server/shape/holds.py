@@ -49,17 +49,6 @@ def shape_lock(
             unlock_shape(connection, target_oid)
 
 
-@contextmanager
-def shape_lock_if_free(connection: Connection, target_oid: int) -> Iterator[bool]:
-    """Do as `shape_lock` without waiting; provide whether the lock is held. Raises ServerError."""
-    is_free = try_shape_lock(connection, target_oid)
-    try:
-        yield is_free
-    finally:
-        if is_free and not connection.closed:
-            unlock_shape(connection, target_oid)
-
-
 def hold_shape(connection: Connection, schema: str, *, load_id: str, target_oid: int) -> None:
     """Write down that a load wants a table in loading shape; the caller has shape_lock, and the load's own.
 
