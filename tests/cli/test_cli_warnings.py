@@ -169,7 +169,7 @@ def test_warning_behind_the_last_row_is_told_by_the_exit_code(penstock: Run, dat
             f"{connection.info.dbname} TO clerk"
         )
     try:
-        options = ("--vacuum", "--warnings", "error", "--json", "--role", "clerk")
+        options = ("--warnings", "error", "--json", "--role", "clerk")
         finished = penstock("load", str(numbers), "--into", "v", *options, "--to", database)
         assert (finished.code, finished.object["state"], count(database, "v")) == (2, "complete", 20)
         assert [item["code"] for item in finished.object["warnings"]] == ["upkeep"]

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 # As many as the collector of a busy machine may need.
 _STATISTICS_LOOKS = 100
 
-ALWAYS = replace(IMPATIENT, vacuums=True)
 NEVER = replace(IMPATIENT, vacuums=False)
 
 
@@ -204,19 +203,18 @@ def test_maintain_is_right_enough(database: str, people: Path) -> None:
     loads.execute(f'DROP OWNED BY "{role}"; DROP ROLE "{role}"')
 
 
-def test_what_is_out_of_proportion_is_left_out_and_told(
+def test_table_of_more_than_ten_times_what_was_loaded_is_only_analyzed(
     database18: str, people: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A few rows into a large table that was never vacuumed do not have all of it read, unless that is asked for."""
-    monkeypatch.setattr(upkeep, "_READ_FLOOR_BYTES", 0)
+    """A few rows into a large table that was never vacuumed do not have all of it read."""
+    monkeypatch.setattr(upkeep, "_SMALL_BYTES", 0)
     loads = Loads(database18)
     make_table(loads)
     loads.execute("INSERT INTO t SELECT i, repeat('x', 500) FROM generate_series(1, 5000) AS i")
-    assert loads.run(target(people)).vacuumed == ()
-    assert "would be read for" in loads.notices[0]
+    outcome = loads.run(target(people))
+    assert (outcome.vacuumed, outcome.analyzed) == ((), ("public.t",))
+    assert loads.notices == []
     assert vacuums(loads) == 0
-    assert loads.run(target(people), rules=replace(ALWAYS, is_again=True)).vacuumed == ("public.t",)
-    assert vacuums(loads, expected=1) == 1
 
 
 def test_locked_table_is_told_with_its_holder(database18: str, people: Path, monkeypatch: pytest.MonkeyPatch) -> None:

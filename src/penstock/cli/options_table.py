@@ -22,14 +22,12 @@ Indexes = Annotated[
         rich_help_panel=_INDEXES,
     ),
 ]
-Vacuum = Annotated[
-    bool | None,
+NoVacuum = Annotated[
+    bool,
     typer.Option(
-        "--vacuum/--no-vacuum",
-        show_default=False,
-        help="Whether VACUUM (ANALYZE) follows, of the tables and partitions that got rows. It does where neither is "
-        "said, but for what would read more than ten times what was loaded (and more than 64 MiB); --vacuum leaves "
-        "nothing out.",
+        "--no-vacuum",
+        help="Skip the VACUUM (ANALYZE) that follows, of the tables and partitions that got rows. A table of more than "
+        "ten times what was loaded (and more than 64 MiB) is only analyzed.",
         rich_help_panel=_AFTER,
     ),
 ]

@@ -55,7 +55,8 @@ def fill_rules(options: RuleOptions, said: Mapping[str, Any]) -> RuleOptions:
     >>> fill_rules(RuleOptions(on_error="stop"), {"on_error": "reject", "retry_for": "1h"}).on_error
     'stop'
     """
-    unsaid = {name: value for name, value in said.items() if getattr(options, name) in (None, False)}
+    nothing = RuleOptions()
+    unsaid = {name: value for name, value in said.items() if getattr(options, name) == getattr(nothing, name)}
     if isinstance(number := unsaid.get("max_rejects"), int):
         unsaid["max_rejects"] = str(number)
     return replace(options, **unsaid)
@@ -83,7 +84,7 @@ def parse_rules(options: RuleOptions) -> LoadRules:
             default=defaults.autovacuum,
             more=": it is paused at the table alone, while it is loaded",
         ),
-        vacuums=options.vacuum,
+        vacuums=options.vacuum is not False,
         checkpoints=options.checkpoint,
         max_record_bytes=defaults.max_record_bytes if options.max_record is None else parse_size(options.max_record),
         warnings=_choose("--warnings", options.warnings, _WARNINGS, default=defaults.warnings),

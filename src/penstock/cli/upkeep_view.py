@@ -71,7 +71,7 @@ def _describe_triggers(target: TargetPlan, rules: LoadRules) -> list[tuple[str, 
 
 def _plan_vacuum(plan: LoadPlan) -> str:
     rules = plan.job.rules
-    if rules.vacuums is False:
+    if not rules.vacuums:
         return "no VACUUM: --no-vacuum"
     lacking = [str(target.table) for target in plan.targets if target.facts is not None and not target.facts.may_vacuum]
     if len(lacking) == len(plan.targets):
@@ -79,7 +79,7 @@ def _plan_vacuum(plan: LoadPlan) -> str:
     words = "VACUUM (ANALYZE) of what got rows"
     if lacking:
         words += f", but for {', '.join(lacking)}: the role has no right to"
-    return words if rules.vacuums else f"{words}, in proportion to what is loaded"
+    return words
 
 
 def _plan_checkpoint(plan: LoadPlan, server: ServerFacts, *, is_leased: bool) -> str:

@@ -66,7 +66,7 @@ class _Upkeep:
     def run(self) -> LoadOutcome:
         rules = self._plan.job.rules
         vacuum_s = checkpoint_s = 0.0
-        if rules.vacuums is not False:
+        if rules.vacuums:
             vacuum_s = self._measure(self._vacuum, "vacuuming")
         # VACUUM behind a checkpoint would write every page to the log in full; see the decision.
         if self._is_checkpoint_due():
@@ -140,7 +140,6 @@ class _Upkeep:
             before=self._before,
             stored_bytes=self._stored_bytes(),
             major=self._tools.server_major,
-            is_asked=self._plan.job.rules.vacuums is True,
             # Those that took others' places were analyzed before they did.
             analyzed={
                 relation.oid

@@ -99,10 +99,9 @@ def job_from_json(text: str) -> LoadJob:
 
 
 def _read_rules(fields: dict[str, Any]) -> LoadRules:
-    # What earlier versions did by default: to pause autovacuum once it was seen.
-    if fields.get("autovacuum") == "auto":
-        fields = fields | {"autovacuum": "keep"}
-    return LoadRules(**fields)
+    # What earlier versions had by default: autovacuum paused once it was seen, and VACUUM within a budget.
+    former = {"autovacuum": "auto", "vacuums": None}
+    return LoadRules(**{name: value for name, value in fields.items() if name not in former or value != former[name]})
 
 
 def _read_target(fields: dict[str, Any]) -> TargetJob:

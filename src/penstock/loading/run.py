@@ -425,7 +425,7 @@ class _LoadRun:
     def _note_partitions(self, prepared: PreparedLoad, connection: Connection) -> None:
         """Look at partitions before they are loaded, so that it can be told which of them were."""
         has_partitions = any(target.facts is not None and target.facts.kind == "p" for target in self._plan.targets)
-        if not prepared.claim.is_resumed and has_partitions and self._plan.job.rules.vacuums is not False:
+        if not prepared.claim.is_resumed and has_partitions and self._plan.job.rules.vacuums:
             from penstock.loading.after import read_partitions  # noqa: PLC0415 (paid for by loads that need it)
 
             self._partitions = read_partitions(self._plan, connection)
@@ -433,7 +433,7 @@ class _LoadRun:
     def _let_go(self, connection: Connection, *, is_done: bool) -> None:
         """End the session that held the load's lock; without that lock it can do what follows the load."""
         try:
-            if is_done and self._plan.job.rules.vacuums is not False:
+            if is_done and self._plan.job.rules.vacuums:
                 self._tools.connect.keep(connection)
                 return
         except KeyboardInterrupt:
@@ -443,7 +443,7 @@ class _LoadRun:
 
     def _keep_up(self, outcome: LoadOutcome) -> LoadOutcome:
         rules = self._plan.job.rules
-        if rules.vacuums is False and not (rules.checkpoints or self._tools.lease_id):
+        if not rules.vacuums and not (rules.checkpoints or self._tools.lease_id):
             return outcome
         from penstock.loading.after import keep_up  # noqa: PLC0415 (read once the load is done)
 

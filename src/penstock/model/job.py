@@ -90,7 +90,7 @@ class LoadRules:
     faults that pass are waited out without progress. `on_error` says what becomes of a record that the table refuses:
     it ends the load, or is put aside, `max_rejects` of them at most (None: any number). `ignores_space`: a load that is
     expected to fill a disk begins all the same. `indexes` says whether indexes and keys are parked meanwhile. `vacuums`
-    and `checkpoints` say what follows the load; None: what is in proportion to it, and no more than the right to.
+    and `checkpoints` say what follows the load; None: a checkpoint where settings were changed for it.
     `triggers` and `autovacuum` are the tables' own, for as long as the load lasts. `max_record_bytes`: a longer record
     is an error, whatever `on_error` says. `warnings`: nothing more is committed behind one that is an error. Raises
     UsageError.
@@ -106,7 +106,7 @@ class LoadRules:
     max_rejects: int | None = None
     ignores_space: bool = False
     indexes: Indexes = "auto"
-    vacuums: bool | None = None
+    vacuums: bool = True
     checkpoints: bool | None = None
     triggers: TriggerRule = "keep"
     autovacuum: AutovacuumRule = "keep"

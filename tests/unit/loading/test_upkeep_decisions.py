@@ -32,7 +32,7 @@ LEAVES = [replace(TABLE, oid=oid, name=f"p{oid}") for oid in (2, 3, 4)]
 
 def decide(*relations: Relation, stored_bytes: float = 100 * MB, major: int = 18, **more: object) -> VacuumPlan:
     """Decide for a load that filled table 1."""
-    words: dict[str, object] = {"before": {}, "is_asked": False} | more
+    words: dict[str, object] = {"before": {}} | more
     return decide_vacuum(relations, [FilledTable(oid=1, rows=5)], stored_bytes=stored_bytes, major=major, **words)  # type: ignore[arg-type]
 
 
@@ -67,31 +67,24 @@ def test_parent_with_a_partition_of_others_is_not_analyzed_before_postgresql_18(
     assert len(plan.left_out) == 1
 
 
-@pytest.mark.parametrize(("stored_bytes", "expected"), [(19 * MB, []), (22 * MB, ["VA t"])])
-def test_reading_ten_times_what_was_loaded_is_enough(stored_bytes: float, expected: list[str]) -> None:
-    """A table of 200 MiB that was never vacuumed."""
+@pytest.mark.parametrize(("stored_bytes", "expected"), [(19 * MB, ["A t"]), (22 * MB, ["VA t"])])
+def test_table_of_more_than_ten_times_what_was_loaded_is_only_analyzed(
+    stored_bytes: float, expected: list[str]
+) -> None:
+    """One of 200 MiB; autovacuum does the rest when it is due."""
     table = replace(TABLE, pages=200 * MIB_PAGES)
     assert commands(decide(table, stored_bytes=stored_bytes)) == expected
 
 
-def test_pages_that_are_visible_to_all_cost_nothing() -> None:
-    """VACUUM skips them; ANALYZE samples them all the same, and is left out."""
-    table = replace(TABLE, pages=10_000 * MIB_PAGES, visible_pages=9_990 * MIB_PAGES)
-    assert commands(decide(table, stored_bytes=1 * MB)) == ["V t"]
+def test_small_table_is_vacuumed_however_little_was_loaded() -> None:
+    """Below 64 MiB nobody notices."""
+    assert commands(decide(replace(TABLE, pages=63 * MIB_PAGES), stored_bytes=1)) == ["VA t"]
 
 
-def test_what_was_asked_for_is_done_whatever_it_costs() -> None:
-    """--vacuum knows no proportion."""
-    table = replace(TABLE, pages=10_000 * MIB_PAGES)
-    assert commands(decide(table, stored_bytes=1, is_asked=True)) == ["VA t"]
-
-
-def test_partitions_share_what_may_be_read() -> None:
-    """A thousand of them that were never vacuumed are as one table of their size."""
+def test_partitions_count_together() -> None:
+    """A thousand of them are as one table of their size."""
     leaves = [replace(leaf, pages=40 * MIB_PAGES) for leaf in LEAVES]
-    plan = decide(PARENT, *leaves, stored_bytes=1 * MB)
-    assert [name for name in commands(plan) if name.startswith("V")] == ["VA p2"]
-    assert '"public.p3", "public.p4"' in plan.left_out[0]
+    assert commands(decide(PARENT, *leaves, stored_bytes=1 * MB)) == ["A p2", "A p3", "A p4", "A t"]
 
 
 def test_table_without_new_rows_is_left_alone() -> None:
