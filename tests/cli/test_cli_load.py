@@ -306,7 +306,7 @@ def test_local_load_imports_nothing_that_it_does_not_need(database18: str, tmp_p
         [sys.executable, "-c", _MODULES_PROGRAM, *arguments], capture_output=True, text=True, check=True
     )
     modules = set(json.loads(finished.stderr))
-    heavy = {"boto3", "botocore", "obstore", "pydantic", "rich", "zstandard", "lz4", "penstock.lab"}
+    heavy = {"boto3", "botocore", "obstore", "pydantic", "rich", "backports.zstd", "lz4", "penstock.lab"}
     assert modules & heavy == set()
     assert not modules & {"penstock.cli.bars", "penstock.cli.server", "penstock.cli.lab"}
 

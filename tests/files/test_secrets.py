@@ -16,12 +16,12 @@ from urllib.parse import quote
 
 import psycopg
 import pytest
-import zstandard
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from penstock.api import Loader, connect_to, load
 from penstock.errors import PenstockError
+from penstock.files.zstd import zstd
 from penstock.model.job import LoadJob, LoadRules, TargetJob
 from penstock.model.names import parse_table_name
 from support.tls import RDS_HOST, FakeTokenCheck, TlsFront, amazon_like_authority, write_roots
@@ -287,9 +287,7 @@ def test_no_recording_holds_a_secret(planted: Planted) -> None:
             seen.execute(statement.encode())
             target = ["--to", planted.uri, "--for", "0.3", "--interval", "0.1"]
             assert planted.run("watch", *target, "--record", f"{path}-{number}", "--json").returncode == 0
-            planted.outputs[f"recording {number}"] = (
-                zstandard.ZstdDecompressor().decompressobj().decompress(Path(f"{path}-{number}").read_bytes()).decode()
-            )
+            planted.outputs[f"recording {number}"] = zstd.decompress(Path(f"{path}-{number}").read_bytes()).decode()
             assert "idle in transaction" in planted.outputs[f"recording {number}"]
             for command in (["diagnose"], ["commits", "--recording"]):
                 planted.run(*command, f"{path}-{number}", "--json")

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-import zstandard
 
 from penstock.errors import SourceError
+from penstock.files.zstd import zstd
 from penstock.model.inspection import Unread
 from penstock.model.recording import Progress, RecordingHeader, Sample, SessionSample
 from penstock.observe import Recorder, read_recording
@@ -142,13 +142,13 @@ def test_killed_writer_loses_a_second_at_most(tmp_path: Path) -> None:
 def test_fields_of_a_later_minor_format_are_left_alone(tmp_path: Path) -> None:
     """A reader takes what it knows."""
     write(tmp_path / "r", [make_sample(1)])
-    lines = zstandard.ZstdDecompressor().decompressobj().decompress((tmp_path / "r").read_bytes()).splitlines()
+    lines = zstd.decompress((tmp_path / "r").read_bytes()).splitlines()
     header, sample, end = map(json.loads, lines)
     header |= {"penstock_recording": "1.7", "colour": "blue"}
     sample["sample"] |= {"colour": "red"}
     sample["sample"]["sessions"][0]["mood"] = "fine"
     later = "\n".join(map(json.dumps, [header, {"remark": "new"}, sample, end])) + "\n"
-    (tmp_path / "later").write_bytes(zstandard.compress(later.encode()))
+    (tmp_path / "later").write_bytes(zstd.compress(later.encode()))
     recording = read_recording(tmp_path / "later")
     assert list(recording.samples) == [make_sample(1)]
     assert recording.is_whole
@@ -156,12 +156,12 @@ def test_fields_of_a_later_minor_format_are_left_alone(tmp_path: Path) -> None:
 
 def test_newer_major_format_is_refused_by_name(tmp_path: Path) -> None:
     """Rather than misread."""
-    (tmp_path / "r").write_bytes(zstandard.compress(b'{"penstock_recording": "2.0"}\n'))
+    (tmp_path / "r").write_bytes(zstd.compress(b'{"penstock_recording": "2.0"}\n'))
     with pytest.raises(SourceError, match=r"has format 2\.0, which a newer penstock wrote"):
         read_recording(tmp_path / "r")
 
 
-@pytest.mark.parametrize("content", [b"", b"a,b\n1,2\n", zstandard.compress(b"1\n2\n"), zstandard.compress(b"{}\n")])
+@pytest.mark.parametrize("content", [b"", b"a,b\n1,2\n", zstd.compress(b"1\n2\n"), zstd.compress(b"{}\n")])
 def test_other_files_are_no_recordings(tmp_path: Path, content: bytes) -> None:
     """Each by name."""
     (tmp_path / "r").write_bytes(content)
@@ -184,7 +184,6 @@ def test_full_disk_is_an_error_that_names_the_recording(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path / "r", HEADER)
     recorder._file.close()
     recorder._file = open("/dev/full", "wb", buffering=0)  # noqa: PTH123, SIM115
-    recorder._stream = zstandard.ZstdCompressor().stream_writer(recorder._file, closefd=False)
     with pytest.raises(SourceError, match=r"could not write the recording .* No space left on device"), recorder:
         recorder.write(make_sample(2))
         raise KeyboardInterrupt
@@ -226,7 +225,7 @@ def test_header_of_no_use_is_refused(tmp_path: Path, damage: dict[str, object]) 
 
 def test_line_without_end_takes_no_memory_without_end(tmp_path: Path) -> None:
     """A gibibyte of zeros is 32 kB on disk."""
-    with (tmp_path / "r").open("wb") as file, zstandard.ZstdCompressor().stream_writer(file) as stream:
+    with zstd.open(tmp_path / "r", "wb") as stream:
         for _ in range(1024):
             stream.write(bytes(1024 * 1024))
     tracemalloc.start()
@@ -247,4 +246,4 @@ def header_line() -> dict[str, object]:
 def write_lines(path: Path, *lines: object) -> None:
     """Write a compressed file of lines, those that are no text as JSON."""
     texts = [line if isinstance(line, str) else json.dumps(line) for line in lines]
-    path.write_bytes(zstandard.compress(("\n".join(texts) + "\n").encode()))
+    path.write_bytes(zstd.compress(("\n".join(texts) + "\n").encode()))

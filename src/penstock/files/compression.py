@@ -1,6 +1,6 @@
 """Decompression in constant memory: stored pieces in, decompressed pieces of bounded size out.
 
-gzip (by igzip), bzip2, xz and LZ4 frames, each with concatenated members; zstd has its own module. Every
+gzip (by igzip), bzip2, xz, zstd and LZ4 frames, each with concatenated members. Every
 member must end with its own end mark and checksum: a truncated or corrupt object is a SourceError naming the
 stored byte. Which codec an object needs is signatures.py's to tell; only that codec is imported.
 """
@@ -60,6 +60,10 @@ def _no_header(_: memoryview) -> int:
     return 0
 
 
+# What the sixteen kinds of skippable frames of zstd and LZ4 begin with
+_SKIPPABLE = bytes(range(0x50, 0x60))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Codec:
     """One codec: how to begin a member, what it raises, and which bytes a member begins with.
@@ -82,10 +86,6 @@ def decompress(pieces: Iterable[bytes], *, compression: Compression, uri: str) -
     """
     if compression == "none":
         return _split(pieces)
-    if compression == "zstd":
-        from penstock.files.zstd import decompress_zstd  # noqa: PLC0415 (only the codec needed is imported)
-
-        return decompress_zstd(pieces, uri=uri)
     return _decompress_members(pieces, _CODECS[compression](), uri)
 
 
@@ -177,9 +177,14 @@ def _feed(decoder: Decompressor, data: bytes | memoryview, codec: _Codec, uri: s
         try:
             piece = decoder.decompress(data, OUTPUT_PIECE_BYTES)
         except codec.errors as exc:
-            # The binding has no other word for it
-            if codec.name == "xz" and "memory" in str(exc).lower():
+            # The bindings have no other words for them
+            if codec.name in ("xz", "zstd") and "memory" in str(exc).lower():
                 raise needs_memory(compression=codec.name, uri=uri) from exc
+            if codec.name == "zstd" and "dictionary" in str(exc).lower():
+                raise SourceError(
+                    f'"{uri}" needs the zstd dictionary it was compressed with',
+                    hint='Decompress it with that dictionary and pipe it in with "-" as the source.',
+                ) from exc
             raise corrupt(compression=codec.name, uri=uri, offset=offset, reason=exc) from exc
         if piece:
             yield piece
@@ -252,13 +257,30 @@ def _xz() -> _Codec:
     )
 
 
+def _zstd() -> _Codec:
+    from penstock.files.zstd import zstd  # noqa: PLC0415
+
+    window: dict[int, int] = {zstd.DecompressionParameter.window_log_max: WINDOW_LIMIT_BYTES.bit_length() - 1}
+    return _Codec(
+        name="zstd",
+        new=lambda: zstd.ZstdDecompressor(options=window),
+        errors=(zstd.ZstdError,),
+        first_bytes=b"\x28" + _SKIPPABLE,
+    )
+
+
 def _lz4() -> _Codec:
     import lz4.frame  # noqa: PLC0415
 
-    # A frame, or one of the sixteen skippable frames
-    first_bytes = b"\x04" + bytes(range(0x50, 0x60))
+    first_bytes = b"\x04" + _SKIPPABLE
     # The binding reports every failure of liblz4 as RuntimeError
     return _Codec(name="lz4", new=lz4.frame.LZ4FrameDecompressor, errors=(RuntimeError,), first_bytes=first_bytes)
 
 
-_CODECS: dict[Compression, Callable[[], _Codec]] = {"gzip": _gzip, "bzip2": _bzip2, "xz": _xz, "lz4": _lz4}
+_CODECS: dict[Compression, Callable[[], _Codec]] = {
+    "gzip": _gzip,
+    "bzip2": _bzip2,
+    "xz": _xz,
+    "zstd": _zstd,
+    "lz4": _lz4,
+}

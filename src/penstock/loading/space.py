@@ -248,9 +248,9 @@ def expansion(head: bytes, compression: Compression) -> float:
 
 def _compress(head: bytes, compression: Compression) -> bytes:
     if compression == "zstd":
-        import zstandard  # noqa: PLC0415 (only the codec needed is imported)
+        from penstock.files.zstd import zstd  # noqa: PLC0415 (only the codec needed is imported)
 
-        return zstandard.ZstdCompressor().compress(head)
+        return zstd.compress(head)
     if compression == "lz4":
         import lz4.frame  # noqa: PLC0415 (only the codec needed is imported)
 

@@ -15,9 +15,8 @@ from dataclasses import asdict
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, get_args, get_origin, get_type_hints
 
-import zstandard
-
 from penstock.errors import SourceError
+from penstock.files.zstd import zstd
 from penstock.model.inspection import Unread
 from penstock.model.recording import FORMAT, Progress, Recording, RecordingHeader, Sample, SessionSample
 
@@ -29,8 +28,8 @@ if TYPE_CHECKING:
 _MARK = "penstock_recording"
 _FLUSH_EVERY_S = 1.0
 _READ_BYTES = 1024 * 1024
-# Ours need 8 MiB at most: no file may ask for more memory than this.
-_MAX_WINDOW_BYTES = 128 * 1024 * 1024
+# Ours need 8 MiB at most: no file may ask for more memory than 128 MiB.
+_OPTIONS: dict[int, int] = {zstd.DecompressionParameter.window_log_max: 27}
 # One with 5,000 statements of 2 kB is 15 MB.
 _MAX_LINE_BYTES = 256 * 1024 * 1024
 # What the server counts fits a bigint; a year of seconds is far from the other.
@@ -60,7 +59,7 @@ class Recorder:
             raise SourceError(f'"{path}" already exists', hint="Name a new file for the recording.") from exc
         except OSError as exc:
             raise self._failure(exc) from exc
-        self._stream = zstandard.ZstdCompressor().stream_writer(self._file, closefd=False)
+        self._compressor = zstd.ZstdCompressor()
         self._write({_MARK: FORMAT, **asdict(header)})
         self._flush()
 
@@ -73,7 +72,7 @@ class Recorder:
         try:
             if exc_type is None or exc_type is KeyboardInterrupt:
                 self._write({"end": True})
-            self._stream.flush(zstandard.FLUSH_FRAME)
+            self._file.write(self._compressor.flush(zstd.ZstdCompressor.FLUSH_FRAME))
             self._file.flush()
         except OSError as error:
             raise self._failure(error) from error
@@ -89,13 +88,13 @@ class Recorder:
 
     def _write(self, line: Mapping[str, object]) -> None:
         try:
-            self._stream.write(json.dumps(line, separators=(",", ":")).encode() + b"\n")
+            self._file.write(self._compressor.compress(json.dumps(line, separators=(",", ":")).encode() + b"\n"))
         except OSError as exc:
             raise self._failure(exc) from exc
 
     def _flush(self) -> None:
         try:
-            self._stream.flush(zstandard.FLUSH_BLOCK)
+            self._file.write(self._compressor.flush(zstd.ZstdCompressor.FLUSH_BLOCK))
             self._file.flush()
         except OSError as exc:
             raise self._failure(exc) from exc
@@ -126,11 +125,15 @@ def read_recording(path: Path) -> Recording:
 
 def _read_lines(path: Path) -> Iterator[bytes]:
     """Yield the whole lines of a recording, without their ends: what follows the last one was cut off."""
-    decompressor = zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW_BYTES)
+    decompressor = zstd.ZstdDecompressor(options=_OPTIONS)
     rest = bytearray()
     try:
-        with path.open("rb") as file, decompressor.stream_reader(file) as stream:
-            while block := stream.read(_READ_BYTES):
+        with path.open("rb") as file:
+            while not decompressor.eof:
+                stored = file.read(_READ_BYTES) if decompressor.needs_input else b""
+                if decompressor.needs_input and not stored:
+                    return
+                block = decompressor.decompress(stored, _READ_BYTES)
                 *lines, last = block.split(b"\n")
                 for line in lines:
                     yield bytes(rest + line)
@@ -142,7 +145,7 @@ def _read_lines(path: Path) -> Iterator[bytes]:
                     )
     except OSError as exc:
         raise SourceError(f'could not read "{path}": {exc.strerror}') from exc
-    except zstandard.ZstdError as exc:
+    except zstd.ZstdError as exc:
         raise SourceError(
             f'"{path}" is no recording, or is damaged',
             detail=f"{exc}.",

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 import lz4.frame
 import pytest
-import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import SourceError
 from penstock.files.compression import OUTPUT_PIECE_BYTES, decompress
 from penstock.files.signatures import SIGNATURE_BYTES, check_is_text, sniff
+from penstock.files.zstd import zstd
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def _zstd(data: bytes) -> bytes:
-    return zstandard.ZstdCompressor(write_checksum=True).compress(data)
+    return zstd.compress(data, options={zstd.CompressionParameter.checksum_flag: 1})
 
 
 def _lz4(data: bytes) -> bytes:
@@ -163,14 +163,14 @@ def test_bomb_is_expanded_piece_by_piece(compression: Compression) -> None:
 def test_zstd_frames_of_every_header_form_are_read() -> None:
     """Frames with and without content size and checksum, streamed or with a long window, decompress."""
     data = random.Random(1).randbytes(500) * 2000
-    long_window = zstandard.ZstdCompressionParameters(window_log=27, enable_ldm=True)
+    parameter = zstd.CompressionParameter
     frames = [
-        zstandard.ZstdCompressor(write_checksum=checksum, write_content_size=size).compress(data[:length])
-        for checksum in (False, True)
-        for size in (False, True)
+        zstd.compress(data[:length], options={parameter.checksum_flag: checksum, parameter.content_size_flag: size})
+        for checksum in (0, 1)
+        for size in (0, 1)
         for length in (0, 1, 255, 256, 70_000, len(data))
     ]
-    streamed = zstandard.ZstdCompressor(compression_params=long_window).compressobj()
+    streamed = zstd.ZstdCompressor(options={parameter.window_log: 27, parameter.enable_long_distance_matching: 1})
     frames.append(streamed.compress(data) + streamed.flush())
     lengths = [0, 1, 255, 256, 70_000, len(data)] * 4 + [len(data)]
     for frame, length in zip(frames, lengths, strict=True):
@@ -184,8 +184,7 @@ def test_frame_that_needs_much_memory_is_refused(compression: Compression) -> No
     def compress(window_log: int) -> bytes:
         if compression == "xz":
             return lzma.compress(b"1,2\n", filters=[{"id": lzma.FILTER_LZMA2, "dict_size": 1 << window_log}])
-        window = zstandard.ZstdCompressionParameters(window_log=window_log, write_content_size=0)
-        streamed = zstandard.ZstdCompressor(compression_params=window).compressobj()
+        streamed = zstd.ZstdCompressor(options={zstd.CompressionParameter.window_log: window_log})
         return streamed.compress(b"1,2\n") + streamed.flush()
 
     assert _decompress(compress(27), compression) == b"1,2\n"
@@ -205,8 +204,7 @@ def test_zstd_frame_whose_content_is_its_window_is_refused() -> None:
 def test_zstd_frame_that_needs_a_dictionary_says_so() -> None:
     """A frame made with a dictionary cannot be read without, which the error says."""
     samples = [f"row {number},{number * 7},name{number % 10}\n".encode() * 3 for number in range(2000)]
-    dictionary = zstandard.train_dictionary(2000, samples)
-    stored = zstandard.ZstdCompressor(dict_data=dictionary).compress(samples[0] * 50)
+    stored = zstd.compress(samples[0] * 50, zstd_dict=zstd.train_dict(samples, 2000))
     with pytest.raises(SourceError, match="needs the zstd dictionary"):
         _decompress(stored, "zstd")
 

@@ -13,12 +13,12 @@ import threading
 from typing import TYPE_CHECKING
 
 import pytest
-import zstandard
 
 from penstock.errors import SourceError
 from penstock.files import SourceReader
 from penstock.files.compression import OUTPUT_PIECE_BYTES
 from penstock.files.local import READ_BYTES
+from penstock.files.zstd import zstd
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -47,7 +47,7 @@ def test_stream_tells_what_it_reads(tmp_path: Path) -> None:
 def test_utf16_with_a_mark_is_transcoded(tmp_path: Path, encoding: str | None) -> None:
     """UTF-16 comes out as UTF-8 without its mark, stated or not."""
     path = tmp_path / "data.csv"
-    path.write_bytes(zstandard.compress("\ufeffnaïve,日本\n".encode("utf-16-be")))
+    path.write_bytes(zstd.compress("\ufeffnaïve,日本\n".encode("utf-16-be")))
     assert _read(path, encoding=encoding) == "naïve,日本\n".encode()
 
 
@@ -172,7 +172,7 @@ def test_local_files_import_no_remote_libraries(tmp_path: Path) -> None:
         "source = reader.list([sys.argv[1]])[0]\n"
         "assert reader.sample(source).head\n"
         "assert sum(map(len, reader.open(source)))\n"
-        "heavy = {'boto3', 'botocore', 'obstore', 'zstandard', 'lzma', 'bz2', 'lz4', 'concurrent.futures'}\n"
+        "heavy = {'boto3', 'botocore', 'obstore', 'backports.zstd', 'lzma', 'bz2', 'lz4', 'concurrent.futures'}\n"
         "print(sorted(heavy & set(sys.modules)))\n"
     )
     done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)
