@@ -61,8 +61,8 @@ def test_plan_names_triggers_with_their_cost(penstock: Run, database18: str, num
         connection.execute("CREATE TRIGGER stamp BEFORE INSERT ON t FOR EACH ROW EXECUTE FUNCTION f()")
         connection.execute("CREATE TRIGGER audit AFTER INSERT ON t EXECUTE FUNCTION f()")
     shown = penstock("load", numbers, "--into", "t", "--to", database18, "--plan")
-    assert "triggers    kept: stamp ON public.t; fires some 100 times, once for each row\n" in shown.out
-    assert "            kept: audit ON public.t; fires once for each COPY command\n" in shown.out
+    assert "triggers  kept: stamp ON public.t; fires some 100 times, once for each row\n" in shown.out
+    assert "          kept: audit ON public.t; fires once for each COPY command\n" in shown.out
 
 
 def test_plan_says_what_is_switched_off(penstock: Run, database18: str, numbers: str) -> None:

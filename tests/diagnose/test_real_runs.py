@@ -182,7 +182,8 @@ def test_short_reads_are_nothing_remarkable(pg18: PgServer) -> None:
     rates = measure_rates(taken.samples)
     assert rates.commits_per_s is not None
     assert rates.commits_per_s > 10
-    assert rates.rows_per_commit is None or rates.rows_per_commit < 5
+    # What autovacuum writes meanwhile is little, in few transactions.
+    assert rates.rows_per_commit is None or rates.rows_per_commit < 50
 
 
 def test_long_transaction_alone_is_nothing_remarkable(database18: str) -> None:

@@ -82,6 +82,8 @@ class TlsFront:
 
     async def _close(self) -> None:
         self._server.close()
+        # asyncio accepts in a task of its own, and one that is cancelled before it begins leaves its socket open.
+        await self._turn()
         # Every task, not the sessions alone: one accepted a moment ago may not have begun, and asyncio
         # has tasks of its own for it. A task that is cancelled before it begins aborts nothing itself.
         while others := asyncio.all_tasks() - {asyncio.current_task()}:
@@ -91,7 +93,10 @@ class TlsFront:
         for writer in self._writers:
             writer.transport.abort()
         # The transports close their sockets in the loop's next turns.
-        for _ in range(3):
+        await self._turn()
+
+    async def _turn(self) -> None:
+        for _ in range(5):
             await asyncio.sleep(0)
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
