@@ -6,8 +6,6 @@ import math
 import os
 from pathlib import Path
 
-import psutil
-
 _CGROUP_V2_QUOTA = Path("/sys/fs/cgroup/cpu.max")
 
 
@@ -32,6 +30,8 @@ def parse_quota(text: str) -> float | None:
 
 def busy_cpu_s() -> float:
     """Return for how many seconds the processors of this machine have been busy since it started, all together."""
+    import psutil  # noqa: PLC0415 (46 ms, which a load should not pay: it asks for the number of processors only)
+
     times = psutil.cpu_times()._asdict()
     # Guests are counted in user and nice already, and waiting for a disk leaves a processor idle.
     return float(sum(times.get(kind, 0.0) for kind in ("user", "nice", "system", "irq", "softirq", "steal")))
