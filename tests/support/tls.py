@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import hmac
+import select
 import socket
 import ssl
 import struct
@@ -12,16 +12,14 @@ import threading
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, quote, urlsplit
 
 import trustme
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable
     from pathlib import Path
-
-_T = TypeVar("_T")
 
 # A name of Amazon's that no resolver knows: it is reached by hostaddr or a tunnel.
 RDS_HOST = "db1.c9akciq32.eu-west-1.rds.amazonaws.com"
@@ -59,97 +57,96 @@ class TlsFront:
         authority.issue_cert(name).configure_cert(self._context)
         self._upstream = upstream
         self._admit = admit
+        self.plain_requests = 0
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
-        self.plain_requests = 0
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever)
-        self._thread.start()
-        # Held here because the loop itself holds its tasks weakly.
-        self._sessions: set[asyncio.Task[None]] = set()
-        self._writers: set[asyncio.StreamWriter] = set()
-        self._server = self._call(asyncio.start_server(self._accept, sock=self._listener))
+        self._clients: list[socket.socket] = []
+        self._sessions: list[threading.Thread] = []
+        self._accepting = threading.Thread(target=self._accept)
+        self._accepting.start()
 
     def close(self) -> None:
         """End every connection and wait for it."""
-        self._call(self._close())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+        _shut_down(self._listener)
+        self._accepting.join()
+        self._listener.close()
+        for client in self._clients:
+            _shut_down(client)
+        for session in self._sessions:
+            session.join()
+        for client in self._clients:
+            client.close()
 
-    def _call(self, work: Coroutine[Any, Any, _T]) -> _T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+    def _accept(self) -> None:
+        with suppress(OSError):  # what accept() raises after a shutdown
+            while True:
+                client, _ = self._listener.accept()
+                # A session closes its own; this one ends the connection, from here too.
+                handle = client.dup()
+                self._clients.append(handle)
+                session = threading.Thread(target=self._serve, args=(client, handle))
+                self._sessions.append(session)
+                session.start()
 
-    async def _close(self) -> None:
-        self._server.close()
-        # asyncio accepts in a task of its own, and one that is cancelled before it begins leaves its socket open.
-        await self._turn()
-        # Every task, not the sessions alone: one accepted a moment ago may not have begun, and asyncio
-        # has tasks of its own for it. A task that is cancelled before it begins aborts nothing itself.
-        while others := asyncio.all_tasks() - {asyncio.current_task()}:
-            for task in others:
-                task.cancel()
-            await asyncio.gather(*others, return_exceptions=True)
-        for writer in self._writers:
-            writer.transport.abort()
-        # The transports close their sockets in the loop's next turns.
-        await self._turn()
-
-    async def _turn(self) -> None:
-        for _ in range(5):
-            await asyncio.sleep(0)
-
-    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._writers.add(writer)
-        session = self._loop.create_task(self._serve(reader, writer))
-        self._sessions.add(session)
-        session.add_done_callback(self._sessions.discard)
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _serve(self, client: socket.socket, handle: socket.socket) -> None:
         try:
-            with suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
-                await self._talk(reader, writer)
+            with client, suppress(OSError, EOFError):
+                if _receive(client, len(_SSL_REQUEST)) != _SSL_REQUEST:
+                    self.plain_requests += 1
+                    return
+                client.sendall(b"S")
+                with self._context.wrap_socket(client, server_side=True) as secure:
+                    self._talk(secure)
         finally:
-            writer.transport.abort()
-            self._writers.discard(writer)
+            _shut_down(handle)
 
-    async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if await reader.readexactly(len(_SSL_REQUEST)) != _SSL_REQUEST:
-            self.plain_requests += 1
-            return
-        writer.write(b"S")
-        await writer.start_tls(self._context)
-        startup = await _read_message(reader, tag_bytes=0)
+    def _talk(self, client: ssl.SSLSocket) -> None:
+        startup = _receive_message(client, tag_bytes=0)
         if self._admit is not None:
-            writer.write(_ASK_CLEARTEXT_PASSWORD)
-            password = (await _read_message(reader, tag_bytes=1))[5:-1].decode()
+            client.sendall(_ASK_CLEARTEXT_PASSWORD)
+            password = _receive_message(client, tag_bytes=1)[5:-1].decode()
             refusal = self._admit(_read_user(startup), password)
             if refusal is not None:
-                writer.write(_error(refusal))
-                await writer.drain()
-                writer.close()
-                await writer.wait_closed()
+                client.sendall(_error(refusal))
                 return
-        server_reader, server_writer = await asyncio.open_unix_connection(self._upstream)
-        server_writer.write(startup)
-        try:
-            await asyncio.gather(_forward(reader, server_writer), _forward(server_reader, writer))
-        finally:
-            server_writer.transport.abort()
+        with socket.socket(socket.AF_UNIX) as server:
+            server.connect(self._upstream)
+            server.sendall(startup)
+            _exchange(client, server)
 
 
-async def _forward(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
-    with suppress(OSError):
-        while piece := await source.read(_READ_BYTES):
-            sink.write(piece)
-            await sink.drain()
-    sink.close()
+def _exchange(client: ssl.SSLSocket, server: socket.socket) -> None:
+    """Pass on what either says until one has no more to say."""
+    other = {client: server, server: client}
+    while True:
+        # What TLS has decrypted already, select() does not see.
+        ready = [client] if client.pending() else select.select(list(other), [], [])[0]
+        for source in ready:
+            piece = source.recv(_READ_BYTES)
+            if not piece:
+                return
+            other[source].sendall(piece)
 
 
-async def _read_message(reader: asyncio.StreamReader, *, tag_bytes: int) -> bytes:
-    head = await reader.readexactly(tag_bytes + 4)
+def _shut_down(connection: socket.socket) -> None:
+    with suppress(OSError):  # the other side may have done so before
+        connection.shutdown(socket.SHUT_RDWR)
+
+
+def _receive(source: socket.socket, count: int) -> bytes:
+    received = b""
+    while len(received) < count:
+        piece = source.recv(count - len(received))
+        if not piece:
+            raise EOFError
+        received += piece
+    return received
+
+
+def _receive_message(source: socket.socket, *, tag_bytes: int) -> bytes:
+    head = _receive(source, tag_bytes + 4)
     (length,) = struct.unpack("!i", head[tag_bytes:])
-    return head + await reader.readexactly(length - 4)
+    return head + _receive(source, length - 4)
 
 
 def _read_user(startup: bytes) -> str:
