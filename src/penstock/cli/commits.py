@@ -17,6 +17,7 @@ from penstock.cli.loads import Json  # noqa: TC001 (typer reads annotations)
 from penstock.cli.output import write_message, write_result
 from penstock.cli.parsing import parse_duration
 from penstock.cli.target import open_target
+from penstock.cli.watched import report_lost, report_unread
 from penstock.diagnose.batches import BATCHES, report_commits
 from penstock.errors import PenstockError, UsageError
 from penstock.observe import read_recording, sample_on_clock
@@ -77,8 +78,7 @@ def commits(
         sampler = open_sampler(factory, to=to, interval_s=_INTERVAL_S)
         try:
             header = sampler.header
-            for unread in header.unread:
-                write_message(f"not read: {unread.what} ({unread.why})")
+            report_unread(header)
             samples = _sample(sampler, parse_duration(for_time or "60s"))
         finally:
             sampler.close()
@@ -102,13 +102,10 @@ def _sample(sampler: Sampler, for_s: float) -> list[Sample]:
     samples: list[Sample] = []
     stop = threading.Event()
 
-    def report(error: PenstockError) -> None:
-        write_message(f"connection lost: {error.message}; connecting anew at the next sample")
-
     try:
         with interrupting_signals():
             samples.extend(
-                sample_on_clock(sampler, interval=lambda: _INTERVAL_S, stop=stop, for_s=for_s, on_lost=report)
+                sample_on_clock(sampler, interval=lambda: _INTERVAL_S, stop=stop, for_s=for_s, on_lost=report_lost)
             )
     except KeyboardInterrupt:
         # Without it, where the connection is lost or was interrupted: what was seen until then is reported

@@ -9,7 +9,6 @@ import json
 import sys
 import threading
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from pathlib import Path  # noqa: TC003 (typer reads annotations)
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,18 +20,14 @@ from penstock.cli.output import write_drawn, write_message, write_result
 from penstock.cli.parsing import parse_duration
 from penstock.cli.target import open_target
 from penstock.cli.watch_view import View, as_object, describe_line
-from penstock.errors import PenstockError, UsageError
+from penstock.cli.watched import Watched, report_lost, report_unread
+from penstock.errors import UsageError
 from penstock.observe import Recorder, sample_on_clock
 
 if TYPE_CHECKING:
-    from penstock.model.recording import Sample
     from penstock.observe import Sampler
 
 app = typer.Typer(add_completion=False)
-
-# What is shown is the average over this time, or over so many samples where that is longer.
-WINDOW_S = 10.0
-_WINDOW_SAMPLES = 5
 
 # A tick costs a server about 2 ms of CPU: more would be seen in what is sampled.
 _LEAST_INTERVAL_S = 0.05
@@ -53,30 +48,6 @@ QueryText = Annotated[
     bool,
     typer.Option("--with-query-text", help="Show and record statements with their literals, which are left out else."),
 ]
-
-
-@dataclass(slots=True)
-class Watched:
-    """What the sampling thread has seen of late, and how it is to go on; shared with who draws."""
-
-    interval_s: float
-    stop: threading.Event = field(default_factory=threading.Event)
-    news: threading.Event = field(default_factory=threading.Event)
-    samples: tuple[Sample, ...] = ()
-    count: int = 0
-    failure: BaseException | None = None
-
-    @property
-    def window_s(self) -> float:
-        """Return the time over which is averaged."""
-        return max(WINDOW_S, self.interval_s * _WINDOW_SAMPLES)
-
-    def add(self, sample: Sample) -> None:
-        """Keep a sample, and forget those that have become too old."""
-        kept = (seen for seen in self.samples if sample.at_s - seen.at_s <= self.window_s)
-        self.samples = (*kept, sample)
-        self.count += 1
-        self.news.set()
 
 
 @app.command("watch")
@@ -130,8 +101,7 @@ def parse_interval(text: str) -> float:
 def _show_while_sampling(
     sampler: Sampler, recorder: Recorder | None, watched: Watched, *, for_s: float | None, as_json: bool
 ) -> None:
-    for unread in sampler.header.unread:
-        write_message(f"not read: {unread.what} ({unread.why})")
+    report_unread(sampler.header)
     # A server that does not answer must not keep the process.
     sampling = threading.Thread(target=_sample, args=(sampler, recorder, watched, for_s), name="sampling", daemon=True)
     sampling.start()
@@ -156,13 +126,9 @@ def _show_while_sampling(
 
 def _sample(sampler: Sampler, recorder: Recorder | None, watched: Watched, for_s: float | None) -> None:
     """Sample until told to stop; what goes wrong is left for the thread that shows."""
-
-    def report(error: PenstockError) -> None:
-        write_message(f"connection lost: {error.message}; connecting anew at the next sample")
-
     try:
         for sample in sample_on_clock(
-            sampler, interval=lambda: watched.interval_s, stop=watched.stop, for_s=for_s, on_lost=report
+            sampler, interval=lambda: watched.interval_s, stop=watched.stop, for_s=for_s, on_lost=report_lost
         ):
             if recorder is not None:
                 recorder.write(sample)

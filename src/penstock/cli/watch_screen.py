@@ -20,7 +20,7 @@ from penstock.cli.watch_view import View, draw_screen
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from penstock.cli.watch import Watched
+    from penstock.cli.watched import Watched
     from penstock.model.recording import RecordingHeader
 
 # What + and - go through.
