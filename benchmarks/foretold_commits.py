@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import statistics
-import threading
+import time
 from typing import TYPE_CHECKING
 
 from benchmarks.record import save
 from penstock.diagnose.batches import report_commits
 from penstock.lab.installations import default_installation
 from penstock.lab.topology import Lab
-from penstock.observe import Sampler, sample_on_clock
+from penstock.observe import Sampler, sampling_beside
 from penstock.server.commits import experiment
 from penstock.server.connection import ConnectionFactory, over_own_socket
 
@@ -94,19 +94,10 @@ def _record(
 ) -> tuple[list[Sample], float]:
     """Run once beside a sampler; return the samples and the seconds of the call."""
     sampler = Sampler(factory, interval_s=_INTERVAL_S)
-    stop = threading.Event()
-    samples: list[Sample] = []
-
-    def sample() -> None:
-        samples.extend(sample_on_clock(sampler, interval=lambda: _INTERVAL_S, stop=stop))
-
-    sampling = threading.Thread(target=sample)
-    sampling.start()
     try:
-        result = measured.call(rows=rows, rows_per_commit=batch)
-        stop.wait(_AFTER_S)
+        with sampling_beside(sampler, interval_s=_INTERVAL_S) as samples:
+            result = measured.call(rows=rows, rows_per_commit=batch)
+            time.sleep(_AFTER_S)
     finally:
-        stop.set()
-        sampling.join()
         sampler.close()
     return samples, result.elapsed_s

@@ -11,7 +11,8 @@ import psycopg
 import pytest
 
 from penstock.diagnose import diagnose, measure_rates
-from support.recorded import MY_INSERT, execute, recording, working
+from penstock.server.commits import MY_INSERT
+from support.recorded import execute, recording, working
 
 if TYPE_CHECKING:
     from collections.abc import Callable

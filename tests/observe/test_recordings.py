@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import tracemalloc
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,24 +16,16 @@ import pytest
 from penstock.errors import SourceError
 from penstock.files.zstd import zstd
 from penstock.model.inspection import Unread
-from penstock.model.recording import Progress, RecordingHeader, Sample, SessionSample
+from penstock.model.recording import Progress, Sample, SessionSample
 from penstock.observe import Recorder, read_recording
+from support import made_samples
 
 if TYPE_CHECKING:
     import random
 
-HEADER = RecordingHeader(
-    started_at="2026-01-01T00:00:00.000+00:00",
+HEADER = replace(
+    made_samples.HEADER,
     clock_ahead_s=0.25,
-    interval_s=0.1,
-    version="18.1",
-    version_num=180001,
-    flavour="postgresql",
-    server="db1:5432",
-    database="shop",
-    is_in_recovery=False,
-    cpu_count=2,
-    has_query_text=False,
     settings={"synchronous_commit": "on"},
     unread=(Unread(what="pg_stat_statements", why="not installed"),),
 )

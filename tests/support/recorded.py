@@ -11,27 +11,13 @@ from typing import TYPE_CHECKING
 import psycopg
 
 from penstock.model.recording import Recording
-from penstock.observe import Sampler, sample_on_clock
+from penstock.observe import Sampler, sampling_beside
 from penstock.server.connection import ConnectionFactory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from penstock.model.recording import RecordingHeader, Sample, SessionSample
-
-# The article's own.
-MY_INSERT = """
-    create table demo (id int primary key,n int);
-    create procedure my_insert(rows_per_call int,rows_per_xact int) as $$
-    declare
-     row_counter int :=0;
-    begin for i in 1..rows_per_call loop
-      insert into demo values (i,i);
-      row_counter:=row_counter+1;
-      if row_counter>=rows_per_xact then commit; row_counter:=0; end if;
-     end loop; commit; end;
-    $$ language plpgsql;
-"""
 
 _PATIENCE_S = 120
 
@@ -67,20 +53,10 @@ class Taken:
 def recording(conninfo: str, *, interval_s: float = 0.05) -> Iterator[Taken]:
     """Sample a server in a thread, and once more at the end."""
     sampler = Sampler(ConnectionFactory(conninfo), interval_s=interval_s)
-    taken = Taken(sampler.header)
-    stop = threading.Event()
-
-    def sample() -> None:
-        for each in sample_on_clock(sampler, interval=lambda: interval_s, stop=stop):
-            taken.samples.append(each)
-
-    thread = threading.Thread(target=sample)
-    thread.start()
     try:
-        yield taken
+        with sampling_beside(sampler, interval_s=interval_s) as samples:
+            yield Taken(sampler.header, samples)
     finally:
-        stop.set()
-        thread.join()
         sampler.close()
 
 

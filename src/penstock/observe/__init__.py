@@ -1,7 +1,7 @@
 """Watches a server at work: samples on a clock, and recordings of them. What they mean is diagnose's to say."""
 
 from penstock.observe.recordings import Recorder, read_recording
-from penstock.observe.sampler import Sampler, sample_on_clock
+from penstock.observe.sampler import Sampler, sample_on_clock, sampling_beside
 from penstock.observe.statements import strip_literals
 
-__all__ = ["Recorder", "Sampler", "read_recording", "sample_on_clock", "strip_literals"]
+__all__ = ["Recorder", "Sampler", "read_recording", "sample_on_clock", "sampling_beside", "strip_literals"]

@@ -6,7 +6,10 @@ which the server counts with the others'.
 
 from __future__ import annotations
 
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -22,7 +25,6 @@ from penstock.server.inspect import read_moment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from threading import Event
 
     from penstock.model.recording import CounterRow, SessionSample
     from penstock.server.connection import ConnectionFactory
@@ -174,11 +176,33 @@ class _Cleaner:
         return self._known[text]
 
 
+@contextmanager
+def sampling_beside(sampler: Sampler, *, interval_s: float) -> Iterator[list[Sample]]:
+    """Sample in a thread while the block runs, and once more at its end; provides the samples, of which more come.
+
+    Raises ServerError, at the end of the block.
+    """
+    stop = threading.Event()
+    samples: list[Sample] = []
+
+    def sample() -> None:
+        for each in sample_on_clock(sampler, interval=lambda: interval_s, stop=stop):
+            samples.append(each)  # noqa: PERF402 (seen one by one by who watches the list)
+
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        sampling = pool.submit(sample)
+        try:
+            yield samples
+        finally:
+            stop.set()
+        sampling.result()
+
+
 def sample_on_clock(
     sampler: Sampler,
     *,
     interval: Callable[[], float],
-    stop: Event,
+    stop: threading.Event,
     for_s: float | None = None,
     on_lost: Callable[[PenstockError], None] = lambda _: None,
     clock: Callable[[], float] = time.monotonic,

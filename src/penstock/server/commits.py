@@ -30,7 +30,7 @@ _MARK = "made by penstock bench commits, which drops it"
 _LOCK = 0x636F6D6D69
 
 # Does what the article's does, with its names and arguments.
-_ARTICLE = """
+MY_INSERT = """
 create table demo (id int primary key,n int);
 create procedure my_insert(rows_per_call int,rows_per_xact int) as $$
 declare
@@ -186,4 +186,4 @@ def _create(control: Connection) -> None:
             control.execute(f"DROP SCHEMA {SCHEMA} CASCADE".encode())
         control.execute(f"CREATE SCHEMA {SCHEMA}".encode())
         control.execute(f"COMMENT ON SCHEMA {SCHEMA} IS '{_MARK}'".encode())
-        control.execute(f"SET LOCAL search_path = {SCHEMA}; {_ARTICLE}".encode())
+        control.execute(f"SET LOCAL search_path = {SCHEMA}; {MY_INSERT}".encode())

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import statistics
-import threading
 import time
 from collections import Counter
 from contextlib import ExitStack, contextmanager
@@ -22,7 +21,7 @@ from penstock.errors import ServerError
 from penstock.host import Machine, read_machine
 from penstock.lab.installations import default_installation
 from penstock.lab.topology import Lab
-from penstock.observe import Sampler, sample_on_clock
+from penstock.observe import Sampler, sampling_beside
 from penstock.server.commits import CallResult, CommitExperiment, experiment
 from penstock.server.connection import ConnectionFactory, over_own_socket
 
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
 
     from penstock.bench.commits.plan import Size
     from penstock.lab.topology.shapes import Shape
-    from penstock.model.recording import Sample
 
 # The article's check commits every 1,000 rows.
 _CHECK_ROWS_PER_COMMIT = 1_000
@@ -102,19 +100,8 @@ class _Target:
 
     def call_sampled(self, *, rows: int, rows_per_commit: int) -> tuple[CallResult, Counter[str]]:
         """Do as `call` beside the sampler; also return how many samples of the call waited for what."""
-        stop = threading.Event()
-        samples: list[Sample] = []
-
-        def sample() -> None:
-            samples.extend(sample_on_clock(self.sampler, interval=lambda: _SAMPLE_INTERVAL_S, stop=stop))
-
-        sampling = threading.Thread(target=sample)
-        sampling.start()
-        try:
+        with sampling_beside(self.sampler, interval_s=_SAMPLE_INTERVAL_S) as samples:
             result = self.call(rows=rows, rows_per_commit=rows_per_commit)
-        finally:
-            stop.set()
-            sampling.join()
         calls = (moment.session for moment in find_moments(samples) if moment.session.pid == result.pid)
         return result, Counter(map(name_wait, calls))
 
