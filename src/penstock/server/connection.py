@@ -83,6 +83,9 @@ _SETTINGS = {
 _SETTINGS_17 = {"transaction_timeout": "0"}
 
 
+# libpq's least. psycopg's ping holds the interpreter's lock: no other session of a load goes on meanwhile.
+_PING_TIMEOUT_S = 2
+
 # pg_stat_force_next_flush() came with PostgreSQL 15.
 CAN_FLUSH_STATISTICS = 150_000
 
@@ -324,7 +327,8 @@ class ConnectionFactory:
             return False
         if self._input_settings is not None:
             return True
-        answer = psycopg.pq.PGconn.ping(make_conninfo("", **settings).encode())
+        quick = {**settings, "connect_timeout": _PING_TIMEOUT_S}
+        answer = psycopg.pq.PGconn.ping(make_conninfo("", **quick).encode())
         return answer == psycopg.pq.Ping.REJECT or (self._knows_server and answer != psycopg.pq.Ping.OK)
 
     def _find_other_kind(self, defaults: Mapping[str, str]) -> str | None:
