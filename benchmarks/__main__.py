@@ -5,6 +5,7 @@ from __future__ import annotations
 from benchmarks import (
     bad_rows,
     commits,
+    disk_space,
     foretold_commits,
     indexed_load,
     latency_tls,
@@ -31,6 +32,7 @@ BENCHMARKS = {
     "sampler_cost": sampler_cost,
     "commits": commits,
     "foretold_commits": foretold_commits,
+    "disk_space": disk_space,
 }
 
 

@@ -58,7 +58,7 @@ def test_load_is_judged_by_storage_windows_and_route(
     assert {"maintenance" in finding["text"] for finding in met} == {True, False}
     (disk,) = [finding["text"] for finding in findings if finding["subject"] == "disks"]
     assert "of 335 GB free" in disk
-    assert "on the storage of orders" in disk
+    assert disk.startswith("the storage of orders: ")
     (route,) = [finding["text"] for finding in findings if finding["subject"] == "sources"]
     assert route == (f"s3://landing is reached from here: 1 object, by the endpoint {moto_rds.url} in region us-east-1")
     assert shown.object["plan"]["disks"][0]["device"] == "the storage of orders"

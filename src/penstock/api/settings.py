@@ -12,7 +12,7 @@ from penstock.loading.claims import client_name
 from penstock.loading.preflight_rds import compose_command
 from penstock.model.endpoints import is_rds_endpoint
 from penstock.server.facts import read_server_facts
-from penstock.server.space import read_table_spaces
+from penstock.server.space import read_table_places
 from penstock.settings.backend import SystemSettings
 from penstock.settings.lease import LeaseRequest
 
@@ -119,6 +119,6 @@ class ServerSettings(Closing):
         """Return what is free where a local server's WAL is, None where that is not this machine or not told."""
         with self._connect.borrow() as connection:
             is_local = read_server_facts(connection).is_local
-            path = read_table_spaces(connection, [0])[0].place.wal_path if is_local else None
+            path = read_table_places(connection, [0])[0].wal_path if is_local else None
         disk = None if path is None else measure_disk(Path(path))
         return None if disk is None else disk.free_bytes

@@ -9,7 +9,7 @@ from penstock.cli.columns import line_up
 from penstock.cli.dialect_view import describe_dialect
 from penstock.cli.parking_view import describe_parking, parking_object
 from penstock.cli.upkeep_view import describe_after, describe_switches
-from penstock.loading.space import describe_needs, describe_shortage
+from penstock.loading.space import describe_disk, note_disk
 from penstock.model.dialect import Notice
 from penstock.units import format_bytes, format_count
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from penstock.errors import TargetError
-    from penstock.model.dialect import WarningCode
     from penstock.model.job import LoadRules
     from penstock.model.plan import LoadPlan, SessionPlan, TargetPlan
     from penstock.model.server import ServerFacts
@@ -83,18 +82,18 @@ def describe_plan(
     ]
     if sum(len(target.objects) for target in plan.targets) > 1:
         heads.append(("order", "as in the job" if plan.is_in_job_order else "largest objects first"))
-    heads += [("disk", _describe_disk(disk)) for disk in disks]
+    heads += [("disk", f"{disk.device}, {describe_disk(disk)}") for disk in disks]
     heads += describe_after(plan, server, is_leased=settings is not None and settings.is_changing)
     lines = line_up(heads, align="<<")
     is_single = plan.job.rules.is_atomic or not plan.is_repeatable
     for target in plan.targets:
         lines += ["", *_describe_target(target, plan.job.rules, is_atomic=is_single)]
-    errors = _refusals(disks, windows)
-    if plan.notices or errors:
+    if windows is not None:
+        lines += ["", f"warning: {windows.message}", f"  DETAIL:  {windows.detail}", f"  HINT:  {windows.hint}"]
+    notices = [*_disk_notices(disks), *plan.notices]
+    if notices:
         lines.append("")
-    for _, error in errors:
-        lines += [f"warning: {error.message}", f"  DETAIL:  {error.detail}", f"  HINT:  {error.hint}"]
-    for notice in plan.notices:
+    for notice in notices:
         lines.append(f"warning: {notice.message}" + (f" ({notice.place.rstrip('.')})" if notice.place else ""))
         lines += [f"  HINT:  {notice.hint}"] if notice.hint else []
     if settings is not None:
@@ -107,16 +106,13 @@ def describe_plan(
 def plan_warnings(
     plan: LoadPlan, disks: Sequence[DiskForecast] = (), *, windows: TargetError | None = None
 ) -> list[Notice]:
-    """Return what is shown as a warning of a plan: its notices, behind what it would be refused for."""
-    refusals = [Notice(code=code, message=error.message) for code, error in _refusals(disks, windows)]
-    return [*refusals, *plan.notices]
+    """Return what is shown as a warning of a plan: its notices, behind those of disks and windows."""
+    met = [] if windows is None else [Notice(code="window", message=windows.message)]
+    return [*met, *_disk_notices(disks), *plan.notices]
 
 
-def _refusals(disks: Sequence[DiskForecast], windows: TargetError | None) -> list[tuple[WarningCode, TargetError]]:
-    found: list[tuple[WarningCode, TargetError]] = [
-        ("disk-short", describe_shortage(disk)) for disk in disks if disk.is_short
-    ]
-    return found if windows is None else [*found, ("window", windows)]
+def _disk_notices(disks: Sequence[DiskForecast]) -> list[Notice]:
+    return [notice for disk in disks if (notice := note_disk(disk)) is not None]
 
 
 def describe_sessions(sessions: SessionPlan) -> str:
@@ -125,12 +121,6 @@ def describe_sessions(sessions: SessionPlan) -> str:
     if sessions.is_adaptive:
         count += f", up to {sessions.maximum} as measured throughput tells"
     return f"{count} ({sessions.reason})"
-
-
-def _describe_disk(disk: DiskForecast) -> str:
-    parts = describe_needs(disk)
-    needed = format_bytes(max(0, disk.needed_bytes))
-    return f"{disk.device}, {needed} expected of {format_bytes(disk.free_bytes)} free" + (f": {parts}" if parts else "")
 
 
 def plan_object(

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Self, TypeVar
 from penstock.errors import PenstockError
 from penstock.host import measure_disk
 from penstock.loading.claims import client_name
-from penstock.loading.space import SpaceInput, estimate_wal
+from penstock.loading.space import estimate_wal
 from penstock.loading.work import all_objects
 from penstock.model.settings import LeasedSetting, LeaseReport, LoadSettings
 from penstock.server.ledger.lease_notes import delete_lease_notes, noting_lease
-from penstock.server.space import read_table_spaces
+from penstock.server.space import read_table_places
 from penstock.settings.decide import choose_auto, is_too_small
 from penstock.settings.lease import LeaseRequest, refuse_obstacle
 from penstock.settings.profiles import BULK_LOAD, find_profile
@@ -211,11 +211,11 @@ class LoadLease:
         """Return how much WAL the load is expected to write, and what is free where WAL is; None is not known."""
         oids = [0 if target.facts is None else target.facts.oid for target in self._plan.targets]
         with self._tools.connect.borrow() as connection:
-            spaces = read_table_spaces(connection, oids)
-        inputs = [SpaceInput(sample=sample, space=space) for sample, space in zip(self._samples, spaces, strict=True)]
-        path = spaces[0].place.wal_path
+            places = read_table_places(connection, oids)
+        path = places[0].wal_path
         disk = measure_disk(Path(path)) if self._is_local and path is not None else None
-        return estimate_wal(all_objects(self._plan.targets), inputs), None if disk is None else disk.free_bytes
+        works = all_objects(self._plan.targets)
+        return estimate_wal(works, self._samples, places), None if disk is None else disk.free_bytes
 
 
 def _join(taken: Sequence[SettingResult], released: Sequence[SettingResult]) -> tuple[LeasedSetting, ...]:

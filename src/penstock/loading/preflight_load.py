@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import AwsError, TargetError
 from penstock.loading.preflight_rds import compose_growth, larger_size
-from penstock.loading.space import describe_needs, describe_shortage
+from penstock.loading.space import describe_disk, describe_shortage
 from penstock.model.finding import Finding
 from penstock.model.windows import find_overlaps, propose_move
-from penstock.units import GIB, format_bytes, format_count, format_duration
+from penstock.units import GIB, format_count, format_duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from datetime import datetime
 
+    from penstock.model.finding import Severity
     from penstock.model.plan import LoadPlan
     from penstock.model.rds import RdsDescription, Storage
     from penstock.model.source import S3Route
@@ -40,7 +41,12 @@ def judge_disks(disks: Sequence[DiskForecast]) -> Iterator[Finding]:
             text = f"{error.message}. {error.detail}".rstrip(".")
             yield Finding(severity="refusal", subject="disks", text=text, remedy=error.hint)
         else:
-            yield Finding(severity="ok", subject="disks", text=f"{_describe_needs(disk)} on {disk.device}")
+            yield _judge_room(disk)
+
+
+def _judge_room(disk: DiskForecast) -> Finding:
+    severity: Severity = "warning" if disk.is_tight else "ok"
+    return Finding(severity=severity, subject="disks", text=f"{disk.device}: {describe_disk(disk)}")
 
 
 def judge_volume(volume: DiskForecast, storage: Storage, found: RdsDescription) -> Iterator[Finding]:
@@ -50,13 +56,13 @@ def judge_volume(volume: DiskForecast, storage: Storage, found: RdsDescription) 
         yield Finding(severity="note", subject="disks", text=text)
         return
     if not volume.is_short:
-        yield Finding(severity="ok", subject="disks", text=f"{_describe_needs(volume)} on {volume.device}")
+        yield _judge_room(volume)
         return
     size_gib = storage.size_gib or 0
     missing_bytes = volume.needed_bytes - volume.free_bytes
     remedy = compose_growth(found, larger_size(size_gib, missing_bytes)) if size_gib else None
     ceiling_gib = storage.ceiling_gib
-    text = f"the load would fill {volume.device}: {_describe_needs(volume)}"
+    text = f"the load would fill {volume.device}: {describe_disk(volume)}"
     if ceiling_gib is None:
         yield Finding(severity="refusal", subject="disks", text=f"{text}; it does not grow by itself", remedy=remedy)
     elif missing_bytes > (ceiling_gib - size_gib) * GIB:
@@ -130,12 +136,6 @@ def judge_routes(plan: LoadPlan, routes: Sequence[S3Route]) -> Iterator[Finding]
         endpoint = "AWS's own endpoint" if route.endpoint is None else f"the endpoint {route.endpoint}"
         text = f"s3://{route.bucket} is reached from here: {objects}, by {endpoint} in region {route.region}"
         yield Finding(severity="ok", subject="sources", text=text)
-
-
-def _describe_needs(disk: DiskForecast) -> str:
-    parts = describe_needs(disk)
-    needed, free = format_bytes(max(0, disk.needed_bytes)), format_bytes(disk.free_bytes)
-    return f"{needed} expected of {free} free" + (f" ({parts})" if parts else "")
 
 
 def _describe_ways_round(overlap: Overlap, found: RdsDescription, *, now: datetime, duration: timedelta) -> str | None:

@@ -54,24 +54,6 @@ def plan_rebuild(
     return RebuildPlan(sessions=sessions, workers=max(0, cpus // sessions - 1), memory_bytes=memory)
 
 
-def peak_beyond(steps: Iterable[tuple[float, float]], *, sessions: int) -> float:
-    """Return by how much more disk than all indexes together take is needed while they are made, the largest first.
-
-    `steps` are the indexes: what each takes when it stands, and what its sort spills until then, in bytes.
-
-    >>> peak_beyond([(10, 7), (2, 1)], sessions=1)
-    5.0
-    """
-    ordered = sorted(steps, reverse=True)
-    total = sum(size for size, _ in ordered)
-    peaks = [
-        sum(size for size, _ in ordered[: at + 1])
-        + sum(spilled for _, spilled in ordered[max(0, at + 1 - sessions) : at + 1])
-        for at in range(len(ordered))
-    ]
-    return float(max(0.0, max(peaks, default=0.0) - total))
-
-
 def order_by_cost(changes: Iterable[Change], sizes: Mapping[int, int] | None = None) -> list[Change]:
     """Return indexes with the one that takes longest first, so that no session ends with a long one alone.
 

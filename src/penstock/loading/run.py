@@ -139,7 +139,7 @@ class _LoadRun:
     def _refuse_shortage(self, prepared: PreparedLoad, connection: Connection) -> None:
         guard = self._tools.guard
         if guard is not None and not self._plan.job.rules.ignores_space:
-            guard.refuse_shortage(self._plan, prepared.work, connection)
+            guard.refuse_shortage(self._plan, prepared.work, connection, self._tools.warnings)
 
     def _at_end(self, act: Callable[[Connection], _Result]) -> _Result:
         """Return what `act` does on a session behind the last row, where it may be done again."""

@@ -1,4 +1,4 @@
-"""Disk space: what the catalogue says of a table's, and what a load is expected to take."""
+"""Disk space: where tables are, and what a load is expected to take."""
 
 from __future__ import annotations
 
@@ -6,47 +6,18 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ColumnSpace:
-    """A column's place in a row: pg_type's typname, typlen (-1: of varying length) and alignment in bytes."""
-
-    name: str
-    type_name: str
-    length: int
-    alignment: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IndexSpace:
-    """An index: its access method and columns, None for an expression."""
-
-    name: str
-    method: str
-    columns: list[str | None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TablePlace:
-    """Where a table is, and how large it and its indexes were last seen; one that is still to be made has no bytes.
+    """Where a table is, how many indexes it has, and how large both were last seen; one still to be created has none.
 
-    `path`, `temp_path` (temporary tables, and files that sorts spill) and `wal_path` are directories of the server's
-    machine, None where the role may not know them. `wal_limit_bytes` is max_wal_size.
+    `path` and `wal_path` are directories of the server's machine, None where the role may not know them.
+    `wal_limit_bytes` is max_wal_size.
     """
 
     path: str | None
-    temp_path: str | None
     wal_path: str | None
-    table_bytes: int
-    index_bytes: int
+    stored_bytes: int
+    index_count: int
     wal_limit_bytes: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableSpace:
-    """One target's place, columns and indexes."""
-
-    place: TablePlace
-    columns: tuple[ColumnSpace, ...]
-    indexes: tuple[IndexSpace, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,3 +46,8 @@ class DiskForecast:
     def is_short(self) -> bool:
         """Whether the load would fill it."""
         return self.needed_bytes > self.free_bytes
+
+    @property
+    def is_tight(self) -> bool:
+        """Whether the load would take more than half of what is free."""
+        return self.needed_bytes * 2 > self.free_bytes

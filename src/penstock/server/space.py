@@ -1,10 +1,10 @@
-"""What the catalogue says of the disk space of tables: where they are, how their rows and indexes are laid out."""
+"""What the catalogue says of the disk space of tables: where they are, how many indexes they have."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.model.space import ColumnSpace, IndexSpace, TablePlace, TableSpace
+from penstock.model.space import TablePlace
 from penstock.server.errors import translate_errors
 from penstock.server.queries import send_query
 
@@ -14,19 +14,9 @@ if TYPE_CHECKING:
     from penstock.server.connection import Connection
 
 
-def read_table_spaces(connection: Connection, oids: Sequence[int]) -> list[TableSpace]:
-    """Return the space of tables, 0 being one that is still to be made, in one round trip. Raises ServerError."""
+def read_table_places(connection: Connection, oids: Sequence[int]) -> list[TablePlace]:
+    """Return where tables are, 0 being one that is still to be made, in one round trip. Raises ServerError."""
     with translate_errors("looking up disk space"):
         with connection.pipeline():
-            asked = [
-                (
-                    send_query(connection, "space_place", TablePlace, oid=oid),
-                    send_query(connection, "space_columns", ColumnSpace, oid=oid),
-                    send_query(connection, "space_indexes", IndexSpace, oid=oid),
-                )
-                for oid in oids
-            ]
-        return [
-            TableSpace(place=place()[0], columns=tuple(columns()), indexes=tuple(indexes()))
-            for place, columns, indexes in asked
-        ]
+            asked = [send_query(connection, "space_place", TablePlace, oid=oid) for oid in oids]
+        return [places()[0] for places in asked]

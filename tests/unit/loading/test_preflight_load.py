@@ -41,17 +41,24 @@ def judged(disk: DiskForecast, *, ceiling_gib: int | None = None) -> Finding:
 
 
 def test_disk_that_would_be_filled_is_a_refusal_with_the_way_round() -> None:
-    """Otherwise it is said how much is needed."""
-    short, enough = judge_disks([forecast(200), forecast(10)])
-    assert (short.severity, enough.severity) == ("refusal", "ok")
+    """One of which more than half would be taken is a warning; otherwise it is said how much is needed."""
+    short, tight, enough = judge_disks([forecast(200), forecast(51), forecast(10)])
+    assert (short.severity, tight.severity, enough.severity) == ("refusal", "warning", "ok")
     assert short.remedy is not None
     assert "--ignore-space" in short.remedy
-    assert enough.text == "10.7 GB expected of 107 GB free (table t 10.7 GB) on the volume"
+    assert enough.text == "the volume: 10.7 GB expected of 107 GB free (table t: 10.7 GB)"
 
 
 @pytest.mark.parametrize(
     ("needed_gib", "ceiling_gib", "severity"),
-    [(99, None, "ok"), (101, None, "refusal"), (101, 1000, "warning"), (700, 1000, "warning"), (701, 1000, "refusal")],
+    [
+        (49, None, "ok"),
+        (99, None, "warning"),
+        (101, None, "refusal"),
+        (101, 1000, "warning"),
+        (700, 1000, "warning"),
+        (701, 1000, "refusal"),
+    ],
 )
 def test_volume_may_grow_up_to_its_ceiling(needed_gib: int, ceiling_gib: int | None, severity: str) -> None:
     """600 GiB more than the 100 that are free, at the most."""

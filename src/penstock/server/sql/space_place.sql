@@ -1,4 +1,4 @@
--- space_place.sql: where a table, temporary files and the WAL are, and how large; oid 0 is a table still to be made
+-- space_place.sql: where a table and the WAL are, its size and indexes; oid 0 is a table still to be made
 -- returns model.space.TablePlace; needs no privilege, pg_read_all_settings for paths; PostgreSQL 14+
 -- psql -v oid=1259 -f space_place.sql
 --
@@ -9,6 +9,15 @@ WITH server AS (
                    THEN pg_catalog.current_setting('data_directory')
            END AS directory,
            pg_catalog.current_setting('block_size')::int8 AS page_bytes
+),
+indexes AS (
+    SELECT pg_catalog.count(*)::int AS number,
+           COALESCE(pg_catalog.sum(x.relpages), 0) AS pages
+      FROM pg_catalog.pg_index AS i
+      JOIN pg_catalog.pg_class AS x
+        ON x.oid = i.indexrelid
+     WHERE i.indrelid = :'oid'::oid
+       AND i.indislive
 )
 SELECT COALESCE(
            NULLIF(
@@ -17,29 +26,14 @@ SELECT COALESCE(
            ),
            s.directory
        ) AS path,
-       COALESCE(
-           NULLIF(pg_catalog.pg_tablespace_location(COALESCE(t.oid, d.dattablespace)), ''),
-           s.directory
-       ) AS temp_path,
        s.directory || '/pg_wal' AS wal_path,
-       COALESCE(c.relpages + o.relpages, c.relpages, 0)::int8 * s.page_bytes AS table_bytes,
-       COALESCE(
-           (SELECT sum(x.relpages)
-              FROM pg_catalog.pg_index AS i
-              JOIN pg_catalog.pg_class AS x
-                ON x.oid = i.indexrelid
-             WHERE i.indrelid = c.oid),
-           0
-       )::int8 * s.page_bytes AS index_bytes,
+       (COALESCE(c.relpages + o.relpages, c.relpages, 0) + i.pages)::int8 * s.page_bytes AS stored_bytes,
+       i.number AS index_count,
        pg_catalog.pg_size_bytes(pg_catalog.current_setting('max_wal_size')) AS wal_limit_bytes
   FROM server AS s
+ CROSS JOIN indexes AS i
   JOIN pg_catalog.pg_database AS d
     ON d.datname = pg_catalog.current_database()
-  -- The server takes one of several at random.
-  LEFT JOIN pg_catalog.pg_tablespace AS t
-    ON t.spcname = pg_catalog.btrim(
-           pg_catalog.split_part(pg_catalog.current_setting('temp_tablespaces'), ',', 1), ' "'
-       )
   LEFT JOIN pg_catalog.pg_class AS c
     ON c.oid = :'oid'::oid
   LEFT JOIN pg_catalog.pg_class AS o
