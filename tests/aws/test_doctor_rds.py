@@ -42,20 +42,17 @@ def test_object_has_what_aws_says(doctor: Callable[..., Finished]) -> None:
     assert "planted-secret" not in shown.out
 
 
-def test_load_is_judged_by_storage_windows_and_route(
+def test_load_is_judged_by_storage_and_route(
     doctor: Callable[..., Finished], moto_rds: MotoRds, clean_aws: pytest.MonkeyPatch
 ) -> None:
-    """Free storage is CloudWatch's, S3 has the same endpoint; in eight days every window comes."""
+    """Free storage is CloudWatch's, S3 has the same endpoint."""
     s3 = boto3.client("s3", region_name="us-east-1", endpoint_url=moto_rds.url)
     s3.create_bucket(Bucket="landing")
     s3.put_object(Bucket="landing", Key="orders.csv", Body=b"a,b\n" + b"1,x\n" * 1000)
     s3.close()
-    shown = doctor("--into", "orders", "--for", "s3://landing/orders.csv", "--expect", "8d", "--json")
-    assert shown.code == 9, shown.err
+    shown = doctor("--into", "orders", "--for", "s3://landing/orders.csv", "--json")
+    assert shown.code == 0, shown.err
     findings = shown.object["findings"]
-    met = [finding for finding in findings if finding["subject"] == "windows"]
-    assert [finding["severity"] for finding in met] == ["refusal", "refusal"]
-    assert {"maintenance" in finding["text"] for finding in met} == {True, False}
     (disk,) = [finding["text"] for finding in findings if finding["subject"] == "disks"]
     assert "of 335 GB free" in disk
     assert disk.startswith("the storage of orders: ")

@@ -1,35 +1,34 @@
-"""A load's sessions by the CPUs of the instance that AWS tells, which never fails a load nor keeps it waiting."""
+"""CPUs and windows of the instance as AWS tells them, which never fails a load nor keeps it waiting."""
 
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from penstock.api import cpus
-from penstock.api.cpus import plan_by_instance_class
+from penstock.api import instance as api_instance
+from penstock.api.instance import plan_by_instance
 from penstock.api.loader import Loader
-from penstock.aws.classes import read_class
 from penstock.aws.clients import AwsClients
-from penstock.aws.quick import ask_class
+from penstock.aws.quick import ask_briefly
 from penstock.errors import AwsError
 from penstock.model.dialect import DialectOptions
-from penstock.model.endpoints import parse_endpoint
 from penstock.model.job import LoadJob, TargetJob
 from penstock.model.names import parse_table_name
 from penstock.server.connection import ConnectionFactory
-from support.fake_aws import ACCOUNT, REGION, FakeAws, cluster, instance, member
+from support.fake_aws import ACCOUNT, NOW, REGION, FakeAws, cluster, instance, member
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from aws.conftest import MotoRds
-    from penstock.model.endpoints import RdsEndpoint
     from penstock.model.plan import LoadPlan
-    from penstock.model.rds import InstanceClass
+    from penstock.model.rds import RdsDescription
     from penstock.model.server import ServerFacts
     from support.servers import PgServer
 
@@ -37,15 +36,19 @@ if TYPE_CHECKING:
 PATIENCE_S = 60.0
 
 
-def endpoint(name: str, prefix: str = "") -> RdsEndpoint:
-    found = parse_endpoint(f"{name}.{prefix}{ACCOUNT}.{REGION}.rds.amazonaws.com")
-    assert found is not None
-    return found
+def endpoint(name: str, prefix: str = "") -> str:
+    return f"{name}.{prefix}{ACCOUNT}.{REGION}.rds.amazonaws.com"
 
 
-def ask(aws: FakeAws, where: RdsEndpoint) -> str | None:
-    found = ask_class(where, patience_s=PATIENCE_S, make_clients=aws.make_clients)
-    return None if found is None else f"{found.name} {found.vcpu_count}"
+def describe(aws: FakeAws, host: str) -> RdsDescription | None:
+    return ask_briefly(host, now=NOW, patience_s=PATIENCE_S, make_clients=aws.make_clients)
+
+
+def ask(aws: FakeAws, host: str) -> str | None:
+    found = describe(aws, host)
+    if found is None or found.instance is None:
+        return None
+    return f"{found.instance.instance_class.name} {found.instance.instance_class.vcpu_count}"
 
 
 @pytest.fixture
@@ -67,15 +70,12 @@ def test_vcpus_are_those_of_the_class() -> None:
 
 
 def test_clusters_are_asked_for_their_writer() -> None:
-    """A Multi-AZ DB cluster tells its class itself; readers take no loads."""
+    """Which may be described by those who may describe its cluster."""
     aurora = FakeAws(
         instances=[member("shop-1", "shop", DBInstanceClass="db.r6g.large"), member("shop-2", "shop")],
         clusters=[cluster("shop", ["shop-1", "shop-2"])],
     )
     assert ask(aurora, endpoint("shop", "cluster-")) == "db.r6g.large 2"
-    assert ask(aurora, endpoint("shop", "cluster-ro-")) is None
-    till = FakeAws(clusters=[cluster("till", [], Engine="postgres", DBClusterInstanceClass="db.r6gd.4xlarge")])
-    assert ask(till, endpoint("till", "cluster-")) == "db.r6gd.4xlarge 16"
 
 
 def test_whatever_aws_refuses_is_no_error() -> None:
@@ -88,17 +88,17 @@ def test_whatever_aws_refuses_is_no_error() -> None:
 
 def test_answer_over_http(moto_rds: MotoRds) -> None:
     """With the environment's credentials."""
-    where = parse_endpoint(moto_rds.instance)
-    assert where is not None
-    found = ask_class(where, patience_s=PATIENCE_S)
+    found = ask_briefly(moto_rds.instance, now=NOW, patience_s=PATIENCE_S)
     assert found is not None
-    assert (found.name, found.vcpu_count) == ("db.m6gd.2xlarge", 8)
+    assert found.instance is not None
+    assert found.instance.instance_class.vcpu_count == 8
+    assert len(found.windows) == 2
 
 
 def test_no_credentials_are_no_error(moto_rds: MotoRds, monkeypatch: pytest.MonkeyPatch) -> None:
     """Loads do without."""
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
-    assert ask_class(endpoint("orders"), patience_s=PATIENCE_S) is None
+    assert ask_briefly(endpoint("orders"), now=NOW, patience_s=PATIENCE_S) is None
 
 
 @pytest.mark.parametrize("profile", ["dba", "by-way-of-dba"])
@@ -116,11 +116,9 @@ def test_nobody_is_asked_for_the_code_of_a_device(
         "region = eu-west-1\n"
     )
     monkeypatch.setenv("AWS_PROFILE", profile)
-    where = parse_endpoint(moto_rds.instance)
-    assert where is not None
-    assert AwsClients(region=where.region).has_prompt()
+    assert AwsClients(region=REGION).has_prompt()
     # The real prompt would find no terminal here, and raise.
-    assert ask_class(where, patience_s=PATIENCE_S) is None
+    assert ask_briefly(moto_rds.instance, now=NOW, patience_s=PATIENCE_S) is None
 
 
 def test_answer_that_comes_too_late_is_not_waited_for() -> None:
@@ -133,9 +131,9 @@ def test_answer_that_comes_too_late_is_not_waited_for() -> None:
         raise AwsError("too late")
 
     try:
-        assert ask_class(endpoint("orders"), patience_s=0.01, make_clients=hang) is None
+        assert ask_briefly(endpoint("orders"), now=NOW, patience_s=0.01, make_clients=hang) is None
         assert began.wait(PATIENCE_S)
-        (thread,) = (one for one in threading.enumerate() if one.name == "instance class")
+        (thread,) = (one for one in threading.enumerate() if one.name == "RDS instance")
         assert thread.daemon
     finally:
         may_end.set()
@@ -147,24 +145,34 @@ def test_plan_has_the_sessions_of_the_class(
 ) -> None:
     """And says which class that is."""
     plan, server = planned
-    monkeypatch.setattr(cpus, "_WORTH_ASKING_BYTES", 1)
-    asked: list[RdsEndpoint] = []
-
-    def answer(where: RdsEndpoint) -> InstanceClass:
-        asked.append(where)
-        return read_class("db.r6g.2xlarge", None)
-
-    changed = plan_by_instance_class(plan, server, host=endpoint("orders").host, ask=answer)
+    monkeypatch.setattr(api_instance, "_WORTH_ASKING_BYTES", 1)
+    aws = FakeAws(instances=[instance("orders")])
+    changed = plan_by_instance(plan, server, host=endpoint("orders"), ask=partial(describe, aws), now=NOW)
     assert changed.sessions.reason.startswith("db.r6g.2xlarge has 8 vCPUs")
     assert changed.sessions.maximum == min(16, server.free_connections)
-    assert asked == [endpoint("orders")]
+    assert changed.notices == plan.notices
+
+
+def test_plan_warns_of_a_window_that_is_near(
+    planned: tuple[LoadPlan, ServerFacts], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And is as it was otherwise, where the number of sessions was asked for."""
+    plan, server = planned
+    plan = replace(plan, sessions=replace(plan.sessions, is_adaptive=False))
+    monkeypatch.setattr(api_instance, "_WORTH_ASKING_BYTES", 1)
+    aws = FakeAws(instances=[instance("orders", PreferredBackupWindow="13:30-14:00")])
+    changed = plan_by_instance(plan, server, host=endpoint("orders"), ask=partial(describe, aws), now=NOW)
+    (notice,) = changed.notices
+    assert notice.code == "window"
+    assert notice.message == "the backup window of instance orders begins at Sat 13:30 UTC, in 1 h 30 min"
+    assert replace(changed, notices=()) == replace(plan, notices=())
 
 
 def test_plan_asks_aws_about_the_host_it_connected_to(
     moto_rds: MotoRds, pg18: PgServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The embedded server in the place of RDS: its host name is RDS's, and it does not count as local."""
-    monkeypatch.setattr(cpus, "_WORTH_ASKING_BYTES", 1)
+    monkeypatch.setattr(api_instance, "_WORTH_ASKING_BYTES", 1)
     monkeypatch.setattr("penstock.server.facts.is_local_server", lambda **_: False)
     monkeypatch.setattr("penstock.aws.quick._PATIENCE_S", PATIENCE_S)
     if pg18.server is None:
@@ -187,11 +195,11 @@ def test_small_loads_and_other_hosts_ask_nothing(planned: tuple[LoadPlan, Server
     """They start as before."""
     plan, server = planned
 
-    def refuse(_: RdsEndpoint) -> None:
+    def refuse(_: str) -> None:
         pytest.fail("AWS was asked")
 
-    assert plan_by_instance_class(plan, server, host=endpoint("orders").host, ask=refuse) is plan
-    assert plan_by_instance_class(plan, server, host="db.example.com", ask=refuse) is plan
+    assert plan_by_instance(plan, server, host=endpoint("orders"), ask=refuse) is plan
+    assert plan_by_instance(plan, server, host="db.example.com", ask=refuse) is plan
 
 
 def test_unknown_cpus_leave_the_plan_as_it_is(
@@ -199,8 +207,8 @@ def test_unknown_cpus_leave_the_plan_as_it_is(
 ) -> None:
     """No answer, or a class without a fixed number."""
     plan, server = planned
-    monkeypatch.setattr(cpus, "_WORTH_ASKING_BYTES", 1)
-    host = endpoint("orders").host
-    assert plan_by_instance_class(plan, server, host=host, ask=lambda _: None) is plan
-    serverless = read_class("db.serverless", None)
-    assert plan_by_instance_class(plan, server, host=host, ask=lambda _: serverless) is plan
+    monkeypatch.setattr(api_instance, "_WORTH_ASKING_BYTES", 1)
+    host = endpoint("orders")
+    assert plan_by_instance(plan, server, host=host, ask=lambda _: None) is plan
+    aws = FakeAws(instances=[instance("orders", DBInstanceClass="db.serverless")])
+    assert plan_by_instance(plan, server, host=host, ask=partial(describe, aws), now=NOW) == plan

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.model.windows import Window, choose_other_time, find_overlaps, parse_window
+from penstock.model.windows import Window, describe_near, parse_window
 
 DAY = 24 * 60
 WEEK = 7 * DAY
@@ -30,22 +30,19 @@ def windows(kind: str) -> st.SearchStrategy[Window]:
 
 
 any_window = st.one_of(windows("maintenance"), windows("backup"))
-# To the second, so that jobs begin and end within minutes too; up to nine days.
+# To the second, so that loads begin within minutes too.
 starts = st.integers(0, 2 * WEEK * 60).map(lambda seconds: ORIGIN + timedelta(seconds=seconds))
-durations = st.one_of(st.integers(0, 6 * 3600), st.integers(0, 9 * DAY * 60)).map(lambda s: timedelta(seconds=s))
 
 
 @st.composite
-def jobs_at_edges(draw: st.DrawFn) -> tuple[Window, datetime, timedelta]:
-    """Return a window and what begins or ends within two seconds of where it does."""
+def edges(draw: st.DrawFn) -> tuple[Window, datetime]:
+    """Return a window and a time within two seconds of where it begins or ends, or of three hours before."""
     window = draw(any_window)
-    minute = window.start_minute + draw(st.sampled_from([0, window.length_minutes]))
-    edge = ORIGIN + timedelta(minutes=minute, seconds=draw(st.integers(-2, 2)))
-    duration = draw(durations)
-    return window, draw(st.sampled_from([edge, edge - duration])), duration
+    minute = window.start_minute + draw(st.sampled_from([0, window.length_minutes, -180]))
+    return window, ORIGIN + timedelta(days=1, minutes=minute, seconds=draw(st.integers(-2, 2)))
 
 
-jobs = st.one_of(jobs_at_edges(), st.tuples(any_window, starts, durations))
+moments = st.one_of(edges(), st.tuples(any_window, starts))
 
 
 def covers(window: Window, minute: int) -> bool:
@@ -53,38 +50,17 @@ def covers(window: Window, minute: int) -> bool:
     return (minute - window.start_minute) % window.period_minutes < window.length_minutes
 
 
-def first_minute_met(window: Window, start: datetime, duration: timedelta) -> int | None:
-    """Return the first minute of a window that something meets, by looking at all of them."""
-    if not duration:
-        return None
-    first = (start - ORIGIN) // MINUTE
-    end = -(-(start + duration - ORIGIN) // MINUTE)
-    return next((minute for minute in range(first, min(end, first + WEEK)) if covers(window, minute)), None)
-
-
-@given(jobs)
-def test_overlaps_are_those_of_the_minutes(job: tuple[Window, datetime, timedelta]) -> None:
-    """The first coming that is met holds the first minute that is met, and is one coming of the window."""
-    window, start, duration = job
-    met = first_minute_met(window, start, duration)
-    found = find_overlaps([window], start=start, duration=duration)
-    assert len(found) == (0 if met is None else 1)
-    for overlap in found:
-        assert met is not None
-        assert overlap.starts_at <= ORIGIN + met * MINUTE < overlap.ends_at
-        assert overlap.ends_at - overlap.starts_at == window.length_minutes * MINUTE
-        assert ((overlap.starts_at - ORIGIN) // MINUTE - window.start_minute) % window.period_minutes == 0
-
-
-@given(any_window, starts, durations, st.integers(-23, 23))
-def test_time_zone_of_the_clock_makes_no_difference(
-    window: Window, start: datetime, duration: timedelta, offset_h: int
-) -> None:
-    """A clock may be anywhere."""
-    elsewhere = start.astimezone(timezone(timedelta(hours=offset_h)))
-    assert find_overlaps([window], start=elsewhere, duration=duration) == find_overlaps(
-        [window], start=start, duration=duration
-    )
+@given(moments, st.integers(-23, 23))
+def test_near_windows_are_those_of_the_minutes(moment: tuple[Window, datetime], offset_h: int) -> None:
+    """A window is told exactly if one of its minutes begins within three hours, or it is running; in any time zone."""
+    window, now = moment
+    first = (now - ORIGIN) // MINUTE
+    is_running = covers(window, first)
+    last = (now + timedelta(hours=3) - ORIGIN) // MINUTE
+    is_near = is_running or any(covers(window, minute) for minute in range(first + 1, last + 1))
+    found = describe_near([window], now=now.astimezone(timezone(timedelta(hours=offset_h))))
+    assert len(found) == is_near
+    assert all(("is running" in text) is is_running for text in found)
 
 
 @given(any_window)
@@ -92,27 +68,3 @@ def test_what_is_written_is_read_again(window: Window) -> None:
     """The text that AWS takes means the same window, wherever it wraps."""
     again = parse_window(str(window), kind=window.kind, owner=window.owner, identifier=window.identifier)
     assert again == window
-
-
-@given(any_window, st.lists(any_window, max_size=2), starts, durations)
-def test_other_time_meets_neither_job_nor_windows(
-    window: Window, others: list[Window], start: datetime, duration: timedelta
-) -> None:
-    """It is as long as before, and free in every minute of a week."""
-    moved = choose_other_time(window, others, start=start, duration=duration)
-    if moved is None:
-        return
-    assert moved.length_minutes == window.length_minutes
-    assert find_overlaps([moved], start=start, duration=duration) == ()
-    assert not any(covers(moved, minute) and covers(other, minute) for other in others for minute in range(WEEK))
-
-
-@given(st.integers(0, WEEK - 1), starts, st.integers(1, 12 * 3600))
-def test_short_jobs_always_leave_another_time(start_minute: int, start: datetime, duration_s: int) -> None:
-    """Half an hour on another day, at the same time of day, where a backup does not stand in the way."""
-    window = Window(
-        kind="maintenance", owner="instance", identifier="orders", start_minute=start_minute, length_minutes=30
-    )
-    moved = choose_other_time(window, [], start=start, duration=timedelta(seconds=duration_s))
-    assert moved is not None
-    assert moved.start_minute % DAY == start_minute % DAY

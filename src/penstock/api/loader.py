@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from penstock.api.closing import Closing
 from penstock.api.connect import connect_to
+from penstock.api.instance import plan_by_instance
 from penstock.aws.credentials import AwsCredentials
 from penstock.files import SourceReader
 from penstock.host import cpu_count
@@ -123,10 +124,8 @@ class Loader(Closing):
                 refuse_missing(connection, self._ledger.schema, oids)
             self._samples = tuple(gathered.sample for gathered in inputs)
             plan = self._plan(job, inputs, connection)
-            if plan.sessions.is_adaptive and not server.is_local:
-                from penstock.api.cpus import plan_by_instance_class  # noqa: PLC0415 (paid for by other machines)
-
-                plan = plan_by_instance_class(plan, server, host=connection.info.host)
+            if not server.is_local:
+                plan = plan_by_instance(plan, server, host=connection.info.host)
             if needs_more_than_copy(plan.targets):
                 from penstock.loading.landing import check_ways  # noqa: PLC0415 (paid for by who needs it)
 

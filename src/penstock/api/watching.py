@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from penstock.api.rds import find_host
 from penstock.errors import UsageError
-from penstock.model.endpoints import parse_endpoint
+from penstock.model.endpoints import is_rds_endpoint
 from penstock.observe import Sampler
 
 if TYPE_CHECKING:
@@ -26,12 +27,12 @@ def open_sampler(
 
 def _ask_cpu_count(to: str | None) -> int | None:
     try:
-        endpoint = parse_endpoint(find_host(to))
+        host = find_host(to)
     except UsageError:
         return None
-    if endpoint is None:
+    if not is_rds_endpoint(host):
         return None
-    from penstock.aws.quick import ask_class  # noqa: PLC0415 (botocore is paid for by who asks AWS)
+    from penstock.aws.quick import ask_briefly  # noqa: PLC0415 (botocore is paid for by who asks AWS)
 
-    found = ask_class(endpoint)
-    return None if found is None else found.vcpu_count
+    found = ask_briefly(host, now=datetime.now(UTC))
+    return None if found is None or found.instance is None else found.instance.instance_class.vcpu_count

@@ -88,23 +88,6 @@ def locate_identifier(calls: Calls, identifier: str) -> Located:
     return _locate_member(calls, cluster, _choose_members(cluster, is_writer=True), found_by="identifier")
 
 
-def find_class_name(calls: Calls, endpoint: RdsEndpoint) -> str | None:
-    """Return the class of the instance behind an instance's or a cluster's writer endpoint, None behind others.
-
-    One call, or two for Aurora. Raises AwsError.
-    """
-    if endpoint.kind == "instance":
-        return str(_need_instance(calls, endpoint)["DBInstanceClass"])
-    if endpoint.kind != "writer":
-        return None
-    cluster = _need_cluster(calls, endpoint.name, endpoint=endpoint)
-    _check_host(endpoint, cluster.get("Endpoint"), "cluster")
-    if cluster.get("DBClusterInstanceClass"):
-        return str(cluster["DBClusterInstanceClass"])
-    writers = [_find_instance(calls, name) for name in _choose_members(cluster, is_writer=True)[:1]]
-    return str(writers[0][0]["DBInstanceClass"]) if writers and writers[0] else None
-
-
 def _locate_instance_endpoint(calls: Calls, endpoint: RdsEndpoint) -> Located:
     return _locate_with_cluster(calls, _need_instance(calls, endpoint), found_by="instance")
 

@@ -12,7 +12,6 @@ from penstock.cli.doctor_view import describe_facts
 from penstock.cli.exit_codes import WOULD_NOT_LOAD
 from penstock.cli.loads import Json  # noqa: TC001 (typer reads annotations)
 from penstock.cli.output import write_drawn, write_result
-from penstock.cli.parsing import parse_duration
 from penstock.cli.plan_view import describe_plan, plan_object
 from penstock.errors import AwsError, PenstockError, ServerError, UsageError
 from penstock.model.finding import Finding
@@ -20,7 +19,7 @@ from penstock.model.job import LoadJob, TargetJob
 from penstock.model.names import parse_table_name
 
 if TYPE_CHECKING:
-    from datetime import datetime, timedelta
+    from datetime import datetime
 
     from penstock.api.doctor import LoadExamination
     from penstock.model.inspection import Inspection
@@ -51,7 +50,6 @@ Into = Annotated[
 def doctor(
     into: Into = None,
     sources: For = None,
-    expect: given.Expect = None,
     to: given.To = None,
     role: given.Role = None,
     iam_auth: given.IamAuth = False,
@@ -68,26 +66,23 @@ def doctor(
     """
     if sources and into is None:
         raise UsageError("--for needs a table", hint="Name the table to load into with --into.")
-    from datetime import UTC, datetime, timedelta
+    from datetime import UTC, datetime
 
     from penstock.api import connect_to
     from penstock.api.doctor import ask_aws, examine_server, explain_refused_token
     from penstock.loading.preflight import judge, sort_findings, would_load
 
-    expected = None if expect is None else timedelta(seconds=parse_duration(expect))
     now = datetime.now(UTC)
     table = None if into is None else parse_table_name(into)
     connect = connect_to(to, role=role, iam_auth=iam_auth, tunnel=tunnel, allows_standby=True)
     try:
         found = examine_server(connect, ledger_schema=ledger_schema, table=table)
         aws = ask_aws(connect, now=now)
-        findings = sort_findings([*judge(found), *_judge_aws(aws, uses_iam=iam_auth)])
+        findings = sort_findings([*judge(found), *_judge_aws(aws, uses_iam=iam_auth, now=now)])
         planned: LoadExamination | None = None
         if sources and table is not None and would_load(findings):
             planned, more = _examine(connect, sources, table, aws)
             findings = sort_findings([*findings, *more])
-        if sources or expected is not None:
-            findings = sort_findings([*findings, *_judge_windows(aws, now=now, expected=expected)])
     except ServerError as error:
         raise (explain_refused_token(error, to=to, now=now) if iam_auth else error) from error.__cause__
     finally:
@@ -104,12 +99,15 @@ def doctor(
         raise typer.Exit(WOULD_NOT_LOAD)
 
 
-def _judge_aws(aws: RdsDescription | AwsError | None, *, uses_iam: bool) -> list[Finding]:
+def _judge_aws(aws: RdsDescription | AwsError | None, *, uses_iam: bool, now: datetime) -> list[Finding]:
     if aws is None:
         return []
+    from penstock.loading.preflight_load import judge_windows
     from penstock.loading.preflight_rds import describe_silence, judge_rds
 
-    return [describe_silence(aws)] if isinstance(aws, AwsError) else list(judge_rds(aws, uses_iam=uses_iam))
+    if isinstance(aws, AwsError):
+        return [describe_silence(aws)]
+    return [*judge_rds(aws, uses_iam=uses_iam), *judge_windows(aws, now=now)]
 
 
 def _describe_aws(aws: RdsDescription | AwsError | None) -> list[tuple[str, str]]:
@@ -149,16 +147,6 @@ def _examine(
         assert described.instance.storage is not None
         findings += judge_volume(examined.volume, described.instance.storage, described)
     return examined, findings
-
-
-def _judge_windows(
-    aws: RdsDescription | AwsError | None, *, now: datetime, expected: timedelta | None
-) -> list[Finding]:
-    if aws is None or isinstance(aws, AwsError):
-        return []
-    from penstock.loading.preflight_load import judge_windows
-
-    return list(judge_windows(aws, now=now, expected=expected))
 
 
 def _plan_object(planned: LoadExamination) -> dict[str, object]:

@@ -18,15 +18,14 @@ from penstock.cli.messages import Messages, show_warning
 from penstock.cli.options_settings import Settings, SharedGroup, parse_settings
 from penstock.cli.outcome_view import check_object, describe_check, describe_outcome, describe_problem, outcome_object
 from penstock.cli.output import shown_warnings, write_result
-from penstock.cli.parsing import SourceOptions, parse_duration
+from penstock.cli.parsing import SourceOptions
 from penstock.cli.progress import showing_progress
 from penstock.cli.rejects_view import note_reject_files
 from penstock.cli.request import make_request
 from penstock.cli.rules import RuleOptions
 from penstock.cli.target import warn_of_secrets
 from penstock.cli.textcommand import TextCommand
-from penstock.errors import AwsError, DataError, UsageError
-from penstock.model.dialect import Notice
+from penstock.errors import DataError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 
     from penstock.api import Loader
     from penstock.cli.request import Request
-    from penstock.errors import TargetError
+    from penstock.model.dialect import Notice
     from penstock.model.outcome import Problem
     from penstock.model.plan import LoadPlan
     from penstock.server.connection import ConnectionFactory
@@ -79,8 +78,6 @@ def load(
     spool: given.Spool = False,
     ignore_space: given.IgnoreSpace = False,
     indexes: table.Indexes = None,
-    expect: given.Expect = None,
-    ignore_windows: given.IgnoreWindows = False,
     triggers: table.Triggers = None,
     autovacuum: table.Autovacuum = None,
     no_vacuum: table.NoVacuum = False,
@@ -123,8 +120,6 @@ def load(
         keep=keep,
         transform=transform,
     )
-    if ignore_windows and expect is None:
-        raise UsageError("--ignore-windows needs --expect", hint="Without --expect windows are not looked at.")
     if not sources:
         raise UsageError("no source to load", hint="Name files or URLs, or - for standard input.")
     rules = RuleOptions(
@@ -164,8 +159,6 @@ def load(
         is_publishing_allowed=publish_ledger,
         spools=spool,
         reject_file=None if reject_file is None else Path(reject_file),
-        expected_s=None if expect is None else parse_duration(expect),
-        ignores_windows=ignore_windows,
         settings=parse_settings(settings, may_share_group=shared_group, only_checks=check),
         may_share_group=shared_group,
     )
@@ -200,16 +193,13 @@ def interrupting_signals() -> Iterator[None]:
 class Housekeeping:
     """Where loads are written down, whether pipes are copied to disk first, and where rejected records go.
 
-    A load that is expected to take `expected_s` does not begin where it would meet a window of RDS. `resumes` is the
-    load that is to be gone on with.
+    `resumes` is the load that is to be gone on with.
     """
 
     ledger_schema: str = "penstock"
     is_publishing_allowed: bool = False
     spools: bool = False
     reject_file: Path | None = None
-    expected_s: float | None = None
-    ignores_windows: bool = False
     settings: str = "none"
     may_share_group: bool = False
     resumes: str | None = None
@@ -245,13 +235,9 @@ class LoadCommand:
             if house.reject_file is not None:
                 check_reject_file(house.reject_file, plan)
             if action == "plan":
-                self._plan(loader, plan, house, connect)
+                self._plan(loader, plan, connect)
                 return
             connect.refuse_pooler(action)
-            if action == "load" and house.expected_s is not None and not house.ignores_windows:
-                met = self._find_windows(connect, house.expected_s)
-                if met is not None:
-                    raise met
             self._announce(plan)
             if request.job.rules.warnings == "error" and (warned := shown_warnings()):
                 from penstock.loading.warned import strict_error
@@ -262,40 +248,25 @@ class LoadCommand:
             else:
                 self._load(loader, plan, house)
 
-    def _plan(self, loader: Loader, plan: LoadPlan, house: Housekeeping, connect: ConnectionFactory) -> None:
+    def _plan(self, loader: Loader, plan: LoadPlan, connect: ConnectionFactory) -> None:
         from penstock.cli.plan_view import describe_plan, plan_object, plan_warnings
 
         rules = plan.job.rules
         loader.check_dialects(plan)
         disks = loader.forecast(plan)
-        met = None if house.expected_s is None else self._find_windows(connect, house.expected_s)
         settings = loader.plan_settings(plan)
-        warned = [*shown_warnings(), *plan_warnings(plan, disks, windows=met)]
+        warned = [*shown_warnings(), *plan_warnings(plan, disks)]
         if self.as_json:
-            shown = plan_object(plan, loader.server, disks, windows=met, settings=settings)
+            shown = plan_object(plan, loader.server, disks, settings=settings)
             write_result(shown | {"warnings": [notice.as_item() for notice in warned]})
         else:
-            write_result(describe_plan(plan, loader.server, disks, windows=met, settings=settings))
+            write_result(describe_plan(plan, loader.server, disks, settings=settings))
         if warned and rules.warnings == "error":
             raise typer.Exit(UsageError.exit_code)
         is_short = any(disk.is_short for disk in disks) and not rules.ignores_space
-        is_met = met is not None and not house.ignores_windows
         is_without_lease = settings is not None and settings.is_refusing
-        if is_short or is_met or is_without_lease or connect.pooler is not None:
+        if is_short or is_without_lease or connect.pooler is not None:
             raise typer.Exit(WOULD_NOT_LOAD)
-
-    def _find_windows(self, connect: ConnectionFactory, expected_s: float) -> TargetError | None:
-        """Return the error for a load that would meet a window; AWS that does not tell its windows is a warning."""
-        from datetime import UTC, datetime, timedelta
-
-        from penstock.api.windows import find_window_refusal
-
-        found = find_window_refusal(connect, now=datetime.now(UTC), expected=timedelta(seconds=expected_s))
-        if isinstance(found, AwsError):
-            message = f"whether the load meets a window is not known: {found.message}"
-            show_warning(Notice(code="window", message=message, hint=found.hint))
-            return None
-        return found
 
     def _announce(self, plan: LoadPlan) -> None:
         """Say what the files were taken for, and what is odd about them."""

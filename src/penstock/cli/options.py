@@ -238,24 +238,6 @@ IgnoreSpace = Annotated[
         rich_help_panel=_LEDGER,
     ),
 ]
-Expect = Annotated[
-    str | None,
-    typer.Option(
-        "--expect",
-        metavar="TIME",
-        help="How long a load that begins now may take, as in 90min or 3h: tells which maintenance and backup windows "
-        "of Amazon RDS it would meet, and the command that moves them. A load that would meet one does not begin.",
-        rich_help_panel=_LEDGER,
-    ),
-]
-IgnoreWindows = Annotated[
-    bool,
-    typer.Option(
-        "--ignore-windows",
-        help="With --expect, begin though the load would meet a window.",
-        rich_help_panel=_LEDGER,
-    ),
-]
 Changed = Annotated[
     str | None,
     typer.Option(

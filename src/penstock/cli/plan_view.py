@@ -10,13 +10,12 @@ from penstock.cli.dialect_view import describe_dialect
 from penstock.cli.parking_view import describe_parking, parking_object
 from penstock.cli.upkeep_view import describe_after, describe_switches
 from penstock.loading.space import describe_disk, note_disk
-from penstock.model.dialect import Notice
 from penstock.units import format_bytes, format_count
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.errors import TargetError
+    from penstock.model.dialect import Notice
     from penstock.model.job import LoadRules
     from penstock.model.plan import LoadPlan, SessionPlan, TargetPlan
     from penstock.model.server import ServerFacts
@@ -72,10 +71,9 @@ def describe_plan(
     server: ServerFacts,
     disks: Sequence[DiskForecast] = (),
     *,
-    windows: TargetError | None = None,
     settings: LoadSettings | None = None,
 ) -> list[str]:
-    """Return the whole plan as lines of text; `windows` is why the load would not begin now."""
+    """Return the whole plan as lines of text."""
     heads = [
         ("server", f"PostgreSQL {server.version}, {server.address}"),
         ("sessions", describe_sessions(plan.sessions)),
@@ -88,9 +86,7 @@ def describe_plan(
     is_single = plan.job.rules.is_atomic or not plan.is_repeatable
     for target in plan.targets:
         lines += ["", *_describe_target(target, plan.job.rules, is_atomic=is_single)]
-    if windows is not None:
-        lines += ["", f"warning: {windows.message}", f"  DETAIL:  {windows.detail}", f"  HINT:  {windows.hint}"]
-    notices = [*_disk_notices(disks), *plan.notices]
+    notices = plan_warnings(plan, disks)
     if notices:
         lines.append("")
     for notice in notices:
@@ -103,16 +99,9 @@ def describe_plan(
     return lines
 
 
-def plan_warnings(
-    plan: LoadPlan, disks: Sequence[DiskForecast] = (), *, windows: TargetError | None = None
-) -> list[Notice]:
-    """Return what is shown as a warning of a plan: its notices, behind those of disks and windows."""
-    met = [] if windows is None else [Notice(code="window", message=windows.message)]
-    return [*met, *_disk_notices(disks), *plan.notices]
-
-
-def _disk_notices(disks: Sequence[DiskForecast]) -> list[Notice]:
-    return [notice for disk in disks if (notice := note_disk(disk)) is not None]
+def plan_warnings(plan: LoadPlan, disks: Sequence[DiskForecast] = ()) -> list[Notice]:
+    """Return what is shown as a warning of a plan: its notices, behind those of disks."""
+    return [*(notice for disk in disks if (notice := note_disk(disk)) is not None), *plan.notices]
 
 
 def describe_sessions(sessions: SessionPlan) -> str:
@@ -128,7 +117,6 @@ def plan_object(
     server: ServerFacts,
     disks: Sequence[DiskForecast] = (),
     *,
-    windows: TargetError | None = None,
     settings: LoadSettings | None = None,
 ) -> dict[str, object]:
     """Return what --json prints of a plan."""
@@ -142,10 +130,9 @@ def plan_object(
         "is_in_job_order": plan.is_in_job_order,
         "size_bytes": plan.size_bytes,
         "disks": [asdict(disk) | {"needed_bytes": disk.needed_bytes, "is_short": disk.is_short} for disk in disks],
-        "windows": None if windows is None else {"message": windows.message, "detail": windows.detail},
         "after": [words for _, words in describe_after(plan, server, is_leased=is_leased)],
         "targets": [_target_object(target, plan.job.rules) for target in plan.targets],
-        "warnings": [notice.as_item() for notice in plan_warnings(plan, disks, windows=windows)],
+        "warnings": [notice.as_item() for notice in plan_warnings(plan, disks)],
     }
 
 

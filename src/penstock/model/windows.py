@@ -1,4 +1,4 @@
-"""Maintenance and backup windows of RDS: when they come next, what meets them, how they are moved. Pure.
+"""Maintenance and backup windows of RDS, and which of them come soon. Pure.
 
 All times are UTC, as AWS has them.
 """
@@ -6,10 +6,11 @@ All times are UTC, as AWS has them.
 from __future__ import annotations
 
 import re
-import shlex
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Literal
+
+from penstock.units import format_duration
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,17 +27,8 @@ _DAY = f"({'|'.join(_DAYS)})"
 _WEEKLY = re.compile(f"{_DAY}:{_TIME}-{_DAY}:{_TIME}", re.IGNORECASE)
 _DAILY = re.compile(f"{_TIME}-{_TIME}")
 
-# A window that is moved begins at a full half hour, so that people can read it.
-_STEP_MINUTES = 30
-
-_OPTIONS: dict[WindowKind, str] = {
-    "maintenance": "--preferred-maintenance-window",
-    "backup": "--preferred-backup-window",
-}
-_COMMANDS: dict[WindowOwner, tuple[str, str]] = {
-    "instance": ("modify-db-instance", "--db-instance-identifier"),
-    "cluster": ("modify-db-cluster", "--db-cluster-identifier"),
-}
+# How long before it begins a window is worth a notice.
+_NEAR = timedelta(hours=3)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,21 +53,6 @@ class Window:
     def __str__(self) -> str:
         ends = (_write_minute(self.start_minute + passed, self.kind) for passed in (0, self.length_minutes))
         return "-".join(ends)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Overlap:
-    """The first coming of a window that what was asked about meets, in UTC."""
-
-    window: Window
-    starts_at: datetime
-    ends_at: datetime
-
-    def __str__(self) -> str:
-        start, end = f"{self.starts_at:%a %Y-%m-%d %H:%M}", f"{self.ends_at:%a %Y-%m-%d %H:%M}"
-        if self.starts_at.date() == self.ends_at.date():
-            end = f"{self.ends_at:%H:%M}"
-        return f"{self.window.kind} window of {self.window.owner} {self.window.identifier}: {start} to {end} UTC"
 
 
 def parse_window(text: str, *, kind: WindowKind, owner: WindowOwner, identifier: str) -> Window:
@@ -104,96 +81,36 @@ def parse_window(text: str, *, kind: WindowKind, owner: WindowOwner, identifier:
     )
 
 
-def find_overlaps(windows: Sequence[Window], *, start: datetime, duration: timedelta) -> tuple[Overlap, ...]:
-    """Return, in the order of time, the windows that something lasting from `start` for `duration` would meet.
+def describe_near(windows: Sequence[Window], *, now: datetime) -> list[str]:
+    """Return a sentence for each window that is running or begins within three hours, in the order of time.
 
-    Both are half-open: what ends when a window begins does not meet it. `start` carries its time zone. Of each window
-    the first coming that is met counts.
+    `now` carries its time zone.
     """
-    assert start.tzinfo is not None
-    end = start + duration
-    coming = [_next_coming(window, start.astimezone(UTC)) for window in windows]
-    met = [overlap for overlap in coming if overlap.starts_at < end and start < end]
-    return tuple(sorted(met, key=lambda overlap: overlap.starts_at))
+    found = []
+    for window in windows:
+        begins, ends = _next_coming(window, now.astimezone(UTC))
+        name = f"the {window.kind} window of {window.owner} {window.identifier}"
+        if begins <= now:
+            found.append((begins, f"{name} is running until {ends:%a %H:%M} UTC, for another {_passed(now, ends)}"))
+        elif begins <= now + _NEAR:
+            found.append((begins, f"{name} begins at {begins:%a %H:%M} UTC, in {_passed(now, begins)}"))
+    return [text for _, text in sorted(found)]
 
 
-def _next_coming(window: Window, start: datetime) -> Overlap:
-    """Return the first coming of a window that has not ended at `start`."""
-    midnight = start.replace(hour=0, minute=0, second=0, microsecond=0)
+def _next_coming(window: Window, now: datetime) -> tuple[datetime, datetime]:
+    """Return when a window that has not ended begins and ends next."""
+    midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
     origin = midnight - timedelta(days=midnight.weekday()) if window.kind == "maintenance" else midnight
+    period = timedelta(minutes=window.period_minutes)
     # The one that began a period ago may last.
-    for periods in (-1, 0, 1):
-        begins = origin + timedelta(minutes=window.start_minute + periods * window.period_minutes)
-        ends = begins + timedelta(minutes=window.length_minutes)
-        if ends > start:
-            break
-    return Overlap(window=window, starts_at=begins, ends_at=ends)
+    begins = origin + timedelta(minutes=window.start_minute) - period
+    while (ends := begins + timedelta(minutes=window.length_minutes)) <= now:
+        begins += period
+    return begins, ends
 
 
-def choose_other_time(
-    window: Window, others: Sequence[Window], *, start: datetime, duration: timedelta
-) -> Window | None:
-    """Return where a window could be moved so that it meets neither a job nor other windows; None if nowhere.
-
-    Maintenance keeps its time of day, which somebody chose, if on another day of the week; failing that, and for
-    backups, the first half hour after the job that is free. `others` are the other windows of its owner: AWS refuses
-    maintenance and backup at the same time. A window that includes the present could start pending maintenance at
-    once; the job begins now, so none that is returned does.
-    """
-    for minute in _other_minutes(window, end=start.astimezone(UTC) + duration):
-        moved = Window(
-            kind=window.kind,
-            owner=window.owner,
-            identifier=window.identifier,
-            start_minute=minute % window.period_minutes,
-            length_minutes=window.length_minutes,
-        )
-        if not find_overlaps([moved], start=start, duration=duration) and not any(
-            _conflict(moved, other) for other in others
-        ):
-            return moved
-    return None
-
-
-def _other_minutes(window: Window, *, end: datetime) -> list[int]:
-    """Return where to try a window, the best first, in minutes of its period (to be taken modulo)."""
-    days = [window.start_minute + day * _DAY_MINUTES for day in range(1, 7)] if window.kind == "maintenance" else []
-    weekday = end.weekday() if window.kind == "maintenance" else 0
-    after = weekday * _DAY_MINUTES + end.hour * 60 + end.minute
-    first = -(-(after + 1) // _STEP_MINUTES) * _STEP_MINUTES
-    return days + [first + passed for passed in range(0, window.period_minutes, _STEP_MINUTES)]
-
-
-def _conflict(one: Window, other: Window) -> bool:
-    """Whether two windows ever meet."""
-    # A daily window meets a weekly one if it does on some day.
-    step = min(one.period_minutes, other.period_minutes)
-    distance = (other.start_minute - one.start_minute) % step
-    return distance < one.length_minutes or (step - distance) % step < other.length_minutes
-
-
-def propose_move(
-    window: Window,
-    windows: Sequence[Window],
-    *,
-    start: datetime,
-    duration: timedelta,
-    region: str,
-    profile: str | None = None,
-) -> str | None:
-    """Return the AWS command that moves a window out of a job's way; None where there is no such time.
-
-    `windows` are all that the server has; times are chosen as by `choose_other_time`.
-    """
-    moved = choose_other_time(window, [one for one in windows if one != window], start=start, duration=duration)
-    return None if moved is None else compose_move_command(moved, region=region, profile=profile)
-
-
-def compose_move_command(window: Window, *, region: str, profile: str | None = None) -> str:
-    """Return the AWS command, quoted for a shell, that gives its owner this window in place of the one of its kind."""
-    command, option = _COMMANDS[window.owner]
-    words = ["aws", "rds", command, option, window.identifier, _OPTIONS[window.kind], str(window), "--region", region]
-    return shlex.join(words + (["--profile", profile] if profile else []))
+def _passed(start: datetime, end: datetime) -> str:
+    return format_duration((end - start).total_seconds())
 
 
 def _read_minute(fields: Sequence[str]) -> int:

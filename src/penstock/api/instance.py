@@ -1,0 +1,61 @@
+"""What AWS knows of the server that a load goes to: how many CPUs it has, which windows are near."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from penstock.loading.pace import plan_sessions
+from penstock.model.dialect import Notice
+from penstock.model.endpoints import is_rds_endpoint
+from penstock.model.windows import describe_near
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from penstock.model.plan import LoadPlan
+    from penstock.model.rds import RdsDescription
+    from penstock.model.server import ServerFacts
+
+# A smaller load is over before the answer has paid for itself: asking takes 0.2 s and the time that AWS takes.
+_WORTH_ASKING_BYTES = 64 * 1024 * 1024
+
+
+def plan_by_instance(
+    plan: LoadPlan,
+    server: ServerFacts,
+    *,
+    host: str,
+    ask: Callable[[str], RdsDescription | None] | None = None,
+    now: datetime | None = None,
+) -> LoadPlan:
+    """Return the plan with sessions for the CPUs of an RDS instance, unless they were asked for, and near windows.
+
+    `host` is what was connected to. Nothing is asked for small loads and other hosts; never fails, waits 1.5 s at most.
+    """
+    is_small = plan.size_bytes is not None and plan.size_bytes < _WORTH_ASKING_BYTES
+    if is_small or not is_rds_endpoint(host):
+        return plan
+    now = now or datetime.now(UTC)
+    if ask is None:
+        from penstock.aws.quick import ask_briefly  # noqa: PLC0415 (botocore is paid for by who asks AWS)
+
+        found = ask_briefly(host, now=now)
+    else:
+        found = ask(host)
+    if found is None:
+        return plan
+    near = [Notice(code="window", message=text) for text in describe_near(found.windows, now=now)]
+    plan = replace(plan, notices=(*plan.notices, *near))
+    known = None if found.instance is None else found.instance.instance_class
+    if known is None or known.vcpu_count is None or not plan.sessions.is_adaptive:
+        return plan
+    sessions = plan_sessions(
+        asked=None,
+        cpu_count=known.vcpu_count,
+        free_connections=server.free_connections,
+        size_bytes=plan.size_bytes,
+        instance_class=known.name,
+    )
+    return replace(plan, sessions=sessions)
