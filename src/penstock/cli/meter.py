@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from penstock.units import format_duration
 
 if TYPE_CHECKING:
-    from penstock.model.outcome import FileProgress, LoadProgress
+    from penstock.model.outcome import LoadProgress
 
 # Long enough to smooth a checkpoint, short enough to follow a change of pace.
 _WINDOW_S = 20.0
@@ -52,20 +52,6 @@ class Meter:
             fraction=_fraction(progress.bytes_read, progress.size_bytes),
             left_s=_left_s(progress.bytes_read, progress.size_bytes, rate=read_rate),
         )
-
-
-def read_file(file: FileProgress) -> Reading:
-    """Return one file's pace since it was opened; what is sent is not counted by file.
-
-    Without time left: sessions come and go, so that one file's past says little of its end.
-    """
-    rate = file.bytes_read / file.seconds if file.seconds > 0 else 0.0
-    return Reading(
-        read_rate=rate,
-        sent_rate=0.0,
-        fraction=_fraction(file.bytes_read, file.size_bytes),
-        left_s=None,
-    )
 
 
 def is_all_sent(progress: LoadProgress) -> bool:

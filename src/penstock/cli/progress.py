@@ -74,6 +74,11 @@ def describe_progress(progress: LoadProgress, reading: Reading) -> str:
         f"{reading.sent_rate / MB:.1f} MB/s sent",
         format_percent(reading.fraction),
         format_left(reading.left_s),
-        f"{progress.sessions} session{'' if progress.sessions == 1 else 's'}",
+        format_sessions(progress),
     ]
     return "progress: " + ", ".join(word for word in words if word)
+
+
+def format_sessions(progress: LoadProgress) -> str:
+    """Return how many sessions are sending."""
+    return f"{progress.sessions} session{'' if progress.sessions == 1 else 's'}"
