@@ -227,7 +227,9 @@ def test_check_as_json_lists_problems(penstock: Run, database18: str, people: st
 def test_presigned_url_is_shown_without_its_signature(penstock: Run, database18: str) -> None:
     """Not even where it cannot be read."""
     url = "http://ann:s3cret@127.0.0.1:9/people.csv?X-Amz-Signature=s3cret"
-    finished = penstock("load", url, "--into", "public.people", "--create", "--retry-for", "0", "--to", database18, "--json")
+    finished = penstock(
+        "load", url, "--into", "public.people", "--create", "--retry-for", "0", "--to", database18, "--json"
+    )
     assert finished.code == 4
     assert "http://127.0.0.1:9/people.csv" in finished.err
     assert "s3cret" not in finished.err + finished.out
