@@ -69,7 +69,7 @@ def test_object_has_all_findings(penstock: Callable[..., Finished], tmp_path: Pa
 def test_unremarkable_workload_shows_its_waits(penstock: Callable[..., Finished], tmp_path: Path) -> None:
     """There is nothing to remedy."""
     shown = penstock("diagnose", write(tmp_path / "F", recorded(session("IO:DataFileRead"), busy=0.1)))
-    assert "Nothing stands out." in shown.out
+    assert "No findings." in shown.out
     assert shown.out.splitlines()[-1].split() == ["IO:DataFileRead", "1.00", "100", "%"]
 
 
@@ -87,7 +87,7 @@ def test_recording_that_was_cut_says_so(penstock: Callable[..., Finished], tmp_p
 def test_few_samples_are_shown_as_a_guess(penstock: Callable[..., Finished], tmp_path: Path) -> None:
     """Not as a fact with a confidence."""
     shown = penstock("diagnose", write(tmp_path / "F", recorded(session("IPC:SyncRep"), count=10)))
-    assert "1  commit-standby\n   too short to say, from 10 samples of active sessions; perhaps 100 %" in shown.out
+    assert "1  commit-standby\n   too few samples (10 of active sessions); perhaps 100 %" in shown.out
 
 
 def test_names_of_others_are_made_visible(penstock: Callable[..., Finished], tmp_path: Path) -> None:
@@ -103,5 +103,5 @@ def test_what_is_no_recording_is_refused(penstock: Callable[..., Finished], tmp_
     (tmp_path / "F").write_text("no recording")
     failed = penstock("diagnose", str(tmp_path / "F"))
     assert failed.code == 4
-    assert f'"{tmp_path / "F"}" is no recording' in failed.err
+    assert f'"{tmp_path / "F"}" is not a recording' in failed.err
     assert penstock("diagnose", str(tmp_path / "G")).code == 4

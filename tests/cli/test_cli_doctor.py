@@ -45,7 +45,7 @@ def test_sound_server_would_be_loaded_into(database: str, penstock: Callable[...
     """One screen, and exit code 0."""
     shown = penstock("doctor", "--to", database)
     assert shown.code == 0
-    assert shown.out.rstrip().endswith("A load would go.")
+    assert shown.out.rstrip().endswith("Ready to load.")
     assert len(shown.out.splitlines()) < 40
 
 

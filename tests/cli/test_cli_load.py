@@ -255,7 +255,7 @@ def test_second_termination_rolls_back_and_drops_the_made_table(database18: str,
         process.send_signal(signal.SIGTERM)
         _, messages = process.communicate()
     assert process.returncode == 130
-    assert messages.endswith("error: load interrupted\nDETAIL:  Nothing was loaded.\n")
+    assert messages.endswith("error: load interrupted\nDETAIL:  No rows were loaded.\n")
     assert _query(database18, "SELECT to_regclass('made')") == [(None,)]
 
 

@@ -83,7 +83,7 @@ def test_second_run_says_that_nothing_is_left_to_load(penstock: Run, database18:
     """In one line, and with nothing loaded."""
     command = ["load", people, "--into", "public.people", "--create", "--to", database18]
     penstock(*command)
-    assert penstock(*command).out == "nothing to load: 1 object had been loaded before\n"
+    assert penstock(*command).out == "nothing to load: 1 object already loaded\n"
     assert penstock(*command, "--again").out.startswith("loaded 3 rows")
 
 
@@ -99,8 +99,8 @@ def test_load_that_has_but_its_merge_left_tells_what_it_did(penstock: Run, datab
     lines = done.out.splitlines()
     assert lines[0].startswith("loaded 1 row in ")
     assert lines[1:3] == [
-        "left out 1 object that had been loaded before",
-        "1 inserted, 1 gave way to a record with their key",
+        "skipped 1 object already loaded",
+        "1 inserted, 1 skipped for another record with the same key",
     ]
 
 
@@ -109,10 +109,10 @@ def test_load_that_was_cut_short_is_resumed_by_its_id(penstock: Run, database18:
     listed = penstock("loads", "--to", database18).out
     assert "cut short" in listed
     shown = penstock("loads", "show", cut_short, "--to", database18).out
-    assert f"penstock resume {cut_short} goes on with what is missing" in shown
+    assert f"to resume it: penstock resume {cut_short}" in shown
     resumed = penstock("resume", cut_short[:8], "--to", database18, "--changed", "load")
     assert resumed.code == 0, resumed.err
-    assert f"went on with load {cut_short}" in resumed.out
+    assert f"resumed load {cut_short}" in resumed.out
     with psycopg.connect(database18) as connection:
         assert connection.execute("SELECT count(*), count(DISTINCT a) FROM t").fetchone() == (ROWS, ROWS)
 
@@ -145,7 +145,7 @@ def test_load_is_not_resumed_by_other_settings(
     monkeypatch.setenv("PGTZ", "Asia/Tokyo")
     refused = penstock("resume", cut_short, "--to", database18)
     assert refused.code == 6
-    assert f"\nerror: cannot go on with load {cut_short}: " in refused.err
+    assert f"\nerror: cannot resume load {cut_short}: " in refused.err
     assert 'and is "Asia/Tokyo".' in refused.err
     assert f"penstock loads forget {cut_short}" in refused.err
 
@@ -222,7 +222,7 @@ def test_load_whose_table_was_emptied_is_resumed_for_what_is_missing_alone(
 
 
 def test_complete_load_is_not_resumed(penstock: Run, database18: str, people: str) -> None:
-    """There is nothing to go on with."""
+    """There is nothing to resume."""
     done = penstock("load", people, "--into", "public.people", "--create", "--to", database18, "--json").object
     refused = penstock("resume", done["load_id"], "--to", database18)
     assert (refused.code, refused.err.splitlines()[0]) == (6, f"error: load {done['load_id']} is complete")
@@ -238,7 +238,7 @@ def test_forgotten_load_counts_as_not_loaded(penstock: Run, database18: str, peo
     assert '3 in "public.people"' in refused.err
     forgotten = penstock(*forget, "--keep-rows")
     assert forgotten.code == 0
-    assert '3 rows of it stay in "public.people"' in forgotten.err
+    assert '3 rows of it remain in "public.people"' in forgotten.err
     assert penstock(*command).object["rows"] == 3
     with psycopg.connect(database18) as connection:
         assert connection.execute("SELECT count(*) FROM people").fetchone() == (6,)
@@ -265,7 +265,7 @@ def test_load_that_was_cut_short_is_forgotten_with_its_rows_told(
     count = Loads(database18).count()
     assert penstock("loads", "forget", cut_short, "--to", database18).code == 6
     forgotten = penstock("loads", "forget", cut_short, "--keep-rows", "--to", database18)
-    assert f'{count:,} rows of it stay in "public.t"' in forgotten.err
+    assert f'{count:,} rows of it remain in "public.t"' in forgotten.err
     assert penstock("loads", "--to", database18).out == "no loads\n"
 
 
@@ -285,7 +285,7 @@ def test_load_at_work_is_not_forgotten(penstock: Run, database18: str, tmp_path:
     loads.at_piece = forget
     assert loads.run(target(path), batch_bytes=4000).rows == ROWS
     assert (refused[0].code, loads.count()) == (6, ROWS)
-    assert refused[0].err.splitlines()[0].endswith("is at work")
+    assert refused[0].err.splitlines()[0].endswith("is running")
     assert "pg_terminate_backend" in refused[0].err
 
 
@@ -314,7 +314,7 @@ def test_load_that_the_ledger_lost_tells_which_rows_stay(
     with pytest.raises(PenstockError) as caught:
         loads.run(target(path), batch_bytes=4000, rules=LoadRules(retry_for_s=patience_s))
     assert "The ledger does not have load" in str(caught.value.detail)
-    assert 'had been committed to "public.t"' in str(caught.value.detail)
+    assert 'were committed to "public.t"' in str(caught.value.detail)
     assert "remove these rows" in str(caught.value.hint)
     assert 0 < loads.count() < ROWS
 
@@ -335,7 +335,7 @@ def test_option_before_a_command_that_would_not_see_it_is_an_error(penstock: Run
     name = option[0].partition("=")[0]
     assert (refused.code, refused.err.splitlines()[0]) == (
         2,
-        f"error: {name} stands before forget, which does not see it",
+        f"error: {name} must come after forget",
     )
 
 
@@ -343,7 +343,7 @@ def test_option_before_a_command_that_would_not_see_it_is_an_error(penstock: Run
 def test_unknown_load_is_an_error(penstock: Run, database18: str, command: list[str]) -> None:
     """Not a traceback, whatever was typed for an id."""
     refused = penstock(*command, "nonsense", "--to", database18)
-    assert (refused.code, refused.err.splitlines()[0]) == (6, "error: there is no load nonsense")
+    assert (refused.code, refused.err.splitlines()[0]) == (6, "error: load nonsense does not exist")
 
 
 def test_spooled_pipe_is_loaded_by_several_sessions(database18: str) -> None:
@@ -403,7 +403,7 @@ def test_ledger_schema_of_ones_own(penstock: Run, database18: str, people: str) 
     [
         ("--changed", "maybe", 'there is no --changed "maybe"'),
         ("--emptied", "", 'there is no --emptied ""'),
-        ("--retry-for", "soon", "'soon' is not a time"),
+        ("--retry-for", "soon", 'invalid time "soon"'),
     ],
 )
 def test_value_that_means_nothing_is_refused(
@@ -446,7 +446,7 @@ def test_interrupt_commits_what_is_under_way_and_says_how_to_go_on(database18: s
         assert connection.execute("SELECT count(*), count(DISTINCT a) FROM slow").fetchone() == (2000, 2000)
     assert process.returncode in {0, 130}, messages
     if process.returncode:
-        assert "finishing the batches that are under way" in messages
-        assert "rows are committed and stay" in messages
+        assert "finishing the current batches" in messages
+        assert "rows are committed in load" in messages
         assert "penstock resume" in messages
     assert again.code == 0, again.err

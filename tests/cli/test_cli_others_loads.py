@@ -99,7 +99,7 @@ def test_resume_of_another_roles_load_is_refused(
     refused = penstock("resume", load_id, "--to", admin.conninfo)
     assert (refused.code, error_of(refused)) == (
         6,
-        f'error: cannot resume load {load_id}: it is the load of role "{bob}"',
+        f'error: cannot resume load {load_id}: it belongs to role "{bob}"',
     )
     assert f'--role "{bob}"' in refused.err
     assert admin.count(f"{bob}.t") == 0
@@ -116,7 +116,7 @@ def test_superuser_who_becomes_the_role_does_not_run_its_code(
     refused = penstock("resume", load_id, "--to", admin.conninfo, "--role", bob)
     assert (refused.code, error_of(refused)) == (
         6,
-        f"error: cannot resume load {load_id}: the ledger does not say that this login began it",
+        f"error: cannot resume load {load_id}: by the ledger, another login began it",
     )
     assert "penstock load" in refused.err
 
@@ -138,7 +138,7 @@ def test_member_resumes_as_the_role(penstock: Run, admin: Loads, roles: tuple[st
     load_id = cut_short(Loads(login(admin, bob)), target(path, into=f"{bob}.t"))
     refused = penstock("resume", load_id, "--to", login(admin, alice))
     assert refused.code == 6
-    assert f'Become that role with --role "{bob}".' in refused.err
+    assert f'Use --role "{bob}".' in refused.err
     resumed = penstock("resume", load_id, "--to", login(admin, alice), "--role", bob)
     assert resumed.code == 0, resumed.err
     assert admin.execute(f"SELECT by, count(*) FROM {bob}.t GROUP BY 1") == [(bob, ROWS)]
@@ -156,7 +156,7 @@ def test_member_reads_no_private_file_for_the_role(
     path.parent.chmod(0o755 if mode == 0o600 else 0o700)
     refused = penstock("resume", load_id, "--to", login(admin, alice), "--role", bob)
     assert refused.code == 4
-    assert "is not a file that everybody may read" in error_of(refused)
+    assert "not every user may read it" in error_of(refused)
     assert admin.count(f"{bob}.t") == before < ROWS
     command = ["load", str(path), "--into", f"{bob}.t", "--to", login(admin, alice), "--role", bob]
     done = penstock(*command)
@@ -198,7 +198,7 @@ def test_same_command_of_another_role_does_not_take_the_load(
     refused = penstock("load", str(path), "--into", f"{bob}.t", "--to", admin.conninfo)
     assert (refused.code, error_of(refused)) == (
         6,
-        f'error: cannot resume load {load_id}: it is the load of role "{bob}"',
+        f'error: cannot resume load {load_id}: it belongs to role "{bob}"',
     )
 
 
@@ -215,7 +215,7 @@ def test_rejects_of_another_roles_load_are_not_retried(
     refused = penstock("retry", load_id, "--to", admin.conninfo)
     assert (refused.code, error_of(refused)) == (
         6,
-        f'error: cannot retry load {load_id}: it is the load of role "{bob}"',
+        f'error: cannot retry load {load_id}: it belongs to role "{bob}"',
     )
     assert penstock("retry", load_id, "--to", login(admin, bob)).code == 0
 
@@ -259,7 +259,7 @@ def test_planted_row_drops_no_table(
     refused = penstock("loads", "forget", _PLANTED, "--to", admin.conninfo)
     assert (refused.code, error_of(refused)) == (
         6,
-        f'error: table "{schema}.{table}" is not dropped: load {_PLANTED} cannot have made it',
+        f'error: table "{schema}.{table}" is not dropped: load {_PLANTED} cannot have created it',
     )
     assert f'DELETE FROM "penstock"."targets" WHERE load = \'{_PLANTED}\' AND number = 0;' in refused.err
     assert admin.has_table(f"{schema}.{table}")
@@ -300,6 +300,6 @@ def test_load_of_another_role_is_not_forgotten(penstock: Run, admin: Loads, role
     refused = penstock("loads", "forget", load_id, "--keep-rows", "--to", login(admin, alice))
     assert (refused.code, error_of(refused)) == (
         6,
-        f'error: cannot forget load {load_id}: it is the load of role "{bob}"',
+        f'error: cannot forget load {load_id}: it belongs to role "{bob}"',
     )
     assert penstock("loads", "forget", load_id, "--keep-rows", "--to", admin.conninfo).code == 0

@@ -43,7 +43,7 @@ def test_bad_records_stop_a_load_by_default(penstock: Run, database18: str, numb
     """Nothing stays of a load that is smaller than a batch."""
     finished = penstock("load", numbers, "--into", "t", "--to", database18)
     assert (finished.code, rows(database18)) == (5, [])
-    assert "Nothing was loaded." in finished.err
+    assert "No rows were loaded." in finished.err
 
 
 def test_rejected_records_are_told_shown_corrected_and_loaded(
@@ -76,7 +76,7 @@ def test_rejected_records_are_told_shown_corrected_and_loaded(
     )
     file.write_text("a,b\n2,y\n3,z\n")
     last = penstock("retry", load_id, str(file), *to)
-    assert (last.code, last.out, rows(database18)) == (0, "loaded 2 rejected records, none is left\n", [1, 2, 3, 4])
+    assert (last.code, last.out, rows(database18)) == (0, "loaded 2 rejected records, none remain\n", [1, 2, 3, 4])
     assert penstock("retry", load_id, str(file), *to).code == 6
 
 
@@ -93,7 +93,7 @@ def test_rejected_records_of_an_upsert_are_corrected_and_merged(
     assert file.read_text() == "a,b\ntwo,y\n3,\n"
     file.write_text("a,b\n2,y\n3,z\n")
     last = penstock("retry", finished.object["load_id"], str(file), "--to", database18)
-    assert (last.code, last.out) == (0, "loaded 1 rejected record, 1 had a row with their key, none is left\n")
+    assert (last.code, last.out) == (0, "loaded 1 rejected record, 1 skipped, because their key exists, none remain\n")
     assert rows(database18) == [1, 2, 3, 4]
 
 

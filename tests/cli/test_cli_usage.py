@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["lod"], 'there is no command "lod"\nHINT:  Perhaps you meant: penstock load.'),
+        (["lod"], 'unknown command "lod"\nHINT:  Perhaps you meant: penstock load.'),
         (["load"], "no source to load"),
         (["load", "a.csv"], "no table to load into"),
         (["load", "a.csv", "b.toml"], "no table to load into"),
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
         (["load", "a.csv", "--into"], "option '--into' requires an argument"),
         (["load", "a.csv", "--into", "a.b.c"], '"a.b.c" is not a table name'),
         (["load", "a.csv", "--into", "staging."], '"staging." is not a table name'),
-        (["load", "a.csv", "--into", "t", "--format", "tab"], 'there is no format "tab"'),
+        (["load", "a.csv", "--into", "t", "--format", "tab"], 'invalid value "tab" for --format'),
         (["load", "a.csv", "--into", "t", "--set", "x"], "--set takes COLUMN=VALUE"),
         (["load", "a.csv", "--into", "t", "--set", "x=1", "--set", "x=2"], 'column "x" is set twice'),
         (["load", "a.csv", "--into", "t", "--columns", "a,,b"], "--columns has an empty name"),
-        (["load", "a.csv", "--into", "t", "--sessions", "0"], "'0' is not a number of sessions"),
-        (["load", "a.csv", "--into", "t", "--max-record", "1"], "'1' is not a size"),
+        (["load", "a.csv", "--into", "t", "--sessions", "0"], 'invalid value "0" for --sessions'),
+        (["load", "a.csv", "--into", "t", "--max-record", "1"], 'invalid size "1"'),
         (["load", "a.csv", "--into", "t", "--max-record", "2GB"], "max_record_bytes cannot be 2000000000"),
         (["load", "a.csv", "--into", "t", "--plan", "--check"], "--plan and --check cannot be used together"),
         (["load", "a.csv", "--into", "t", "--to", "x", "--pg-bin", "y"], "--pg-bin is for the embedded server only"),
@@ -152,6 +152,6 @@ def test_fault_of_ours_is_an_object_too_and_tells_no_secret(penstock: Run, monke
     monkeypatch.setattr(main_module, "load_command", fail)
     finished = penstock("loads", "--json")
     assert finished.code == 70
-    assert finished.object["error"]["message"] == "a fault in penstock"
+    assert finished.object["error"]["message"] == "internal error, please report"
     assert "RuntimeError: host=db1 password=***" in finished.err
     assert "s3cret" not in finished.err

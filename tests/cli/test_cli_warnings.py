@@ -30,7 +30,7 @@ CREATE TABLE w (a int, b text);
 CREATE TRIGGER mind BEFORE INSERT ON w FOR EACH ROW EXECUTE FUNCTION mind();
 CREATE TABLE t (a int, b text);
 """
-_MESSAGE = "quote in the middle of a field: csv drops it and takes what follows as quoted"
+_MESSAGE = "quote in the middle of a field: csv drops it and treats the rest as quoted"
 
 
 @pytest.fixture
@@ -123,7 +123,7 @@ def test_warning_that_is_an_error_begins_nothing(
         assert (finished.code, count(database)) == (2, 0)
         if action != "--plan":
             assert f"error: {_MESSAGE}" in finished.err
-            assert "--warnings error makes an error of it" in finished.err
+            assert "With --warnings error this is an error" in finished.err
     with psycopg.connect(database) as connection:
         assert connection.execute("SELECT to_regnamespace('penstock')").fetchone() == (None,)
 
@@ -144,7 +144,7 @@ def test_warning_of_the_stream_ends_the_load(penstock: Run, database: str, numbe
         assert (finished.code, count(database, "w")) == (2, 0)
         assert "error: WARNING: mind 7" in finished.err
         # What is merged at the end waits for it in a staging table.
-        assert ("No table was changed" if "--mode" in options else "Nothing was loaded.") in finished.err
+        assert ("No table was changed" if "--mode" in options else "No rows were loaded.") in finished.err
 
 
 def test_batches_before_a_warning_stay(database: str, numbers: Path) -> None:
@@ -155,7 +155,7 @@ def test_batches_before_a_warning_stay(database: str, numbers: Path) -> None:
         loads.run(target(numbers, into="w"), sessions=1, rules=strict, batch_bytes=1)
     stayed = count(database, "w")
     assert 0 < stayed < 8
-    assert f"{stayed} rows are committed and stay" in (caught.value.detail or "")
+    assert f"{stayed} rows are committed in load" in (caught.value.detail or "")
     loads.run(target(numbers, into="w"), sessions=1)
     assert count(database, "w") == 20
 

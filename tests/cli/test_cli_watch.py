@@ -186,7 +186,7 @@ def test_recording_excludes_what_asks_a_server(penstock: Callable[..., Finished]
     """Rather than ignore it."""
     finished = penstock("commits", "--recording", str(tmp_path / "r"), "--probe")
     assert finished.code == 2
-    assert "--recording excludes" in finished.err
+    assert "--recording cannot be used with" in finished.err
 
 
 def test_file_that_is_no_recording_is_named(penstock: Callable[..., Finished], tmp_path: Path) -> None:
@@ -194,7 +194,7 @@ def test_file_that_is_no_recording_is_named(penstock: Callable[..., Finished], t
     (tmp_path / "r").write_text("id,name\n")
     finished = penstock("commits", "--recording", str(tmp_path / "r"))
     assert finished.code == 4
-    assert "penstock watch --record makes recordings" in finished.err
+    assert "penstock watch --record creates recordings" in finished.err
     assert FORMAT == "1.0"
 
 

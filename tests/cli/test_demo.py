@@ -35,7 +35,7 @@ def test_demo_compares_and_leaves_the_rows(home: dict[str, str]) -> None:
         shown = run_process("demo", *SMALL, environment=home)
         assert shown.code == 0, shown.err
     assert [line.split()[-2] for line in shown.out.splitlines()[4:7]] == ["129", "57", "-"]
-    assert "Every way stored 9,300 rows" in shown.out
+    assert "Every method stored 9,300 rows" in shown.out
     assert psql(home, "SELECT count(*) FROM staging.title_principals").out == "4500\n"
 
 

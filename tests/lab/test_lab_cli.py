@@ -33,7 +33,7 @@ def test_a_lab_is_listed_and_described_until_it_is_down(home: Path, capfd: pytes
     server = Lab.named("one", home)
     parts = server._parts(server._known())
     parts.server(server._known().primary).stop("immediate")
-    assert "the primary does not run" in run("status", "one", code=3)
+    assert "the primary is not running" in run("status", "one", code=3)
     assert up["conninfo"] in run("up", "single", "--name", "one", "--parameters", "embedded")
     assert run("down", "one") == "down: one\n"
     assert run("down", "one") == 'lab "one" was not up\n'
@@ -45,5 +45,5 @@ def test_a_single_server_has_no_zones_to_delay(home: Path, capfd: pytest.Capture
     """And names of labs are names of folders."""
     assert main(["lab", "up", "single", "--zone-latency", "1ms"]) == 2
     assert main(["lab", "up", "single", "--name", "../x"]) == 2
-    assert '"../x" is no name for a lab' in capfd.readouterr().err
+    assert '"../x" is not a valid lab name' in capfd.readouterr().err
     assert not (home / "labs").exists()

@@ -62,7 +62,7 @@ def test_commits_of_a_quorum_go_on_without_a_zone_and_stop_without_one_more(
         while _execute(conninfo, _WAITING) != 1:
             assert commit.is_alive()
         assert main(["lab", "status"]) == 0
-        assert "3 are there; missing: b1, b2, c1" in capfd.readouterr().out
+        assert "3 connected; missing: b1, b2, c1" in capfd.readouterr().out
         # What was killed stays down whatever else is asked.
         assert lab.up("quorum", installation, parameters="postgres").missing == ("b1", "b2", "c1")
         assert commit.is_alive()
@@ -107,7 +107,7 @@ def test_latency_of_zones_is_paid_by_each_commit(lab: Lab, installation: Install
 def test_a_second_up_of_another_shape_is_refused(lab: Lab, installation: Installation) -> None:
     """The lab that is up goes on; the same shape is printed again."""
     first = lab.up("single", installation, parameters="postgres")
-    with pytest.raises(LabError, match="is up otherwise") as refused:
+    with pytest.raises(LabError, match="is up with other options") as refused:
         lab.up("quorum", installation, parameters="postgres")
     assert refused.value.detail == "shape: single, not quorum"
     assert lab.up("single", installation, parameters="postgres") == first
@@ -115,7 +115,7 @@ def test_a_second_up_of_another_shape_is_refused(lab: Lab, installation: Install
 
 def test_unknown_zones_and_labs_are_named(lab: Lab, installation: Installation) -> None:
     """With what there is."""
-    with pytest.raises(UsageError, match='there is no lab "lab"'):
+    with pytest.raises(UsageError, match='lab "lab" does not exist'):
         lab.status()
     lab.up("single", installation, parameters="postgres")
     with pytest.raises(UsageError, match='no zone or member "zone-d"') as unknown:

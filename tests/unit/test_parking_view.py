@@ -18,8 +18,8 @@ def test_two_hundred_partitions_are_one_line() -> None:
     few = tuple(part(f"few_{number}", is_of_partition=True, what="unique index") for number in range(2))
     lines = describe_parking(ParkingPlan(reason="it is empty", parked=(part("key", attached=200), *own), kept=few))
     assert [" ".join(line.split()) for line in lines[1:]] == [
-        "park index key, with 200 of partitions why",
-        "park index own_0 and 199 more of partitions' own why",
+        "drop index key, with 200 on partitions why",
+        "drop index own_0 and 199 more on partitions why",
         "keep unique index few_0 why",
         "keep unique index few_1 why",
     ]

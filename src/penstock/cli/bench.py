@@ -28,38 +28,38 @@ _SHARES = "CPU/write/commit"
 
 @app.callback()
 def _group() -> None:
-    """Measure the published experiments again, on this machine's lab or on a server of yours."""
+    """Repeat published experiments, on this machine's lab or on your own server."""
 
 
 @app.command()
 def commits(
-    quick: Annotated[bool, typer.Option("--quick", help="Insert 100,000 rows in place of 10 million.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Insert 100,000 rows instead of 10 million.")] = False,
     topology: Annotated[
         str | None,
         typer.Option(
             "--topology",
             metavar="LIST",
-            help="Topologies of the lab to measure, as in single,quorum; all of them by default, none with --to.",
+            help="Measure these lab topologies, such as single,quorum (default: all, with --to none).",
         ),
     ] = None,
     to: Annotated[
         str | None,
-        typer.Option("--to", metavar="CONNINFO", help="Measure this server, in a schema that is dropped again."),
+        typer.Option("--to", metavar="CONNINFO", help="Measure this server, in a schema that is dropped afterwards."),
     ] = None,
     plot: Annotated[
         Path | None,
-        typer.Option("--plot", metavar="FILE", help="Draw the times too, as SVG or PNG by the file's ending."),
+        typer.Option("--plot", metavar="FILE", help="Also draw the times, as SVG or PNG by the file's extension."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Measure how long inserts take with a commit every so many rows, from all at once to row by row.
+    """Measure how long inserts take for different numbers of rows per commit, from all at once to row by row.
 
     Each run empties the table of an earlier one. The lab's topologies are brought up for it and taken down again.
 
-    A sampler runs beside, but in one round; without --quick it takes about an hour on two cores.
+    A sampler runs beside it, except in one round; without --quick it takes about an hour on two cores.
 
-    Exit codes: 0 measured, 2 no such topology or no matplotlib, 4 the plot cannot be written, 6 somebody else's schema
-    is in the way, 7 the server refused, or rows and commits do not add up, 8 a topology could not be brought up.
+    Exit codes: 0 measured, 2 no such topology or no matplotlib, 4 the plot cannot be written, 6 a foreign
+    schema is in the way, 7 the server refused, or rows and commits do not match, 8 a topology could not be brought up.
     """
     from penstock.bench.commits.chart import chart
     from penstock.bench.commits.plan import FULL, QUICK
@@ -92,13 +92,13 @@ def describe_commits(result: CommitsResult) -> list[str]:
     lines = [f"{format_count(result.rows)} rows, median of {rounds}", f"on {machine}"]
     for target in result.targets:
         lines += ["", *_describe_target(target)]
-    lines += ["", "Published, on Aurora's storage, and not measured here:", f"  {SOURCE}."]
+    lines += ["", "Published for Aurora's storage, not measured here:", f"  {SOURCE}."]
     lines.append("bare: one run without a sampler.")
     lines.append("CPU/write/commit: per cent of samples that wait for nothing, write WAL, and wait for a commit.")
     if any(run.size.is_scaled for target in result.targets for run in target.sizes):
         lines.append("* fewer rows were inserted, and the seconds scaled up to all.")
     if any(target.name == "quorum" for target in result.targets):
-        lines.append("quorum: unlike Aurora's, the primary flushes its log too, and writes its own pages.")
+        lines.append("quorum: unlike on Aurora, the primary also flushes its own WAL and writes its own pages.")
     return lines
 
 
@@ -119,8 +119,8 @@ def _describe_check(check: Check) -> str:
     others = check.counted_commits - check.commits
     return (
         f"+{format_count(check.counted_rows)} rows, +{format_count(check.counted_commits)} commits for "
-        f"{format_count(check.rows)} rows with a commit every 1,000: {others} of others or around the call, "
-        f"{check.background_commits_per_s:.1f} a second before it"
+        f"{format_count(check.rows)} rows with a commit every 1,000: {others} by others or around the call, "
+        f"{check.background_commits_per_s:.1f} per second before it"
     )
 
 
@@ -189,5 +189,5 @@ def _parse_shapes(text: str | None, *, is_default: bool) -> tuple[Shape, ...]:
     names = [name.strip() for name in text.split(",")]
     for name in names:
         if name not in SHAPES:
-            raise UsageError(f'there is no topology "{name}"', hint=f"Choose from {', '.join(SHAPES)}.")
+            raise UsageError(f'unknown topology "{name}"', hint=f"Use one of {', '.join(SHAPES)}.")
     return tuple(shape for shape in SHAPES if shape in names)

@@ -40,11 +40,11 @@ _ROWS = 1_000_000
 @app.command("commits")
 def commits(
     for_time: Annotated[
-        str | None, typer.Option("--for", metavar="TIME", help="Watch the server for so long; 60s by default.")
+        str | None, typer.Option("--for", metavar="TIME", help="Watch the server for this long (default: 60s).")
     ] = None,
     recording: Annotated[
         Path | None,
-        typer.Option("--recording", metavar="FILE", help="Take a recording of penstock watch, and watch no server."),
+        typer.Option("--recording", metavar="FILE", help="Read this recording of penstock watch, and no server."),
     ] = None,
     probe: Annotated[
         bool,
@@ -61,11 +61,11 @@ def commits(
     Watches a server while it works, ten times a second; needs pg_read_all_stats (or pg_monitor) to see what others'
     sessions do. It changes nothing. --probe writes a message of a few bytes into the log for each commit, and no table.
 
-    Exit codes: 0 reported; others as of every command.
+    Exit codes: 0 reported; others as for every command.
     """
     if recording is not None and (for_time is not None or probe or to is not None):
         raise UsageError(
-            "--recording excludes --for, --probe and --to", hint="A recording is read; no server is asked."
+            "--recording cannot be used with --for, --probe or --to", hint="With a recording no server is watched."
         )
     probed: ProbeResult | None = None
     if recording is not None:
@@ -89,16 +89,16 @@ def commits(
                 probed = probe_commits(factory)
             except PenstockError as error:
                 # What was watched is told all the same
-                write_message(f"not probed: {error.message}")
+                write_message(f"commits were not measured: {error.message}")
     if not samples:
-        raise UsageError("the recording has no samples", hint="Watch for longer.")
+        raise UsageError("the recording has no samples", hint="Watch for a longer time.")
     report = report_commits(samples, probed_s=None if probed is None else probed.commit_s)
     write_result(_as_object(report, probed) if as_json else describe_commits(header, report, probed))
 
 
 def _sample(sampler: Sampler, for_s: float) -> list[Sample]:
     """Return the samples of so many seconds, or of those until Ctrl-C or SIGTERM."""
-    write_message(f"watching for {format_duration(for_s)}; Ctrl-C ends it earlier")
+    write_message(f"watching for {format_duration(for_s)}; press Ctrl-C to stop earlier")
     samples: list[Sample] = []
     stop = threading.Event()
 

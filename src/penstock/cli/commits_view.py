@@ -21,8 +21,8 @@ _HOW = (
     "How to commit more rows at once, the largest gain first:",
     "  COPY (penstock load commits by time and size), or INSERT ... SELECT: one commit for all",
     "  INSERT with many rows each, or a driver's batches within one transaction",
-    "  in a procedure or loop, COMMIT every so many rows",
-    "  where the last 0.6 s may be lost in a crash: SET LOCAL synchronous_commit = off in these transactions alone",
+    "  in a procedure or loop, COMMIT once for many rows",
+    "  if the last 0.6 s may be lost in a crash: SET LOCAL synchronous_commit = off in these transactions only",
 )
 
 
@@ -31,7 +31,7 @@ def describe_commits(header: RecordingHeader, report: CommitReport, probed: Prob
     lines = [
         f"{header.server}, database {header.database}, PostgreSQL {header.version}",
         f"{format_duration(report.elapsed_s)}, {format_count(report.samples)} samples of active sessions"
-        + ("" if report.samples >= LEAST_SAMPLES else ": too short to say"),
+        + ("" if report.samples >= LEAST_SAMPLES else ": too few samples"),
         _describe_rates(report),
     ]
     if probed is not None:
@@ -73,16 +73,16 @@ def _describe_committer(committer: Committer) -> list[str]:
         for part in committer.statements[:_STATEMENTS]
     ]
     if committer.commit_s is None or committer.row_s is None or committer.rows_per_commit is None:
-        return [*lines, "  too little was seen to say what larger batches would buy"]
+        return [*lines, "  too few samples to estimate what larger batches gain"]
     lines.append(f"  a commit takes {committer.commit_s * 1e3:.2f} ms, a row takes {committer.row_s * 1e6:.1f} µs")
     if committer.enough_rows is not None:
-        lines.append(f"  waiting falls under 1 % from {format_count(committer.enough_rows)} rows per commit")
+        lines.append(f"  waiting falls below 1 % from {format_count(committer.enough_rows)} rows per commit")
     return [*lines, *_tabulate(committer)]
 
 
 def _tabulate(committer: Committer) -> list[str]:
     now = max(1, round(committer.rows_per_commit or 1))
-    rows = [("rows per commit", "seconds a million rows", "commits", "")]
+    rows = [("rows per commit", "seconds per million rows", "commits", "")]
     for batch in sorted({*BATCHES, now}):
         seconds = committer.predict_s(_ROWS, batch)
         assert seconds is not None

@@ -31,19 +31,20 @@ _ROUNDS = 3
 
 @app.command()
 def demo(
-    scale: Annotated[float, typer.Option("--scale", help="Size of the set; 1 is IMDb's (186 million rows).")] = _SCALE,
+    scale: Annotated[float, typer.Option("--scale", help="Set the size; 1 is IMDb's (186 million rows).")] = _SCALE,
     rounds: Annotated[
-        int, typer.Option("--rounds", min=1, help="How often each way runs; the median is shown.")
+        int, typer.Option("--rounds", min=1, help="Run each method this often and show the median.")
     ] = _ROUNDS,
     schema: Annotated[
-        str, typer.Option("--schema", help="Schema for the seven tables; only the demo's own are replaced.")
+        str,
+        typer.Option("--schema", help="Create the tables in this schema, replacing only the demo's."),
     ] = "staging",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Load IMDb's seven files three ways on the embedded server and compare.
 
-    The files are made up, with IMDb's columns and skew. They are loaded by one psql per file in turn, by one per file
-    in parallel, and by penstock; the rows are counted each time. The tables of the last run stay for you to look at.
+    The files are generated, with IMDb's columns and skew. They are loaded by one psql per file in turn, by one per file
+    in parallel, and by penstock; the rows are counted each time. The tables of the last run are kept.
     """
     from penstock.bench.bulk_load import compare_ways
     from penstock.lab import default_server
@@ -71,14 +72,14 @@ def describe_result(result: BulkLoadResult) -> list[str]:
         "",
         *_table(result),
         "",
-        f"Every way stored {format_count(result.rows)} rows each time, all that the files hold.",
+        f"Every method stored {format_count(result.rows)} rows each time, all that the files hold.",
         f"Seconds are medians of {rounds} interleaved run{'' if rounds == 1 else 's'}; MB are of text. What ran:",
         *line_up([(way.name, way.description) for way in result.ways], align="<<", indent="  "),
         "",
         *_explain_published(result),
         "",
-        f"look:   penstock server psql -c 'TABLE {result.schema}.title_principals LIMIT 5'",
-        "stop:   penstock server stop        (the data stays)",
+        f"query:  penstock server psql -c 'TABLE {result.schema}.title_principals LIMIT 5'",
+        "stop:   penstock server stop        (the data is kept)",
     ]
 
 
@@ -132,6 +133,6 @@ def _table_teller() -> Callable[[ImdbProgress], None]:
     def tell(progress: ImdbProgress) -> None:
         if progress.table not in told:
             told.add(progress.table)
-            write_message(f"making {progress.table}: {format_count(progress.expected_rows)} rows")
+            write_message(f"creating {progress.table}: {format_count(progress.expected_rows)} rows")
 
     return tell

@@ -30,12 +30,12 @@ _SHOWN = 3
 
 @app.command()
 def diagnose(
-    recording: Annotated[Path, typer.Argument(metavar="RECORDING", help="A file of penstock watch --record.")],
+    recording: Annotated[Path, typer.Argument(metavar="RECORDING", help="Read this file of penstock watch --record.")],
     as_json: Json = False,
 ) -> None:
-    """Say what limits the workload of a recording, with the numbers behind it and what to do.
+    """Show what limits the workload of a recording, with the numbers and what to do.
 
-    Exit codes: 0 read, whatever was found, 4 the file is no recording, or of a newer format.
+    Exit codes: 0 read, whatever was found, 4 the file is not a recording, or has a newer format.
     """
     from penstock.diagnose import diagnose as find_limits
     from penstock.diagnose import measure_activity
@@ -58,7 +58,7 @@ def describe_diagnoses(recording: Recording, activity: Activity, diagnoses: Sequ
         f"{activity.sessions:.2f} active sessions on average, {format_count(activity.samples)} samples of them",
     ]
     if not recording.is_whole:
-        lines.append("The end of the recording is missing: its writer was killed, or still writes.")
+        lines.append("The end of the recording is missing: its writer was killed or is still writing.")
     lines += [f"Could not be read: {unread.what}: {unread.why}" for unread in header.unread]
     for place, diagnosis in enumerate(diagnoses[:_SHOWN], start=1):
         lines += ["", *_describe(place, diagnosis)]
@@ -67,12 +67,12 @@ def describe_diagnoses(recording: Recording, activity: Activity, diagnoses: Sequ
     if not diagnoses:
         waits = [(part.name, f"{part.sessions:.2f}", f"{100 * part.share:.0f} %") for part in activity.waits[:10]]
         heading = ("waits of active sessions", "on average", "of time")
-        lines += ["", "Nothing stands out.", *line_up([heading, *waits], align="<>>", indent="  ")]
+        lines += ["", "No findings.", *line_up([heading, *waits], align="<>>", indent="  ")]
     return lines
 
 
 def _describe(place: int, diagnosis: Diagnosis) -> list[str]:
-    sure = "" if diagnosis.confidence == "too short to say" else f", confidence {diagnosis.confidence}"
+    sure = "" if diagnosis.confidence == "too few samples" else f", confidence {diagnosis.confidence}"
     texts = (("do", diagnosis.remedy), ("proof", diagnosis.proof), ("source", diagnosis.source))
     numbers = [(number.name, f"{number.value:,.2f}", number.unit) for number in diagnosis.evidence]
     return [

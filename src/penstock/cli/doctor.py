@@ -34,15 +34,13 @@ For = Annotated[
     typer.Option(
         "--for",
         metavar="SOURCE",
-        help="Also plan a load of these files into --into, as penstock load --plan does, and tell whether its disks "
-        "suffice. May be given several times.",
+        help="Also plan a load of these files into --into, as penstock load --plan does, and check disk "
+        "space. May be given several times.",
     ),
 ]
 Into = Annotated[
     str | None,
-    typer.Option(
-        "--into", metavar="TABLE", help="Also look at the table that is to be loaded into: TABLE or SCHEMA.TABLE."
-    ),
+    typer.Option("--into", metavar="TABLE", help="Also check this target table: TABLE or SCHEMA.TABLE."),
 ]
 
 
@@ -57,12 +55,12 @@ def doctor(
     ledger_schema: given.LedgerSchema = "penstock",
     as_json: Json = False,
 ) -> None:
-    """Say what the server is, what the role may do there, what of a load would work, and what would mend the rest.
+    """Show what the server is, what the role may do there, whether a load can begin, and how to fix what prevents it.
 
-    Changes nothing and needs no privilege. It also works on a standby and behind a connection pooler, and says so.
-    For an endpoint of Amazon RDS or Aurora, AWS is asked too (docs/rds.md has the rights); it need not answer.
+    Changes nothing and needs no privilege. It also works on a standby and behind a connection pooler, and reports it.
+    For an endpoint of Amazon RDS or Aurora, AWS is asked too (permissions: docs/rds.md); no answer is not an error.
 
-    Exit codes: 0 a load would go, 9 it would be refused; others as of every command.
+    Exit codes: 0 ready to load, 9 a load would be refused; others as for every command.
     """
     if sources and into is None:
         raise UsageError("--for needs a table", hint="Name the table to load into with --into.")

@@ -16,7 +16,7 @@ def describe_rds_facts(found: RdsDescription) -> list[tuple[str, str]]:
     """Return what matters for a load, as pairs of a subject and a line; penstock rds show has the rest."""
     rows = [("AWS", _describe_name(found))]
     if found.cluster is not None and found.cluster.is_aurora:
-        rows.append(("storage", "Aurora's, grows by itself"))
+        rows.append(("storage", "Aurora's, grows automatically"))
     if found.instance is not None:
         rows += _instance_rows(found.instance)
     if found.windows:

@@ -68,5 +68,5 @@ def _draw_findings(findings: Sequence[Finding]) -> Table:
 
 def _draw_verdict(goes: bool) -> Text:
     if goes:
-        return Text("A load would go.", style="bold green")
+        return Text("Ready to load.", style="bold green")
     return Text("A load would be refused.", style="bold red")

@@ -21,7 +21,7 @@ _UNIT_SECONDS = {"ms": 0.001, "s": 1.0, "min": 60.0}
 _SETTINGS_SHOWN = ("max_wal_size", "checkpoint_timeout", "wal_level", "synchronous_commit", "maintenance_work_mem")
 
 _RIGHTS = {
-    "may_create_schema": "make schemas",
+    "may_create_schema": "create schemas",
     "may_make_temporary": "temporary tables",
     "reads_statistics": "read all statistics",
     "signals_backends": "signal backends",
@@ -54,7 +54,7 @@ def describe_facts(found: Inspection) -> list[tuple[str, str]]:
 
 
 def _describe_server(found: Inspection) -> str:
-    name = "" if found.flavour.told_by is None else f" on {found.flavour.name} (told by {found.flavour.told_by})"
+    name = "" if found.flavour.told_by is None else f" on {found.flavour.name} (detected by {found.flavour.told_by})"
     state = "primary"
     if found.server.is_in_recovery:
         receiver = found.receiver
@@ -75,7 +75,7 @@ def _describe_role(found: Inspection) -> str:
     alters = [setting.name for setting in found.settings if setting.may_alter_system]
     has += [f"ALTER SYSTEM of {_shorten(alters)}"] if alters else []
     lacks += [] if alters else ["ALTER SYSTEM"]
-    return f"{found.server.user}; may: {', '.join(has) or 'nothing of these'}; may not: {', '.join(lacks) or '-'}"
+    return f"{found.server.user}; may: {', '.join(has) or 'none of these'}; may not: {', '.join(lacks) or '-'}"
 
 
 def _describe_connections(found: Inspection) -> str:
@@ -162,8 +162,8 @@ def _describe_autovacuum(found: Inspection) -> str:
         return "off"
     most = found.value("autovacuum_max_workers")
     if found.autovacuum_workers is None:
-        return f"on; how many of {most} workers are at work is hidden from this role"
-    return f"on, {found.autovacuum_workers} of {most} workers at work"
+        return f"on; how many of {most} workers are running is hidden from this role"
+    return f"on, {found.autovacuum_workers} of {most} workers running"
 
 
 def _describe_clock(found: Inspection) -> str:
@@ -177,7 +177,7 @@ def _describe_clock(found: Inspection) -> str:
 def _describe_host(found: Inspection) -> str:
     host = found.host
     if host is None:
-        return "not known to be this machine"
+        return "not known whether it is this machine"
     disks: dict[tuple[str, int], list[Volume]] = {}
     for volume in host.volumes:
         disks.setdefault((volume.device, volume.size_bytes), []).append(volume)
@@ -186,7 +186,7 @@ def _describe_host(found: Inspection) -> str:
         f"{format_bytes(volumes[0].free_bytes)} of {format_bytes(size)} free"
         for (device, size), volumes in disks.items()
     ]
-    parts = parts or ["where its files lie is hidden from this role"]
+    parts = parts or ["the data directory is hidden from this role"]
     return f"this machine: {host.cpu_count} CPUs, {format_bytes(host.memory_bytes)} of memory; {'; '.join(parts)}"
 
 

@@ -13,18 +13,18 @@ INTERRUPTED = 130
 BROKEN_PIPE = 141
 
 EXIT_CODES = (
-    (OK, "done; for --check, no problem was found; for doctor, a load would go"),
-    (1, "an error of no kind below"),
-    (2, "usage: an option, a job file or a dialect makes no sense as given; with --warnings error, a warning"),
-    (REJECTS, "complete, but some records were rejected; for server status and lab status: the server does not run"),
+    (OK, "done; for --check, no problem was found; for doctor, ready to load"),
+    (1, "any other error"),
+    (2, "usage error: an option, a job file or a dialect is invalid; with --warnings error, a warning"),
+    (REJECTS, "complete, but some records were rejected; for server status and lab status: the server is not running"),
     (4, "a source cannot be found, read or decompressed, or changed while it was read"),
     (5, "the data does not fit the dialect or the table; for --check, problems were found"),
     (6, "the table is missing, does not match, or cannot be loaded into"),
     (7, "the server refused, failed or went away"),
     (8, "an embedded server could not be set up or run"),
-    (WOULD_NOT_LOAD, "doctor, load --plan: a load would be refused, for what is shown"),
-    (10, "AWS cannot be asked, refuses, or does not know the instance"),
-    (INTERNAL_ERROR, "a fault in penstock: please report its traceback"),
+    (WOULD_NOT_LOAD, "doctor, load --plan: a load would be refused, for the reasons shown"),
+    (10, "AWS cannot be reached, refuses the request, or does not know the instance"),
+    (INTERNAL_ERROR, "internal error: please report its traceback"),
     (INTERRUPTED, "interrupted by Ctrl-C or a signal"),
-    (BROKEN_PIPE, "nobody reads standard output any more"),
+    (BROKEN_PIPE, "standard output was closed by its reader"),
 )

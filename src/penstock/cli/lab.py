@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from penstock.lab.imdb import ImdbFile, ImdbProgress
 
 app = typer.Typer(
-    help="Make data sets, and servers in several topologies, for trying things out.",
+    help="Create data sets, and servers in several topologies, for tests.",
     no_args_is_help=True,
     add_completion=False,
 )
@@ -33,27 +33,27 @@ app.command()(lab_topology.failover)
 
 @app.callback()
 def _group() -> None:
-    """Make data sets, and servers in several topologies, for trying things out."""
+    """Create data sets, and servers in several topologies, for tests."""
 
 
 @app.command("imdb")
 def imdb(
     scale: Annotated[
         float,
-        typer.Option("--scale", help="Size of the set; 1 is IMDb's (186 million rows), 0.001 a small one."),
+        typer.Option("--scale", help="Set the size; 1 is IMDb's (186 million rows), 0.001 is small."),
     ],
     out: Annotated[
-        Path, typer.Option("--out", help="Directory to write the files to; it is made where it is missing.")
+        Path, typer.Option("--out", help="Write the files to this directory; it is created if it does not exist.")
     ],
     seed: Annotated[
-        int, typer.Option("--seed", help="Seed of the random numbers: the same seed gives the same files.")
+        int, typer.Option("--seed", help="Seed the random numbers: the same seed gives the same files.")
     ] = 1,
     tables: Annotated[
         str | None,
         typer.Option(
             "--tables",
             metavar="LIST",
-            help="Tables to write, as in title.principals,title.ratings; all by default.",
+            help="Write these tables, such as title.principals,title.ratings (default: all).",
         ),
     ] = None,
 ) -> None:

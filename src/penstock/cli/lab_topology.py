@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _DEFAULT_NAME = "lab"
 
-Name = Annotated[str, typer.Option("--name", help="Name of the lab; several can be up.")]
+Name = Annotated[str, typer.Option("--name", help="Use the lab of this name; several can run at once.")]
 NameArgument = Annotated[str, typer.Argument(metavar="[NAME]", help="Name of the lab.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
@@ -35,7 +35,8 @@ def up(
     ],
     name: Name = _DEFAULT_NAME,
     zone_latency: Annotated[
-        str, typer.Option("--zone-latency", help="Delay between the primary and each zone, each way, such as 1ms.")
+        str,
+        typer.Option("--zone-latency", help="Delay traffic to each zone by this time, such as 1ms, each way."),
     ] = "0ms",
     parameters: Annotated[
         Literal["postgres", "rds", "embedded"],
@@ -53,9 +54,9 @@ def up(
 ) -> None:
     """Bring a topology up on this machine and print how to connect to its primary.
 
-    It stays until penstock lab down. One that is up already is printed again, with what had ended of it started.
+    It runs until penstock lab down. One that is already up is printed again, and its missing parts are started.
 
-    Exit codes: 0 it is up, 2 no PostgreSQL in DIR, 8 it could not be brought up: nothing of it is left.
+    Exit codes: 0 it is up, 2 no PostgreSQL in DIR, 8 it could not be brought up, and was removed.
     """
     from penstock.cli.load import interrupting_signals
     from penstock.lab.installations import default_installation, installation_at
@@ -73,9 +74,9 @@ def up(
 
 def down(
     name: NameArgument = _DEFAULT_NAME,
-    takes_all: Annotated[bool, typer.Option("--all", help="Take down every lab, also one that is half up.")] = False,
+    takes_all: Annotated[bool, typer.Option("--all", help="Take down every lab, also one partly up.")] = False,
 ) -> None:
-    """Take a lab down: its processes, sockets and data are gone.
+    """Take a lab down: end its processes, and remove its sockets and data.
 
     Exit codes: 0 it is down (or was), 8 it could not be taken down.
     """
@@ -90,9 +91,9 @@ def down(
 
 
 def status(name: NameArgument = _DEFAULT_NAME, as_json: AsJson = False) -> None:
-    """Show what runs of a lab, who receives the log, and whether a commit would be acknowledged.
+    """Show which parts of a lab run, which receive WAL, and whether a commit would be acknowledged.
 
-    Exit codes: 0 it runs, 2 there is no such lab, 3 its primary does not run.
+    Exit codes: 0 it runs, 2 no such lab, 3 its primary is not running.
     """
     found = _lab(name).status()
     _print(found, as_json=as_json)
@@ -124,15 +125,15 @@ def kill(
 ) -> None:
     """Lose a zone at once, and keep it down until penstock lab heal.
 
-    Exit codes: 0 it is lost, 2 there is no such lab or zone, 8 the zone has the primary.
+    Exit codes: 0 it is down, 2 no such lab or zone, 8 the zone has the primary.
     """
     _print(_lab(name).kill(target), as_json=as_json)
 
 
 def heal(name: Name = _DEFAULT_NAME, as_json: AsJson = False) -> None:
-    """Start again what was lost, and wait until it has caught up.
+    """Start the lost members again, and wait until they have caught up.
 
-    Exit codes: 0 everything runs, 2 there is no such lab, 8 something did not catch up.
+    Exit codes: 0 everything runs, 2 no such lab, 8 a member did not catch up.
     """
     _print(_lab(name).heal(), as_json=as_json)
 
@@ -142,7 +143,7 @@ def failover(name: Name = _DEFAULT_NAME, as_json: AsJson = False) -> None:
 
     The lost server comes back as a standby of the new primary.
 
-    Exit codes: 0 a standby was promoted, 2 there is no such lab, 8 it has no standby, or one is down.
+    Exit codes: 0 a standby was promoted, 2 no such lab, 8 it has no standby, or one is down.
     """
     _print(_lab(name).failover(), as_json=as_json)
 
@@ -161,8 +162,8 @@ def _as_text(found: LabStatus) -> list[str]:
     latency = f", {found.zone_latency_s * 1000:g} ms to each zone" if found.zone_latency_s else ""
     lines = [
         f'lab "{found.name}": {found.shape}, PostgreSQL {found.major}, {found.parameters} settings{latency}'
-        + ("" if found.stage == "up" else f" (left {found.stage})"),
-        f"connect with: {found.conninfo}" if found.conninfo else "the primary does not run",
+        + ("" if found.stage == "up" else f" (interrupted while {found.stage})"),
+        f"connect with: {found.conninfo}" if found.conninfo else "the primary is not running",
         *line_up(
             [
                 (
@@ -171,7 +172,7 @@ def _as_text(found: LabStatus) -> list[str]:
                     "" if member.zone is None else f"zone-{member.zone}",
                     member.state,
                     member.sync_state or "",
-                    "" if not member.lag_bytes else f"lacks {format_bytes(member.lag_bytes)}",
+                    "" if not member.lag_bytes else f"{format_bytes(member.lag_bytes)} behind",
                 )
                 for member in found.members
             ],
@@ -188,7 +189,7 @@ def _describe_commits(found: LabStatus) -> str:
     others = len(found.members) - 1
     missing = f"; missing: {', '.join(found.missing)}" if found.missing else ""
     verdict = "are acknowledged" if found.can_commit else "wait"
-    return f"commits {verdict}: {found.needed} of {others} are needed, {others - len(found.missing)} are there{missing}"
+    return f"commits {verdict}: {found.needed} of {others} needed, {others - len(found.missing)} connected{missing}"
 
 
 def _as_json(found: LabStatus) -> dict[str, object]:

@@ -16,9 +16,11 @@ from penstock.errors import UsageError
 
 app = typer.Typer(add_completion=False)
 
-LoadId = Annotated[str, typer.Argument(metavar="ID", show_default=False, help="The load's id, or its beginning.")]
+LoadId = Annotated[
+    str, typer.Argument(metavar="ID", show_default=False, help="The load's id, or its first characters.")
+]
 KeepRows = Annotated[
-    bool, typer.Option("--keep-rows", help="Forget a load that has rows in its tables; they stay there.")
+    bool, typer.Option("--keep-rows", help="Remove the load from the ledger and keep its rows in the tables.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
 
@@ -33,9 +35,9 @@ def list_loads(
     ledger_schema: given.LedgerSchema = "penstock",
     as_json: Json = False,
 ) -> None:
-    """List the loads that are written down in a database: state, rows, rate, and how many objects are missing.
+    """List the loads that are recorded in a database: state, rows, rate, and number of missing objects.
 
-    With a command, show or forget one of them; its options stand behind the command.
+    With a command, show or forget one of them; options must come after the command.
     """
     if context.invoked_subcommand is not None:
         _refuse_options(context, context.invoked_subcommand)
@@ -57,8 +59,8 @@ def _refuse_options(context: typer.Context, command: str) -> None:
         source = context.get_parameter_source(param.name or "")
         if source is not None and source.name == "COMMANDLINE":
             raise UsageError(
-                f"{param.opts[0]} stands before {command}, which does not see it",
-                hint=f"Write it behind: penstock loads {command} ID {param.opts[0]} ...",
+                f"{param.opts[0]} must come after {command}",
+                hint=f"Write: penstock loads {command} ID {param.opts[0]} ...",
             )
 
 
@@ -93,9 +95,9 @@ def forget(
     ledger_schema: given.LedgerSchema = "penstock",
     keep_rows: KeepRows = False,
 ) -> None:
-    """Remove a load from the ledger, and the tables made for it; its objects then count as not loaded.
+    """Remove a load from the ledger, and the tables created for it; its objects then count as not loaded.
 
-    A load at work is refused, and without --keep-rows one that has rows in its tables.
+    A running load is refused, and without --keep-rows one that has rows in its tables.
     """
     from penstock.api.ledger_view import LedgerView
 
@@ -104,4 +106,4 @@ def forget(
         staying = view.forget(whole_id, keeps_rows=keep_rows)
     Messages().note(f"forgot load {whole_id}")
     for each in staying:
-        Messages().note(f'{each.rows:,} rows of it stay in "{each.table}"')
+        Messages().note(f'{each.rows:,} rows of it remain in "{each.table}"')

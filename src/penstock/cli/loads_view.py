@@ -49,7 +49,7 @@ def describe_load(record: LoadRecord, objects: Sequence[ObjectRecord]) -> list[s
         f"  began {record.began_at:%Y-%m-%d %H:%M:%S %Z} by {record.owner} on {record.client}",
         f"  {format_count(record.rows)} rows, {format_bytes(record.bytes_committed)} committed within {took}",
     ]
-    heads = ("object", "table", "rows", "kept out", "rejected", "committed", "state")
+    heads = ("object", "table", "rows", "skipped", "rejected", "committed", "state")
     rows = [
         (
             item.uri,
@@ -64,7 +64,7 @@ def describe_load(record: LoadRecord, objects: Sequence[ObjectRecord]) -> list[s
     ]
     lines += line_up([heads, *rows], align="<<>>>><", indent="  ")
     if record.state == "running" and not record.is_active and record.job is not None:
-        lines.append(f"penstock resume {record.load_id} goes on with what is missing")
+        lines.append(f"to resume it: penstock resume {record.load_id}")
     return lines
 
 
@@ -72,7 +72,7 @@ def describe_missing(missing: Sequence[Missing]) -> list[str]:
     """Return a line for each table that lacks something since a rebuild failed, and why below it."""
     lines = []
     for each in missing:
-        lines.append(f"table {each.table} lacks {', '.join(each.names)} since a rebuild failed: run penstock repair")
+        lines.append(f"table {each.table} lacks {', '.join(each.names)} because a rebuild failed: run penstock repair")
         lines += [f"  {line}" for line in each.why.splitlines()]
     return lines
 

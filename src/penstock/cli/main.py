@@ -79,7 +79,7 @@ def load_command(name: str) -> Command:
 
         near = difflib.get_close_matches(name, COMMANDS, n=1)
         hint = f"Perhaps you meant: penstock {near[0]}." if near else "See penstock --help."
-        raise UsageError(f'there is no command "{name}"', hint=hint)
+        raise UsageError(f'unknown command "{name}"', hint=hint)
     command = get_command(import_module(module).app)
     command.name = name
     _join_lines(command)
@@ -123,7 +123,7 @@ def _penstock(
         bool, typer.Option("--version", help="Print penstock's version.", callback=_show_version, is_eager=True)
     ] = False,
 ) -> None:
-    """Load files into PostgreSQL as fast as the server can take them, and say what limits it."""
+    """Load files into PostgreSQL as fast as the server can take them, and show what limits it."""
 
 
 def run_process() -> NoReturn:
@@ -158,7 +158,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail(error, given)
     except Exception:  # noqa: BLE001 (the last resort: a fault of ours gets an exit code of its own)
         write_message(*hide_secrets(traceback.format_exc()).splitlines())
-        return _answer(PenstockError("a fault in penstock", hint="Please report its traceback."), given, INTERNAL_ERROR)
+        return _answer(
+            PenstockError("internal error, please report", hint="Include the traceback."), given, INTERNAL_ERROR
+        )
     return code
 
 

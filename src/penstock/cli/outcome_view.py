@@ -27,11 +27,11 @@ def describe_outcome(outcome: LoadOutcome) -> list[str]:
         what = f"staged {_count(sum(statement.records for statement in outcome.statements), 'record')}"
     lines = [f"{what} in {format_duration(outcome.seconds)} ({pace})"]
     if outcome.load_id is None:
-        lines = [f"nothing to load: {_count(outcome.objects_skipped, 'object')} had been loaded before"]
+        lines = [f"nothing to load: {_count(outcome.objects_skipped, 'object')} already loaded"]
     elif outcome.objects_skipped:
-        lines.append(f"left out {_count(outcome.objects_skipped, 'object')} that had been loaded before")
+        lines.append(f"skipped {_count(outcome.objects_skipped, 'object')} already loaded")
     if outcome.rows_before:
-        lines.append(f"went on with load {outcome.load_id}, which had {_rows(outcome.rows_before)}")
+        lines.append(f"resumed load {outcome.load_id}, which had {_rows(outcome.rows_before)}")
     if outcome.is_local_only:
         lines.append("durable on the primary only: the wait for the synchronous standby was cancelled")
     lines += [
@@ -41,7 +41,7 @@ def describe_outcome(outcome: LoadOutcome) -> list[str]:
     if outcome.inserted or outcome.updated or outcome.existing or outcome.duplicates:
         lines.append(_describe_merge(outcome))
     if outcome.suppressed:
-        lines.append(f"row triggers kept out {_rows(outcome.suppressed)}")
+        lines.append(f"row triggers skipped {_rows(outcome.suppressed)}")
     if outcome.rejected:
         lines.append(f"rejected {_count(outcome.rejected, 'record')}: see penstock rejects {outcome.load_id}")
     lines += [*describe_rebuilt(outcome), *outcome.gains]
@@ -69,8 +69,8 @@ def _describe_merge(outcome: LoadOutcome) -> str:
     counts = {
         "inserted": outcome.inserted,
         "updated": outcome.updated,
-        "left out, as their key had a row": outcome.existing,
-        "gave way to a record with their key": outcome.duplicates,
+        "skipped, because their key exists": outcome.existing,
+        "skipped for another record with the same key": outcome.duplicates,
     }
     return ", ".join(f"{format_count(count)} {what}" for what, count in counts.items() if count)
 

@@ -20,8 +20,8 @@ _FEW = 3
 
 def describe_parking(parking: ParkingPlan) -> list[str]:
     """Return what is parked and what stays, a line for each index and key, with why."""
-    lines = [f"indexes  {'parked while loading' if parking.parked else 'kept'}: {parking.reason}"]
-    rows = _rows("park", parking.parked) + _rows("keep", parking.kept)
+    lines = [f"indexes  {'dropped and rebuilt after the load' if parking.parked else 'kept'}: {parking.reason}"]
+    rows = _rows("drop", parking.parked) + _rows("keep", parking.kept)
     lines += line_up(rows, align="<<<<", indent="  ")
     return lines if parking.gain is None else [*lines, parking.gain]
 
@@ -34,7 +34,7 @@ def _rows(word: str, parts: Sequence[Part]) -> list[tuple[str, str, str, str]]:
     rows = []
     for (is_of_partition, what, reason), found in alike.items():
         if is_of_partition and len(found) > _FEW:
-            names = f"{found[0].name} and {len(found) - 1} more of partitions' own"
+            names = f"{found[0].name} and {len(found) - 1} more on partitions"
             rows.append((word, what, names, reason))
         else:
             rows += [(word, what, name_with_attached(part), reason) for part in found]
@@ -43,7 +43,7 @@ def _rows(word: str, parts: Sequence[Part]) -> list[tuple[str, str, str, str]]:
 
 def name_with_attached(part: Part | RepairStep) -> str:
     """Return the name of an index or key, and how many of partitions belong to it."""
-    return f"{part.name}, with {part.attached} of partitions" if part.attached else part.name
+    return f"{part.name}, with {part.attached} on partitions" if part.attached else part.name
 
 
 def parking_object(parking: ParkingPlan | None) -> dict[str, object] | None:

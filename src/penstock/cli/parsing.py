@@ -91,7 +91,7 @@ def _parse_format(text: str | None) -> Format | None:
     if text is None:
         return None
     if text not in _FORMATS:
-        raise UsageError(f'there is no format "{text}"', hint="Use --format with csv, text or tsv.")
+        raise UsageError(f'invalid value "{text}" for --format', hint="Use csv, text or tsv.")
     return _FORMATS[text]
 
 
@@ -108,7 +108,7 @@ def parse_columns(text: str | None) -> tuple[str, ...] | None:
         raise UsageError(
             "--columns has an empty name",
             detail=f"It was given as {text!r}.",
-            hint="Name every field of the file, and use --skip for those that are not wanted.",
+            hint="Name every field of the file, and use --skip for those you do not want.",
         )
     return names
 
@@ -125,7 +125,7 @@ def parse_mode(options: SourceOptions) -> job.Mode:
     if options.mode is None:
         return "append"
     if options.mode not in _MODES:
-        raise UsageError(f'there is no mode "{options.mode}"', hint=f"Use --mode with {', '.join(_MODES)}.")
+        raise UsageError(f'invalid value "{options.mode}" for --mode', hint=f"Use one of {', '.join(_MODES)}.")
     return _MODES[options.mode]
 
 
@@ -148,7 +148,7 @@ def parse_keep(options: SourceOptions) -> job.Keep:
     if options.keep is None:
         return "error"
     if options.keep not in _KEEPS:
-        raise UsageError(f'"{options.keep}" is no word for --keep', hint="Use --keep with first, last or error.")
+        raise UsageError(f'invalid value "{options.keep}" for --keep', hint="Use first, last or error.")
     if options.mode != "upsert":
         raise UsageError("--keep is for --mode upsert", hint="insert-new keeps the first record of a key.")
     return _KEEPS[options.keep]
@@ -180,7 +180,7 @@ def parse_duration(text: str) -> float:
     """
     match = re.fullmatch(r"(\d+(?:\.\d+)?) ?(ms|s|min|h|d)?", text.strip())
     if match is None:
-        raise UsageError(f"{text!r} is not a time", hint="Write 30s, 5min or 1h.")
+        raise UsageError(f'invalid time "{text}"', hint="Write 30s, 5min or 1h.")
     return float(match[1]) * _SECONDS[match[2] or "s"]
 
 
@@ -192,7 +192,7 @@ def parse_size(text: str) -> int:
     """
     match = re.fullmatch(r"(\d+(?:\.\d+)?) ?(kB|MB|GB)", text.strip())
     if match is None:
-        raise UsageError(f"{text!r} is not a size", hint="Write 512MB or 1GB.")
+        raise UsageError(f'invalid size "{text}"', hint="Write 512MB or 1GB.")
     return round(float(match[1]) * _SIZES[match[2]])
 
 
@@ -201,7 +201,5 @@ def parse_sessions(text: str | None) -> int | None:
     if text is None or text == "auto":
         return None
     if not (text.isascii() and text.isdigit()) or int(text) < 1:
-        raise UsageError(
-            f"{text!r} is not a number of sessions", hint="Use --sessions=auto, or a number from 1 upwards."
-        )
+        raise UsageError(f'invalid value "{text}" for --sessions', hint="Use auto, or a number from 1 up.")
     return int(text)

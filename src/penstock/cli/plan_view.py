@@ -108,7 +108,7 @@ def describe_sessions(sessions: SessionPlan) -> str:
     """Return how many sessions there will be, and why."""
     count = str(sessions.initial)
     if sessions.is_adaptive:
-        count += f", up to {sessions.maximum} as measured throughput tells"
+        count += f", up to {sessions.maximum} by measured throughput"
     return f"{count} ({sessions.reason})"
 
 
@@ -163,7 +163,7 @@ def _describe_way(target: TargetPlan, *, is_atomic: bool) -> str:
     if job.key:
         what += f" by {', '.join(job.key)}"
     if job.mode == "upsert":
-        what += ", duplicates are an error" if job.keep == "error" else f", the {job.keep} record of a key counts"
+        what += ", duplicates are an error" if job.keep == "error" else f", the {job.keep} record of each key is used"
     if job.transform is not None:
         what = f"transform by {job.transform.name}"
     if target.landing == "staging":

@@ -15,4 +15,4 @@ app.command()(certificates)
 
 @app.callback()
 def _group() -> None:
-    """Look at Amazon RDS and Aurora: what AWS knows of an instance, IAM tokens, root certificates."""
+    """Inspect Amazon RDS and Aurora: an instance, IAM tokens, root certificates."""

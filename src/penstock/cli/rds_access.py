@@ -16,35 +16,37 @@ if TYPE_CHECKING:
 
     from penstock.model.roots import RootFile, RootSearch, ServerCertificate
 
-Host = Annotated[str, typer.Option("--host", metavar="HOST", help="The endpoint's own name, also through a tunnel.")]
-Port = Annotated[int, typer.Option("--port", metavar="PORT", help="The endpoint's own port.", min=1, max=65535)]
+Host = Annotated[str, typer.Option("--host", metavar="HOST", help="Use this endpoint name, also through a tunnel.")]
+Port = Annotated[int, typer.Option("--port", metavar="PORT", help="Use this endpoint port.", min=1, max=65535)]
 Tunnel = Annotated[
     str | None,
-    typer.Option("--tunnel", metavar="localhost:PORT", help="Near end of a tunnel to the server, to connect to."),
+    typer.Option("--tunnel", metavar="localhost:PORT", help="Connect to this end of a tunnel to the server."),
 ]
 
 
 def token(
     host: Host,
-    user: Annotated[str, typer.Option("--user", metavar="USER", help="The role that connects; it needs rds_iam.")],
+    user: Annotated[str, typer.Option("--user", metavar="USER", help="Connect as this role; it needs rds_iam.")],
     port: Port = 5432,
     region: Annotated[
         str | None,
-        typer.Option("--region", metavar="REGION", help="AWS region; by default the endpoint's, else the configured."),
+        typer.Option(
+            "--region", metavar="REGION", help="Use this AWS region (default: the endpoint's or configured one)."
+        ),
     ] = None,
     check: Annotated[
         str | None,
         typer.Option(
             "--check",
             metavar="CONNINFO",
-            help="First ask the server, as another user, whether the role may log in with tokens.",
+            help="First check on the server, as another user, that the role may log in with tokens.",
         ),
     ] = None,
 ) -> None:
     """Print a token for IAM database authentication: a password for one endpoint and user that lasts 15 minutes.
 
     Give it to other programs by PGPASSWORD="$(penstock rds token ...)" with sslmode=verify-full; penstock's own
-    commands make theirs with --iam-auth.
+    commands create theirs with --iam-auth.
     """
     from penstock.api.rds_access import check_token_user, make_token
 
@@ -63,9 +65,9 @@ def certificates(
     tunnel: Tunnel = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Say where Amazon's root certificates were found, what they are, and whether sslmode=verify-full would work.
+    """Show where Amazon's root certificates were found, what they are, and whether sslmode=verify-full works.
 
-    Exit codes: 0 it would, 7 it would not.
+    Exit codes: 0 it works, 7 it does not.
     """
     if tunnel is not None and host is None:
         raise UsageError("--tunnel needs the server's name", hint="Name the server at its far end with --host.")
@@ -88,7 +90,7 @@ def certificates(
             }
     elif search.chosen is None:
         lines.append("sslmode=verify-full would not work: no root certificates of Amazon RDS were found")
-        lines.append(f"to be had from {bundle_url(None)} (docs/access.md)")
+        lines.append(f"download them from {bundle_url(None)} (docs/access.md)")
     found["verify_full"] = failure is None and search.chosen is not None
     if failure is None or not as_json:
         write_result(found if as_json else lines)
@@ -100,7 +102,7 @@ def certificates(
 
 def _describe(search: RootSearch) -> list[str]:
     """Return a line for each place, and one for each certificate of Amazon's in the file that would be used."""
-    lines = ["named by PGSSLROOTCERT:" if search.is_given else "looked for in:"]
+    lines = ["named by PGSSLROOTCERT:" if search.is_given else "searched:"]
     lines += [f"  {file.path}: {_content(file, is_chosen=file is search.chosen)}" for file in search.files]
     if search.chosen is not None:
         amazons = [each for each in search.chosen.certificates if each.is_amazons]

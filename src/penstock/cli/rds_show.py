@@ -15,18 +15,16 @@ To = Annotated[
     typer.Option(
         "--to",
         metavar="CONNINFO",
-        help="Server whose host is meant, as psql takes it; by default what the PG* variables say.",
+        help="Use the host of this server, given as for psql (default: the PG* variables).",
     ),
 ]
 Region = Annotated[
     str | None,
-    typer.Option(
-        "--region", metavar="REGION", help="AWS region; an endpoint has its own, otherwise the configured one counts."
-    ),
+    typer.Option("--region", metavar="REGION", help="Use this AWS region (default: the endpoint's or configured one)."),
 ]
 Profile = Annotated[
     str | None,
-    typer.Option("--profile", metavar="NAME", help="Profile of the AWS configuration; by default AWS_PROFILE."),
+    typer.Option("--profile", metavar="NAME", help="Use this profile of the AWS configuration (default: AWS_PROFILE)."),
 ]
 
 
@@ -45,12 +43,12 @@ def show(
     profile: Profile = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")] = False,
 ) -> None:
-    """Show what AWS says of an instance or a cluster: hardware, storage, parameter groups, windows, what is pending.
+    """Show what AWS reports of an instance or a cluster: hardware, storage, parameter groups, windows, pending changes.
 
-    Nothing is changed, and the server itself is not asked. What may not be asked is named at the end, with AWS's
+    Changes nothing, and does not connect to the server. Calls that are denied are shown at the end, with AWS's
     reason; docs/rds.md has the IAM policy.
 
-    Exit codes: 0 it is shown, 2 nothing is named, 10 AWS cannot be asked or does not know it.
+    Exit codes: 0 it is shown, 2 no instance was given, 10 AWS cannot be reached or does not know it.
     """
     from datetime import UTC, datetime
 

@@ -43,7 +43,7 @@ def describe_lines(found: RdsDescription) -> list[str]:
     if len(found.may_reach) > 1:
         lines += [f"the endpoint leads to one of: {', '.join(found.may_reach)}", ""]
     if found.gaps:
-        lines.append("not told by AWS")
+        lines.append("not reported by AWS")
         lines += line_up([(gap.call, gap.reason) for gap in found.gaps], align="<<", indent="  ")
     return lines if found.gaps else lines[:-1]
 
@@ -77,7 +77,7 @@ def _cluster_rows(cluster: RdsCluster) -> Iterable[Row]:
     yield "members", ", ".join(parts) or "none"
     if cluster.is_aurora:
         optimized = "I/O-Optimized" if cluster.storage_type == "aurora-iopt1" else "Standard"
-        yield "storage", f"Aurora {optimized}, grows by itself"
+        yield "storage", f"Aurora {optimized}, grows automatically"
     if cluster.capacity_range is not None:
         least, most = cluster.capacity_range
         yield "serverless", f"{least:g} to {most:g} capacity units of 2 GiB memory"
@@ -185,7 +185,7 @@ def _describe_group(group: ParameterGroup) -> str:
     if group.is_default:
         parts.append("AWS's own, cannot be changed")
     elif group.users is None:
-        parts.append("not known who shares it")
+        parts.append("not known which servers share it")
     elif len(group.users) == 1:
         parts.append("not shared")
     else:
@@ -213,9 +213,9 @@ def _describe_maintenance(pending: Sequence[PendingMaintenance] | None) -> list[
 def _describe_action(action: PendingMaintenance) -> str:
     when = ""
     if action.applies_at is not None:
-        when = f", comes {action.applies_at:%Y-%m-%d %H:%M} UTC"
+        when = f", scheduled for {action.applies_at:%Y-%m-%d %H:%M} UTC"
     elif action.forced_at is not None:
-        when = f", comes by {action.forced_at:%Y-%m-%d %H:%M} UTC at the latest"
+        when = f", forced at {action.forced_at:%Y-%m-%d %H:%M} UTC"
     opted = "" if action.opt_in_status is None else f" ({action.opt_in_status})"
     return f"{action.action}{opted}{when}" + ("" if action.description is None else f": {action.description}")
 

@@ -29,8 +29,8 @@ def rejects(
 ) -> None:
     """Show why records of a load were rejected, by cause, with the first record of each.
 
-    The records themselves are in the ledger, which shows them to the role that loaded them alone; --reject-file writes
-    them down to be corrected.
+    The records are in the ledger, visible only to the role that loaded them; --reject-file writes
+    them to a file to be corrected.
     """
     from penstock.api.ledger_view import LedgerView
 

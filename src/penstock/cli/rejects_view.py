@@ -59,13 +59,13 @@ def describe_retry(outcome: RetryOutcome) -> str:
     """
     done = f"loaded {_records(outcome.rows, 'rejected ')}"
     if outcome.duplicates:
-        done += f", {format_count(outcome.duplicates)} gave way to others with the same key"
+        done += f", {format_count(outcome.duplicates)} skipped for others with the same key"
     if outcome.existing:
-        done += f", {format_count(outcome.existing)} had a row with their key"
+        done += f", {format_count(outcome.existing)} skipped, because their key exists"
     if outcome.suppressed:
-        done += f", row triggers kept out {format_count(outcome.suppressed)}"
+        done += f", row triggers skipped {format_count(outcome.suppressed)}"
     if not outcome.left:
-        return f"{done}, none is left"
+        return f"{done}, none remain"
     verb = "is" if outcome.left == 1 else "are"
     return f"{done}, {format_count(outcome.left)} {verb} left: see penstock rejects {outcome.load_id}"
 

@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 app = typer.Typer(add_completion=False)
 
-Plan = Annotated[bool, typer.Option("--plan", help="Print what would be put back, and do nothing.")]
+Plan = Annotated[bool, typer.Option("--plan", help="Print what would be restored, and do nothing else.")]
 ForgetMissing = Annotated[
     str | None,
     typer.Option(
         metavar="NAME[,NAME]",
-        help="Give up for good these indexes and keys, which a failed rebuild has left missing; print the statements "
-        "that would make them by hand, and do nothing else.",
+        help="Forget these indexes and keys, which a failed rebuild has left missing; print the statements "
+        "that create them by hand, and do nothing else.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
@@ -51,11 +51,11 @@ def repair(
     quiet: given.Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Put back what loads have changed and left so, after a crash or a failed rebuild.
+    """Restore what loads have changed, after a crash or a failed rebuild.
 
-    These are indexes and keys that were parked, triggers that were disabled, autovacuum that was paused, and settings
-    of the server under a lease that nobody holds. What a load at work has changed stays as it is. What belongs to a
-    table is put back as the role that changed it: run it as that role, or as one that may become it.
+    These are indexes and keys that were dropped, triggers that were disabled, autovacuum that was paused, and settings
+    of the server whose load has ended. Changes of a running load are kept. What belongs to a
+    table is restored as the role that changed it: run it as that role, or as a member of it.
     """
     from penstock.api.repair import Repairer
 
@@ -94,9 +94,9 @@ def describe_repair(done: RepairOutcome) -> list[str]:
     """Return what a repair has put back."""
     lines = [f"settings: {line}" for line in describe_report(done.settings)] if done.settings.lease_ids else []
     if not done.rebuilt:
-        nothing = "nothing was put back" if done.errors or done.held else "nothing to repair"
+        nothing = "nothing was restored" if done.errors or done.held else "nothing to repair"
         return lines or [nothing]
-    lines += [f"put back {len(done.rebuilt)}:"]
+    lines += [f"restored {len(done.rebuilt)}:"]
     return lines + line_up(
         [(each.table, each.kind, each.name, format_duration(each.seconds)) for each in done.rebuilt],
         align="<<<>",

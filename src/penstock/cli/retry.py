@@ -22,7 +22,7 @@ File = Annotated[
     typer.Argument(
         metavar="[FILE]",
         show_default=False,
-        help="A reject file that was corrected: each of its records takes the place of the rejected one.",
+        help="Load this corrected reject file: each of its records replaces the rejected one.",
     ),
 ]
 
@@ -38,11 +38,11 @@ def retry(
     ledger_schema: given.LedgerSchema = "penstock",
     as_json: Json = False,
 ) -> None:
-    """Load the rejected records of a load once more: once the table takes them, or as a file has them now.
+    """Load the rejected records of a load again, after the table was changed, or from a corrected file.
 
-    Records that go in are rejected no more, so none goes in twice; those that are refused again stay.
+    Records that are loaded are removed from the rejected ones, so none is loaded twice; the others remain.
 
-    Exit codes: 0 all of them went in, 3 some are left.
+    Exit codes: 0 all were loaded, 3 some remain.
     """
     from penstock.api.ledger_view import LedgerView
 

@@ -31,9 +31,9 @@ BinDir = Annotated[
 
 @app.command()
 def start(pg_bin: BinDir = None) -> None:
-    """Start the server, making it first where there is none, and print how to connect to it.
+    """Start the server, creating it if it does not exist, and print how to connect to it.
 
-    It stays until it is stopped. Exit codes: 0 it runs, 2 no PostgreSQL in DIR, 8 it could not be started.
+    It runs until it is stopped. Exit codes: 0 it runs, 2 no PostgreSQL in DIR, 8 it could not be started.
     """
     write_result(_server(pg_bin).ensure_running())
 
@@ -44,12 +44,12 @@ def stop(
         Literal["smart", "fast", "immediate"],
         typer.Option(
             "--mode",
-            help="smart waits for clients to leave, fast ends them, immediate makes the next start recover.",
+            help="Wait for clients to leave (smart), end their sessions (fast), or recover at next start (immediate).",
         ),
     ] = "fast",
     pg_bin: BinDir = None,
 ) -> None:
-    """Stop the server; its data stays.
+    """Stop the server; its data is kept.
 
     Exit codes: 0 it is stopped (or was), 2 no PostgreSQL in DIR, 8 it could not be stopped.
     """
@@ -62,7 +62,7 @@ def status(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     pg_bin: BinDir = None,
 ) -> None:
-    """Say whether the server runs, where its files are, and how to connect to it.
+    """Show whether the server runs, where its files are, and how to connect to it.
 
     Exit codes: 0 it runs, 3 it does not, 2 no PostgreSQL in DIR, 8 its files cannot be read.
     """
@@ -77,7 +77,7 @@ def psql(
     context: typer.Context,
     pg_bin: BinDir = None,
 ) -> None:
-    """Open psql on the server, starting it if need be.
+    """Open psql on the server, starting it if necessary.
 
     Arguments are passed to psql: penstock server psql -c 'SELECT 1'.
 

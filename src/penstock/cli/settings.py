@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from penstock.model.settings import LeaseReport, Profile
 
 app = typer.Typer(
-    help="Show a server's settings, change them for a while under a lease, and put them back.",
+    help="Show a server's settings, change them temporarily, and restore them.",
     no_args_is_help=True,
     add_completion=False,
 )
@@ -46,7 +46,7 @@ app = typer.Typer(
 
 @app.command()
 def profiles(as_json: Json = False) -> None:
-    """List the profiles: their settings, why each is what it is, and what they cost; and what is never done."""
+    """List the profiles: their settings with reasons, sources and costs, and what penstock never sets."""
     found = list(PROFILES.values())
     as_text = [*describe_profiles(found), *describe_refusals(REFUSALS)]
     write_result(profiles_object(found, REFUSALS) if as_json else as_text)
@@ -60,7 +60,7 @@ def show(
     tunnel: given.Tunnel = None,
     as_json: Json = False,
 ) -> None:
-    """Show the settings that profiles speak of as they are, where they come from, and the leases on them."""
+    """Show the current values of the settings in profiles, their sources, and the leases on them."""
     with _open(to, role=role, iam_auth=iam_auth, tunnel=tunnel) as server:
         overview = server.show()
     write_result(overview_object(overview) if as_json else describe_overview(overview))
@@ -77,7 +77,7 @@ def diff(
     tunnel: given.Tunnel = None,
     as_json: Json = False,
 ) -> None:
-    """Show what apply would change, what it would leave as it is and why. Changes nothing."""
+    """Show what apply would change, and what it would not and why. Changes nothing."""
     profile, expected = _parse_wishes(wishes), _parse_size(expect_wal)
     with _open(to, role=role, iam_auth=iam_auth, tunnel=tunnel, may_share_group=shared_group) as server:
         decision = server.compare(profile, expected_wal_bytes=expected)
@@ -96,9 +96,9 @@ def apply_settings(
     tunnel: given.Tunnel = None,
     as_json: Json = False,
 ) -> None:
-    """Change settings under a lease that stands until it is restored, or its time is up.
+    """Change settings temporarily, under a lease that lasts until it is restored or expires.
 
-    A load does this by itself with --settings; this is for work that penstock does not do.
+    A load does this with --settings; this command is for other work.
     """
     profile, expected = _parse_wishes(wishes), _parse_size(expect_wal)
     lasts_s = parse_duration(lasts)
@@ -109,7 +109,7 @@ def apply_settings(
     for note in [*describe_skips(decision), *decision.notes]:
         messages.note(note)
     if report.lease_ids:
-        messages.note(f"penstock settings restore {report.lease_ids[0][:8]} puts them back")
+        messages.note(f"to restore them: penstock settings restore {report.lease_ids[0][:8]}")
     as_text = describe_report(report) if report.lease_ids else ["nothing to change"]
     write_result(report_object(report) if as_json else as_text)
 
@@ -124,7 +124,7 @@ def restore(
     tunnel: given.Tunnel = None,
     as_json: Json = False,
 ) -> None:
-    """Put back what leases of apply have changed, and those of loads that were killed; running loads keep theirs."""
+    """Restore the settings that apply or killed loads have changed; running loads keep theirs."""
     with _open(to, role=role, iam_auth=iam_auth, tunnel=tunnel) as server:
         report = server.restore(beginning=lease_id, forgets=forget)
     _warn(report)
@@ -139,7 +139,7 @@ def leases(
     tunnel: given.Tunnel = None,
     as_json: Json = False,
 ) -> None:
-    """List the leases on a server's settings: who, why, until when, and whether somebody holds them."""
+    """List the leases on a server's settings: who, why, until when, and whether a session holds them."""
     with _open(to, role=role, iam_auth=iam_auth, tunnel=tunnel) as server:
         overview = server.leases()
     if as_json:
@@ -156,7 +156,7 @@ def prepare_rds(
     iam_auth: given.IamAuth = False,
     tunnel: given.Tunnel = None,
 ) -> None:
-    """Make a parameter group for a server of Amazon RDS that has one of AWS's own, which cannot be changed.
+    """Create a parameter group for a server of Amazon RDS that has a default group of AWS, which cannot be changed.
 
     It is of the same family, with nothing set in it, and attached to nothing. Attaching it needs a reboot, so that the
     command for it is printed and not run.
@@ -169,9 +169,9 @@ def prepare_rds(
     finally:
         connect.close()
     messages = Messages()
-    messages.note(f"made parameter group {name}; {attached.identifier} still has {attached.name}")
+    messages.note(f"created parameter group {name}; {attached.identifier} still has {attached.name}")
     if not attached.is_default:
-        text = f"{attached.name} is a group of your own already: attaching {name} loses what is set in it"
+        text = f"{attached.name} is already a group of your own: attaching {name} loses the settings in it"
         show_warning(Notice(code="settings", message=text))
     messages.note("run this, then reboot without failover: until then none of its values applies")
     write_result(command)

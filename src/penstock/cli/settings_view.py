@@ -110,8 +110,8 @@ def _lease_state(lease: Lease, overview: SettingsOverview) -> str:
     if lease.holder_pid is not None:
         return f"held by backend {lease.holder_pid}"
     if lease.until is None:
-        return "holder gone"
-    return "its time is up" if lease.is_over(overview.as_of) else "stands"
+        return "session ended"
+    return "expired" if lease.is_over(overview.as_of) else "active"
 
 
 def overview_object(overview: SettingsOverview) -> dict[str, object]:
@@ -145,14 +145,14 @@ def describe_decision(decision: SettingsDecision) -> list[str]:
     told += describe_skips(decision)
     told += [f"note: {note}" for note in decision.notes]
     if decision.obstacle is not None and decision.leased:
-        told += [f"no lease: {decision.obstacle}"]
+        told += [f"cannot change settings: {decision.obstacle}"]
         told += [f"  HINT:  {decision.remedy}"] if decision.remedy else []
     return told or ["nothing to change"]
 
 
 def describe_skips(decision: SettingsDecision) -> list[str]:
     """Return what a profile says and is left as it is."""
-    return [f"{skip.name} stays: {skip.reason}" for skip in decision.skips]
+    return [f"{skip.name} is not changed: {skip.reason}" for skip in decision.skips]
 
 
 def show_text(text: str) -> str:
@@ -174,7 +174,7 @@ def describe_load_settings(settings: LoadSettings) -> list[str]:
     """Return what a load would do about the server's settings, for its plan."""
     lines = [f"settings  {settings.choice}"]
     if settings.reason is not None:
-        lines[0] += f": they stay as they are ({settings.reason})"
+        lines[0] += f": not changed ({settings.reason})"
     if settings.decision is not None:
         lines += [f"  {line}" for line in describe_decision(settings.decision)]
     return lines
@@ -184,7 +184,7 @@ def describe_report(report: LeaseReport) -> list[str]:
     """Return what was done about leases, setting by setting."""
     lines = line_up([_result_row(result) for result in report.results], align="<<<<<") if report.results else []
     if not lines and not report.lease_ids:
-        return ["nothing to put back"]
+        return ["nothing to restore"]
     return lines
 
 

@@ -31,7 +31,7 @@ def warn_of_secrets(to: str | None, *, sources: Iterable[str] = ()) -> None:
             Notice(
                 code="secret-visible",
                 message="every user of this machine can read the signed URL",
-                hint="Write it into a job file that nobody else may read: lists of processes show command lines.",
+                hint="Write it into a job file that only you can read: process lists show command lines.",
             )
         )
     if to is None:
@@ -43,6 +43,6 @@ def warn_of_secrets(to: str | None, *, sources: Iterable[str] = ()) -> None:
             Notice(
                 code="secret-visible",
                 message="every user of this machine can read the password in --to",
-                hint="Keep it in ~/.pgpass or in PGPASSWORD: lists of processes show command lines.",
+                hint="Use ~/.pgpass or PGPASSWORD: process lists show command lines.",
             )
         )

@@ -47,7 +47,7 @@ def describe_switches(target: TargetPlan, rules: LoadRules) -> list[tuple[str, s
     is_altered = target.facts is not None and target.landing != "replacement"
     rows = _describe_triggers(target, rules) if is_altered else []
     if is_altered and rules.autovacuum == "pause":
-        rows.append(("autovacuum", "paused at the table and its TOAST table, then as it was"))
+        rows.append(("autovacuum", "paused for the table and its TOAST table, then restored"))
     return rows
 
 
@@ -57,11 +57,11 @@ def _describe_triggers(target: TargetPlan, rules: LoadRules) -> list[tuple[str, 
         return []
     if rules.triggers == "disable":
         names = ", ".join((*facts.row_triggers, *facts.statement_triggers))
-        return [("triggers", f"disabled, for others too, then as they were: {names}")]
+        return [("triggers", f"disabled during the load, for other sessions too: {names}")]
     rows = []
     if facts.row_triggers:
         count = target.estimated_records
-        often = "once for each row" if count is None else f"some {format_count(count)} times, once for each row"
+        often = "once for each row" if count is None else f"about {format_count(count)} times, once for each row"
         rows.append(f"kept: {', '.join(facts.row_triggers)}; fires {often}")
     if facts.statement_triggers:
         often = "once for each COPY command" if target.landing == "table" else "once"
@@ -75,10 +75,10 @@ def _plan_vacuum(plan: LoadPlan) -> str:
         return "no VACUUM: --no-vacuum"
     lacking = [str(target.table) for target in plan.targets if target.facts is not None and not target.facts.may_vacuum]
     if len(lacking) == len(plan.targets):
-        return "no VACUUM: the role has no right to"
-    words = "VACUUM (ANALYZE) of what got rows"
+        return "no VACUUM: the role lacks the privilege"
+    words = "VACUUM (ANALYZE) of tables that got rows"
     if lacking:
-        words += f", but for {', '.join(lacking)}: the role has no right to"
+        words += f", except {', '.join(lacking)}: the role lacks the privilege"
     return words
 
 
@@ -95,5 +95,5 @@ def _plan_checkpoint(plan: LoadPlan, server: ServerFacts, *, is_leased: bool) ->
     )
     if not decision.is_due:
         return f"no CHECKPOINT: {decision.reason}"
-    size = "" if plan.job.rules.checkpoints else ", if 1 GiB and more is loaded"
+    size = "" if plan.job.rules.checkpoints else ", if at least 1 GiB is loaded"
     return f"CHECKPOINT{size}: {decision.reason}"

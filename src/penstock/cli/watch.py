@@ -38,15 +38,15 @@ _LAST_SAMPLE_S = 5.0
 
 Interval = Annotated[
     str,
-    typer.Option("--interval", metavar="TIME", help="Time between two samples, as in 0.2 or 5s."),
+    typer.Option("--interval", metavar="TIME", help="Take samples at this interval, such as 0.2 or 5s."),
 ]
 For = Annotated[
     str | None,
-    typer.Option("--for", metavar="TIME", help="Watch for so long, as in 60s or 10min; until Ctrl-C by default."),
+    typer.Option("--for", metavar="TIME", help="Watch for this long, such as 60s or 10min (default: until Ctrl-C)."),
 ]
 QueryText = Annotated[
     bool,
-    typer.Option("--with-query-text", help="Show and record statements with their literals, which are left out else."),
+    typer.Option("--with-query-text", help="Show and record statements with their literals (default: without)."),
 ]
 
 
@@ -63,15 +63,15 @@ def watch(
     role: given.Role = None,
     iam_auth: given.IamAuth = False,
     tunnel: given.Tunnel = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a sample.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object for each sample.")] = False,
 ) -> None:
-    """Show what a server's sessions do and wait for: on a terminal as a screen, elsewhere as a line a sample.
+    """Show what a server's sessions do and wait for: on a terminal as a screen, elsewhere as a line for each sample.
 
     Active sessions are averages over the last 10 seconds, by what they wait for; active without a wait is called CPU,
     which is inferred. Needs pg_read_all_stats (or pg_monitor) to see what others' sessions do. It changes nothing and
     works on standbys. Keys: p pauses, s sorts by name or by activity, + and - change the interval, q ends.
 
-    Exit codes: 0 ended by --for, q, Ctrl-C or SIGTERM, with a whole recording; others as of every command.
+    Exit codes: 0 ended by --for, q, Ctrl-C or SIGTERM, with a complete recording; others as for every command.
     """
     from penstock.api.watching import open_sampler
 
@@ -85,7 +85,7 @@ def watch(
         watched = Watched(interval_s=interval_s)
         _show_while_sampling(sampler, recorder, watched, for_s=for_s, as_json=as_json)
     if record is not None:
-        write_message(f"recorded {watched.count} samples; to see what they say: penstock diagnose {record}")
+        write_message(f"recorded {watched.count} samples; to read them: penstock diagnose {record}")
 
 
 def parse_interval(text: str) -> float:
