@@ -255,7 +255,7 @@ def test_tables_made_by_a_commit_whose_answer_was_lost_are_the_loads_own(
 
     monkeypatch.setattr(prepare, "in_transaction", lose_first)
     outcome = loads.run(target(path, into="made.new", create=True), rules=LoadRules(retry_for_s=60))
-    assert (outcome.rows, lost) == (20_000, ["writing the load down"])
+    assert (outcome.rows, lost) == (20_000, ["recording the load"])
     assert loads.count("made.new") == 20_000
 
 

@@ -330,7 +330,7 @@ def test_a_load_whose_server_is_gone_says_what_stays_parked(
     with pytest.raises(PenstockError):
         loads.run(target(path), rules=REBUILD)
     assert any(
-        "what was parked or switched off stays so" in text and "penstock repair" in text for text in loads.notices
+        "indexes, keys or triggers were not restored" in text and "penstock repair" in text for text in loads.notices
     )
     conninfo = server.ensure_running()
     assert repair(conninfo).errors == []

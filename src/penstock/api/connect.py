@@ -35,7 +35,7 @@ def connect_to(
         if iam_auth or tunnel is not None:
             raise UsageError(
                 f"{'--iam-auth' if iam_auth else '--tunnel'} needs a server's name",
-                hint="Name the server with --to, or in PGHOST and the like.",
+                hint="Name the server with --to or PGHOST.",
             )
         from penstock.lab import default_server  # noqa: PLC0415 (only who needs a server pays for the lab)
 

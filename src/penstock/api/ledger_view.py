@@ -58,7 +58,7 @@ class LedgerView(Closing):
         """Return the id of the one load whose id begins so."""
         if not beginning:
             # What a script's empty variable leaves: it must not stand for the one load that there is.
-            raise TargetError("the load's id is empty", hint="penstock loads lists them.")
+            raise TargetError("the load's id is empty", hint="See penstock loads.")
         found = [record.load_id for record in self.loads() if record.load_id.startswith(beginning.lower())]
         if len(found) != 1:
             if found:
@@ -81,10 +81,10 @@ class LedgerView(Closing):
         """
         record, _ = self.load(load_id)
         if record.state == "complete":
-            raise TargetError(f"load {load_id} is complete", hint="There is nothing to go on with.")
+            raise TargetError(f"load {load_id} is complete", hint="There is nothing to resume.")
         if record.job is None:
             raise TargetError(
-                f"load {load_id} read a pipe, which cannot be read again", hint="Run its own command once more."
+                f"load {load_id} read a pipe, which cannot be read again", hint="Run its own command again."
             )
         job = job_from_json(record.job)
         with self._connect.borrow() as connection:

@@ -30,13 +30,13 @@ def describe_rds(
     are configured. Raises UsageError, AwsError. Rights: docs/rds.md.
     """
     if wanted is not None and to is not None:
-        raise UsageError("an endpoint or identifier and --to cannot both be given", hint="Give one of them.")
+        raise UsageError("an endpoint or identifier cannot be used with --to", hint="Use one of them.")
     if wanted is None:
         wanted = find_host(to)
         # It would be taken for an identifier.
         if "." not in wanted:
             raise UsageError(
-                f'host "{wanted}" is no endpoint of Amazon RDS',
+                f'host "{wanted}" is not an endpoint of Amazon RDS',
                 hint="Through a tunnel, give the endpoint as host and the tunnel's end as hostaddr and port.",
             )
     return describe_instance(wanted, now=now, region=region, profile=profile)
@@ -51,7 +51,7 @@ def find_host(to: str | None = None) -> str:
     hosts = [host for host in named.split(",") if host and not host.startswith("/")]
     if not hosts:
         raise UsageError(
-            "no RDS instance is named",
+            "no RDS instance was given",
             hint="Name its endpoint or identifier, or its host by --to or PGHOST.",
         )
     return next((host for host in hosts if parse_endpoint(host)), hosts[0])

@@ -121,7 +121,7 @@ class Repairer(Closing):
                 backend.close()
             if noted:
                 raise
-            self._tell(f"leases on the server's settings were not looked at: {error.message}")
+            self._tell(f"leases on the server's settings were not checked: {error.message}")
             return None
 
     def _tools(self, connection: Connection) -> LoadTools:

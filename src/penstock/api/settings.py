@@ -45,7 +45,7 @@ def prepare_group(connect: ConnectionFactory, name: str) -> tuple[AttachedGroup,
     with connect.borrow() as connection:
         host = connection.info.host
     if not is_rds_endpoint(host):
-        raise UsageError(f"{host or 'the server'} is no endpoint of Amazon RDS", hint="Name its endpoint.")
+        raise UsageError(f"{host or 'the server'} is not an endpoint of Amazon RDS", hint="Name its endpoint.")
     from penstock.aws.parameter_groups import RdsParameterGroups  # noqa: PLC0415 (botocore is paid for by who asks AWS)
 
     groups = RdsParameterGroups(host)

@@ -95,9 +95,9 @@ class _Upkeep:
         try:
             self._tools.patiently(run, retry_for_s=self._plan.job.rules.retry_for_s)
         except PenstockError as error:
-            self._tools.warnings.warn("upkeep", f"the load is complete; {what} ended early: {error.message}")
+            self._tools.warnings.warn("upkeep", f"the load is complete, but {what} failed: {error.message}")
         except KeyboardInterrupt:
-            self._tools.warnings.warn("upkeep", f"the load is complete; {what} was interrupted")
+            self._tools.warnings.warn("upkeep", f"the load is complete, but {what} was interrupted")
         return self._tools.clock() - began_s
 
     # ---------------------------------------------------------------- vacuum
@@ -161,7 +161,7 @@ class _Upkeep:
         if error.sqlstate != _LOCK_NOT_AVAILABLE:
             return error.message
         blockers = "; ".join(describe_blocker(blocker) for blocker in find_blockers(connection, [oid]))
-        return f"another session has it locked: {blockers}" if blockers else "another session had it locked"
+        return f"locked by another session: {blockers}" if blockers else "it was locked by another session"
 
     # ---------------------------------------------------------------- checkpoint
 
@@ -175,7 +175,7 @@ class _Upkeep:
             may_checkpoint=server is not None and server.may_checkpoint,
         )
         if decision.is_refused:
-            self._tools.warnings.warn("upkeep", f"no checkpoint: {decision.reason}")
+            self._tools.warnings.warn("upkeep", f"checkpoint skipped: {decision.reason}")
         return decision.is_due
 
     def _checkpoint(self, connection: Connection) -> None:

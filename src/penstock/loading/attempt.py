@@ -154,7 +154,7 @@ class LoadAttempt:
             connection = self._first if number == 0 else self._tools.connect.connect(label=f"session {number + 1}")
         except ServerError as error:
             # Others took the connections; what has begun can go on without this one.
-            self._tools.notice(f"going on with {number} sessions: {error.message}")
+            self._tools.notice(f"continuing with {number} sessions: {error.message}")
             self._is_full = True
             self._feed.set_sessions(min(number, self._feed.sessions))
             return
@@ -220,7 +220,7 @@ class LoadAttempt:
         """Let the sessions end what they have begun, once; a second interrupt is the caller's."""
         if self.is_stopped or self._plan.job.rules.is_atomic or not self._plan.is_repeatable:
             raise KeyboardInterrupt
-        self._tools.notice("finishing the batches that are under way; interrupt again to give them up")
+        self._tools.notice("finishing the current batches; interrupt again to cancel them")
         self.stop()
 
     def _raise_failure(self) -> None:

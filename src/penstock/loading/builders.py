@@ -93,7 +93,7 @@ class Builders:
             if number == 0:
                 self._stop()
                 raise
-            self._tools.notice(f"rebuilding with fewer sessions: {error.message}")
+            self._tools.notice(f"rebuilding indexes with fewer sessions: {error.message}")
             return
         try:
             with connection:

@@ -37,13 +37,13 @@ def open_ledger(lock: str, tools: LoadTools, connection: Connection, *, waits: b
         pid = find_lock_holder(connection, lock)
         if not waits:
             raise TargetError(
-                "another process works on this load",
+                "another process is running this load",
                 detail=f"One of its sessions is backend {pid}.",
                 hint="Wait for it, or end it with pg_terminate_backend.",
             )
         looks += 1
         if looks == _LOOKS_BEFORE_NOTICE:
-            tools.notice(f"waiting for another process that works on this load (backend {pid})")
+            tools.notice(f"waiting for another process that is running this load (backend {pid})")
         tools.sleep(_WAIT_S)
         is_locked = try_lock(connection, lock)
 
@@ -60,12 +60,12 @@ def take_over(load_id: str, tools: LoadTools, connection: Connection, *, waits: 
         calls = " ".join(f"SELECT pg_terminate_backend({pid});" for pid in workers)
         if not waits:
             raise TargetError(
-                f"sessions of load {load_id} are still at work",
-                detail=f"Backends: {', '.join(map(str, workers)) or 'ended just now'}.",
+                f"sessions of load {load_id} are still running",
+                detail=f"Backends: {', '.join(map(str, workers)) or 'just ended'}.",
                 hint=f"Wait for them, or end them: {calls}" if calls else "Try again.",
             )
         if not has_told and workers:
-            tools.notice(f"waiting for sessions of load {load_id} that are still at work; to end them: {calls}")
+            tools.notice(f"waiting for sessions of load {load_id} that are still running; to end them: {calls}")
             has_told = True
     return claim
 

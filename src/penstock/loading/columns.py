@@ -140,7 +140,7 @@ def _refuse_unknown(unknown: Sequence[str], *, table: TableFacts, uri: str) -> N
         f'column "{unknown[0]}" of the file does not exist in table "{table.name}"',
         detail=f"{uri}: {len(unknown)} of its columns are unknown to the table: {listed}.",
         hint=_suggest(unknown[0], table)
-        or "Leave it out with --skip, add it to the table, or name the fields with --columns; if it is data, say"
+        or "Skip it with --skip, add it to the table, or name the fields with --columns; if it is data, use"
         " --no-header.",
     )
 
@@ -153,14 +153,14 @@ def _refuse_unfit(columns: Sequence[str], *, job: TargetJob, table: TableFacts, 
         if name in job.constants:
             raise TargetError(
                 f'column "{name}" is both in the file and in --set',
-                hint=f"Leave the file's out with --skip {name}.",
+                hint=f"Skip the file's with --skip {name}.",
             )
         column = table.column(name)
         if column is not None and column.is_generated:
             raise TargetError(
                 f'column "{name}" is generated and cannot be loaded',
                 detail=f'Table "{table.name}" computes it.',
-                hint=f"Leave it out with --skip {name}.",
+                hint=f"Skip it with --skip {name}.",
             )
     missing = [
         column.name

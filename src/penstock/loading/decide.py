@@ -100,18 +100,18 @@ def _is_loaded(
     if rules.on_changed == "skip":
         return True
     raise TargetError(
-        f'"{item.uri}" has changed since it was loaded into "{item.target}"',
+        f'"{item.uri}" has changed since it was loaded into table "{item.target}"',
         detail=f"Load {known[-1].load_id} loaded another version of it.",
-        hint="Say --changed load to load the new version too, or --changed skip to leave it out.",
+        hint="Use --changed load to load the new version too, or --changed skip to skip it.",
     )
 
 
 def _changed_since_it_began(item: LedgerObject, found: KnownObject) -> TargetError:
     return TargetError(
-        f'"{item.uri}" has changed since load {found.load_id} began, which has not ended',
-        detail=f"{found.rows:,} rows of it are committed.",
-        hint="Say --changed load to resume with the object as it is now, if what is committed of it is still the same; "
-        "--changed skip to leave it as it was, if it was loaded whole; or restore it.",
+        f'"{item.uri}" has changed since load {found.load_id} began',
+        detail=f"The load is not complete; {found.rows:,} rows of it are committed.",
+        hint="Use --changed load to resume with the object as it is now, if the committed part is unchanged; "
+        "--changed skip to keep the old version, if all of it was loaded; or restore the object.",
     )
 
 
@@ -136,19 +136,19 @@ def _refuse_loss(item: LedgerObject, found: KnownObject, *, emptied: frozenset[i
     """Refuse to go on where what was committed before is gone."""
     if found.rows and item.target_oid in emptied and rules.on_emptied != "skip":
         raise TargetError(
-            f'table "{item.target}" was emptied after a part of this load had gone into it',
+            f'table "{item.target}" was emptied after a part of this load was committed',
             detail=f'Load {found.load_id} has committed {found.rows} rows of "{item.uri}".',
-            hint="Load with --emptied skip to load what is missing alone; or say penstock loads forget "
-            f"{found.load_id} --keep-rows, and load all of it anew.",
+            hint="Use --emptied skip to load only what is missing; or run penstock loads forget "
+            f"{found.load_id} --keep-rows, and load everything again.",
         )
 
 
 def _emptied(item: LedgerObject, found: KnownObject) -> TargetError:
-    how = "emptied" if found.target_oid == item.target_oid else "made anew"
+    how = "emptied" if found.target_oid == item.target_oid else "created again"
     return TargetError(
-        f'table "{item.target}" was {how} after objects had been loaded into it',
+        f'table "{item.target}" was {how} after objects were loaded into it',
         detail=f'Load {found.load_id} loaded "{item.uri}", among others.',
-        hint="Say --emptied load to load them again, --emptied skip to load only what is new, or remove the load from "
+        hint="Use --emptied load to load them again, --emptied skip to load only what is new, or remove the load from "
         f"the ledger with penstock loads forget {found.load_id} --keep-rows.",
     )
 
@@ -156,13 +156,13 @@ def _emptied(item: LedgerObject, found: KnownObject) -> TargetError:
 def _other_load(item: LedgerObject, found: KnownObject) -> TargetError:
     if found.target_oid != item.target_oid:
         return TargetError(
-            f'table "{item.target}" was made anew since load {found.load_id} began, which has not ended',
-            detail=f'That load has "{item.uri}", among others.',
-            hint=f"Give it up with penstock loads forget {found.load_id}: its rows went with the table.",
+            f'table "{item.target}" was created again since load {found.load_id} began',
+            detail=f'The load is not complete, and has "{item.uri}".',
+            hint=f"Run penstock loads forget {found.load_id}: its rows went with the table.",
         )
     return TargetError(
-        f'"{item.uri}" belongs to load {found.load_id}, which has not ended',
-        detail="That load has other sources, options or settings, so this one cannot go on with it.",
-        hint=f"Finish it with penstock resume {found.load_id}, or give it up with penstock loads forget "
-        f"{found.load_id} --keep-rows once you have removed its rows.",
+        f'"{item.uri}" belongs to unfinished load {found.load_id}',
+        detail="That load has other sources, options or settings, so this one cannot resume it.",
+        hint=f"Finish it with penstock resume {found.load_id}, or remove its rows and run penstock loads forget "
+        f"{found.load_id} --keep-rows.",
     )

@@ -66,9 +66,9 @@ def _look_at(works: Sequence[ObjectWork], sources: SourceReader) -> None:
 def _explain(found: Contradiction, uri: str) -> DataError:
     first, second = found.options
     return DataError(
-        "files of one load do not have one dialect",
+        "files of one load have different dialects",
         detail=f"{uri} line {found.line}: {found.text}\n"
-        f"As the first file has it, this is {found.before}.\n"
-        f"By itself it is {found.here}.",
-        hint=f"Say {first} or {second} if that holds for every file, or load those that differ by themselves.",
+        f"By the first file's dialect, this is {found.before}.\n"
+        f"By its own, it is {found.here}.",
+        hint=f"Use {first} or {second} if it is right for every file, or load the files that differ separately.",
     )

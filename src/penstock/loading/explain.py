@@ -43,7 +43,7 @@ def explain_miscount(uri: str, *, reported: int, records: int) -> DataError:
     """Return the error for a COPY command that reports other rows than records were cut for it."""
     return DataError(
         f"COPY reported {reported} rows for {records} records",
-        detail=f"{uri}: the server and penstock disagree about where records end.",
+        detail=f"{uri}: the server and penstock do not agree on where records end.",
         hint="Check --format, --quote and --escape; please report this as a bug if they are right.",
     )
 
@@ -99,7 +99,7 @@ def is_types_refusal(failure: CopyFailed) -> bool:
 def _reword(report: ServerReport, *, is_in_conflict: bool) -> ServerReport:
     """Return what a wait among our own sessions amounts to; the server saw no more than a cancel."""
     if report.sqlstate == "40P01":
-        return replace(report, hint="With --sessions 1 no record of the load can wait for another of its records.")
+        return replace(report, hint="With --sessions 1 no record of the load waits for another.")
     if not is_in_conflict:
         return report
     return replace(

@@ -151,9 +151,9 @@ class _Finish:
         found = find_landing_table(self._connection, schema=table.schema, name=table.name)
         if found is None or found.oid != oid or not found.is_ours:
             raise TargetError(
-                f'table "{table}" of this load is not what it was',
-                detail="Somebody has made it anew, or given it triggers, rules or policies.",
-                hint="Run the load again: it then begins anew.",
+                f'table "{table}" of this load was changed by another session',
+                detail="It was created again, or was given triggers, rules or policies.",
+                hint="Run the load again: it then starts from the beginning.",
             )
 
     def _merge_all(self) -> list[LandedCounts]:

@@ -103,9 +103,7 @@ def check_ways(plan: LoadPlan, connection: Connection, *, ledger_schema: str) ->
                 check_key(connection, facts, job.key, columns=target.column_map.columns, mode=mode)
             except TargetError as error:
                 if _lacks_parts(connection, ledger_schema, facts.oid):
-                    error.hint = (
-                        "A load has parked keys of it, and has ended or is at work: see penstock repair --plan."
-                    )
+                    error.hint = "A load has dropped keys of the table, to rebuild them: see penstock repair --plan."
                 raise
         elif job.mode == "replace":
             definition = capture_table(connection, facts.oid, name=facts.name)
@@ -213,7 +211,7 @@ class LandingMaker:
         if landing.record.kind is None:
             return
         name = f"{landing.record.schema}.{landing.record.table}"
-        self._tools.notice(f'table "{name}" of this load is gone or does not fit any more: its objects begin anew')
+        self._tools.notice(f'table "{name}" of this load was dropped or changed: its objects are loaded again')
         drop_ranges(self._connection, self._schema, self._claim, landing.objects)
 
     def _note(self, landing: TargetLanding, *, table: TableName, oid: int, digest: str | None = None) -> TargetLanding:
@@ -271,8 +269,8 @@ class LandingMaker:
         except TargetError as error:
             if error.sqlstate == "42501":
                 error.hint = (
-                    f"Have the owner grant CREATE on schema {self._schema}, where staging tables are made, and USAGE on"
-                    " the types of the table's columns; or name a schema of your own with --ledger-schema."
+                    f"Have the owner grant CREATE on schema {self._schema}, for staging tables, and USAGE on"
+                    " the types of the table's columns; or use a schema of your own with --ledger-schema."
                 )
             raise
 
@@ -297,9 +295,9 @@ class LandingMaker:
         # Behind the capture: what was gone by then has its record still, or is back when the tables are exchanged.
         if find_changed(self._connection, self._schema, [landing.facts.oid]):
             raise TargetError(
-                f'something of table "{definition.name}" is parked or switched off for a load',
-                detail="The new table would be without it.",
-                hint="Run the load again when that load has ended; penstock repair --plan tells what it is.",
+                f'indexes, keys or triggers of table "{definition.name}" are dropped or disabled for a load',
+                detail="The new table would lack them.",
+                hint="Run the load again when that load has ended; penstock repair --plan shows them.",
             )
         landing = replace(landing, definition=definition)
         digest = hashlib.sha256(repr(definition).encode()).hexdigest()
@@ -343,17 +341,17 @@ class LandingMaker:
         if self._tools.is_publishing_allowed or not names:
             return
         raise TargetError(
-            "a table that this load makes would stop the subscribers of a publication",
+            "a table that this load creates would stop the subscribers of a publication",
             detail=f"Publication {names} would publish it, and the subscribers lack it. They need: {describe()}",
-            hint="Make this table at every subscriber, then say --publish-ledger.",
+            hint="Create this table on every subscriber, then use --publish-ledger.",
         )
 
 
 def _not_ours(name: TableName, *, owner: str) -> TargetError:
     return TargetError(
-        f'table "{name}" was not made by this role for this load, or was altered',
+        f'table "{name}" was not created by this role for this load, or was altered',
         detail=f'Its owner is "{owner}".',
-        hint="Go on with the load as the role that began it (--role), or have the owner drop the table.",
+        hint="Resume the load as the role that began it (--role), or have the owner drop the table.",
     )
 
 
@@ -408,8 +406,8 @@ def refuse_unended(connection: Connection, schema: str, claim: Claim, facts: Tab
     if others := find_unended(connection, schema, claim, oid=facts.oid):
         raise TargetError(
             f'cannot {verb} table "{facts.name}": another load into it has not ended',
-            detail=f"Load {others[0]} has committed rows of it, which would be missing when it goes on.",
-            hint=f"Finish it with penstock resume {others[0]}, or say penstock loads forget {others[0]} --keep-rows.",
+            detail=f"Load {others[0]} has committed rows to it, which would be missing when it is resumed.",
+            hint=f"Finish it with penstock resume {others[0]}, or run penstock loads forget {others[0]} --keep-rows.",
         )
 
 

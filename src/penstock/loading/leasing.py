@@ -94,7 +94,7 @@ class LoadLease:
             self._end()
             if self._choice != "auto":
                 raise
-            self._tools.warnings.warn("settings", f"the server's settings stay as they are: {error.message}")
+            self._tools.warnings.warn("settings", f"the server's settings are not changed: {error.message}")
         except BaseException:
             self._end()
             raise
@@ -113,7 +113,7 @@ class LoadLease:
         request = self._request()
         decision, facts = self._backend.look(request)
         if self._choice == "auto" and (reason := choose_auto(decision, facts)) is not None:
-            _log.info("settings stay as they are: %s", reason)
+            _log.info("settings are not changed: %s", reason)
             report = LeaseReport() if decision.obstacle is not None else self._backend.clear()
         else:
             refuse_obstacle(decision)
@@ -149,7 +149,7 @@ class LoadLease:
         except KeyboardInterrupt:
             if not self._is_released:
                 self._tools.warnings.warn(
-                    "settings", "settings were not put back (interrupted): penstock settings restore does that"
+                    "settings", "settings were not restored (interrupted): run penstock settings restore"
                 )
             raise
         finally:
@@ -166,7 +166,7 @@ class LoadLease:
                 self._forget(self._tools.patiently(backend.clear, retry_for_s=retry_for_s).lease_ids)
         except PenstockError as error:
             self._tools.warnings.warn(
-                "settings", f"settings were not put back ({error.message}): penstock settings restore does that"
+                "settings", f"settings were not restored ({error.message}): run penstock settings restore"
             )
             return ()
         finally:
@@ -182,7 +182,7 @@ class LoadLease:
             with self._tools.connect.borrow() as connection:
                 delete_lease_notes(connection, self._tools.ledger.schema, lease_ids)
         except PenstockError as error:
-            _log.info("the note of a lease stays: %s", error.message)
+            _log.info("the note of a lease was not removed: %s", error.message)
 
     def _close(self) -> None:
         backend, self._backend = self._backend, None
@@ -224,7 +224,7 @@ def _join(taken: Sequence[SettingResult], released: Sequence[SettingResult]) -> 
     for result in taken:
         end = ends.get(result.name)
         after = result.after if end is None else end.after
-        note = "not put back" if end is None else end.note
+        note = "not restored" if end is None else end.note
         joined.append(
             LeasedSetting(
                 name=result.name,

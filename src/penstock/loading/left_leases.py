@@ -36,8 +36,8 @@ def end_left_leases(tools: LoadTools, connection: Connection, lease_ids: Sequenc
     except PenstockError as error:
         tools.warnings.warn(
             "settings",
-            "a load that was killed may have left the server's settings changed, and they were not put back "
-            f"({error.message}): penstock settings restore does that",
+            "a killed load may have left the server's settings changed, and they were not restored "
+            f"({error.message}): run penstock settings restore",
         )
 
 
@@ -59,8 +59,8 @@ def end_leases(tools: LoadTools, connection: Connection, backend: SettingsBacken
             lease = standing[lease_id]
             tools.warnings.warn(
                 "settings",
-                f"lease {lease_id} ({lease.reason}) was made on {lease.server}, and this is {overview.identity}: "
-                "penstock settings restore tells what to do",
+                f"lease {lease_id} ({lease.reason}) was taken on {lease.server}, and this is {overview.identity}: "
+                "see penstock settings restore",
             )
     return report
 
@@ -92,9 +92,9 @@ def _plan_lease(lease: Lease, overview: SettingsOverview) -> RepairStep:
 
 def _decide_lease(lease: Lease, overview: SettingsOverview) -> tuple[RepairAction, str]:
     if not lease.server.is_same(overview.identity):
-        return "refuse", f"{lease.server} had them changed: penstock settings restore tells what to do"
+        return "refuse", f"{lease.server} had them changed: run penstock settings restore"
     if lease.holder_pid is not None:
-        return "wait", f"{lease.reason} is at work (backend {lease.holder_pid}), and restores them"
+        return "wait", f"{lease.reason} is running (backend {lease.holder_pid}), and restores them"
     if not lease.is_over(overview.as_of):
-        return "wait", f"its lease stands until {lease.until:%Y-%m-%d %H:%M:%S}: penstock settings restore ends it"
-    return "restore", f"nobody holds the lease of {lease.reason}"
+        return "wait", f"its lease lasts until {lease.until:%Y-%m-%d %H:%M:%S} or penstock settings restore"
+    return "restore", f"the session that held the lease of {lease.reason} has ended"

@@ -27,7 +27,7 @@ def table_notices(table: TableFacts) -> list[Notice]:
             Notice(
                 code="unlogged",
                 message=f'table "{table.name}" is unlogged',
-                hint="Its rows are lost at a crash, and reach no standby and no subscriber.",
+                hint="Its rows are lost in a crash, and are not replicated.",
             )
         )
     elif table.unlogged_partitions:
@@ -35,7 +35,7 @@ def table_notices(table: TableFacts) -> list[Notice]:
             Notice(
                 code="unlogged",
                 message=f'partitions of table "{table.name}" are unlogged: {_names(table.unlogged_partitions)}',
-                hint="Their rows are lost at a crash, and reach no standby and no subscriber.",
+                hint="Their rows are lost in a crash, and are not replicated.",
             )
         )
     elif table.unpublished:
@@ -43,7 +43,7 @@ def table_notices(table: TableFacts) -> list[Notice]:
             Notice(
                 code="unpublished",
                 message=f'table "{table.name}" is not replicated to subscribers',
-                hint=f"No publication has its new rows; there is {_names(table.unpublished)}.",
+                hint=f"No publication includes its new rows; existing publications: {_names(table.unpublished)}.",
             )
         )
     return notices
@@ -57,7 +57,7 @@ def server_notices(server: ServerFacts) -> list[Notice]:
         Notice(
             code="wal-minimal",
             message="nothing that is loaded is replicated: wal_level is minimal",
-            hint="There can be no standby and no point-in-time recovery; take a base backup after the load.",
+            hint="Standbys and point-in-time recovery are not possible; take a base backup after the load.",
         )
     ]
 
@@ -70,8 +70,8 @@ def check_switches(rules: LoadRules, facts: TableFacts | None) -> None:
         return
     raise TargetError(
         f'{" and ".join(asked)} needs the owner of table "{facts.name}"',
-        detail="Only an owner may alter a table; the role that loads is none.",
-        hint="Load as the owner (--role), or leave the option out.",
+        detail="Only the owner may alter a table.",
+        hint="Load as the owner (--role), or do not use the option.",
     )
 
 

@@ -65,9 +65,9 @@ def read_missing(blocks: Iterable[Block], edges: Edges, *, uri: str) -> Iterator
         is_in_header = block.is_first and edges.lie_within(0, block.start)
         if is_in_header or edges.lie_within(block.start, block.end):
             raise DataError(
-                f'"{uri}" has changed in a part that is loaded',
+                f'"{uri}" has changed in a part that is already loaded',
                 detail=f"A record near line {block.first_line} is committed in part.",
-                hint="Restore the object, or remove the load's rows and forget the load.",
+                hint="Restore the object, or remove the load's rows and run penstock loads forget ID --keep-rows.",
             )
         if not edges.contain(block.start, block.end):
             yield block
@@ -188,9 +188,9 @@ def _refuse_other_columns(column_map: ColumnMap, target: TargetPlan, *, uri: str
     if target.landing != "staging" or set(column_map.columns) == set(target.column_map.columns):
         return
     raise DataError(
-        "the file has other columns than the first one",
+        "the file has different columns from the first one",
         detail=f"{uri} fills {', '.join(column_map.columns)}; the first file {', '.join(target.column_map.columns)}.",
-        hint="Load files with other columns by themselves, or leave columns out with --skip.",
+        hint="Load files with different columns separately, or skip columns with --skip.",
     )
 
 

@@ -37,7 +37,7 @@ def plan_sessions(
     """
     if asked is not None:
         count = max(1, min(asked, free_connections))
-        reason = "as asked" if count == asked else f"as asked, capped by {free_connections} free connections"
+        reason = "as requested" if count == asked else f"as requested, limited by {free_connections} free connections"
         return SessionPlan(initial=count, maximum=count, is_adaptive=False, reason=reason)
     wanted = _UNKNOWN_START if cpu_count is None else max(2, cpu_count - 1)
     why = "server's CPUs unknown" if cpu_count is None else f"server has {cpu_count} CPUs"

@@ -30,8 +30,8 @@ SMALL_PART_BYTES = MIB // 2
 _LOCKS_PER_PART = 2
 _LOCK_SHARE = 2
 
-_REJECTING = "records that break it are rejected as they come, which costs a look-up for each row"
-_KEEPS_UNIQUE = "it keeps rows unique, and others may write to the table"
+_REJECTING = "records that violate it are rejected as they come, at the cost of a look-up for each row"
+_KEEPS_UNIQUE = "it enforces uniqueness, and other sessions may write to the table"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +106,7 @@ def _describe_gain(kept: Iterable[Part]) -> str | None:
     names = ", ".join(part.name for part in kept if part.reason == _KEEPS_UNIQUE)
     if not names:
         return None
-    return f"if nobody else writes to the table, --indexes rebuild is faster: it sorts {names} once, after the rows"
+    return f"if no other session writes to the table, use --indexes rebuild: it builds {names} once, after the rows"
 
 
 def _all_stay(parts: Iterable[IndexPart | ForeignKey]) -> dict[Place, str | None]:
@@ -152,11 +152,11 @@ def _decide_table(parts: TableParts, facts: ParkingFacts) -> tuple[bool, str]:
     why_not = _first(
         (facts.indexes == "keep", "--indexes keep"),
         (facts.job.mode == "replace", "the new table gets them after it is loaded"),
-        (table.kind not in ("r", "p"), "it is no table"),
-        (not table.is_owner, f'only owner "{table.owner}" may park them'),
+        (table.kind not in ("r", "p"), "it is not a table"),
+        (not table.is_owner, f'only owner "{table.owner}" may drop them'),
         (
             bool(parts.partitions) and needed > table.lock_count // _LOCK_SHARE,
-            f"it may take {needed:,} locks, and max_locks_per_transaction leaves room for {table.lock_count:,} in all",
+            f"it may take {needed:,} locks, and max_locks_per_transaction allows {table.lock_count:,} in total",
         ),
     )
     if why_not is not None:
@@ -164,11 +164,11 @@ def _decide_table(parts: TableParts, facts: ParkingFacts) -> tuple[bool, str]:
     if facts.indexes == "rebuild":
         return True, "--indexes rebuild"
     if facts.is_parked:
-        return True, "the load had parked them before"
-    has_rows = "the table has rows, and others may write to it; --indexes rebuild says that nobody does"
+        return True, "the load has already dropped them"
+    has_rows = "the table has rows, and other sessions may write to it; use --indexes rebuild if none does"
     why_not = _first(
         (not facts.is_empty, has_rows),
-        (is_small, f"{format_bytes(size or 0)} to load are too little for it to pay"),
+        (is_small, f"{format_bytes(size or 0)} to load are too little to gain from it"),
     )
     if why_not is not None:
         return False, why_not
@@ -181,8 +181,8 @@ def _why_foreign_key_stays(key: ForeignKey, parts: TableParts, facts: ParkingFac
     # NOT VALID is not for partitioned tables before PostgreSQL 18.
     is_whole = key.is_validated or key.relation_kind != "p"
     return _first(
-        (key.is_kept_whole, f"{key.references} is partitioned, and what belongs to it would come back by other names"),
-        (is_own and not is_top and key.parent_oid not in parts.tables, "it belongs to that of the partitioned table"),
+        (key.is_kept_whole, f"{key.references} is partitioned, and the parts would be rebuilt under other names"),
+        (is_own and not is_top and key.parent_oid not in parts.tables, "it belongs to the partitioned table's"),
         (not key.is_owner, f'table {key.relation} is owned by "{key.owner}"'),
         (not key.may_refer, f"the role lacks REFERENCES on {key.references}"),
         (key.has_altered_triggers, "its triggers are not enabled as they are by default"),
@@ -202,12 +202,12 @@ def _why_index_stays(part: IndexPart, parts: TableParts, facts: ParkingFacts) ->
     return _first(
         (not table.is_owner, f'partition {table.quoted_name} is owned by "{table.owner}"'),
         (bool(index.dependents), f"{', '.join(index.dependents)} depends on it"),
-        (not table.may_create, f'the role may not make indexes in schema "{table.schema}"'),
-        (not index.may_use_tablespace, f'the role may not make indexes in tablespace "{row.tablespace}"'),
-        (table.is_published and is_identity, "it tells a published table's rows apart"),
+        (not table.may_create, f'the role may not create indexes in schema "{table.schema}"'),
+        (not index.may_use_tablespace, f'the role may not create indexes in tablespace "{row.tablespace}"'),
+        (table.is_published and is_identity, "it is the replica identity of a published table"),
         (is_merge_key, f"--mode {job.mode} needs it"),
         (row.is_unique and job.transform is not None, "the transform may need it"),
-        (index.runs_functions, "its functions set no search_path, and would be run with another than the user's"),
+        (index.runs_functions, "its functions set no search_path, and would run with one other than the user's"),
         (part.refuses_rows and facts.rejects, _REJECTING),
     )
 
@@ -231,8 +231,8 @@ def _why_incomplete(part: IndexPart, family: Sequence[IndexPart], tables: Mappin
     return _first(
         (part is family[0] and part.parent_place is not None, "it belongs to an index of the partitioned table"),
         (bool(lacking), f"partition {lacking[0].quoted_name} cannot have one" if lacking else ""),
-        (is_more, f"the constraint of partition {table.quoted_name} would not fall with it"),
-        (table.kind == "p" and cannot_attach, "the server attaches no exclusion constraints"),
+        (is_more, f"the constraint of partition {table.quoted_name} would not be dropped with it"),
+        (table.kind == "p" and cannot_attach, "the server cannot attach exclusion constraints"),
     )
 
 
@@ -241,7 +241,7 @@ def _why_referenced_stays(part: IndexPart, parts: TableParts, staying: Mapping[P
     for key in parts.foreign_keys:
         is_relied_on = key.references_oid == parts.table.oid and key.references_index == part.name
         if is_relied_on and (why := staying[key.relation_oid, key.name]) is not None:
-            return f'foreign key "{key.name}" of {key.relation} relies on it, which stays: {why}'
+            return f'foreign key "{key.name}" of {key.relation} depends on it and is kept: {why}'
     return None
 
 

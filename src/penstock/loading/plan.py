@@ -60,7 +60,7 @@ def plan_load(
     if server.free_connections < 1:
         raise TargetError(
             "no free connection for a session",
-            detail=f"{server.address} allows role {server.user} no further connection.",
+            detail=f"{server.address} allows no more connections for role {server.user}.",
             hint="Close connections, or raise max_connections or the role's connection limit.",
         )
     planned = [_plan_target(gathered, job.rules, server) for gathered in inputs]
@@ -97,8 +97,8 @@ def _is_read_once(source: SourceObject) -> bool:
 # Each session's rows are invisible to the others until the load's end, and so is a referenced row.
 _DEPENDS_NOTICE = Notice(
     code="references",
-    message="a foreign key refers to a table of this same load: one session, objects in the order of the job",
-    hint="Drop the key before the load and add it after, and all sessions work.",
+    message="a foreign key refers to a table of this load: one session, objects in the order of the job",
+    hint="To use all sessions, drop the key before the load and add it after.",
 )
 
 
@@ -128,7 +128,7 @@ def _plan_target(gathered: TargetInput, rules: LoadRules, server: ServerFacts) -
     if facts is None and not job.create:
         raise TargetError(
             f'table "{job.table}" does not exist',
-            hint="Create it first, or let --create make it with text columns named by the header.",
+            hint="Create it first, or use --create: text columns, named by the header.",
         )
     check_way(job, facts)
     check_switches(rules, facts)
@@ -183,10 +183,10 @@ def _header_notices(probe: ProbeResult, job: TargetJob, table: TableFacts, *, ur
     return (
         Notice(
             code="first-line",
-            message="first line is taken as a header and not loaded",
+            message="first line is treated as a header and not loaded",
             uri=uri,
             line=1,
-            hint="--no-header loads it; --header says that it is one.",
+            hint="Use --no-header to load it, or --header if it is one.",
         ),
     )
 
@@ -198,7 +198,7 @@ def _created_columns(probe: ProbeResult, job: TargetJob, *, uri: str) -> tuple[s
         raise UsageError(
             f"cannot create {what} without column names",
             detail=f"{uri} has no header.",
-            hint="Name the columns with --columns, or say --header if its first line is one.",
+            hint="Name the columns with --columns, or use --header if its first line is one.",
         )
     return name_created_columns(names, job, uri=uri)
 

@@ -53,12 +53,12 @@ def would_load(findings: Sequence[Finding]) -> bool:
 
 def _judge_connection(found: Inspection) -> Iterator[Finding]:
     if found.pooler is None:
-        yield Finding(severity="ok", subject="connection", text="directly to the server, no pooler in between")
+        yield Finding(severity="ok", subject="connection", text="directly to the server, without a pooler")
     else:
         yield Finding(
             severity="refusal",
             subject="connection",
-            text=f"a connection pooler stands between: libpq was told of backend {found.pooler.told_pid}, and backend "
+            text=f"through a connection pooler: libpq was told of backend {found.pooler.told_pid}, and backend "
             f"{found.pooler.backend_pid} answered",
             remedy="Connect to the server directly: give its own host and port in --to.",
         )
@@ -66,9 +66,9 @@ def _judge_connection(found: Inspection) -> Iterator[Finding]:
     free = found.server.free_connections
     remedy = "Close connections, or raise max_connections or the limit of the role or the database."
     if free < 1:
-        yield Finding(severity="refusal", subject="connection", text="no connection is free", remedy=remedy)
+        yield Finding(severity="refusal", subject="connection", text="no free connection", remedy=remedy)
     elif free < 3:
-        text = f"{free} more connection{'s are' if free > 1 else ' is'} free: a load has that many sessions at most"
+        text = f"{free} more connection{'s are' if free > 1 else ' is'} free: a load can use at most that many sessions"
         yield Finding(severity="warning", subject="connection", text=text, remedy=remedy)
     if found.clock is not None and abs(found.clock.ahead_s) > found.clock.error_s + 60:
         side = "ahead of" if found.clock.ahead_s > 0 else "behind"
@@ -85,14 +85,14 @@ def _judge_encryption(found: Encryption | None) -> Iterator[Finding]:
         return
     mode = f"sslmode={found.sslmode}"
     if not found.is_encrypted:
-        text = f"not encrypted ({mode}): passwords and records can be read on their way"
+        text = f"not encrypted ({mode}): passwords and records can be read on the network"
         yield Finding(severity="warning", subject="connection", text=text, remedy=_VERIFY)
     elif found.sslmode == "verify-full":
         yield Finding(
             severity="ok", subject="connection", text=f"encrypted, the server's certificate and name verified ({mode})"
         )
     else:
-        text = f"encrypted, and that the server is the one that was named is not verified ({mode})"
+        text = f"encrypted, but the server's identity is not verified ({mode})"
         yield Finding(severity="note", subject="connection", text=text, remedy=_VERIFY)
 
 
@@ -112,7 +112,7 @@ def _judge_server(found: Inspection) -> Iterator[Finding]:
         yield Finding(
             severity="refusal",
             subject="server",
-            text="it is a standby, and only a primary can be loaded into",
+            text="the server is a standby, and a load needs the primary",
             remedy=f"Connect to its primary: --to 'host={host}{port} ...'."
             if host
             else "Connect to its primary; with all hosts in --to, the primary is found.",
@@ -121,7 +121,7 @@ def _judge_server(found: Inspection) -> Iterator[Finding]:
         yield Finding(
             severity="note",
             subject="server",
-            text=f"the database's encoding is {server.server_encoding}: characters that it lacks are errors",
+            text=f"the database's encoding is {server.server_encoding}: other characters are errors",
         )
 
 
@@ -141,7 +141,7 @@ def _judge_ledger(found: Inspection) -> Iterator[Finding]:
         yield Finding(
             severity="refusal",
             subject="ledger",
-            text=f"the ledger in schema {schema} is there, and role {user} may not use all its tables",
+            text=f"role {user} may not use all tables of the ledger in schema {schema}",
             remedy=f"GRANT USAGE ON SCHEMA {schema} TO {user}; "
             f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {schema} TO {user};",
         )
@@ -149,7 +149,7 @@ def _judge_ledger(found: Inspection) -> Iterator[Finding]:
         yield Finding(
             severity="refusal",
             subject="ledger",
-            text=f"loads are written down in schema {schema}, which role {user} may not make",
+            text=f"loads are recorded in schema {schema}, which role {user} may not create",
             remedy=f"CREATE SCHEMA {schema} AUTHORIZATION {user};"
             if ledger.owner is None
             else f"GRANT USAGE, CREATE ON SCHEMA {schema} TO {user};",
@@ -161,14 +161,14 @@ def _judge_ledger(found: Inspection) -> Iterator[Finding]:
 def _judge_new_ledger(found: Inspection, schema: str) -> Iterator[Finding]:
     publishing = [each.name for each in found.publications or () if each.is_all_tables]
     if not publishing:
-        yield Finding(severity="ok", subject="ledger", text=f"will be made in schema {schema} by the first load")
+        yield Finding(severity="ok", subject="ledger", text=f"will be created in schema {schema} by the first load")
         return
     names = ", ".join(quote_name(name) for name in publishing)
     yield Finding(
         severity="refusal",
         subject="ledger",
-        text=f"publication {names} is for all tables: it would publish the ledger's, which its subscribers lack",
-        remedy="Make these tables at every subscriber, then load with --publish-ledger once: penstock load shows them.",
+        text=f"publication {names} is for all tables: it would publish the ledger's tables, which its subscribers lack",
+        remedy="Create them on every subscriber, then load with --publish-ledger once; penstock load shows them.",
     )
 
 
@@ -186,7 +186,7 @@ def _judge_rights(found: Inspection) -> Iterator[Finding]:
         yield Finding(
             severity="note",
             subject="rights",
-            text="what others' sessions wait for, the standbys' lag and autovacuum are hidden from this role",
+            text="wait events of other sessions, standby lag and autovacuum are hidden from this role",
             remedy=f"GRANT pg_read_all_stats TO {user};",
         )
     if not rights.may_create_table and found.table is not None and found.table.facts is None:
@@ -194,7 +194,7 @@ def _judge_rights(found: Inspection) -> Iterator[Finding]:
         yield Finding(
             severity="note",
             subject="rights",
-            text="--create will not work in the schema where unqualified tables are made",
+            text="--create will not work in the schema where unqualified tables are created",
             remedy=f"GRANT CREATE ON SCHEMA {where} TO {user};",
         )
 
@@ -208,7 +208,7 @@ def _judge_table(found: Inspection) -> Iterator[Finding]:
             severity="refusal",
             subject="table",
             text=f'table "{table.asked}" does not exist, or its schema is not in search_path',
-            remedy="Create it first, or let penstock load --create make it with text columns named by the header.",
+            remedy="Create it first, or use penstock load --create: text columns, named by the header.",
         )
         return
     if table.refusal is not None:
@@ -230,11 +230,11 @@ def _judge_costs(table: TableInspection) -> Iterator[Finding]:
             remedy="Load as the table's owner, or as a role with BYPASSRLS, and COPY fills the table itself.",
         )
     if facts.is_unlogged:
-        text = f"{name} is unlogged: its rows vanish in a crash and reach no standby"
+        text = f"{name} is unlogged: its rows are lost in a crash and are not replicated"
         yield Finding(severity="warning", subject="table", text=text)
     if facts.suppressing_triggers:
         triggers = ", ".join(facts.suppressing_triggers)
-        yield Finding(severity="note", subject="table", text=f"triggers see each row, and may keep it out: {triggers}")
+        yield Finding(severity="note", subject="table", text=f"triggers fire for each row, and may skip it: {triggers}")
     if table.publications:
         names = ", ".join(quote_name(publication) for publication in table.publications)
         text = f"rows of {name} are published by {names}: subscribers get every batch as it is committed"
@@ -251,4 +251,4 @@ def _judge_costs(table: TableInspection) -> Iterator[Finding]:
         if count
     ]
     if passes:
-        yield Finding(severity="note", subject="table", text=f"each row of {name} has to pass {', '.join(passes)}")
+        yield Finding(severity="note", subject="table", text=f"each row of {name} is checked by {', '.join(passes)}")

@@ -40,7 +40,7 @@ def _judge_room(disk: DiskForecast) -> Finding:
 def judge_volume(volume: DiskForecast, storage: Storage, found: RdsDescription) -> Iterator[Finding]:
     """Return what a load needs of an RDS instance's volumes, which may grow by themselves."""
     if not volume.needs:
-        text = "how much storage the load needs cannot be told: a source does not tell its size, or has no record"
+        text = "the disk space that the load needs is not known: a source has no known size, or no record"
         yield Finding(severity="note", subject="disks", text=text)
         return
     if not volume.is_short:
@@ -52,12 +52,12 @@ def judge_volume(volume: DiskForecast, storage: Storage, found: RdsDescription) 
     ceiling_gib = storage.ceiling_gib
     text = f"the load would fill {volume.device}: {describe_disk(volume)}"
     if ceiling_gib is None:
-        yield Finding(severity="refusal", subject="disks", text=f"{text}; it does not grow by itself", remedy=remedy)
+        yield Finding(severity="refusal", subject="disks", text=f"{text}; autoscaling is off", remedy=remedy)
     elif missing_bytes > (ceiling_gib - size_gib) * GIB:
-        text += f"; growing by itself to {format_count(ceiling_gib)} GiB would not suffice"
+        text += f"; automatic growth to {format_count(ceiling_gib)} GiB is not enough"
         yield Finding(severity="refusal", subject="disks", text=text, remedy=remedy)
     else:
-        text += f"; it may grow by itself to {format_count(ceiling_gib)} GiB, in steps and not at once"
+        text += f"; it may grow automatically to {format_count(ceiling_gib)} GiB, in steps and not at once"
         yield Finding(severity="warning", subject="disks", text=text, remedy=remedy)
 
 

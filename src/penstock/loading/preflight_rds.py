@@ -50,7 +50,7 @@ def judge_rds(found: RdsDescription, *, uses_iam: bool) -> Iterator[Finding]:
     if found.instance is not None and found.instance.storage is not None:
         yield from _judge_storage(found.instance.storage, found)
     if len(found.may_reach) > 1:
-        text = f"the endpoint leads to one of {', '.join(found.may_reach)}; what is said of hardware is the first's"
+        text = f"the endpoint leads to one of {', '.join(found.may_reach)}; hardware shown is the first's"
         yield Finding(severity="note", subject=_SUBJECT, text=text)
     for gap in found.gaps:
         yield _describe_gap(gap)
@@ -108,14 +108,14 @@ def _judge_group(group: ParameterGroup, found: RdsDescription) -> Iterator[Findi
         if found.instance is not None:
             words = ("reboot-db-instance", "--db-instance-identifier", found.instance.identifier)
             remedy = compose_command(*words, region=found.region)
-        text = f"{name} has changes that wait for a reboot: settings are not yet what it says"
+        text = f"{name} has changes that wait for a reboot: they are not yet in effect"
         yield Finding(severity="warning", subject=_SUBJECT, text=text, remedy=remedy)
     if group.is_default:
         yield Finding(
             severity="note",
             subject=_SUBJECT,
             text=f"{name} is AWS's own: its parameters cannot be changed",
-            remedy="To change a setting, make a parameter group and give it to the server, which takes a reboot.",
+            remedy="To change a setting, create a parameter group and attach it to the server, which takes a reboot.",
         )
     elif group.users is not None and len(group.users) > 1:
         others = group.users[1:]
@@ -136,9 +136,9 @@ def _judge_pending(owner: RdsInstance | RdsCluster) -> Iterator[Finding]:
 
 def _describe_time(action: PendingMaintenance) -> str:
     if action.applies_at is not None:
-        return f", comes {action.applies_at:%a %Y-%m-%d %H:%M} UTC"
+        return f", scheduled for {action.applies_at:%a %Y-%m-%d %H:%M} UTC"
     if action.forced_at is not None:
-        return f", comes by {action.forced_at:%a %Y-%m-%d %H:%M} UTC at the latest"
+        return f", forced at {action.forced_at:%a %Y-%m-%d %H:%M} UTC"
     return ""
 
 
@@ -165,7 +165,9 @@ def _judge_storage(storage: Storage, found: RdsDescription) -> Iterator[Finding]
         return
     if storage.free_bytes >= storage.size_gib * GIB * _FREE_SHARE:
         return
-    grows = "" if storage.ceiling_gib is None else f"; it grows by itself up to {format_count(storage.ceiling_gib)} GiB"
+    grows = (
+        "" if storage.ceiling_gib is None else f"; it grows automatically up to {format_count(storage.ceiling_gib)} GiB"
+    )
     yield Finding(
         severity="warning",
         subject="disks",
@@ -176,4 +178,4 @@ def _judge_storage(storage: Storage, found: RdsDescription) -> Iterator[Finding]
 
 def _describe_gap(gap: Gap) -> Finding:
     remedy = f"Allow {gap.call} in an IAM policy: docs/rds.md has one." if gap.is_denied else None
-    return Finding(severity="note", subject=_SUBJECT, text=f"{gap.call} was not told: {gap.reason}", remedy=remedy)
+    return Finding(severity="note", subject=_SUBJECT, text=f"{gap.call} failed: {gap.reason}", remedy=remedy)

@@ -51,8 +51,8 @@ def find_followers(found: Inspection) -> Iterator[Finding]:
         yield Finding(
             severity="refusal",
             subject="standbys",
-            text=f"synchronous_standby_names is '{names}', and no such standby is connected: a load would wait "
-            "for one, as every commit does now",
+            text=f"synchronous_standby_names is '{names}', and no such standby is connected: every commit "
+            "waits for one",
             remedy="Start a standby with such an application_name, or change the setting: "
             + describe_change(found, "synchronous_standby_names", _quote_text("")),
         )
@@ -66,7 +66,7 @@ def _judge_standby(standby: Standby) -> Iterator[Finding]:
         behind.append(format_duration(standby.lag_s))
     if behind:
         name = standby.name or f"process {standby.pid}"
-        text = f"standby {name} is {' and '.join(behind)} behind, and a load makes more WAL"
+        text = f"standby {name} is {' and '.join(behind)} behind, and a load writes more WAL"
         yield Finding(severity="warning", subject="standbys", text=text)
 
 
@@ -76,7 +76,7 @@ def _judge_slot(slot: Slot, *, is_limited: bool) -> Iterator[Finding]:
         yield Finding(
             severity="warning",
             subject="slots",
-            text=f"slot {name} has lost WAL it needs: its consumer must be made anew",
+            text=f"slot {name} has lost WAL it needs: its consumer must be created again",
             remedy=f"SELECT pg_drop_replication_slot({_quote_text(name)});",
         )
     elif not slot.is_active and slot.retained_bytes is not None and slot.retained_bytes > _RETAINED_BYTES:
@@ -84,7 +84,7 @@ def _judge_slot(slot: Slot, *, is_limited: bool) -> Iterator[Finding]:
         yield Finding(
             severity="warning",
             subject="slots",
-            text=f"slot {name} is used by nobody and keeps {format_bytes(slot.retained_bytes)} of WAL; a load adds to "
+            text=f"slot {name} is not in use and keeps {format_bytes(slot.retained_bytes)} of WAL; a load adds to "
             f"that, {end}",
             remedy=f"Start its consumer, or: SELECT pg_drop_replication_slot({_quote_text(name)});",
         )
@@ -101,8 +101,8 @@ def find_wal(found: Inspection) -> Iterator[Finding]:
             severity="warning",
             subject="archiver",
             text=f"archiving fails, last for {archiver.last_failed}{behind}: WAL stays on the server's disk until it "
-            "works, and a load makes more",
-            remedy="See the server's log for what archive_command or archive_library says.",
+            "works, and a load writes more",
+            remedy="See the server's log for the output of archive_command or archive_library.",
         )
     elif archiver.lag_bytes is not None and archiver.lag_bytes > _LAG_BYTES:
         yield Finding(severity="warning", subject="archiver", text=f"the archiver does not keep up{behind}")

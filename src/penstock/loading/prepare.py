@@ -128,7 +128,7 @@ class _Preparation:
             if known is not None and known.state == "complete":
                 return NothingToDo(skipped=len(all_objects(self._plan.targets)))
         if not self._created and any(target.create_columns is not None for target in self._plan.targets):
-            with in_transaction(self._connection, "writing the load down"):
+            with in_transaction(self._connection, "recording the load"):
                 return self._claim(self._create_or_find())
         return self._claim(self._created)
 
@@ -190,7 +190,7 @@ class _Preparation:
         makes_tables = any(target.landing != "table" for target in self._plan.targets)
         is_one = running is None and makes_tables
         landings: tuple[TargetLanding, ...] = ()
-        with in_transaction(self._connection, "writing the load down") if is_one else nullcontext():
+        with in_transaction(self._connection, "recording the load") if is_one else nullcontext():
             claim = self._begin_or_resume(
                 running, identity=identity, meaning=meaning, decisions=decisions, seen={each.load_id for each in known}
             )
@@ -243,12 +243,12 @@ class _Preparation:
         if known is None:
             return no_such_load(load_id)
         if known.state == "complete":
-            return TargetError(f"load {load_id} is complete", hint="There is nothing to go on with.")
+            return TargetError(f"load {load_id} is complete", hint="There is nothing to resume.")
         changes = describe_changes(known.meaning, meaning)
         return TargetError(
-            f"cannot go on with load {load_id}: what its rows depend on is another now",
+            f"cannot resume load {load_id}: source or options changed since",
             detail="\n".join(changes) or None,
-            hint="Have it as it was when the load began, or remove the load's rows and say "
+            hint="Restore it as it was when the load began, or remove the load's rows and run "
             f"penstock loads forget {load_id} --keep-rows.",
         )
 
@@ -360,7 +360,7 @@ class _Preparation:
         more = f" (and {len(found) - 1} more like it)" if len(found) > 1 else ""
         self._tools.warnings.warn(
             "renamed",
-            f'"{found[0].uri}" is loaded though it may be "{other}" under another name, which load {load_id} has loaded'
+            f'"{found[0].uri}" may be "{other}" under another name, which load {load_id} has loaded'
             f" into the same table: {kept} are the same{more}",
             uri=found[0].uri,
         )
@@ -424,16 +424,16 @@ class _Preparation:
             found = coverage.get(number)
             if found is not None and not found.is_complete:
                 raise SourceError(
-                    f'"{uri}" is gone, and a part of it is loaded',
+                    f'"{uri}" does not exist any more, and a part of it is loaded',
                     detail=f"Load {claim.load_id} has committed {found.rows} of its rows.",
-                    hint="Restore it, or remove the load's rows and say "
+                    hint="Restore it, or remove the load's rows and run "
                     f"penstock loads forget {claim.load_id} --keep-rows.",
                 )
         unread = {number: uri for number, uri in missing if number not in coverage}
         if unread:
             self._ledger.drop_objects(self._connection, claim, list(unread))
             names = ", ".join(f'"{uri}"' for uri in unread.values())
-            self._tools.warnings.warn("source-gone", f"going on without what is gone and was not begun: {names}")
+            self._tools.warnings.warn("source-gone", f"skipping objects that were not begun and are missing: {names}")
 
     def _resume_changed(self, work: ObjectWork, decision: Decision, claim: Claim) -> ObjectWork:
         """Let an object go on that may be another version now, if what is committed of it is the same.
@@ -449,10 +449,10 @@ class _Preparation:
         state = compare_committed(work, committed, self._tools) if has_records else "changed"
         if state == "changed" and has_records and not work.has_positions:
             raise DataError(
-                f'"{work.source.uri}" has changed in a part that is loaded',
+                f'"{work.source.uri}" has changed in a part that is already loaded',
                 detail=f"Load {claim.load_id} has committed {work.coverage.rows} of its rows: these differ"
-                " now, or the header above them does.",
-                hint="Restore the object, or remove the load's rows and say "
+                " now, or the header does.",
+                hint="Restore the object, or remove the load's rows and run "
                 f"penstock loads forget {claim.load_id} --keep-rows.",
             )
         with in_transaction(self._connection, "resuming an object that has changed"):
@@ -471,7 +471,7 @@ class _Preparation:
             raise DataError(
                 f'"{work.source.uri}" has changed, and a part of it is loaded',
                 detail=f"Load {claim.load_id} has committed {work.coverage.rows} of its rows.",
-                hint="Restore the object, or say --changed load, which resumes if these rows are still the same.",
+                hint="Restore the object, or use --changed load, which resumes if these rows are unchanged.",
             )
         return work
 

@@ -81,7 +81,7 @@ class PutBack:
                 more = f"{others} more could not be rebuilt: see penstock repair --plan."
                 first.detail = f"{first.detail}\n{more}" if first.detail else more
             if isinstance(first, ServerError):
-                first.hint = f"{first.hint or ''} What is parked stays so: run penstock repair.".strip()
+                first.hint = f"{first.hint or ''} Indexes were not rebuilt: run penstock repair.".strip()
             raise first
 
 
@@ -155,7 +155,7 @@ class Rebuilder:
         if holds:
             done.held.append(
                 f'table "{change.target}" is being loaded by load {holds[0].load_id} (backend {holds[0].pid}), which '
-                "rebuilds what is parked"
+                "rebuilds its indexes and keys"
             )
         return bool(holds)
 
@@ -360,7 +360,7 @@ class Rebuilder:
             )
 
     def _tell_of_wait(self) -> None:
-        self._tools.notice("waiting for another process that parks or rebuilds indexes of the table")
+        self._tools.notice("waiting for another process that drops or rebuilds indexes of the table")
 
     def _tell_progress(self, count: int, done: int, building: Mapping[int, Change]) -> None:
         steps = read_build_progress(self._connection, {pid: change.name for pid, change in building.items()})

@@ -62,7 +62,7 @@ def read_reject_file(load_id: str, path: Path, tools: LoadTools, connection: Con
         raise TargetError(
             "the rejected records of this load do not fit into one file",
             detail="They come from files with different headers, dialects or tables.",
-            hint=f"Load the edited files by themselves, or say penstock retry {load_id} without a file.",
+            hint=f"Load the edited files separately, or run penstock retry {load_id} without a file.",
         )
     number, form = next(iter(forms.items()))
     try:

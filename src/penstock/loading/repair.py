@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from penstock.server.connection import Connection
 
 
-_GIVEN_UP = "it is given up for good; this would make it by hand: "
+_GIVEN_UP = "it will not be rebuilt; to create it by hand: "
 
 
 def plan_repair(tools: LoadTools, connection: Connection) -> list[RepairStep]:
@@ -46,7 +46,7 @@ def plan_repair(tools: LoadTools, connection: Connection) -> list[RepairStep]:
     for oid, load_id, lock in read_holds(connection, schema):
         pid = find_lock_holder(connection, lock)
         if pid is not None:
-            holders[oid] = f"load {load_id} is at work (backend {pid}), and rebuilds it"
+            holders[oid] = f"load {load_id} is running (backend {pid}), and rebuilds it"
     changes = read_changes(connection, schema)
     return _count_attached(changes, [_plan_step(change, holders, connection) for change in changes])
 
@@ -95,7 +95,7 @@ def forget_missing(
             locks.enter_context(shape_lock(connection, oid, sleep=tools.sleep))
             if holds := find_other_holds(connection, schema, oid):
                 raise TargetError(
-                    f"load {holds[0].load_id} is at work (backend {holds[0].pid}), and rebuilds what is missing",
+                    f"load {holds[0].load_id} is running (backend {holds[0].pid}), and rebuilds what is missing",
                     hint="Run it again when that load has ended.",
                 )
         # Under the locks: what was put back by now is not missing.
@@ -115,7 +115,7 @@ def _choose_missing(names: Sequence[str], failed: Sequence[Sequence[Change]]) ->
         if len(found) != 1:
             listed = ", ".join(f'"{change.relation}.{change.name}"' for change in missing)
             raise TargetError(
-                f'{"several tables lack" if found else "no table lacks"} "{name}" since a rebuild failed',
+                f'{"several tables lack" if found else "no table lacks"} "{name}" because a rebuild failed',
                 detail=f"Missing are {listed}." if missing else "Nothing is missing.",
             )
         chosen += found
@@ -163,16 +163,16 @@ def _decide_step(change: Change, holders: Mapping[int, str], connection: Connect
                 return "wait", holders[oid]
         if change.kind in SWITCHES:
             is_off = look_at_switch(connection, change) == "absent"
-            switched_off = f"load {change.load_id} has switched it off"
-            return ("restore", switched_off) if is_off else ("forget", "it is gone, or on again")
+            switched_off = f"load {change.load_id} has disabled it"
+            return ("restore", switched_off) if is_off else ("forget", "it was dropped or enabled")
         state = look_at(capture_for(connection, change), change)
     except PenstockError as error:
         return "refuse", error.message
     steps: dict[str, tuple[RepairAction, str]] = {
-        "gone": ("forget", "the table is gone"),
-        "there": ("forget", "it stands as it was"),
-        "begun": ("finish", change.failure or "it was begun"),
-        "made": ("finish", "it stands, and is not attached to the partitioned table's"),
-        "absent": ("rebuild", change.failure or f"load {change.load_id} has parked it"),
+        "gone": ("forget", "the table does not exist any more"),
+        "there": ("forget", "it exists as before"),
+        "begun": ("finish", change.failure or "its rebuild was begun"),
+        "made": ("finish", "it exists, and is not attached to the partitioned table's"),
+        "absent": ("rebuild", change.failure or f"load {change.load_id} has dropped it"),
     }
     return steps[state]

@@ -56,7 +56,7 @@ class Patience:
         if delay_s is None:
             raise error
         if notice is not None:
-            notice(f"{error.message}: retry in {delay_s:.1f} s")
+            notice(f"{error.message}: retrying in {delay_s:.1f} s")
         sleep(delay_s)
 
 
@@ -83,6 +83,4 @@ def fewer_sessions(plan: SessionPlan, error: PenstockError) -> SessionPlan:
         count = 1
     else:
         return plan
-    return replace(
-        plan, initial=count, maximum=count, is_adaptive=False, reason="fewer, after they hindered each other"
-    )
+    return replace(plan, initial=count, maximum=count, is_adaptive=False, reason="fewer, after deadlocks between them")

@@ -164,7 +164,7 @@ class _LoadRun:
                     is_first = False
                 if (finished := self._attempt(prepared, connection)) is not None:
                     return finished
-                self._tools.notice("the server has lost rows that it had acknowledged: loading them again")
+                self._tools.notice("the server lost rows that it had acknowledged: loading them again")
             except PenstockError as error:
                 self._wait_to_retry(error)
             finally:
@@ -312,7 +312,7 @@ class _LoadRun:
             # Duplicates, of which one will be put aside: no fault that time would heal, and each time fewer sessions.
             self._sessions = fewer
             words = "one session" if fewer.maximum == 1 else f"{fewer.maximum} sessions"
-            self._tools.notice(f"{error.message}: going on with {words}")
+            self._tools.notice(f"{error.message}: continuing with {words}")
             return
         self._patience.wait_out(error, sleep=self._tools.sleep, notice=self._tools.on_notice)
         self._sessions = fewer
@@ -333,7 +333,7 @@ class _LoadRun:
             is_gone = is_gone or getattr(lost, "sqlstate", None) == _UNDEFINED_TABLE
             names = ", ".join(f'"{table.name}"' for table in self._created)
             if names and rows is None:
-                self._tools.warnings.warn("table-left", f"made for this load and not dropped again: {names} ({why})")
+                self._tools.warnings.warn("table-left", f"not dropped after the load: {names} ({why})")
             if self._shape is not None:
                 self._shape.tell_left(why)
         assert self._claim is not None
@@ -395,7 +395,7 @@ class _LoadRun:
         except (PenstockError, KeyboardInterrupt) as error:
             # The load is complete, and they stay rejected.
             self._tools.warnings.warn(
-                "rejects", f"records that refer to merged ones were not tried again: {error or 'interrupted'}"
+                "rejects", f"records that refer to merged ones were not retried: {error or 'interrupted'}"
             )
             return finished
         self._tally.set_file_rows({number: found.rows for number, found in coverage.items()})
@@ -416,9 +416,7 @@ class _LoadRun:
                 self._tally.rejected = self._at_end(store.count_rejected)
             except (PenstockError, KeyboardInterrupt) as error:
                 # The load is complete; nothing that happens here must look like a failed one.
-                self._tools.warnings.warn(
-                    "rejects", f"records that were put aside were not counted: {error or 'interrupted'}"
-                )
+                self._tools.warnings.warn("rejects", f"rejected records were not counted: {error or 'interrupted'}")
 
     # What follows the load, VACUUM above all: see loading/after.py.
 

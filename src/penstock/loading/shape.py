@@ -69,14 +69,14 @@ def put_back_replaced(oids: Sequence[int], tools: LoadTools, connection: Connect
     _refuse_left(done, oids, tools, connection)
     if done.held:
         raise TargetError(
-            "a table cannot be replaced while another load has something of it parked or switched off",
+            "a table cannot be replaced while its indexes, keys or triggers are dropped or disabled for another load",
             detail="\n".join(dict.fromkeys(done.held)),
             hint="Run the load again when that one has ended.",
         )
 
 
 def _refuse_left(done: PutBack, oids: Collection[int], tools: LoadTools, connection: Connection) -> None:
-    """Raise TargetError if what loads that are gone have left could not be put back; ServerError."""
+    """Raise TargetError if what loads that are gone have left could not be restored; ServerError."""
     for error in done.copied:
         tools.warnings.warn("parked-left", error.message)
     if not done.errors:
@@ -85,11 +85,11 @@ def _refuse_left(done: PutBack, oids: Collection[int], tools: LoadTools, connect
     refuse_missing(connection, schema, sorted(oids))
     if any(read_missing(connection, schema, oid) for oid in oids):
         raise TargetError(
-            f"what another load has left is not put back: {first.message}",
+            f"changes that another load left were not restored: {first.message}",
             detail=first.detail,
-            hint="Nothing is loaded into the table until penstock repair has put it back.",
+            hint="Run penstock repair: nothing is loaded into the table until they are restored.",
         ) from first
-    message = f"the record of what another load has left is not removed ({first.message}): run penstock repair"
+    message = f"the record of changes that another load left was not removed ({first.message}): run penstock repair"
     tools.warnings.warn("parked-left", message)
 
 
@@ -163,7 +163,7 @@ class LoadShape:
             is_parked = any(change.kind not in SWITCHES for change in ours)
             parts = capture_tree(connection, oid)
             if parts is None:
-                raise TargetError(f'table "{target.table}" is gone')
+                raise TargetError(f'table "{target.table}" does not exist any more')
             if has_rows_to_come:
                 decision = decide(self._plan, target, parts, connection, is_parked=is_parked)
                 self._check_relied_on(target, decision, known)
@@ -176,15 +176,15 @@ class LoadShape:
             if not ours and (strangers := find_others(connection, [*before, *changes])):
                 # Only as them could it be put back.
                 names = ", ".join(f'"{name}"' for name in sorted(strangers))
-                self._tools.notice(f'indexes of "{target.table}" stay as they are: {names} has parked there before')
+                self._tools.notice(f'indexes of "{target.table}" are kept: {names} has already dropped some there')
                 return
             if copied & {(change.relation_oid, change.name) for change in changes}:
-                self._tools.notice(f'indexes of "{target.table}" stay as they are: see penstock repair --plan')
+                self._tools.notice(f'indexes of "{target.table}" are kept: see penstock repair --plan')
                 return
             if not changes and not (before and (others or ours)):
                 return
             # Before anything is taken away, in a transaction of its own; a crash from here on leaves a record.
-            with in_transaction(connection, "writing down what is parked"):
+            with in_transaction(connection, "recording the indexes to drop"):
                 hold_shape(connection, self._schema, load_id=load_id, target_oid=oid)
                 write_changes(connection, self._schema, [change for change in changes if not change.number])
             self._held.add(oid)
@@ -205,13 +205,13 @@ class LoadShape:
         oid = parts.table.oid
         # What is attached goes with it.
         names = ", ".join(part.name for part in decision.plan.parked)
-        _log.info("parking of %s, to be rebuilt after the load: %s", target.table, names)
+        _log.info("dropping indexes and keys of %s, to be rebuilt after the load: %s", target.table, names)
 
         def act() -> None:
             lock_table(connection, oid)
             if not is_parked and not self._is_as_planned(target, oid, connection):
                 raise TargetError(
-                    f'table "{target.table}" has got rows since the load was planned',
+                    f'table "{target.table}" got rows since the load was planned',
                     hint="Run the load again.",
                 )
             park(connection, oid, changes)
@@ -223,14 +223,14 @@ class LoadShape:
                 tools=self._tools,
                 connection=connection,
                 relations=sorted({*parts.tables, *(int(c.record.get("references_oid", oid)) for c in changes)}),
-                what=f'park indexes of "{target.table}"',
+                what=f'drop indexes of "{target.table}"',
             )
         except ServerError as error:
             is_needed = any(self._is_relied_on(target, key) for key in decision.foreign_keys)
             if error.sqlstate != _LOCK_NOT_AVAILABLE or is_needed or self._plan.job.rules.indexes != "auto":
                 raise
             # Nobody has asked for it, and the load does without.
-            self._tools.notice(f'indexes of "{target.table}" stay in place: {error.message}')
+            self._tools.notice(f'indexes of "{target.table}" are kept: {error.message}')
 
     def _is_relied_on(self, target: TargetPlan, key: ForeignKey) -> bool:
         """Whether sessions would wait for rows of another, where a foreign key stays that the plan has parked."""
@@ -244,8 +244,8 @@ class LoadShape:
         for key in decision.staying:
             if self._is_relied_on(target, key) and (key.relation_oid, key.name) not in known:
                 raise TargetError(
-                    f'foreign key "{key.name}" of "{target.table}" cannot be parked as it was planned',
-                    detail="The table has got rows, or was altered.",
+                    f'foreign key "{key.name}" of "{target.table}" cannot be dropped as planned',
+                    detail="The table got rows, or was altered.",
                     hint="Run the load again.",
                 )
 
@@ -280,7 +280,7 @@ class LoadShape:
         except KeyboardInterrupt:
             # Whoever interrupts a rebuild does not want it begun again.
             self.has_failed = True
-            self._tools.warnings.warn("parked-left", "what is parked stays so: run penstock repair")
+            self._tools.warnings.warn("parked-left", "indexes were not rebuilt: run penstock repair")
             raise
         self._tell(done)
         self.has_failed = bool(done.errors)
@@ -308,11 +308,11 @@ class LoadShape:
                 if not self._take_lock(lock, connection):
                     # A session of ours whose connection broke may last until the server notices.
                     pid = find_lock_holder(connection, lock)
-                    self.tell_left(f"backend {pid} has the load's lock", how=f"{_REPAIR} if it does not go on with it")
+                    self.tell_left(f"backend {pid} holds the load's lock", how=f"{_REPAIR} if it does not resume it")
                     return
             for oid, _ in held:
                 release_shape(connection, self._schema, load_id=load_id, target_oid=oid)
-            self._tools.notice("rebuilding what was parked; interrupt to leave that to penstock repair")
+            self._tools.notice("rebuilding indexes and keys; interrupt to leave them to penstock repair")
             done = self._rebuilder(connection).put_back(self._held)
             self._tell(done)
             done.raise_first()
@@ -323,7 +323,7 @@ class LoadShape:
     def tell_left(self, why: str, *, how: str = _REPAIR) -> None:
         """Say that what this load has parked is not put back, and why."""
         if self.is_holding:
-            self._tools.warnings.warn("parked-left", f"what was parked or switched off stays so ({why}): {how}")
+            self._tools.warnings.warn("parked-left", f"indexes, keys or triggers were not restored ({why}): {how}")
 
     def _take_lock(self, lock: str, connection: Connection) -> bool:
         """Take the load's lock once more: our lost session may have it a moment longer."""
@@ -350,4 +350,4 @@ class LoadShape:
             self._tools.warnings.warn("parked-left", text)
 
     def _tell_of_wait(self) -> None:
-        self._tools.notice("waiting for another process that parks or rebuilds indexes of the table")
+        self._tools.notice("waiting for another process that drops or rebuilds indexes of the table")

@@ -53,36 +53,36 @@ def tell_unknown(error: PenstockError, load_id: str, *, rows: int, tables: Seque
     names = ", ".join(f'"{table}"' for table in tables)
     told = copy(error)
     stays = (
-        f"The ledger does not have load {load_id} any more, so that it cannot be known what of it is stored: "
-        f"at least {rows:,} rows had been committed to {names} and may still be there."
+        f"The ledger does not have load {load_id} any more, so what it stored is not known: "
+        f"at least {rows:,} rows were committed to {names} and may still exist."
     )
     told.detail = f"{error.detail}\n{stays}" if error.detail else stays
     # The hints of the error itself are for loads that can be resumed.
-    told.hint = f"Before the sources are loaded again, remove these rows from {names}: else they are stored twice."
+    told.hint = f"Before you load the sources again, remove these rows from {names}, or they are stored twice."
     return told
 
 
 def _describe_stay(plan: LoadPlan, load_id: str, *, rows: int | None, is_complete: bool, has_begun: bool) -> str:
     if is_complete:
-        return f"Load {load_id} is complete but for that."
+        return f"All rows of load {load_id} are stored."
     if rows is None:
-        return f"What was committed stays; load {load_id} knows of it."
+        return f"Committed rows are kept in load {load_id}."
     if rows == 0:
         truncated = [target for target in plan.targets if target.job.mode == "truncate"]
         names = ", ".join(f'"{target.table}"' for target in truncated if target.landing == "table")
-        return f"Nothing was loaded; {names} is empty." if names and has_begun else "Nothing was loaded."
+        return f"No rows were loaded; {names} is empty." if names and has_begun else "No rows were loaded."
     if fills_tables(plan):
-        return f"{rows:,} rows are committed and stay; load {load_id} knows of them."
-    return f"No table was changed; {rows:,} records are set aside, and load {load_id} knows of them."
+        return f"{rows:,} rows are committed in load {load_id}."
+    return f"No table was changed; {rows:,} records are staged in load {load_id}."
 
 
 def _describe_resuming(error: PenstockError, plan: LoadPlan, load_id: str, *, has_all_rows: bool) -> str:
     if isinstance(error, OtherTableError):
-        return f"Unless the first table is back, give the load up before a new one: penstock loads forget {load_id}."
+        return f"If the first table is not restored, run penstock loads forget {load_id} before a new load."
     is_piped = any(STDIN_LOCATION in target.sources for target in plan.job.targets)
     if has_all_rows:
         again = "the same command with the same input" if is_piped else f"penstock resume {load_id}"
-        return f"Once it is repaired, {again} ends the load; all rows are stored."
+        return f"Once it is repaired, end the load with: {again}"
     if is_piped:
-        return "The same command with the same input goes on with what is missing."
-    return f"penstock resume {load_id} goes on with what is missing; say --changed load if a file was corrected."
+        return "Resume with the same command and the same input."
+    return f"Resume with: penstock resume {load_id} (if a file was corrected, with --changed load)."

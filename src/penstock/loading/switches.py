@@ -68,14 +68,14 @@ def turn_off(
             _write_down(changes, tools, connection, load_id=load_id, target_oid=facts.oid)
             if not changes:
                 continue
-            tools.notice(f'switching off at "{facts.name}", to be put back after the load: {_describe(changes)}')
+            tools.notice(f'disabling at "{facts.name}", to be restored after the load: {_describe(changes)}')
             with_locks(
                 partial(switch_off, connection, changes),
                 plan=plan,
                 tools=tools,
                 connection=connection,
                 relations=sorted({change.relation_oid for change in changes}),
-                what=f'switch off triggers or autovacuum of "{facts.name}"',
+                what=f'disable triggers or autovacuum of "{facts.name}"',
             )
 
 
@@ -88,14 +88,14 @@ def _write_down(
     """
     schema = tools.ledger.schema
     switches = {(change.kind, change.relation_oid, change.name) for change in changes}
-    with in_transaction(connection, "writing down what is switched off"):
+    with in_transaction(connection, "recording what is disabled"):
         known = read_changes(connection, schema, target_oid=target_oid) if changes else []
         # Who holds a table puts everything back there.
         if strangers := find_others(connection, known):
             names = ", ".join(f'"{name}"' for name in sorted(strangers))
             raise TargetError(
-                f'nothing is switched off at "{known[0].target}": a load of {names} has changed something there',
-                detail="It could be put back only as that role.",
+                f'nothing is disabled at "{known[0].target}": a load of {names} has changed it already',
+                detail="Only that role can restore it.",
                 hint=f"Wait for that load, or run penstock repair as {names}, as a member of it, or as a superuser.",
             )
         delete_changes(connection, schema, [c for c in known if (c.kind, c.relation_oid, c.name) in switches])

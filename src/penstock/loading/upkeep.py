@@ -118,16 +118,16 @@ def decide_checkpoint(
     if asked is False:
         return CheckpointDecision(is_due=False, reason="--no-checkpoint")
     if asked is None and not is_leased:
-        reason = "the server's settings are its own, and its checkpoints come by its own schedule"
+        reason = "the server's settings are not changed, and it has its own checkpoint schedule"
         return CheckpointDecision(is_due=False, reason=reason)
     if asked is None and stored_bytes < _CHECKPOINT_LEAST_BYTES:
         reason = f"less than {format_bytes(_CHECKPOINT_LEAST_BYTES)} was loaded"
         return CheckpointDecision(is_due=False, reason=reason)
     if is_aurora:
-        reason = "Amazon Aurora's storage keeps itself up from the log, and has no checkpoints"
+        reason = "Amazon Aurora's storage has no checkpoints"
         return CheckpointDecision(is_due=False, reason=reason, is_refused=True)
     if not may_checkpoint and not asked:
         reason = "it needs superuser, or from PostgreSQL 15 the role pg_checkpoint"
         return CheckpointDecision(is_due=False, reason=reason, is_refused=True)
-    reason = "--checkpoint" if asked else "the server's settings were changed so that checkpoints are seldom"
+    reason = "--checkpoint" if asked else "the server's settings were changed so that checkpoints are rare"
     return CheckpointDecision(is_due=True, reason=reason)

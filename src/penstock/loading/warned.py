@@ -58,4 +58,4 @@ class WarningLog:
 def strict_error(notice: Notice) -> UsageError:
     """Return a warning as the error that --warnings error makes of it."""
     place = f"{notice.place} " if notice.place else ""
-    return UsageError(notice.message, detail=f"{place}--warnings error makes an error of it.", hint=notice.hint)
+    return UsageError(notice.message, detail=f"{place}With --warnings error this is an error.", hint=notice.hint)

@@ -71,7 +71,7 @@ class ConflictWatch:
                 self._connection = self._tools.connect.connect(label="watch")
             return find_blocked(self._connection, pids)
         except ServerError as error:
-            _log.info("cannot look at the load's sessions: %s", error.message)
+            _log.info("cannot read the load's sessions: %s", error.message)
             self.close()
             return []
 

@@ -50,11 +50,11 @@ def check_way(job: TargetJob, facts: TableFacts | None) -> None:
     if job.transform is not None and job.mode != "append":
         raise UsageError(
             f"--transform cannot be used with --mode {job.mode}",
-            hint="Write what is to become of the records into the statement: INSERT ... ON CONFLICT, or MERGE.",
+            hint="Let the statement do it: INSERT ... ON CONFLICT, or MERGE.",
         )
     if facts is None and (job.mode in _KEYED or job.transform is not None):
         what = "--transform" if job.transform is not None else f"--mode {job.mode}"
-        raise UsageError(f"--create cannot be used with {what}", hint=f'Make table "{job.table}" first.')
+        raise UsageError(f"--create cannot be used with {what}", hint=f'Create table "{job.table}" first.')
     if facts is not None and job.mode == "replace" and facts.row_security_applies:
         raise TargetError(
             f'cannot replace table "{facts.name}": row-level security applies to the role',
@@ -89,7 +89,7 @@ def refuse_shared_tables(targets: Sequence[TargetPlan]) -> None:
             raise UsageError(
                 f'table "{name}" is the target of two sets of sources',
                 detail=f"Modes: {', '.join(sorted(modes))}.",
-                hint="Name all sources in one target, or load one after the other.",
+                hint="Name all sources in one target, or run two loads.",
             )
 
 
@@ -99,8 +99,8 @@ def describe_notices(job: TargetJob, facts: TableFacts) -> list[Notice]:
         return [
             Notice(
                 code="triggers",
-                message=f'row triggers of table "{facts.name}" do not see the rows that replace its own',
-                hint="They are made for the new table after it is loaded. With --mode truncate they run.",
+                message=f'row triggers of table "{facts.name}" do not fire for the new rows',
+                hint="They are created on the new table after it is loaded. With --mode truncate they fire.",
             )
         ]
     return []

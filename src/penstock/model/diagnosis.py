@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Confidence = Literal["too short to say", "low", "medium", "high"]
+Confidence = Literal["too few samples", "low", "medium", "high"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -49,11 +49,11 @@ def grant_rds_iam(user: str) -> str:
 def explain_refusal(*, host: str, user: str, now: str) -> str:
     """Return what to check where a server refused a token; `now` is this machine's time."""
     return (
-        "If it is the token that was refused, check in turn:\n"
+        "If the token was refused, check in this order:\n"
         "1. IAM database authentication is switched on for the server.\n"
         f"2. The role may use it; as a privileged user: {grant_rds_iam(user)}\n"
-        "3. The AWS identity of this machine (aws sts get-caller-identity) has this policy, words in capitals filled "
-        "in (DbiResourceId of aws rds describe-db-instances, DbClusterResourceId of describe-db-clusters):\n"
+        "3. The AWS identity of this machine (aws sts get-caller-identity) has this policy, with the words in capitals "
+        "replaced (DbiResourceId of aws rds describe-db-instances, DbClusterResourceId of describe-db-clusters):\n"
         f"   {connect_policy(host=host, user=user)}\n"
         f"4. This machine's clock is right: it says {now}, and a token is good for 15 minutes.\n"
         "5. Host and port are the endpoint's own, also through a tunnel, and sslmode is not disable."

@@ -25,7 +25,7 @@ def _check_words(job: TargetJob | LoadRules, **known: Any) -> None:
     """Raise UsageError for a word that is none of its kind: mode="truncat" would append."""
     for name, kind in known.items():
         if (word := getattr(job, name)) not in get_args(kind):
-            raise UsageError(f"{name} cannot be {word!r}", hint=f"It is one of {', '.join(get_args(kind))}.")
+            raise UsageError(f'invalid value "{word}" for {name}', hint=f"Use {', '.join(get_args(kind))}.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

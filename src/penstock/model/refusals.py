@@ -34,26 +34,25 @@ REFUSALS: tuple[Refusal, ...] = (
         name="full_page_writes",
         value="off",
         deed="turn full_page_writes off",
-        reason="A page that was half written at a crash stays half written, and corrupt.",
+        reason="A page that was half written at a crash is corrupt.",
     ),
     Refusal(
         name="synchronous_commit",
         value="off",
         deed="turn synchronous_commit off beyond its own transactions",
-        reason="Others would lose what was acknowledged. In loading transactions, which the ledger knows, it is off"
-        " already.",
+        reason="Other sessions could lose acknowledged commits. In the load's own transactions it is off already.",
     ),
     Refusal(
         name="synchronous_standby_names",
         value="empty",
-        deed="have commits wait for fewer standbys",
-        reason="Acknowledged transactions would be on one machine only, and a failover would lose them.",
+        deed="make commits wait for fewer standbys",
+        reason="Acknowledged transactions would be on one machine only, and a failover could lose them.",
     ),
     Refusal(
         name="autovacuum",
         value="off",
         deed="turn autovacuum off beyond the table that is loaded",
-        reason="Every table of the cluster bloats and ages towards wraparound, and nobody notices that it stayed off.",
+        reason="Every table of the cluster bloats and ages towards wraparound, and it may stay off unnoticed.",
     ),
     Refusal(
         name="wal_level",
@@ -76,12 +75,12 @@ REFUSALS: tuple[Refusal, ...] = (
     Refusal(
         name="unlogged",
         deed="make tables unlogged",
-        reason="A crash empties them, and standbys and subscribers never get their rows.",
+        reason="A crash empties them, and their rows are never replicated.",
     ),
     Refusal(
         name="replication",
         deed="turn replication off",
-        reason="A standby that misses WAL has to be made anew, and until then a failure of one machine loses data.",
+        reason="A standby that misses WAL must be created again, and until then a failure of one machine loses data.",
     ),
     Refusal(
         name="multi_az",
@@ -110,10 +109,10 @@ _ALIASES = {
 }
 
 _HINTS = {
-    "autovacuum": "--autovacuum pause keeps it from the table alone, for as long as the load lasts.",
-    "unlogged": "Load into a new table with --mode replace, or see penstock load --help for what does help.",
+    "autovacuum": "--autovacuum pause pauses it for the table, during the load.",
+    "unlogged": "Load into a new table with --mode replace, or see penstock load --help.",
 }
-_HINT = "No load is worth that; see README, What it will not do."
+_HINT = "See README, What it will not do."
 
 _PREFIXES = ("no_", "disable_", "skip_", "without_", "make_", "turn_off_")
 _SUFFIXES = ("_off", "_disabled", "_minimal")
@@ -145,7 +144,7 @@ def refuse_value(name: str, value: str) -> None:
         raise UsageError(
             f"penstock does not set {refusal.name} to {given or 'nothing'}",
             detail=refusal.reason,
-            hint="No load is worth that; penstock settings profiles shows what helps one.",
+            hint="penstock settings profiles shows safe settings that help a load.",
         )
 
 

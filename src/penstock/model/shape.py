@@ -25,7 +25,7 @@ class Change:
     to tell whether it is as it was. It is put back as role `owner`, who made the change. `load_id` began it; the ledger
     need not know that load any more. `number` is the order in which things were taken away, 0 where it is not written
     down yet. `is_copied`: the record came with a dump of another database, and its oids mean nothing here. `failure` is
-    why it could not be put back when that was tried last, None if it was not tried.
+    why it could not be restored when that was tried last, None if it was not tried.
     """
 
     target_oid: int

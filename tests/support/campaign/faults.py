@@ -230,12 +230,12 @@ def _spoil_bodies(run: Run, before: LedgerView) -> Hit | None:
 def _fill_disk(run: Run, before: LedgerView) -> Hit | None:
     """Fill the table's disk until a session has met that, then make room again."""
     assert run.disk is not None
-    told = run.loader.read_log().count("retry in")
+    told = run.loader.read_log().count("retrying in")
     ballast = run.disk / "ballast"
     try:
         with ballast.open("wb", buffering=0) as file:
             _fill(file.fileno())
-        is_hit = _wait(run, lambda: run.loader.read_log().count("retry in") > told)
+        is_hit = _wait(run, lambda: run.loader.read_log().count("retrying in") > told)
         time.sleep(run.rng.uniform(0, 0.3))
     finally:
         ballast.unlink()

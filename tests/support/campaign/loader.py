@@ -34,7 +34,7 @@ BROKEN = 99
 
 
 class _Sources(ChoppedSources):
-    """Small pieces, as slow as asked for, and the machine's AWS configuration.
+    """Small pieces, as slow as requested, and the machine's AWS configuration.
 
     What was read whole at a first look is fetched again: objects are small, and a store fails while they are loaded.
     """

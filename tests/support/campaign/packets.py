@@ -128,7 +128,7 @@ class CutLoad:
             packet=packet,
             packets=packets,
             seconds=time.monotonic() - began_s,
-            waits=log.count("retry in"),
+            waits=log.count("retrying in"),
             is_repaired=is_repaired,
             faults=tuple(faults),
         )

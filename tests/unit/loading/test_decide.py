@@ -100,7 +100,7 @@ def test_own_object_without_a_version_must_be_compared() -> None:
 
 def test_object_of_another_unfinished_load_is_an_error() -> None:
     """That load has committed rows of it, perhaps."""
-    with pytest.raises(TargetError, match="belongs to load old"):
+    with pytest.raises(TargetError, match="belongs to unfinished load old"):
         decide(replace(LOADED, state="running"))
 
 
@@ -111,7 +111,7 @@ def test_rows_that_are_gone_are_a_question(found: KnownObject, on_emptied: str, 
     if done is not None:
         assert decide(found, emptied=7, on_emptied=on_emptied) == [done]
         return
-    with pytest.raises(TargetError, match="after objects had been loaded") as caught:
+    with pytest.raises(TargetError, match="after objects were loaded") as caught:
         decide(found, emptied=7)
     assert "--emptied load" in str(caught.value.hint)
 
@@ -121,7 +121,7 @@ def test_rows_that_any_load_has_left_are_there(*, is_last: bool) -> None:
     """In whichever order the ledger tells of the loads: the server's clock may have gone back between them."""
     gone = [replace(LOADED, is_superseded=True), replace(LOADED, target_oid=6), replace(LOADED, rows=0)]
     assert decide(*([*gone, LOADED] if is_last else [LOADED, *gone])) == ["skip -1"]
-    with pytest.raises(TargetError, match="after objects had been loaded"):
+    with pytest.raises(TargetError, match="after objects were loaded"):
         decide(*(gone if is_last else reversed(gone)))
 
 

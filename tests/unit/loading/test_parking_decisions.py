@@ -138,11 +138,13 @@ def test_what_keeps_rows_unique_stays_in_an_empty_table() -> None:
     apart = make_index("apart", kind="x")
     parked, kept, reason = decide(PK, UNIQUE, apart, PLAIN, keys=(OWN, TO_US))
     assert parked == ["own", "i"]
-    assert kept == dict.fromkeys(("pk", "u", "apart"), "it keeps rows unique, and others may write to the table")
+    assert kept == dict.fromkeys(
+        ("pk", "u", "apart"), "it enforces uniqueness, and other sessions may write to the table"
+    )
     assert reason == "the table is empty"
     decision = decide_parking(TableParts(table=TABLE, indexes=(PK, UNIQUE, PLAIN), foreign_keys=()), FACTS)
     assert decision.plan.gain is not None
-    assert "--indexes rebuild is faster: it sorts pk, u once" in decision.plan.gain
+    assert "--indexes rebuild: it builds pk, u once" in decision.plan.gain
 
 
 def test_rebuild_parks_an_empty_table_whole() -> None:
@@ -180,7 +182,7 @@ def test_nothing_is_parked_where_it_must_not_or_does_not_pay(facts: dict[str, ob
 @pytest.mark.parametrize(
     ("table", "reason"),
     [
-        (replace(TABLE, kind="v"), "no table"),
+        (replace(TABLE, kind="v"), "not a table"),
         (replace(TABLE, is_owner=False), 'owner "o"'),
     ],
 )
@@ -208,7 +210,7 @@ def test_what_refuses_rows_stays_if_records_are_rejected(indexes: str) -> None:
     apart = make_index("apart", kind="x")
     parked, kept, _ = decide(PK, UNIQUE, apart, PLAIN, keys=(OWN,), rejects=True, indexes=indexes)
     assert parked == ["i"]
-    reason = "records that break it are rejected as they come, which costs a look-up for each row"
+    reason = "records that violate it are rejected as they come, at the cost of a look-up for each row"
     assert kept == dict.fromkeys(("pk", "u", "apart", "own"), reason)
 
 
@@ -311,7 +313,7 @@ def test_a_partitioned_tables_key_goes_with_all_that_is_attached() -> None:
         (make_tree(may_use_tablespace=False), "tablespace"),
         (make_tree(without=4), "partition s.t4 cannot have one"),
         (make_tree(table=replace(LEAVES[2], is_owner=False, owner="x")), 'partition s.t4 is owned by "x"'),
-        (make_tree(table=replace(LEAVES[0], may_create=False)), "may not make indexes in schema"),
+        (make_tree(table=replace(LEAVES[0], may_create=False)), "may not create indexes in schema"),
         (make_tree(table=replace(LEAVES[0], is_published=True)), "published"),
     ],
 )
@@ -342,7 +344,7 @@ def test_a_part_of_another_tables_index_stays() -> None:
     assert not decision.is_parking
     assert {part.reason for part in decision.plan.kept} == {
         "it belongs to an index of the partitioned table",
-        "it belongs to that of the partitioned table",
+        "it belongs to the partitioned table's",
     }
 
 
@@ -352,7 +354,7 @@ def test_an_exclusion_constraint_of_a_partitioned_table_stays() -> None:
     tree = make_tree()
     decision = decide_tree(replace(tree, indexes=(*tree.indexes, apart), partitions=()))
     assert {part.name: part.reason for part in decision.plan.kept} == {
-        "apart": "the server attaches no exclusion constraints"
+        "apart": "the server cannot attach exclusion constraints"
     }
 
 

@@ -74,7 +74,7 @@ def test_pending_changes_and_maintenance_are_told_with_their_time() -> None:
     action = {"Action": "system-update", "CurrentApplyDate": NOW + timedelta(days=3)}
     findings = judged(aws=FakeAws(instances=[raw], maintenance={raw["DBInstanceArn"]: [action]}))
     assert "AllocatedStorage 500" in only(findings, "changes of orders").text
-    assert only(findings, "system-update").text.endswith("comes Tue 2026-11-24 12:00 UTC")
+    assert only(findings, "system-update").text.endswith("scheduled for Tue 2026-11-24 12:00 UTC")
     assert only(findings, "modifying").severity == "warning"
 
 
@@ -115,11 +115,11 @@ def test_several_instances_behind_an_endpoint_are_named() -> None:
     assert only(list(judge_rds(found, uses_iam=False)), "leads to one of shop-2, shop-3").severity == "note"
     facts = dict(describe_rds_facts(found))
     assert facts["AWS"] == "instance shop-2 of Aurora cluster shop, available in eu-west-1"
-    assert facts["storage"] == "Aurora's, grows by itself"
+    assert facts["storage"] == "Aurora's, grows automatically"
 
 
 def test_silence_is_a_note() -> None:
     """With AWS's words and the hint."""
-    found = describe_silence(AwsError("there are no AWS credentials", detail="None at all.", hint="Have some."))
-    assert (found.severity, found.text) == ("note", "there are no AWS credentials. None at all")
+    found = describe_silence(AwsError("no AWS credentials were found", detail="None at all.", hint="Have some."))
+    assert (found.severity, found.text) == ("note", "no AWS credentials were found. None at all")
     assert found.remedy == "Have some."

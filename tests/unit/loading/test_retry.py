@@ -72,7 +72,7 @@ def test_what_passes_is_done_again_and_said() -> None:
 
     assert patiently(act, Patience(30.0, Clock()), sleep=slept.append, notice=notices.append) == 7
     assert slept == [0.5, 1.0]
-    assert notices == ["gone: retry in 0.5 s", "gone: retry in 1.0 s"]
+    assert notices == ["gone: retrying in 0.5 s", "gone: retrying in 1.0 s"]
 
 
 @pytest.mark.parametrize(("is_transient", "retry_for_s"), [(False, 30.0), (True, 0.0)])

@@ -19,11 +19,11 @@ _TABLE = TableName(schema=None, name="t")
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: TargetJob(sources=("a",), table=_TABLE, mode="truncat"), "mode cannot be 'truncat'"),
-        (lambda: TargetJob(sources=("a",), table=_TABLE, keep="frist"), "keep cannot be 'frist'"),
+        (lambda: TargetJob(sources=("a",), table=_TABLE, mode="truncat"), 'invalid value "truncat" for mode'),
+        (lambda: TargetJob(sources=("a",), table=_TABLE, keep="frist"), 'invalid value "frist" for keep'),
         (lambda: TargetJob(sources=(), table=_TABLE), "no source to load"),
-        (lambda: LoadRules(on_error="rejct"), "on_error cannot be 'rejct'"),
-        (lambda: LoadRules(indexes="none"), "indexes cannot be 'none'"),
+        (lambda: LoadRules(on_error="rejct"), 'invalid value "rejct" for on_error'),
+        (lambda: LoadRules(indexes="none"), 'invalid value "none" for indexes'),
         (lambda: LoadRules(max_record_bytes=1000), "max_record_bytes cannot be 1000"),
         (lambda: LoadJob(targets=(), sessions=0), "sessions cannot be 0"),
     ],
