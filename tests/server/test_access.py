@@ -351,7 +351,7 @@ def test_missing_credentials_are_told(
 
 def test_password_and_token_exclude_each_other(database18: str, authority: trustme.CA) -> None:
     """One of the two would be ignored."""
-    with pytest.raises(UsageError, match="exclude each other"):
+    with pytest.raises(UsageError, match="cannot be used with IAM authentication"):
         connect_to(endpoint(database18, password="x"), iam_auth=True).connect()
 
 
@@ -389,5 +389,5 @@ def test_embedded_server_has_neither_token_nor_tunnel(
 @pytest.mark.parametrize("text", ["", "localhost", "localhost:0", "localhost:x", "localhost:99999"])
 def test_tunnel_names_a_port(text: str) -> None:
     """Its near end is a host and a port."""
-    with pytest.raises(UsageError, match="near end of a tunnel"):
+    with pytest.raises(UsageError, match=r'invalid value ".*" for --tunnel'):
         connect_to("host=h", tunnel=text)

@@ -262,7 +262,7 @@ def test_other_major_is_refused(new_server: NewServer, servers: ServerPool) -> N
     old.ensure_running()
     old.stop()
     newer = EmbeddedServer.create(old.spec.files.home, servers.installation(18), copies=old.spec.copies)
-    with pytest.raises(LabError, match="made by PostgreSQL 16, not 18") as caught:
+    with pytest.raises(LabError, match="created by PostgreSQL 16, not 18") as caught:
         newer.ensure_running()
     assert str(old.data_dir) in str(caught.value.detail)
 

@@ -71,12 +71,12 @@ def test_rows_do_not_go_to_a_table_that_was_given_the_name(loads: Loads, tmp_pat
     """The load ends with what became of the one that it began with, and the new one stays as it was made."""
     mode, options, rules = WAYS[way]
     acting = act_at(loads, piece, lambda: loads.execute(f"{_RENAME}; INSERT INTO t VALUES (-1, 'new')"))
-    with pytest.raises(TargetError, match=r'table "public\.t" is not the one that this load began with') as caught:
+    with pytest.raises(TargetError, match=r'table "public\.t" is not the table that this load began with') as caught:
         acting.run(mode_target(write(tmp_path / "f"), mode, **options), sessions=2, rules=rules, batch_bytes=1)
-    assert 'is "public.old_t" now' in str(caught.value.detail)
+    assert 'is now "public.old_t"' in str(caught.value.detail)
     assert loads.rows() == [(-1, "new")]
     # What is left of it, if anything, cannot be resumed as it is.
-    assert "goes on with what is missing" not in str(caught.value.hint)
+    assert "Resume with" not in str(caught.value.hint)
     if left := loads.execute("SELECT id::text FROM penstock.loads WHERE state = 'running'"):
         assert f"penstock loads forget {left[0][0]}" in str(caught.value.hint)
 
@@ -85,7 +85,7 @@ def test_sorted_out_records_do_not_go_there_either(loads: Loads, tmp_path: Path)
     """They are not copied into the table but inserted."""
     acting = act_at(loads, 0, lambda: loads.execute(_RENAME))
     loads.execute("ALTER TABLE t ADD CHECK (k % 7 <> 3)")
-    with pytest.raises(TargetError, match="is not the one that this load began with"):
+    with pytest.raises(TargetError, match="is not the table that this load began with"):
         acting.run(target(write(tmp_path / "f", bad=True)), rules=REJECT)
     assert loads.count() == 0
 
@@ -93,7 +93,7 @@ def test_sorted_out_records_do_not_go_there_either(loads: Loads, tmp_path: Path)
 def test_dropped_table_is_told_from_a_renamed_one(loads: Loads, tmp_path: Path) -> None:
     """Another of the same name has been made."""
     acting = act_at(loads, 20, lambda: loads.execute("DROP TABLE t; CREATE TABLE t (k int, v text)"))
-    with pytest.raises(TargetError, match="is not the one that this load began with") as caught:
+    with pytest.raises(TargetError, match="is not the table that this load began with") as caught:
         acting.run(target(write(tmp_path / "f")), batch_bytes=1)
     assert "was dropped" in str(caught.value.detail)
     assert loads.count() == 0
@@ -102,7 +102,7 @@ def test_dropped_table_is_told_from_a_renamed_one(loads: Loads, tmp_path: Path) 
 def test_table_of_a_load_that_creates_it_is_looked_at_too(loads: Loads, tmp_path: Path) -> None:
     """Without a schema in its name as well."""
     acting = act_at(loads, 20, lambda: loads.execute(_RENAME.replace("old_t", "old_u").replace(" t ", " u ")))
-    with pytest.raises(TargetError, match="is not the one that this load began with"):
+    with pytest.raises(TargetError, match="is not the table that this load began with"):
         acting.run(target(write(tmp_path / "f"), into="u", create=True), batch_bytes=1)
     assert loads.count("u") == 0
 
@@ -136,7 +136,7 @@ def test_load_ends_where_another_replaces_the_table_first(loads: Loads, tmp_path
     """It has nothing in the table yet; its rows would come to the new one unseen, and be looked for in the old."""
     mode, options, rules = WAYS[way]
     acting = act_at(loads, 0, lambda: loads.run(mode_target(write(tmp_path / "r", first=1000), "replace")))
-    with pytest.raises(TargetError, match="is not the one that this load began with") as caught:
+    with pytest.raises(TargetError, match="is not the table that this load began with") as caught:
         acting.run(mode_target(write(tmp_path / "f"), mode, **options), rules=rules)
     assert "replaced by another load" in str(caught.value.detail)
     assert {row[0] for row in loads.rows()} == set(range(1000, 1000 + ROWS))

@@ -31,7 +31,7 @@ def admin(new_server: type[EmbeddedServer]) -> Iterator[psycopg.Connection]:
 def test_grant_is_told_where_it_lacks(admin: psycopg.Connection) -> None:
     """A member, also by way of another role, may; everything else is told with what mends it."""
     admin.execute("SET ROLE asker")
-    with pytest.raises(ServerError, match="no role rds_iam"):
+    with pytest.raises(ServerError, match="role rds_iam does not exist"):
         check_iam_role(admin, "loader")
     admin.execute("RESET ROLE; CREATE ROLE rds_iam; CREATE ROLE app; SET ROLE asker")
     with pytest.raises(ServerError, match='role "nobody" does not exist'):

@@ -86,7 +86,7 @@ def test_renamed_file_is_loaded_with_a_warning_that_names_the_other(loads: Loads
     load_id = loads.execute("SELECT id::text FROM penstock.loads ORDER BY began_at LIMIT 1")[0][0]
     assert loads.run(target(renamed)).rows == 2
     (notice,) = loads.notices
-    assert notice.startswith(f'"{renamed}" is loaded though it may be "{path}" under another name')
+    assert notice.startswith(f'"{renamed}" may be "{path}" under another name')
     assert f"load {load_id}" in notice
 
 

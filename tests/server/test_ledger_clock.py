@@ -43,7 +43,7 @@ def test_truncation_is_known_though_the_clock_went_back(loads: Loads, tmp_path: 
     loads.run(target(first))
     loads.execute(_LATER)
     loads.run(mode_target(second, "truncate"), rules=LoadRules(is_atomic=is_atomic))
-    with pytest.raises(TargetError, match="was emptied after objects had been loaded"):
+    with pytest.raises(TargetError, match="was emptied after objects were loaded"):
         loads.run(target(first))
     assert loads.run(target(first), rules=LoadRules(on_emptied="load")).rows == 1
     # The load that counts is the first by the clock.
@@ -67,7 +67,7 @@ def test_truncated_partitions_are_known_as_well(loads: Loads, tmp_path: Path) ->
     path = write(tmp_path / "1", 1)
     loads.run(target(path, into="p1"))
     loads.run(mode_target(write(tmp_path / "2", 2), "truncate", into="p"))
-    with pytest.raises(TargetError, match="was emptied after objects had been loaded"):
+    with pytest.raises(TargetError, match="was emptied after objects were loaded"):
         loads.run(target(path, into="p1"))
 
 
@@ -90,7 +90,7 @@ def test_older_ledger_knows_what_was_truncated(loads: Loads, tmp_path: Path) -> 
     for statement in ledger_schema._STEPS[3]:
         if "event" in statement or "epoch" in statement:
             loads.execute(statement.format(schema="penstock"))
-    with pytest.raises(TargetError, match="was emptied after objects had been loaded"):
+    with pytest.raises(TargetError, match="was emptied after objects were loaded"):
         loads.run(target(first))
     assert loads.run(target(second)).objects_skipped == 1
 
@@ -112,7 +112,7 @@ def test_clock_that_goes_back_an_hour_hides_no_truncation(
     ((after,),) = loads.execute("SELECT now()")
     assert after < before
     loads.run(mode_target(second, "truncate"))
-    with pytest.raises(TargetError, match="was emptied after objects had been loaded"):
+    with pytest.raises(TargetError, match="was emptied after objects were loaded"):
         loads.run(target(first))
     loads.run(target(first), rules=LoadRules(on_emptied="load"))
     assert loads.run(target(first)).objects_skipped == 1

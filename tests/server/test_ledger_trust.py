@@ -111,7 +111,7 @@ def test_ledger_that_lacks_a_table_is_refused(loads: Loads) -> None:
 def test_schema_with_other_tables_of_that_name_is_refused(loads: Loads) -> None:
     """Somebody's table "loads" is not taken for a ledger."""
     loads.execute("CREATE SCHEMA penstock CREATE TABLE loads (a int)")
-    with pytest.raises(TargetError, match="not a ledger"):
+    with pytest.raises(TargetError, match="not a penstock ledger"):
         ensure(loads.conninfo)
 
 

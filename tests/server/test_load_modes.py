@@ -75,7 +75,7 @@ def test_truncate_names_the_tables_that_refer_to_it(loads: Loads, tmp_path: Path
     """Before anything is done, and never with CASCADE."""
     loads.execute("CREATE TABLE child (k int REFERENCES t); CREATE TABLE own (a int PRIMARY KEY, b int REFERENCES own)")
     path = write(tmp_path / "f", "2,x,", header="k,v,w")
-    with pytest.raises(TargetError, match="other tables refer to it") as caught:
+    with pytest.raises(TargetError, match="other tables reference it") as caught:
         loads.run(mode_target(path, "truncate"))
     assert "public.child" in str(caught.value)
     assert loads.count() == 2
@@ -149,7 +149,7 @@ def test_duplicate_key_is_an_error_and_can_be_gone_on_with(loads18: Loads, tmp_p
     path = write(tmp_path / "f", "2,x", "3,y", "2,z")
     with pytest.raises(DataError, match="duplicated in the files") as caught:
         loads18.run(mode_target(path, "upsert", key=("k",)))
-    assert "No table was changed; 3 records are set aside" in str(caught.value)
+    assert "No table was changed; 3 records are staged" in str(caught.value)
     assert loads18.count() == 2
     outcome = loads18.run(mode_target(path, "upsert", key=("k",), keep="last"))
     assert (outcome.rows, outcome.bytes_copied, outcome.duplicates) == (2, 0, 1)
@@ -169,7 +169,7 @@ def test_corrected_file_takes_the_place_of_what_was_staged(loads18: Loads, tmp_p
 
 
 def test_insert_new_leaves_rows_that_exist(loads: Loads, tmp_path: Path) -> None:
-    """And the first record of a key counts."""
+    """And the first record of each key is used."""
     outcome = loads.run(mode_target(write(tmp_path / "f", "2,x", "3,y", "3,z"), "insert-new", key=("k",)))
     assert loads.rows() == [(1, "a", None), (2, "b", None), (3, "y", None)]
     assert (outcome.rows, outcome.existing, outcome.duplicates, outcome.updated) == (1, 1, 1, 0)

@@ -79,7 +79,7 @@ def test_first_record_that_is_left_out_unknown_is_told(
     path.write_text(f"{first}\nsensor2,3.4\nsensor3,4.5\n")
     loads.run(target(path, into="u", columns=["a", "b"]))
     assert loads.count("u") == 2
-    assert ("first line is taken as a header and not loaded" in [each.message for each in loads.warnings]) is is_told
+    assert ("first line is treated as a header and not loaded" in [each.message for each in loads.warnings]) is is_told
 
 
 def test_referenced_objects_are_loaded_first_however_slow(loads: Loads, tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def test_a_connection_lost_while_planning_is_waited_out(relay: Relay, database18
         plan = loader.plan(job, on_notice=notices.append)
         assert loader.run(plan).rows == 1
     assert len(notices) == 1
-    assert notices[0].endswith(": retry in 0.5 s")
+    assert notices[0].endswith(": retrying in 0.5 s")
 
 
 @pytest.mark.parametrize("step", ["space", "lease"])

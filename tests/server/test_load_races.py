@@ -166,10 +166,10 @@ def test_a_load_that_another_process_completes_meanwhile_is_loaded(loads: Loads,
     running = threading.Thread(target=second.run)
 
     def hear(text: str) -> None:
-        if "retry in" in text and not second_waits.is_set():
+        if "retrying in" in text and not second_waits.is_set():
             running.start()
             assert second_waits.wait(_LONG_S)
-        if "another process that works on this load" in text:
+        if "another process that is running this load" in text:
             second_may_go.set()
 
     first.on_notice = hear

@@ -66,7 +66,7 @@ def fail(loads: Loads, path: Path) -> str:
     with pytest.raises(DataError) as caught:
         loads.run(target(path), batch_bytes=BATCH)
     assert 0 < loads.count() < ROWS
-    assert f"{loads.count():,} rows are committed and stay" in str(caught.value.detail)
+    assert f"{loads.count():,} rows are committed in load" in str(caught.value.detail)
     ((load_id, state),) = loads.execute("SELECT id::text, state FROM penstock.loads")
     assert state == "running"
     assert f"penstock resume {load_id}" in str(caught.value.hint)
@@ -93,7 +93,7 @@ def test_silence_of_a_source_commits_nothing_by_itself(
     seen: list[int] = []
     _keep_waiting(loads, monkeypatch, seen, until=lambda: False)
     error = loads.refuse(target(write(tmp_path / "file", bad=ROWS - 1)))
-    assert "Nothing was loaded." in str(error.detail)
+    assert "No rows were loaded." in str(error.detail)
     assert max(seen) == 0
 
 
@@ -127,7 +127,7 @@ def test_change_in_what_is_committed_is_refused(loads: Loads, tmp_path: Path) ->
     fail(loads, path)
     before = loads.count()
     path.write_bytes(write(path).read_bytes().replace(b"value 7\n", b"VALUE 7\n"))
-    with pytest.raises(DataError, match="has changed in a part that is loaded"):
+    with pytest.raises(DataError, match="has changed in a part that is already loaded"):
         loads.run(target(path), rules=CHANGED)
     assert loads.count() == before
 
@@ -137,7 +137,7 @@ def test_shorter_object_is_refused(loads: Loads, tmp_path: Path) -> None:
     path = write(tmp_path / "f", bad=1500)
     fail(loads, path)
     write(path, rows=10)
-    with pytest.raises(DataError, match="has changed in a part that is loaded"):
+    with pytest.raises(DataError, match="has changed in a part that is already loaded"):
         loads.run(target(path), rules=CHANGED)
 
 
@@ -145,7 +145,7 @@ def test_other_options_do_not_go_on_with_a_load(loads: Loads, tmp_path: Path) ->
     """Its committed rows were read otherwise."""
     path = write(tmp_path / "f", bad=1500)
     load_id = fail(loads, path)
-    with pytest.raises(TargetError, match=f"belongs to load {load_id}"):
+    with pytest.raises(TargetError, match=f"belongs to unfinished load {load_id}"):
         loads.run(target(path, constants={"b": "x"}, skip=["b"]))
 
 
@@ -221,7 +221,7 @@ def test_table_that_lost_its_rows_is_a_question(loads: Loads, tmp_path: Path, ho
     path = write(tmp_path / "f", rows=10)
     loads.run(target(path))
     loads.execute(how)
-    with pytest.raises(TargetError, match="after objects had been loaded"):
+    with pytest.raises(TargetError, match="after objects were loaded"):
         loads.run(target(path))
     assert loads.run(target(path), rules=LoadRules(on_emptied="skip")).rows == 0
     assert loads.run(target(path), rules=LoadRules(on_emptied="load")).rows == 10
@@ -235,7 +235,7 @@ def test_table_that_lost_a_part_of_a_load_is_told_from_one_that_lost_all(loads: 
     before = loads.count()
     loads.execute("TRUNCATE t")
     for answer in ("error", "load"):
-        with pytest.raises(TargetError, match="a part of this load had gone into it") as caught:
+        with pytest.raises(TargetError, match="a part of this load was committed") as caught:
             loads.run(target(path), rules=replace(CHANGED, on_emptied=answer))
         assert f"penstock loads forget {load_id}" in str(caught.value.hint)
     assert loads.run(target(path), rules=replace(CHANGED, on_emptied="skip")).rows == ROWS - before
@@ -246,7 +246,7 @@ def test_table_made_anew_under_a_load_ends_it(loads: Loads, tmp_path: Path) -> N
     path = write(tmp_path / "f", bad=1500)
     load_id = fail(loads, path)
     loads.execute("DROP TABLE t; CREATE TABLE t (a int, b text)")
-    with pytest.raises(TargetError, match=f"was made anew since load {load_id} began") as caught:
+    with pytest.raises(TargetError, match=f"was created again since load {load_id} began") as caught:
         loads.run(target(path))
     assert f"penstock loads forget {load_id}" in str(caught.value.hint)
 
@@ -341,7 +341,7 @@ def test_load_goes_on_without_files_that_are_gone(loads: Loads, tmp_path: Path) 
     write(folder / "4", rows=7)
     loads.run(target(folder), rules=CHANGED)
     assert numbers(loads) == sorted([*range(ROWS + 100), *range(ROWS), *range(7)])
-    assert loads.notices == [f'going on without what is gone and was not begun: "{folder / "3"}"']
+    assert loads.notices == [f'skipping objects that were not begun and are missing: "{folder / "3"}"']
     assert loads.execute("SELECT state FROM penstock.loads") == [("complete",)]
 
 
@@ -351,7 +351,7 @@ def test_file_that_is_gone_with_a_part_of_it_loaded_is_an_error(loads: Loads, tm
     cut_short(loads, folder)
     (folder / "2").unlink()
     before = loads.count()
-    with pytest.raises(SourceError, match="is gone, and a part of it is loaded"):
+    with pytest.raises(SourceError, match="does not exist any more, and a part of it is loaded"):
         loads.run(target(folder))
     assert loads.count() == before
 
@@ -424,7 +424,7 @@ def test_loaded_record_that_grew_is_refused(loads: Loads, tmp_path: Path) -> Non
     before = loads.count()
     append_text(path, " grown\n1,new\n")
     write(path.parent / "2")
-    with pytest.raises(DataError, match="has changed in a part that is loaded"):
+    with pytest.raises(DataError, match="has changed in a part that is already loaded"):
         loads.run(target([path, path.parent / "2"]), rules=CHANGED)
     assert loads.count() == before
 
@@ -485,7 +485,7 @@ def test_header_with_exchanged_columns_is_refused(loads: Loads, tmp_path: Path, 
     before = loads.rows()
     assert before
     exchange_columns(path)
-    with pytest.raises(DataError, match=f'"{path}" has changed in a part that is loaded') as caught:
+    with pytest.raises(DataError, match=f'"{path}" has changed in a part that is already loaded') as caught:
         loads.run(target(path), rules=CHANGED)
     assert "header" in (caught.value.detail or "")
     assert loads.rows() == before
@@ -549,7 +549,7 @@ def test_second_process_does_not_wait_when_told(loads: Loads, tmp_path: Path) ->
 
     def try_second(number: int) -> None:
         if number == 10:
-            with pytest.raises(TargetError, match="another process works on this load") as caught:
+            with pytest.raises(TargetError, match="another process is running this load") as caught:
                 Loads(loads.conninfo).run(target(path), rules=LoadRules(waits=False))
             errors.append(caught.value)
 

@@ -110,7 +110,7 @@ def test_key_without_overlaps_is_refused(connection: Connection) -> None:
     connection.execute("CREATE TABLE public.t (a int4range, b int4range, c int, UNIQUE (a, b WITHOUT OVERLAPS))")
     with pytest.raises(TargetError) as caught:
         check(connection, ["a", "b"])
-    assert "is no btree" in (caught.value.detail or "")
+    assert "is not a btree" in (caught.value.detail or "")
 
 
 def test_partitioned_table_is_told_what_it_can_build(connection: Connection) -> None:
@@ -132,7 +132,7 @@ def test_view_has_no_key(table: Connection) -> None:
 @pytest.mark.parametrize(
     ("key", "error_class", "message"),
     [
-        ([], UsageError, "--key names no column"),
+        ([], UsageError, "--key has no column"),
         (["a", "a"], UsageError, 'column "a" is named twice in --key'),
         (["x"], TargetError, 'column "x" of --key does not exist in table "public.t"'),
         (["D d"], TargetError, 'column "D d" of --key is not in the file'),

@@ -78,8 +78,8 @@ def test_merge_may_do_the_work(staged: Connection) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("INSERT INTO public.t SELECT 1", "up.sql does not mention :staging"),
-        ("INSERT INTO public.t SELECT 1 -- :staging", "up.sql does not mention :staging"),
+        ("INSERT INTO public.t SELECT 1", "up.sql does not use :staging"),
+        ("INSERT INTO public.t SELECT 1 -- :staging", "up.sql does not use :staging"),
         ("SELECT FROM :staging", "is neither an INSERT nor a MERGE"),
         ("DELETE FROM :staging", "is neither an INSERT nor a MERGE"),
         (

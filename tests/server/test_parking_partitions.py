@@ -279,9 +279,9 @@ def test_the_plan_has_a_line_for_all_partitions(loads: Loads, path: Path) -> Non
         loads.execute(f"CREATE INDEX own{number} ON p{number} (a)")
     argv = [sys.executable, "-m", "penstock", "load", str(path), "--into", "t", "--to", loads.conninfo, "--plan"]
     shown = subprocess.run([*argv, "--indexes", "rebuild"], capture_output=True, text=True, check=True).stdout
-    assert "  park  primary key  t_pkey, with 9 of partitions" in shown
-    assert "  park  foreign key  t_a_fkey, with 9 of partitions" in shown
-    assert "  park  index        own0 and 4 more of partitions' own" in shown
+    assert "  drop  primary key  t_pkey, with 9 on partitions" in shown
+    assert "  drop  foreign key  t_a_fkey, with 9 on partitions" in shown
+    assert "  drop  index        own0 and 4 more on partitions" in shown
     assert "t1_pkey" not in shown
     done = subprocess.run([*argv, "--json"], capture_output=True, text=True, check=True).stdout
     told = json.loads(done)["targets"][0]["indexes"]
@@ -332,7 +332,7 @@ def test_a_partition_that_is_made_behind_the_records_ends_the_load(
         lock_table(connection, oid)
 
     monkeypatch.setattr(shape_of_loads, "lock_table", make_before)
-    with pytest.raises(TargetError, match="was made, altered or dropped just now"):
+    with pytest.raises(TargetError, match="was created, altered or dropped meanwhile"):
         loads.run(target(path), rules=REBUILD)
     assert records(loads) == 0
     before = shape(loads)
@@ -370,4 +370,4 @@ def test_a_repairs_plan_counts_what_is_attached(loads: Loads, path: Path) -> Non
     assert steps["t_b_idx"].attached == 3
     assert (steps["t1_b_idx"].action, steps["t1_b_idx"].attached) == ("finish", 0)
     assert "not attached" in steps["t1_b_idx"].reason
-    assert [line.split("  ")[2] for line in describe_steps(list(steps.values())) if "of partitions" in line]
+    assert [line.split("  ")[2] for line in describe_steps(list(steps.values())) if "on partitions" in line]

@@ -178,12 +178,12 @@ def test_a_load_runs_nothing_that_was_planted(loads: Loads, spy: str, tmp_path: 
     try:
         loads.run(target(path), rules=LoadRules(retry_for_s=0.0, indexes="rebuild"))
     except PenstockError as error:
-        assert "not what penstock wrote" in error.message
+        assert "was not written by penstock" in error.message
     assert not has_run(loads)
 
 
 def test_a_key_that_a_roles_cast_compares_is_not_parked(loads: Loads, spy: str, tmp_path: Path) -> None:
-    """It could not be put back; the plan says why."""
+    """It could not be restored; the plan says why."""
     loads.execute(f"ALTER TABLE mine ADD FOREIGN KEY (b) {_KEY} NOT VALID; CREATE INDEX i ON mine (a)")
     path = tmp_path / "file.csv"
     path.write_text("a,b\n1,x\n")

@@ -201,7 +201,7 @@ def test_more_rejects_than_allowed_end_the_load(loads: Loads, tmp_path: Path) ->
     with pytest.raises(DataError, match="more than 3 records were rejected") as caught:
         loads.run(target(path, format="csv"), rules=rules)
     assert "file.csv line 502" in str(caught.value.detail)
-    assert "Nothing was loaded." in str(caught.value.detail)
+    assert "No rows were loaded." in str(caught.value.detail)
     assert loads.count() == 0
     allowed = LoadRules(retry_for_s=0.0, on_error="reject", max_rejects=4)
     assert loads.run(target(path, format="csv"), rules=allowed).rejected == 4

@@ -90,7 +90,7 @@ def test_triggers_do_not_fire_and_are_as_they_were(database: str, people: Path) 
     assert loads.run(target(people), rules=DISABLE).rows == 3
     assert states(loads) == STATES
     assert records(loads) == 0
-    assert 'switching off at "public.t"' in loads.notices[0]
+    assert 'disabling at "public.t"' in loads.notices[0]
 
 
 def test_triggers_are_kept_by_default(database18: str, people: Path) -> None:
@@ -334,7 +334,7 @@ def test_what_another_role_has_written_down_is_not_switched_off(
                 Loads(make_conninfo(database18, user=one)).run(target(people), rules=DISABLE)
         others = people.with_name("others.csv")
         others.write_text(people.read_text())
-        with pytest.raises(TargetError, match="nothing is switched off") as caught:
+        with pytest.raises(TargetError, match="nothing is disabled") as caught:
             Loads(make_conninfo(database18, user=other)).run(target(others), rules=DISABLE)
         assert one in str(caught.value.hint)
         assert states(loads) == STATES

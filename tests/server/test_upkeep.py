@@ -1,4 +1,4 @@
-"""What follows a load: VACUUM (ANALYZE) of what got rows, a CHECKPOINT where it is asked for, and never a failure."""
+"""What follows a load: VACUUM (ANALYZE), a CHECKPOINT where it is asked for, and never a failure."""
 
 from __future__ import annotations
 
@@ -280,7 +280,7 @@ def test_interrupted_vacuum_is_no_failed_load(database18: str, people: Path, mon
     loads = Loads(database18)
     make_table(loads)
     assert loads.run(target(people)).rows == 3000
-    assert loads.notices == ["the load is complete; vacuuming was interrupted"]
+    assert loads.notices == ["the load is complete, but vacuuming was interrupted"]
 
 
 def last_checkpoint(loads: Loads) -> object:
@@ -305,7 +305,7 @@ def test_role_that_may_not_checkpoint_is_told(database: str, people: Path) -> No
     writer = Loads(database, role=role)
     outcome = writer.run(target(people), rules=replace(NEVER, checkpoints=True))
     assert outcome.rows == 3000
-    assert writer.notices[0].startswith("the load is complete; the checkpoint ended early: ")
+    assert writer.notices[0].startswith("the load is complete, but the checkpoint failed: ")
     loads.execute(f'DROP OWNED BY "{role}"; DROP ROLE "{role}"')
 
 
@@ -361,7 +361,7 @@ def test_interrupt_cancels_vacuum_and_the_load_has_succeeded(database: str, peop
         loading.send_signal(signal.SIGINT)
         out, err = loading.communicate()
         assert loading.returncode == 0, err
-        assert "the load is complete; vacuuming was interrupted" in err
+        assert "the load is complete, but vacuuming was interrupted" in err
         assert out.startswith("loaded 3,000 rows")
         assert loads.execute(waiting) == []
 

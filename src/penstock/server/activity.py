@@ -82,7 +82,7 @@ class ActivityReader:
 
     def read(self, *, views: Sequence[str]) -> Observation:
         """Return what is going on now, with the rows of `views`, all among `views_there`. Raises ServerError."""
-        with translate_errors("reading what the server does"):
+        with translate_errors("reading server activity"):
             with self._connection.pipeline():
                 fetch_sessions = send_query(self._connection, "observe_sessions", SessionSample)
                 fetch_progress = send_query(self._connection, "observe_progress", Progress)
@@ -119,12 +119,12 @@ def open_reader(connection: Connection, *, is_aurora: bool) -> tuple[ActivityRea
 
     Needs pg_read_all_stats (pg_monitor has it) for what others' sessions do. Raises ServerError.
     """
-    with translate_errors("looking for what can be read"):
+    with translate_errors("checking what can be read"):
         _take_text_as_it_is(connection)
         (rights,) = fetch_rows(connection, "observe_rights", RightsRow)
     unread = []
     if not rights.reads_statistics:
-        unread.append(Unread(what="what other roles' sessions do", why="the role is not a member of pg_read_all_stats"))
+        unread.append(Unread(what="activity of other roles", why="the role is not a member of pg_read_all_stats"))
     queries: dict[str, sql.SQL | sql.Composed] = {
         name: sql.SQL("SELECT pg_catalog.to_jsonb(v) FROM pg_catalog.{} AS v WHERE {}").format(
             sql.Identifier(name), sql.SQL(condition)
@@ -156,7 +156,7 @@ def flush_statistics(connection: Connection) -> None:
     PostgreSQL 14 cannot be made to.
     """
     if connection.info.server_version >= CAN_FLUSH_STATISTICS:
-        with translate_errors("looking for what can be read"):
+        with translate_errors("checking what can be read"):
             connection.execute("SELECT pg_catalog.pg_stat_force_next_flush()")
 
 
@@ -193,7 +193,7 @@ def _take_text_as_it_is(connection: Connection) -> None:
 
 
 def _is_there(connection: Connection, view: str) -> bool:
-    with translate_errors("looking for what can be read"):
+    with translate_errors("checking what can be read"):
         row = connection.execute("SELECT pg_catalog.to_regclass(%s)", [f"pg_catalog.{view}"]).fetchone()
     assert row is not None
     return row[0] is not None
@@ -202,7 +202,7 @@ def _is_there(connection: Connection, view: str) -> bool:
 def _try(connection: Connection, query: sql.SQL | sql.Composed) -> str | None:
     """Return why a query fails, None where it does not."""
     try:
-        with translate_errors("looking for what can be read"):
+        with translate_errors("checking what can be read"):
             connection.execute(query)
     except PenstockError as error:
         if error.is_transient:

@@ -175,14 +175,14 @@ def check_loadable(
     if is_in_recovery:
         raise TargetError(
             f'cannot load into "{facts.name}": the server is a standby',
-            hint="Connect to the primary: list all hosts and leave target_session_attrs=read-write.",
+            hint="Connect to the primary: list all hosts, with target_session_attrs=read-write.",
         )
     _check_kind(facts, foreign_partitions)
     if not facts.can_insert:
         raise TargetError(
             f'permission denied for table "{facts.name}"',
             detail=f'Role "{user}" lacks INSERT on the table or USAGE on its schema.',
-            hint=f"Have the owner run {_compose_grants(facts.name, user)} Or name another role with --role.",
+            hint=f"Have the owner run {_compose_grants(facts.name, user)} Or use another role with --role.",
         )
 
 
@@ -193,7 +193,7 @@ def _check_kind(facts: TableFacts, foreign_partitions: Sequence[TableName]) -> N
         raise TargetError(
             f'cannot load into view "{facts.name}"',
             detail="It has no enabled INSTEAD OF INSERT trigger.",
-            hint="Load into the table below it, or give the view such a trigger.",
+            hint="Load into its table, or give the view such a trigger.",
         )
     if foreign_partitions:
         names = ", ".join(f'"{name}"' for name in foreign_partitions)

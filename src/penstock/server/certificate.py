@@ -41,13 +41,13 @@ def look_at_server(host: str, port: int, *, roots: Path, address: tuple[str, int
             f"the certificate of {target} could not be verified",
             detail=f"{exc.verify_message[:1].upper()}{exc.verify_message[1:]}, with the roots of {roots}.",
             hint="Check that the host name is the server's own, and that the file has the root that its certificate "
-            "was issued by; aws rds describe-db-instances tells its CACertificateIdentifier.",
+            "was issued by; aws rds describe-db-instances shows its CACertificateIdentifier.",
         ) from exc
     except OSError as exc:
         raise ServerError(
-            f"could not look at the certificate of {target}",
+            f"could not read the certificate of {target}",
             detail=f"{exc.strerror or exc}.",
-            hint="Check the host name and port, and that no firewall or security group stands between.",
+            hint="Check the host name and port, and that no firewall or security group blocks the connection.",
             is_transient=True,
         ) from exc
     names: dict[str, tuple[tuple[tuple[str, str], ...], ...]] = fields  # type: ignore[assignment]

@@ -175,11 +175,11 @@ def _create(control: Connection) -> None:
         assert row is not None
         is_alone, oid, comment = row
         if not is_alone:
-            raise ServerError("another penstock bench commits runs in this database", hint="Wait for its end.")
+            raise ServerError("another penstock bench commits runs in this database", hint="Wait until it ends.")
         if oid is not None and comment != _MARK:
             raise TargetError(
-                f'schema "{SCHEMA}" already exists and is not ours to replace',
-                detail="It lacks the comment that penstock bench commits gives its own.",
+                f'schema "{SCHEMA}" already exists and was not created by penstock',
+                detail="It lacks the comment of penstock bench commits.",
                 hint="Name another database in --to, or rename the schema.",
             )
         if oid is not None:

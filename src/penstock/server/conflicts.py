@@ -57,5 +57,5 @@ def refers_to_any(connection: Connection, oid: int, others: Sequence[int]) -> bo
 
 def find_blocked(connection: Connection, pids: Sequence[int]) -> list[BlockedRow]:
     """Return those of the given backends that wait for a lock. Raises ServerError."""
-    with translate_errors("looking for what the load's sessions wait for"):
+    with translate_errors("reading what the load's sessions wait for"):
         return fetch_rows(connection, "blocked", BlockedRow, pids=list(pids))

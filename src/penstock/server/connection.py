@@ -287,8 +287,8 @@ class ConnectionFactory:
             return dict(route.settings)
         if "password" in self._settings:
             raise UsageError(
-                "a password and IAM authentication exclude each other",
-                detail="With --iam-auth the password is a token that is made for each connection.",
+                "a password cannot be used with IAM authentication",
+                detail="With --iam-auth the password is a token that is created for each connection.",
                 hint="Take the password out of the connection string.",
             )
         token = self._make_token(host=route.host, port=route.port, user=_user(given))
@@ -327,7 +327,7 @@ class ConnectionFactory:
             return False
         if self._input_settings is not None:
             return True
-        quick = {**settings, "connect_timeout": str(_PING_TIMEOUT_S)}
+        quick = {**settings, "connect_timeout": _PING_TIMEOUT_S}
         answer = psycopg.pq.PGconn.ping(make_conninfo("", **quick).encode())
         return answer == psycopg.pq.Ping.REJECT or (self._knows_server and answer != psycopg.pq.Ping.OK)
 
@@ -357,8 +357,8 @@ class ConnectionFactory:
         if has_asked or isinstance(error, psycopg.errors.ConnectionTimeout) or not is_rds_endpoint(host):
             return None
         return (
-            "Check that the server runs there and that its security group lets this machine in; where its certificate "
-            f"is the reason, penstock rds certificates --host {host} tells more."
+            "Check that the server runs there and that its security group allows this machine; if its certificate is "
+            f"the reason, see penstock rds certificates --host {host}."
         )
 
     def _prepare(self, connection: Connection) -> None:
@@ -432,9 +432,9 @@ def _is_certain_failure(error: psycopg.Error, *, tries_password: bool) -> bool:
 def _connection_error(error: psycopg.Error, target: str) -> ServerError:
     pgconn = error.pgconn
     if pgconn is not None and (pgconn.needs_password or pgconn.used_password):
-        hint = "Give the right password in PGPASSWORD or ~/.pgpass; where the server is a standby, name its primary."
+        hint = "Give the right password in PGPASSWORD or ~/.pgpass; if the server is a standby, name its primary."
     elif isinstance(error, psycopg.errors.ConnectionTimeout):
-        hint = "Check the host name and port, and that no firewall or security group stands between."
+        hint = "Check the host name and port, and that no firewall or security group blocks the connection."
     else:
         hint = "Check that the server runs there and that database, user and pg_hba.conf allow this connection."
     return ServerError(
@@ -447,7 +447,7 @@ def _connection_error(error: psycopg.Error, target: str) -> ServerError:
 
 def _preparation_error(error: psycopg.Error, target: str, *, role: str | None) -> ServerError:
     report = read_report(error)
-    hint = f'Have "{role}" granted to the user who connects, or leave --role out.' if role else report.hint
+    hint = f'Have "{role}" granted to the user who connects, or do not use --role.' if role else report.hint
     detail = describe_report(report, f"preparing a session on {target}")
     # A server that goes away now is as any that went away: whoever loads waits for it.
     is_lost = report.sqlstate is None and isinstance(error, psycopg.OperationalError)

@@ -96,7 +96,7 @@ def parse_conninfo(conninfo: str) -> dict[str, str]:
         # Without the cause: libpq quotes what it could not read.
         raise UsageError(
             "cannot read the connection string",
-            detail="libpq takes neither its form nor its setting names.",
+            detail="It is not a URI or a list of keyword=value settings that libpq accepts.",
             # Without USER@, which messages hide.
             hint="Write postgresql://HOST:PORT/DBNAME?user=USER with special characters percent-encoded, or "
             '"host=HOST dbname=DBNAME user=USER" with values that hold spaces in single quotes.',
@@ -105,15 +105,15 @@ def parse_conninfo(conninfo: str) -> dict[str, str]:
 
 
 def check_database_name(given: Mapping[str, str]) -> None:
-    """Raise UsageError where a connection string stands in the place of the database's name.
+    """Raise UsageError where a connection string was given as the database name.
 
     libpq would take it for a name, and the server repeat it in its log, password and all.
     """
     if _may_hold_secret(given.get("dbname", "")):
         raise UsageError(
-            "a connection string stands in the place of the database's name",
+            "a connection string was given as the database name",
             detail="It was given as dbname or PGDATABASE.",
-            hint="Give it in --to as it is, or the name alone.",
+            hint="Give it in --to, or give only the name.",
         )
 
 

@@ -43,7 +43,7 @@ _TARGET_STATES = {"55000", "54011", "25006"}
 _DATE_HINT = "Correct the value in the file, or set DateStyle for the role to the order that the file's dates have."
 
 _HINTS = {
-    "22": "Correct the value in the file, or give the column a type that takes it.",
+    "22": "Correct the value in the file, or give the column a type that accepts it.",
     "22001": "Widen the column, or correct the value in the file.",
     "22007": _DATE_HINT,
     "22008": _DATE_HINT,
@@ -54,23 +54,23 @@ _HINTS = {
     "23502": "Name the text that stands for null with --null, or give the column a value with --set.",
     "23503": "Load the referenced table first.",
     "23505": "Check whether the file, or a part of it, has been loaded before.",
-    "25006": "Connect to the primary: list all hosts and leave target_session_attrs=read-write.",
+    "25006": "Connect to the primary: list all hosts, with target_session_attrs=read-write.",
     "28": "Check user, password and the server's pg_hba.conf.",
-    "3D000": "Name an existing database in --to, or make it with createdb.",
+    "3D000": "Name an existing database in --to, or create it with createdb.",
     "3F000": "Create the schema first, or name the table with its schema.",
     "42501": "Have the owner grant USAGE on the schema and INSERT on the table, or use --role.",
     "42703": "Compare the file's header with the table's columns; --columns and --skip adjust it.",
-    "42P01": "Create the table first, or let --create make it with text columns.",
+    "42P01": "Create the table first, or use --create to create it with text columns.",
     "53100": "Free or add space on the server's volume, then run the load again.",
     "53200": "Lower --sessions, or raise the memory the server has.",
     "53300": "Lower --sessions, or raise max_connections or the role's connection limit.",
     "55P03": "Another session holds a lock on the table: see pg_locks, or raise lock_timeout.",
-    "57014": "Someone cancelled the statement; run the load again.",
+    "57014": "The statement was cancelled; run the load again.",
     "57P": "The server is stopping or starting: run the load again when it accepts connections.",
     "58": "The server's system failed: see its log and its disks before running the load again.",
     "XX": "The server reports corruption or a bug: see its log before anything else.",
     "08": "The connection broke: look in the server's log for a crash or restart, then run the load again.",
-    "40": "Another transaction stood in the way: run the load again.",
+    "40": "Another transaction conflicted: run the load again.",
 }
 
 

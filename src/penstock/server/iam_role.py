@@ -31,15 +31,15 @@ def check_iam_role(connection: Connection, user: str) -> None:
         (found,) = fetch_rows(connection, "iam_role", IamRole, user=user)
     if not found.is_rds:
         raise ServerError(
-            "the server has no role rds_iam",
-            detail=f"That is so on {address}.",
-            hint="IAM database authentication is Amazon RDS's and Aurora's: connect to one of these.",
+            "role rds_iam does not exist",
+            detail=f"The server is {address}.",
+            hint="Only Amazon RDS and Aurora have IAM database authentication: connect to one of these.",
         )
     if not found.is_there:
         raise ServerError(f'role "{user}" does not exist', hint=f'CREATE ROLE "{user}" LOGIN; {grant_rds_iam(user)}')
     if not found.is_member:
         raise ServerError(
             f'role "{user}" may not log in with tokens',
-            detail="It is no member of rds_iam.",
-            hint=f"As a privileged user: {grant_rds_iam(user)} Its password does not count from then on.",
+            detail="It is not a member of rds_iam.",
+            hint=f"As a privileged user: {grant_rds_iam(user)} From then on it cannot log in with its password.",
         )

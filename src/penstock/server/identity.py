@@ -49,7 +49,7 @@ def send_check(connection: psycopg.Connection[Any], table: LoadedTable) -> Calla
     cursor = connection.execute(compose_look(table))
 
     def check() -> None:
-        with translate_errors(f"looking at table {table.name}"):
+        with translate_errors(f"reading table {table.name}"):
             if cursor.fetchone() != (table.oid,):
                 raise other_table(connection, table)
 
@@ -59,9 +59,9 @@ def send_check(connection: psycopg.Connection[Any], table: LoadedTable) -> Calla
 def other_table(connection: psycopg.Connection[Any], table: LoadedTable) -> OtherTableError:
     """Return the error for a name that means another table now. Raises psycopg.Error."""
     row = connection.execute(_RELATION, [table.oid]).fetchone()
-    fate = "was dropped, or replaced by another load" if row is None else f'is "{row[0]}" now'
+    fate = "was dropped, or replaced by another load" if row is None else f'is now "{row[0]}"'
     return OtherTableError(
-        f'table "{table.name}" is not the one that this load began with',
-        detail=f"That one (oid {table.oid}) {fate}.",
-        hint="Rename the tables back, if that can be, or load into the one that has the name now.",
+        f'table "{table.name}" is not the table that this load began with',
+        detail=f"That table (oid {table.oid}) {fate}.",
+        hint="Rename the tables back, or start a new load into the one that has the name now.",
     )

@@ -150,7 +150,7 @@ def _find_encryption(connection: Connection) -> Encryption | None:
 
 def _ask_basics(connection: Connection, schema: str) -> tuple[ServerFacts, LedgerState]:
     """Return what every server tells: what loading must know of it, and of its ledger."""
-    with translate_errors("looking at server and ledger"), connection.pipeline():
+    with translate_errors("reading server and ledger"), connection.pipeline():
         facts = ask_server_facts(connection)
         rights = send_query(connection, "inspect_ledger", LedgerRightsRow, schema=schema)
         find_version = look_for_version(connection, schema)

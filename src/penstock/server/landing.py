@@ -88,12 +88,12 @@ def make_landing_table(
     CREATE on the schema, and USAGE on the target's types. Raises TargetError, ServerError.
     """
     _check_columns(columns, target)
-    with in_transaction(connection, f"making staging table {schema}.{name}"):
+    with in_transaction(connection, f"creating staging table {schema}.{name}"):
         table = sql.Identifier(schema, name)
         connection.execute(_compose_create(connection, table, target, columns, as_text=as_text))
         oid = _find_oid(connection, table)
         _revoke_grants(connection, oid)
-    _log.info("made staging table %s.%s for %s", schema, name, target.name)
+    _log.info("created staging table %s.%s for %s", schema, name, target.name)
     return oid
 
 
@@ -158,12 +158,12 @@ def _check_columns(columns: Sequence[str], target: TableFacts) -> None:
     if taken:
         raise TargetError(
             f'column "{taken[0]}" of the file is also one of every staging table',
-            detail=f"Staging tables say in {', '.join(POSITION_COLUMNS)} where a record stood.",
-            hint=f"Leave it out with --skip {taken[0]}, or name the file's fields with --columns.",
+            detail=f"Staging tables record positions in {', '.join(POSITION_COLUMNS)}.",
+            hint=f"Skip it with --skip {taken[0]}, or name the file's fields with --columns.",
         )
     if len(columns) + len(POSITION_COLUMNS) > _MOST_COLUMNS:
         raise TargetError(
-            f'cannot make a staging table for "{target.name}": {len(columns)} columns are too many',
+            f'cannot create a staging table for "{target.name}": {len(columns)} columns are too many',
             detail=f"A table has {_MOST_COLUMNS} columns at most, and staging needs {len(POSITION_COLUMNS)} of them.",
         )
 

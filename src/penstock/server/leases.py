@@ -87,7 +87,7 @@ class LeaseStore:
 
     def now(self) -> datetime:
         """Return the time by the server's clock, as leases have it."""
-        with translate_errors("asking the server for the time"):
+        with translate_errors("reading the server's time"):
             row = self.connection.execute("SELECT pg_catalog.clock_timestamp()").fetchone()
         assert row is not None
         now: datetime = row[0]
@@ -102,7 +102,7 @@ class LeaseStore:
         try:
             refuse_foreign(_SCHEMA, relations)
         except TargetError as error:
-            error.hint = f"Find out who made it in database {LEASE_DATABASE}, and drop what does not belong there."
+            error.hint = f"Find out who created it in database {LEASE_DATABASE}, and drop what does not belong there."
             raise
         names = {relation.name for relation in relations if relation.name is not None}
         if not names:
@@ -110,8 +110,8 @@ class LeaseStore:
         comment = next((relation.comment for relation in relations if relation.name == "leases"), None)
         if names != _TABLES or comment != _COMMENT:
             raise TargetError(
-                f'schema "{_SCHEMA}" of database {LEASE_DATABASE} has leases that this penstock does not know',
-                hint="Use the penstock that made them; where nobody does, and no lease is left, drop them.",
+                f'schema "{_SCHEMA}" of database {LEASE_DATABASE} was created by another version of penstock',
+                hint="Use that version; or drop the schema, if no lease is left in it.",
             )
         return True
 
@@ -128,7 +128,7 @@ class LeaseStore:
                 hint="Load with --settings none.",
             )
         try:
-            with in_transaction(self.connection, f"making tables of leases in database {LEASE_DATABASE}"):
+            with in_transaction(self.connection, f"creating tables of leases in database {LEASE_DATABASE}"):
                 self._create()
         except TargetError as error:
             if isinstance(error.__cause__, psycopg.errors.InsufficientPrivilege):
@@ -151,8 +151,8 @@ class LeaseStore:
         user = sql.Identifier(row[0])
         statement = sql.SQL("CREATE SCHEMA {} AUTHORIZATION {};").format(sql.Identifier(_SCHEMA), user).as_string(None)
         return TargetError(
-            f"cannot write a lease on settings down: {error.message}",
-            detail=f"Settings are the whole cluster's, so their leases are in one database, {LEASE_DATABASE}.",
+            f"cannot record a lease on settings: {error.message}",
+            detail=f"Settings apply to the whole cluster, so their leases are in one database, {LEASE_DATABASE}.",
             hint=f"Have a superuser run in database {LEASE_DATABASE}: {statement}",
             sqlstate=error.sqlstate,
         )
@@ -163,18 +163,18 @@ class LeaseStore:
     def alone(self) -> Iterator[None]:
         """Keep every other penstock from changing settings or leases; ends with the session too."""
         try:
-            with in_transaction(self.connection, "waiting for others who change settings"):
+            with in_transaction(self.connection, "waiting for other sessions that change settings"):
                 self.connection.execute(sql.SQL("SET LOCAL lock_timeout = {}").format(sql.Literal(_MUTEX_TIMEOUT)))
                 self.connection.execute("SELECT pg_catalog.pg_advisory_lock(%s)", [_MUTEX])
         except ServerError as error:
             if error.sqlstate == "55P03":
-                error.hint = "Another penstock is changing settings, and hangs: look for it in pg_stat_activity."
+                error.hint = "Another penstock is changing settings and hangs: find it in pg_stat_activity."
             raise
         try:
             yield
         finally:
             if is_usable(self.connection):
-                with translate_errors("letting others change settings"):
+                with translate_errors("unlocking settings"):
                     self.connection.execute("SELECT pg_catalog.pg_advisory_unlock(%s)", [_MUTEX])
             else:
                 self.connection.close()
@@ -182,7 +182,7 @@ class LeaseStore:
     def hold(self, lease_id: str) -> None:
         """Hold a lease for as long as this session lasts."""
         is_held = try_lock(self.connection, _identity(lease_id))
-        assert is_held, "a new lease's id is nobody else's"
+        assert is_held, "a new lease's id is unique"
 
     def find_holder(self, lease_id: str) -> int | None:
         """Return the backend whose session holds a lease, None where it has gone."""
@@ -268,7 +268,7 @@ class LeaseStore:
               FROM begun AS b, pg_catalog.jsonb_each_text(%(wanted)s::jsonb) AS w
             """
         ).format(schema=sql.Identifier(_SCHEMA))
-        with translate_errors("writing a lease on settings down"):
+        with translate_errors("recording a lease on settings"):
             self.connection.execute(
                 query,
                 {
@@ -297,7 +297,7 @@ class LeaseStore:
                    auto_line = excluded.auto_line, ours = excluded.ours
             """
         ).format(sql.Identifier(_SCHEMA))
-        with translate_errors("writing prior settings down"):
+        with translate_errors("recording prior settings"):
             for prior in priors:
                 values = [prior.name, prior.value, prior.unit, prior.source, prior.source_file]
                 self.connection.execute(query, [*values, prior.auto_text, prior.auto_line, list(prior.ours)])
@@ -319,7 +319,7 @@ class LeaseStore:
     @contextmanager
     def writing(self) -> Iterator[None]:
         """Run the block in a transaction that is durable on this server before its COMMIT returns."""
-        with in_transaction(self.connection, "writing leases on settings down"):
+        with in_transaction(self.connection, "recording leases on settings"):
             # Off would let a crash lose the lease and keep the setting; a standby's answer is not waited for.
             self.connection.execute("SET LOCAL synchronous_commit = 'local'")
             yield

@@ -119,10 +119,10 @@ def _attempt(connection: Connection, act: Callable[[], Result], lock_timeout_s: 
 
 
 def _give_up(blockers: Sequence[Blocker], deadline_s: float) -> ServerError:
-    lines = [describe_blocker(blocker) for blocker in blockers] or ["None holds it any more."]
+    lines = [describe_blocker(blocker) for blocker in blockers] or ["No session holds it any more."]
     return ServerError(
         f"could not get a lock within {deadline_s:g} s",
         detail="\n".join(lines),
-        hint="Wait for these sessions, or end them with pg_terminate_backend(pid), and try again.",
+        hint="Wait for these sessions, or end them with pg_terminate_backend(pid), and run the command again.",
         sqlstate=_LOCK_NOT_AVAILABLE,
     )

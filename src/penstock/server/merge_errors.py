@@ -68,7 +68,7 @@ def refuse_duplicates(
     raise DuplicateKey(
         f"key ({', '.join(key.names)})=({shown}) is duplicated in the files",
         detail=f"First in {first}, then in {second}.",
-        hint="Correct the files, or say with --keep first or --keep last which record counts.",
+        hint="Correct the files, or use --keep first or --keep last to choose a record.",
         places=places,
     )
 
@@ -107,7 +107,7 @@ def _choose_hint(diagnostic: Diagnostic, columns: Sequence[str], *, has_key: boo
         )
     if diagnostic.sqlstate == _UNIQUE_VIOLATION and has_key:
         return (
-            f'A row stands against another unique index than the key\'s, "{diagnostic.constraint_name}": correct the'
+            f'A row conflicts in a unique index other than the key\'s, "{diagnostic.constraint_name}": correct the'
             " record in the file, or the row in the table."
         )
     return None

@@ -148,7 +148,7 @@ def _execute(
     statement, found = place_table(transform.text, table)
     if not found:
         raise UsageError(
-            f"{transform.name} does not mention {PLACEHOLDER}",
+            f"{transform.name} does not use {PLACEHOLDER}",
             detail=f"{PLACEHOLDER} stands for the table that holds the files' records.",
             hint=_HOW,
         )
@@ -174,7 +174,7 @@ def _name_place(error: PenstockError, place: str) -> PenstockError:
         return UsageError(
             error.message,
             detail=error.detail,
-            hint="Correct the statement; one INSERT or MERGE, and nothing else, is run.",
+            hint="Correct the statement; it must be one INSERT or MERGE.",
             sqlstate=error.sqlstate,
         )
     return error

@@ -31,8 +31,8 @@ class Pooler:
         return ServerError(
             f"cannot {what} through a connection pooler",
             detail=f"libpq was told of backend {self.told_pid}, and backend {self.backend_pid} answered: a pooler such "
-            "as PgBouncer stands between, which may give every transaction to another session.",
-            hint="Connect to the server directly: give its own host and port in --to. Of managed services, take the "
+            "as PgBouncer may give every transaction to another session.",
+            hint="Connect to the server directly: give its own host and port in --to. For managed services, use the "
             "endpoint that is not the pooler's or the proxy's.",
         )
 

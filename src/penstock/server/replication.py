@@ -36,7 +36,7 @@ def create_slots(connection: Connection, names: Iterable[str]) -> None:
 
 def read_standbys(connection: Connection) -> list[Standby]:
     """Return who receives WAL now. Needs pg_read_all_stats for names and states; raises ServerError."""
-    with translate_errors("looking at the standbys"):
+    with translate_errors("reading the state of standbys"):
         return fetch_rows(connection, "inspect_standbys", Standby)
 
 
@@ -48,5 +48,5 @@ def commit_durably(connection: Connection) -> None:
 
 def read_received(connection: Connection) -> Received:
     """Return what a standby has received. Raises ServerError."""
-    with translate_errors("looking at what a standby has received"):
+    with translate_errors("reading what a standby has received"):
         return fetch_rows(connection, "received", Received)[0]

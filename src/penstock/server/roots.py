@@ -89,9 +89,9 @@ def missing_roots(host: str, search: RootSearch) -> ServerError:
         hint = f"Download {bundle_url(region_of(host))} to {Path('~/.postgresql') / _BUNDLE}"
     return ServerError(
         f"no root certificates to verify {host} with",
-        detail=f"Amazon's are in none of {looked}. Without them anybody could pass for the server, so that nothing was "
+        detail=f"Amazon's are in none of {looked}. Without them any host could pose as the server, so nothing was "
         "sent to it.",
-        hint=f"{hint}, or name their file by sslrootcert=FILE or PGSSLROOTCERT; see penstock rds certificates.",
+        hint=f"{hint}, or name their file with sslrootcert=FILE or PGSSLROOTCERT; see penstock rds certificates.",
     )
 
 
@@ -120,12 +120,12 @@ def _read_system(environ: Mapping[str, str]) -> RootFile:
         return read_roots(Path(named))
     if psycopg.pq.__impl__ == "binary":
         return RootFile(
-            path=Path(_SYSTEM), problem="psycopg's own OpenSSL has no store; name the system's by SSL_CERT_FILE"
+            path=Path(_SYSTEM), problem="psycopg's OpenSSL has no store; name the system's with SSL_CERT_FILE"
         )
     import ssl  # noqa: PLC0415
 
     found = ssl.get_default_verify_paths().cafile
-    return read_roots(Path(found)) if found else RootFile(path=Path(_SYSTEM), problem="is no single file here")
+    return read_roots(Path(found)) if found else RootFile(path=Path(_SYSTEM), problem="is not a single file here")
 
 
 @lru_cache(maxsize=32)

@@ -54,7 +54,7 @@ def parse_tunnel(text: str) -> Tunnel:
     """
     host, _, port = text.rpartition(":")
     if not port.isdecimal() or not 0 < int(port) < 65_536:
-        raise UsageError(f'"{text}" is not the near end of a tunnel', hint="Write --tunnel localhost:PORT.")
+        raise UsageError(f'invalid value "{text}" for --tunnel', hint="Write --tunnel localhost:PORT.")
     return Tunnel(host=host.strip("[]") or "localhost", port=int(port))
 
 
@@ -62,13 +62,11 @@ def tunnel_route(given: Mapping[str, str], tunnel: Tunnel, resolve: Callable[[Tu
     """Return how to reach the one server that is named, through a tunnel. Raises UsageError, ServerError."""
     hosts = [host for host in given.get("host", "").split(",") if host]
     if given.get("hostaddr"):
-        raise UsageError(
-            "--tunnel and hostaddr both say where to connect", hint="Leave one of the two out; host names the server."
-        )
+        raise UsageError("--tunnel cannot be used with hostaddr", hint="Use one of the two; host names the server.")
     if len(hosts) > 1 or "," in given.get("port", ""):
         raise UsageError(
-            "a tunnel leads to one server",
-            detail=f"{len(hosts)} hosts are named: {', '.join(hosts)}.",
+            "--tunnel needs a single host and port",
+            detail=f"Hosts named: {', '.join(hosts)}.",
             hint="Name the one at the tunnel's far end.",
         )
     if not hosts or _is_socket(hosts[0]):
@@ -93,8 +91,8 @@ def named_routes(given: Mapping[str, str]) -> tuple[Route, ...]:
     if not hosts or any(map(_is_socket, hosts)) or not len(hosts) == len(addresses) == len(ports):
         raise UsageError(
             "IAM authentication needs the host name of the server's endpoint",
-            detail="A token is made for the endpoint's name and port.",
-            hint="Name it by host=, in a URI or in PGHOST.",
+            detail="A token is created for the endpoint's name and port.",
+            hint="Name it with host=, in a URI or in PGHOST.",
         )
     return tuple(map(_named_route, hosts, addresses, ports))
 
@@ -128,7 +126,7 @@ def is_loopback(address: str) -> bool:
 
 def _read_port(text: str) -> int:
     if text and not text.strip().isdecimal():
-        raise UsageError(f'"{text}" is not a port')
+        raise UsageError(f'invalid port "{text}"')
     return int(text or _DEFAULT_PORT)
 
 

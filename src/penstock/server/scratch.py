@@ -51,7 +51,7 @@ class ScratchTables:
             # Numbered, since two schemas may each have a table of the same name.
             name = f"penstock_check_{len(self._names) + 1}"
             try:
-                with translate_errors(f"making a temporary table like {facts.name}"):
+                with translate_errors(f"creating a temporary table like {facts.name}"):
                     _create(self._connection, name, facts)
                     _loosen(self._connection, name, made_up_columns(facts, filled))
             except TargetError as error:

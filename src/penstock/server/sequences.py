@@ -93,7 +93,7 @@ def _advance(connection: Connection, facts: TableFacts, column: Column, name: st
             return None
         if not sequence.minimum <= position <= sequence.maximum:
             return (
-                f'sequence {name} was not advanced: column "{column.name}" reaches {position},'
+                f'sequence {name} was not advanced: column "{column.name}" reached {position},'
                 f" beyond its bounds {sequence.minimum} to {sequence.maximum}"
             )
         _log.info("advancing sequence %s from %s to %s", name, sequence.last_value, position)
@@ -130,6 +130,6 @@ def _grant_warning(connection: Connection, facts: TableFacts, column: Column, na
     )
     return (
         f'sequence {name} was not advanced past the values of column "{column.name}": permission denied;'
-        f" have the owner run {grants.as_string(connection)} and set the sequence, or new rows may meet"
+        f" have the owner run {grants.as_string(connection)} and set the sequence, or new rows may get"
         " used keys"
     )

@@ -77,7 +77,7 @@ def read_settings(connection: Connection) -> dict[str, SettingState]:
 
 def read_identity(connection: Connection) -> ServerIdentity:
     """Return which server this is. Raises ServerError."""
-    with translate_errors("asking the server who it is"):
+    with translate_errors("reading the server's identity"):
         (identity,) = fetch_rows(connection, "lease_server", ServerIdentity)
     return identity
 
@@ -93,9 +93,9 @@ def read_lines(connection: Connection) -> dict[str, FileLine]:
     wrong = next((row for row in rows if row.name is None), None)
     if wrong is not None:
         raise ServerError(
-            "the server's configuration files have a line that it cannot read",
+            "the server's configuration files have an invalid line",
             detail=f"{wrong.file} line {wrong.line}: {wrong.error}.",
-            hint="Correct it: until then no reload changes anything.",
+            hint="Correct it: until then a reload changes nothing.",
         )
     return {row.name: row for row in rows if row.name is not None}
 
@@ -132,9 +132,9 @@ def reload(
         while connection.execute(loaded).fetchone() == before:
             if clock() - began_s > _RELOAD_TIMEOUT_S:
                 raise ServerError(
-                    "the server did not take up its configuration files again",
-                    detail=f"It was told to {_RELOAD_TIMEOUT_S:.0f} s ago.",
-                    hint="Look into its log: a line of the files may be wrong.",
+                    "the server did not reload its configuration files",
+                    detail=f"A reload was requested {_RELOAD_TIMEOUT_S:.0f} s ago.",
+                    hint="See its log: a line of the files may be wrong.",
                 )
             sleep(_RELOAD_LOOK_S)
 

@@ -25,7 +25,7 @@ def make_staging(connection: Connection, schema: str, tables: Mapping[str, Seque
     `mark` is the comment by which they are known again. Needs CREATE on the schema, or on the database where the
     schema is missing. Raises TargetError where somebody else's relation has one of the names, or depends on one.
     """
-    with in_transaction(connection, f"making the tables of schema {schema}"):
+    with in_transaction(connection, f"creating the tables of schema {schema}"):
         _drop_marked(connection, schema, list(tables), mark=mark)
         for name, columns in tables.items():
             create_text_table(connection, TableName(schema=schema, name=name), columns)
@@ -69,7 +69,7 @@ def _drop_marked(connection: Connection, schema: str, names: Sequence[str], *, m
     ).fetchall()
     if foreign := [name for name, comment in found if comment != mark]:
         raise TargetError(
-            f'relation "{schema}.{foreign[0]}" already exists and is not ours to replace',
+            f'relation "{schema}.{foreign[0]}" already exists and was not created by penstock',
             detail=f"{len(foreign)} of the {len(names)} names in schema {schema} are taken: {', '.join(foreign)}.",
             hint="Name another schema with --schema, or rename or drop what is there.",
         )

@@ -54,7 +54,7 @@ def create_text_table(connection: Connection, name: TableName, columns: Sequence
             raise _already_exists(name) from error.__cause__
         if error.sqlstate == "42501":
             error.hint = (
-                "Have the role granted CREATE on the schema, or on the database where the schema is to be made."
+                "Have the role granted CREATE on the schema, or on the database if the schema has to be created."
             )
         raise
     _log.info("created table %s with %s text columns", created.name, len(columns))
@@ -86,7 +86,7 @@ def drop_created(connection: Connection, created: CreatedTable) -> bool:
 
 def is_empty(connection: Connection, oid: int) -> bool:
     """Return whether a table has no rows; without the right to read it, whether it has no pages. Raises ServerError."""
-    with translate_errors("looking whether the table is empty"):
+    with translate_errors("checking whether the table is empty"):
         row = connection.execute(
             "SELECT n.nspname, c.relname, c.relkind IN ('r', 'p'),"
             " pg_catalog.has_table_privilege(c.oid, 'SELECT') AND NOT pg_catalog.row_security_active(c.oid),"
@@ -125,7 +125,7 @@ def check_names(name: TableName, columns: Sequence[str]) -> None:
         if column in seen:
             raise TargetError(
                 f'cannot create table "{name}": column "{column}" is named twice',
-                hint="Name the file's columns with --columns, or leave one out with --skip.",
+                hint="Name the file's columns with --columns, or skip one with --skip.",
             )
         seen.add(column)
 
@@ -214,6 +214,6 @@ def _identifier(name: TableName) -> sql.Identifier:
 def _already_exists(name: TableName) -> TargetError:
     return TargetError(
         f'relation "{name}" already exists',
-        detail="It was made by another session just now, or is not visible to this role.",
-        hint="Run the load again: it then uses the table as it stands.",
+        detail="It was just created by another session, or is not visible to this role.",
+        hint="Run the load again: it then uses the table as it is.",
     )

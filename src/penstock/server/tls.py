@@ -31,9 +31,9 @@ def tls_defaults(
     mode = given.get("sslmode") or None
     if sends_token and mode in _MODES_WITHOUT_TLS:
         raise UsageError(
-            f"IAM authentication needs TLS, and sslmode is {mode}",
-            detail="The token would be sent in the clear.",
-            hint="Leave sslmode out; it is verify-full then.",
+            f"IAM authentication needs TLS, but sslmode is {mode}",
+            detail="The token would be sent unencrypted.",
+            hint="Do not set sslmode; it is verify-full then.",
         )
     hosts = [host for host in given.get("host", "").split(",") if host]
     is_amazon = bool(hosts) and all(map(is_rds_endpoint, hosts))

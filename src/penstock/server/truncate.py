@@ -37,7 +37,7 @@ def check_truncatable(connection: Connection, target: TableFacts) -> None:
     """Raise TargetError where TRUNCATE would be refused: for a view, without the privilege, for a referenced table."""
     if target.kind not in {"r", "p"}:
         raise TargetError(f'cannot truncate "{target.name}": it is not a table', hint="Load with --mode append.")
-    with translate_errors(f"looking whether {target.name} can be truncated"):
+    with translate_errors(f"checking whether {target.name} can be truncated"):
         row = connection.execute("SELECT pg_catalog.has_table_privilege(%s::oid, 'TRUNCATE')", [target.oid]).fetchone()
         referencing = fetch_rows(connection, "truncate_referencing", ReferencingRow, oid=target.oid)
     if row != (True,):
@@ -45,12 +45,12 @@ def check_truncatable(connection: Connection, target: TableFacts) -> None:
         raise TargetError(
             f'permission denied for table "{target.name}"',
             detail="The role lacks TRUNCATE.",
-            hint=f"Have the owner run {grant} Or name another role with --role.",
+            hint=f"Have the owner run {grant} Or use another role with --role.",
         )
     if referencing:
         keys = ", ".join(f'"{row.name}" of table "{row.schema}.{row.table}"' for row in referencing)
         raise TargetError(
-            f'cannot truncate table "{target.name}": other tables refer to it',
+            f'cannot truncate table "{target.name}": other tables reference it',
             detail=f"Foreign keys: {keys}.",
             hint="Drop these keys before the load and add them after, or load with --mode upsert.",
         )

@@ -61,7 +61,7 @@ def find_filled(connection: Connection, schema: str, load_id: str) -> list[Fille
          ORDER BY s.oid
         """
     ).format(**{name: sql.Identifier(schema, name) for name in ("objects", "ranges", "targets")})
-    with translate_errors("looking up what the load has filled"):
+    with translate_errors("looking up the tables that the load filled"):
         rows = connection.execute(query, {"load": load_id}).fetchall()
     return [FilledTable(oid=oid, rows=int(count)) for oid, count in rows]
 
@@ -71,7 +71,7 @@ def read_relations(connection: Connection, oids: Sequence[int]) -> list[Relation
 
     Views and foreign tables are left out.
     """
-    with translate_errors("looking at the tables to vacuum"):
+    with translate_errors("reading the tables to vacuum"):
         return fetch_rows(connection, "upkeep_relations", Relation, oids=list(oids))
 
 
@@ -91,7 +91,7 @@ def limited_lock_wait(connection: Connection) -> Iterator[None]:
         yield
     finally:
         if is_usable(connection):
-            with translate_errors("waiting for locks as before"):
+            with translate_errors("restoring lock_timeout"):
                 connection.execute("RESET lock_timeout")
 
 

@@ -55,7 +55,7 @@ def test_parameter_that_is_not_ours_any_more_is_left() -> None:
 
 
 def test_off_is_read_as_postgresql_reads_it() -> None:
-    """Where it is off already there is nothing to switch, and nothing to put back."""
+    """Where it is off already there is nothing to switch, and nothing to restore."""
     assert all(is_off([f"{AUTOVACUUM}={word}"]) for word in ("off", "FALSE", "0", "no", "f"))
     assert not any(is_off([f"{AUTOVACUUM}={word}"]) for word in ("on", "true", "1", "yes", "o"))
 

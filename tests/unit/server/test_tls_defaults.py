@@ -93,9 +93,9 @@ def test_tunnel_is_dialled_and_the_server_named() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"host": f"{RDS_HOST},{_OTHER_HOST}"}, "one server"),
-        ({"host": RDS_HOST, "port": "5432,5433"}, "one server"),
-        ({"host": RDS_HOST, "hostaddr": "10.0.0.5"}, "both say where to connect"),
+        ({"host": f"{RDS_HOST},{_OTHER_HOST}"}, "needs a single host and port"),
+        ({"host": RDS_HOST, "port": "5432,5433"}, "needs a single host and port"),
+        ({"host": RDS_HOST, "hostaddr": "10.0.0.5"}, "--tunnel cannot be used with hostaddr"),
         ({"host": "/run/postgresql"}, "needs the name"),
         ({"dbname": "shop"}, "needs the name"),
     ],

@@ -64,7 +64,7 @@ def has_all(connection: Connection, schema: str, load_id: str) -> bool:
     query = sql.SQL("SELECT NOT EXISTS ({}) FROM {} AS l WHERE l.id = %s").format(
         missing_objects(schema), sql.Identifier(schema, "loads")
     )
-    with translate_errors("looking what is missing"):
+    with translate_errors("reading what is missing"):
         return connection.execute(query, [load_id]).fetchone() == (True,)
 
 
@@ -97,7 +97,7 @@ def find_others(connection: Connection, schema: str, load_id: str, numbers: Sequ
     query = sql.SQL("SELECT number, uri FROM {} WHERE load = %s AND number <> ALL (%s) ORDER BY number").format(
         sql.Identifier(schema, "objects")
     )
-    with translate_errors("looking for objects that are gone"):
+    with translate_errors("looking for objects that do not exist any more"):
         return connection.execute(query, [load_id, list(numbers)]).fetchall()
 
 
@@ -133,7 +133,7 @@ def move_end(connection: Connection, schema: str, claim: Claim, number: int, *, 
     query = sql.SQL(
         "UPDATE {} SET has_end = coalesce(pg_catalog.upper(ranges) = %s, false) WHERE load = %s AND object = %s"
     ).format(sql.Identifier(schema, "ranges"))
-    with translate_errors("writing down where an object ends"):
+    with translate_errors("recording where an object ends"):
         connection.execute(query, [end, claim.load_id, number])
 
 

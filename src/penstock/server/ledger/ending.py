@@ -78,7 +78,7 @@ def finish(
         totals=_compose(ledger.schema, _TOTALS),
     )
     values = {"load": claim.load_id, "epoch": claim.epoch}
-    with translate_errors("writing down that the load is complete"), _hearing_warnings(connection) as warnings:
+    with translate_errors("recording that the load is complete"), _hearing_warnings(connection) as warnings:
         if act is None:
             row = _run_durably(connection, query, values)
         else:
@@ -130,7 +130,7 @@ def confirm(ledger: Ledger, connection: Connection, claim: Claim) -> FinishedLoa
         "UPDATE {} AS l SET login = CASE WHEN l.login = SESSION_USER THEN l.login END"
         " WHERE l.id = %(load)s AND l.state = 'complete' RETURNING {}, l.epoch"
     ).format(sql.Identifier(ledger.schema, "loads"), _compose(ledger.schema, _TOTALS))
-    with translate_errors("looking whether the load is complete"), _hearing_warnings(connection) as warnings:
+    with translate_errors("checking whether the load is complete"), _hearing_warnings(connection) as warnings:
         row = _run_durably(connection, query, {"load": claim.load_id})
     if row is None:
         return None

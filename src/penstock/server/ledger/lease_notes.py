@@ -27,7 +27,7 @@ def noting_lease(connection: Connection, schema: str, lease_id: str) -> Iterator
     """Write down that a lease is about to be taken, and run what takes it. Raises ServerError, TargetError."""
     lock = _lock_of(lease_id)
     is_locked = try_lock(connection, lock)
-    assert is_locked, "a new lease's id is nobody else's"
+    assert is_locked, "a new lease's id is unique"
     try:
         query = sql.SQL("INSERT INTO {} (lease) VALUES (%s)").format(sql.Identifier(schema, _TABLE))
         with in_transaction(connection, "noting a lease on settings"):

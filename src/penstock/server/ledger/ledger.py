@@ -99,7 +99,7 @@ class Ledger:
             "meaning": meaning,
             "job": job,
         }
-        with translate_errors("writing the load down"):
+        with translate_errors("recording the load"):
             with at_once(connection):
                 lock_objects(connection, _oids(objects, unshared))
                 # A load that is not in the ledger any more was removed from it: no crash can have lost it.
@@ -135,7 +135,7 @@ class Ledger:
                 return None
             raise
         if row is None:
-            raise TargetError(f"load {load_id} is not there any more, or has ended", hint="See penstock loads.")
+            raise TargetError(f"load {load_id} does not exist any more, or has ended", hint="See penstock loads.")
         return Claim(load_id=load_id, epoch=int(row[0]), is_resumed=True)
 
     def add_objects(
@@ -151,7 +151,7 @@ class Ledger:
         free = sql.SQL("(SELECT WHERE NOT EXISTS ({})) AS f").format(self._find_taken())
         query = self._insert_objects(sql.SQL("%(load)s::uuid"), free)
         values = _with_seen(objects, unshared, {*seen, claim.load_id}) | {"load": claim.load_id}
-        with translate_errors("writing objects down"):
+        with translate_errors("recording objects"):
             with at_once(connection):
                 lock_objects(connection, _oids(objects, unshared))
                 added = connection.execute(query, values)
@@ -167,7 +167,7 @@ class Ledger:
     def change_version(self, connection: Connection, claim: Claim, number: int, item: LedgerObject) -> None:
         """Write down the version of an object with which the load goes on."""
         query = sql.SQL("UPDATE {} SET version = %s, size_bytes = %s WHERE load = %s AND number = %s")
-        with translate_errors("writing an object's version down"):
+        with translate_errors("recording an object's version"):
             connection.execute(
                 query.format(self._table("objects")), [item.version, item.size_bytes, claim.load_id, number]
             )
@@ -180,14 +180,14 @@ class Ledger:
 
     def hold_claim(self, connection: Connection, claim: Claim) -> None:
         """Hold a load for the rest of the transaction; raise TargetError where it is not ours any more."""
-        with translate_errors("looking at the load"):
+        with translate_errors("reading the load"):
             if connection.execute(self.fence(claim)).fetchone() is None:
                 raise taken_over(claim.load_id)
 
     def check_claim(self, connection: Connection, claim: Claim) -> None:
         """Raise TargetError where a load is not ours any more."""
         query = sql.SQL("SELECT epoch FROM {} WHERE id = %s").format(self._table("loads"))
-        with translate_errors("looking at the load"):
+        with translate_errors("reading the load"):
             row = connection.execute(query, [claim.load_id]).fetchone()
         if row != (claim.epoch,):
             raise taken_over(claim.load_id)
@@ -253,4 +253,4 @@ def _oids(objects: Sequence[LedgerObject], numbers: Collection[int]) -> list[int
 
 def taken_over(load_id: str) -> TargetError:
     """Return the error for a load that is not this process's any more."""
-    return TargetError(f"load {load_id} was taken over by another process, or forgotten", hint="See penstock loads.")
+    return TargetError(f"load {load_id} was taken over by another process, or removed", hint="See penstock loads.")

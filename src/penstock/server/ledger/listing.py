@@ -201,9 +201,8 @@ def _has_rows(load_id: str, staying: Sequence[StayingRows]) -> TargetError:
     places = ", ".join(f'{each.rows:,} in "{each.table}"' for each in staying)
     return TargetError(
         f"load {load_id} has rows in its table",
-        detail=f"Committed rows: {places}. Without the ledger nothing tells them from other rows, and the same sources "
-        "would be loaded a second time.",
-        hint="Add --keep-rows to leave them there, or once you have removed them.",
+        detail=f"Committed rows: {places}. Without the ledger the same sources would be loaded a second time.",
+        hint="Use --keep-rows to keep them there, or after you have removed them.",
     )
 
 
@@ -215,7 +214,7 @@ def _refuse_at_work(connection: Connection, schema: str, load_id: str) -> None:
     pids = dict.fromkeys([*([] if holder is None else [holder]), *find_workers(connection, load_id)])
     if is_locked or pids:
         raise TargetError(
-            f"load {load_id} is at work",
+            f"load {load_id} is running",
             detail=f"Its sessions are backends {', '.join(map(str, pids))}." if pids else None,
             hint="Wait for it, or end it first: "
             f"{' '.join(f'SELECT pg_terminate_backend({pid});' for pid in pids) or 'then try again.'}",
@@ -228,7 +227,7 @@ def find_staying(connection: Connection, schema: str, load_id: str) -> list[Stay
         **{name: sql.Identifier(schema, name) for name in ("loads", "objects", "ranges", "targets")}
     )
     with (
-        translate_errors("looking which rows of the load stay"),
+        translate_errors("counting the load's rows"),
         connection.cursor(row_factory=class_row(StayingRows)) as cursor,
     ):
         return cursor.execute(query, {"load": load_id}).fetchall()
@@ -236,7 +235,7 @@ def find_staying(connection: Connection, schema: str, load_id: str) -> list[Stay
 
 def no_such_load(load_id: str) -> TargetError:
     """Return the error for an id that the ledger does not have."""
-    return TargetError(f"there is no load {load_id}", hint="penstock loads lists them.")
+    return TargetError(f"load {load_id} does not exist", hint="See penstock loads.")
 
 
 def _objects(schema: str) -> sql.Composed:

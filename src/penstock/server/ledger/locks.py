@@ -71,7 +71,7 @@ def find_lock_holder(connection: Connection, identity: str) -> int | None:
            AND l.objsubid = 1
            AND l.granted
     """
-    with translate_errors("looking for who has locked the load"):
+    with translate_errors("looking for the load's lock"):
         row = connection.execute(query, [key >> 32, key & 0xFFFFFFFF]).fetchone()
     return None if row is None else int(row[0])
 
@@ -110,14 +110,14 @@ def lock_objects(connection: Connection, target_oids: Iterable[int]) -> None:
 
 def try_shape_lock(connection: Connection, target_oid: int) -> bool:
     """Take the session's lock on a table's shape; return False where another has it. Raises ServerError."""
-    with translate_errors("locking a table's shape"):
+    with translate_errors("locking a table's indexes, keys and triggers"):
         query = "SELECT pg_catalog.pg_try_advisory_lock(%s, %s)"
         return connection.execute(query, [_SHAPE, _signed(target_oid)]).fetchone() == (True,)
 
 
 def unlock_shape(connection: Connection, target_oid: int) -> None:
     """Give the session's lock on a table's shape up. Raises ServerError."""
-    with translate_errors("unlocking a table's shape"):
+    with translate_errors("unlocking a table's indexes, keys and triggers"):
         connection.execute("SELECT pg_catalog.pg_advisory_unlock(%s, %s)", [_SHAPE, _signed(target_oid)])
 
 

@@ -184,7 +184,7 @@ class RejectStore:
     def read_starts(self, connection: Connection, object_number: int) -> list[int]:
         """Return where the records of an object begin that were put aside, in ascending order."""
         query = sql.SQL("SELECT start FROM {}.rejects WHERE load = %s AND object = %s ORDER BY start")
-        with translate_errors("reading where rejected records are"):
+        with translate_errors("reading positions of rejected records"):
             rows = connection.execute(query.format(self._schema), [self._load_id, object_number]).fetchall()
         return [start for (start,) in rows]
 
@@ -323,7 +323,7 @@ class RejectStore:
              ORDER BY r.object, r.start
             """
         ).format(schema=self._schema)
-        with translate_errors("reading how rejected records are read"):
+        with translate_errors("reading the dialect of rejected records"):
             rows = connection.execute(query, [self._load_id]).fetchall()
         return {number: StoredForm(uri=uri, form=form) for number, uri, form in rows}
 

@@ -41,11 +41,11 @@ class LoadRights:
         """Raise TargetError where the current role is not the load's."""
         if not self.is_own_role:
             raise TargetError(
-                f'cannot {what} load {self.load_id}: it is the load of role "{self.owner}"',
-                detail="What its rows in the ledger say would be done with the rights of the current role.",
-                hint=f'Become that role with --role "{self.owner}".'
+                f'cannot {what} load {self.load_id}: it belongs to role "{self.owner}"',
+                detail="Its rows in the ledger would act with the privileges of the current role.",
+                hint=f'Use --role "{self.owner}".'
                 if self.is_member
-                else f'Have it done by "{self.owner}", or by a member of that role with --role "{self.owner}".',
+                else f'Run it as "{self.owner}", or as a member of that role with --role "{self.owner}".',
             )
 
     def refuse_others_job(self, what: Deed, job: LoadJob | None) -> None:
@@ -56,13 +56,13 @@ class LoadRights:
             return
         role = "" if self.is_logins else f' with --role "{self.owner}"'
         raise TargetError(
-            f"cannot {what} load {self.load_id}: the ledger does not say that this login began it",
-            detail="Its transform could RESET ROLE to this login's rights."
+            f"cannot {what} load {self.load_id}: by the ledger, another login began it",
+            detail="Its transform could RESET ROLE to this login's privileges."
             if has_transform
-            else "This login is a superuser, and what runs in the session could RESET ROLE to that.",
-            hint="Log in as the one that began it, or "
+            else "This login is a superuser, and code in the session could RESET ROLE to it.",
+            hint="Log in as the user that began it, or "
             + (
-                f"write the records down with penstock rejects {self.load_id} --reject-file, and load that file."
+                f"write the records to a file with penstock rejects {self.load_id} --reject-file, and load that file."
                 if what == "retry"
                 else f"run its own penstock load command{role}."
             ),
@@ -87,7 +87,7 @@ def read_rights(connection: Connection, schema: str, load_id: str) -> LoadRights
          WHERE l.id = %s
         """
     ).format(sql.Identifier(schema, "loads"))
-    with translate_errors("looking whose the load is"):
+    with translate_errors("reading the load's owner"):
         row = connection.execute(query, [load_id]).fetchone()
     if row is None:
         return None

@@ -280,20 +280,20 @@ def _check(schema: str, relations: Sequence[LedgerRelation]) -> int:
     match = _COMMENT.fullmatch(loads.comment or "")
     if match is None:
         raise TargetError(
-            f'table "{schema}.loads" is not a ledger of penstock',
+            f'table "{schema}.loads" is not a penstock ledger',
             hint="Name another schema with --ledger-schema.",
         )
     version = int(match[1])
     if version == VERSION and (missing := _TABLES - {relation.name for relation in relations}):
         raise TargetError(
             f'the ledger in schema "{schema}" lacks table "{min(missing)}"',
-            detail="It was dropped, or the ledger was made by a penstock before its release.",
-            hint="Name another schema with --ledger-schema; where nothing in it is wanted any more, drop the schema.",
+            detail="It was dropped, or the ledger was created before penstock's release.",
+            hint="Name another schema with --ledger-schema; or drop the schema if you do not need it.",
         )
     if version > VERSION:
         raise TargetError(
-            f'the ledger in schema "{schema}" is of version {version}, and this penstock knows {VERSION}',
-            hint="Use the newer penstock that made it.",
+            f'the ledger in schema "{schema}" has version {version}, and this penstock knows {VERSION}',
+            hint="Use the newer penstock that created it.",
         )
     return version
 
@@ -321,10 +321,10 @@ def _refuse_publication(connection: Connection, schema: str, *, version: int) ->
         return
     names = ", ".join(f'"{row.name}"' for row in publications)
     raise TargetError(
-        "making the ledger would stop the subscribers of a publication for all tables",
+        "creating the ledger would stop the subscribers of a publication for all tables",
         detail=f"Publication {names} would publish the ledger's tables, which the subscribers lack. "
         f"They need: {describe_tables(schema, version=version)}",
-        hint="Make these tables at every subscriber, then say --publish-ledger once.",
+        hint="Create these tables on every subscriber, then use --publish-ledger once.",
     )
 
 
@@ -340,8 +340,8 @@ def describe_tables(schema: str, *, version: int = 0) -> str:
 def _no_right(connection: Connection, schema: str, error: TargetError, *, version: int) -> TargetError:
     if version:
         return TargetError(
-            f"cannot lead the ledger from version {version} to {VERSION}: {error.message}",
-            hint="Have the owner of its tables run this penstock once, and grant as before on what tables are new.",
+            f"cannot upgrade the ledger from version {version} to {VERSION}: {error.message}",
+            hint="Have the owner of its tables run this penstock once, and grant the privileges on the new tables.",
             sqlstate=error.sqlstate,
         )
     row = connection.execute("SELECT CURRENT_USER").fetchone()
@@ -349,8 +349,8 @@ def _no_right(connection: Connection, schema: str, error: TargetError, *, versio
     user = sql.Identifier(row[0])
     statement = sql.SQL("CREATE SCHEMA {} AUTHORIZATION {};").format(sql.Identifier(schema), user).as_string(None)
     return TargetError(
-        f"cannot make the ledger: {error.message}",
-        detail="Loads are written down in the target database: they can be resumed, and nothing is loaded twice.",
+        f"cannot create the ledger: {error.message}",
+        detail="The ledger records loads, so that they can be resumed and nothing is loaded twice.",
         hint=f"Have the database's owner run {statement} Or name a schema of your own with --ledger-schema.",
         sqlstate=error.sqlstate,
     )

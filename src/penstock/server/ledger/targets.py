@@ -41,7 +41,7 @@ def read_landings(connection: Connection, schema: str, load_id: str) -> dict[int
          ORDER BY number
         """
     ).format(_targets(schema))
-    with translate_errors("reading what the load has made"):
+    with translate_errors("reading the tables that the load created"):
         rows = connection.execute(query, [load_id]).fetchall()
     return {
         number: LandingRecord(
@@ -82,7 +82,7 @@ def write_landing(connection: Connection, schema: str, claim: Claim, landing: La
         landing.oid,
         landing.definition,
     ]
-    with translate_errors("writing down what the load has made"):
+    with translate_errors("recording the tables that the load created"):
         connection.execute(query, values)
 
 
@@ -104,7 +104,7 @@ def note_truncated(connection: Connection, schema: str, claim: Claim, *, number:
             truncation_event = EXCLUDED.truncation_event
         """
     ).format(targets=_targets(schema), loads=sql.Identifier(schema, "loads"))
-    with translate_errors("writing down that the table was truncated"):
+    with translate_errors("recording that the table was truncated"):
         connection.execute(query, {"load": claim.load_id, "number": number, "oid": oid})
 
 
@@ -139,7 +139,7 @@ def write_counts(connection: Connection, schema: str, claim: Claim, counts: Iter
            AND n.old_oid <> %(oid)s
         """
     ).format(targets=_targets(schema), objects=sql.Identifier(schema, "objects"))
-    with translate_errors("writing down what became of the records"):
+    with translate_errors("recording what became of the records"):
         for each in counts:
             values = {
                 "load": claim.load_id,
@@ -170,7 +170,7 @@ def read_landed(connection: Connection, schema: str, load_id: str) -> list[Lande
         """
     ).format(targets=_targets(schema), objects=sql.Identifier(schema, "objects"))
     with (
-        translate_errors("reading where records have landed"),
+        translate_errors("reading where records were stored"),
         connection.cursor(row_factory=class_row(LandedTarget)) as cursor,
     ):
         return cursor.execute(query, [load_id]).fetchall()
@@ -192,7 +192,7 @@ def add_counts(connection: Connection, schema: str, load_id: str, counts: Landed
         """
     ).format(_targets(schema))
     added = [counts.staged, counts.inserted, counts.updated, counts.duplicates, counts.existing, counts.suppressed]
-    with translate_errors("writing down what became of the records"):
+    with translate_errors("recording what became of the records"):
         connection.execute(query, [*added, load_id, counts.number])
 
 
@@ -241,7 +241,7 @@ def drop_ranges(connection: Connection, schema: str, claim: Claim, numbers: Sequ
     Raises ServerError.
     """
     query = sql.SQL("DELETE FROM {} WHERE load = %s AND object = ANY (%s)")
-    with translate_errors("beginning objects anew"):
+    with translate_errors("starting objects again"):
         for table in ("ranges", "rejects"):
             connection.execute(query.format(sql.Identifier(schema, table)), [claim.load_id, list(numbers)])
 
@@ -293,7 +293,7 @@ def _not_made(schema: str, landing: LandingRecord, table: TableName, *, load_id:
         _targets(schema), sql.Literal(load_id), sql.Literal(landing.number)
     )
     return TargetError(
-        f'table "{table}" is not dropped: load {load_id} cannot have made it',
+        f'table "{table}" is not dropped: load {load_id} cannot have created it',
         detail=f"Row {landing.number} of the load in {schema}.targets names it as a {landing.kind} table; its owner is "
         f'"{owner}".',
         hint=f"Find out who wrote that row, and remove it: {delete.as_string(None)}",

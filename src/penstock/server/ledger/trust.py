@@ -39,15 +39,15 @@ def refuse_foreign(schema: str, relations: Sequence[LedgerRelation], *, allowed:
         what = f'table "{schema}.{relation.name}"' if relation.name else f'schema "{schema}"'
         if not relation.is_trusted:
             raise TargetError(
-                f"cannot trust the ledger: {what} is not the current role's, the database owner's or a superuser's",
-                detail=f'Its owner is "{relation.owner}", or it is no plain table.',
-                hint="Find out who made it. With --role it can be used as that role, with its rights alone; "
+                f"cannot trust the ledger: {what} is not owned by the current role, the database owner or a superuser",
+                detail=f'Its owner is "{relation.owner}", or it is not a plain table.',
+                hint="Find out who created it. With --role it can be used with that role's privileges only; "
                 "--ledger-schema names another schema.",
             )
         foreign = [addition for addition in relation.additions if addition not in allowed]
         if foreign:
             raise TargetError(
-                f"cannot trust the ledger: {what} carries what penstock did not make",
+                f"cannot trust the ledger: {what} has objects that penstock did not create",
                 detail=f"Found: {', '.join(foreign)}.",
-                hint="It would run with your rights: find out who made it, and drop it.",
+                hint="They would run with your privileges: find out who created them, and drop them.",
             )

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 # The oid of the ledger's table goes with each record: behind a dump and restore it has another one, as all tables have.
 _LEDGER = "ledger"
 
-# And why what it tells of could not be put back: it is the record's owner's, as the record is.
+# And why what it tells of could not be restored: it is the record's owner's, as the record is.
 _FAILURE = "failure"
 
 # A crash must not take the record and leave the change: the commit that makes the latter safe may be another's.
@@ -53,7 +53,7 @@ def write_changes(connection: Connection, schema: str, changes: Sequence[Change]
         key=sql.Literal(_LEDGER),
         ledger=sql.Literal(_changes(schema).as_string(connection)),
     )
-    with in_transaction(connection, "writing down what is changed at a table"), connection.pipeline():
+    with in_transaction(connection, "recording changes at a table"), connection.pipeline():
         connection.execute(_BE_DURABLE)
         for change in changes:
             connection.execute(
@@ -84,7 +84,7 @@ def read_changes(connection: Connection, schema: str, *, target_oid: int | None 
          ORDER BY c.target_oid, c.number
         """
     ).format(changes=_changes(schema), key=sql.Literal(_LEDGER), failure=sql.Literal(_FAILURE))
-    with translate_errors("reading what is changed at tables"):
+    with translate_errors("reading changes at tables"):
         rows = connection.execute(query, {"target": target_oid}).fetchall()
     return [
         Change(
@@ -124,7 +124,7 @@ def find_changed(connection: Connection, schema: str, oids: Sequence[int]) -> se
            AND coalesce(c.record ->> {key} = c.tableoid::text, true)
         """
     ).format(changes=_changes(schema), key=sql.Literal(_LEDGER))
-    with translate_errors("reading what is changed at tables"):
+    with translate_errors("reading changes at tables"):
         return {oid for (oid,) in connection.execute(query, {"oids": list(oids)})}
 
 
@@ -158,7 +158,7 @@ def find_failed(connection: Connection, schema: str, oids: Sequence[int] | None)
          ORDER BY 1
         """
     ).format(changes=_changes(schema), key=sql.Literal(_LEDGER), failure=sql.Literal(_FAILURE))
-    with translate_errors("looking what a rebuild has left missing"):
+    with translate_errors("reading what a rebuild has left missing"):
         rows = connection.execute(query, {"oids": None if oids is None else list(oids)}).fetchall()
     return [oid for (oid,) in rows]
 
@@ -180,7 +180,7 @@ def write_failure(connection: Connection, schema: str, change: Change, why: str)
           FROM gone AS g
         """
     ).format(changes=_changes(schema), failure=sql.Literal(_FAILURE))
-    with translate_errors("writing down why a change cannot be put back"):
+    with translate_errors("recording why a change cannot be restored"):
         connection.execute(query, {"target": change.target_oid, "number": change.number, "why": why})
 
 
@@ -196,7 +196,7 @@ def find_others(connection: Connection, changes: Iterable[Change]) -> set[str]:
     owners = {change.owner for change in changes if change.number}
     if not owners:
         return set()
-    with translate_errors("looking who may put changes back"):
+    with translate_errors("checking who may restore changes"):
         return {name for (name,) in connection.execute(query, [sorted(owners)])}
 
 

@@ -63,14 +63,14 @@ def hold_shape(connection: Connection, schema: str, *, load_id: str, target_oid:
         ON CONFLICT DO NOTHING
         """
     ).format(sql.Identifier(schema, "holds"), sql.Identifier(schema, "loads"))
-    with translate_errors("writing down that the table is being loaded"):
+    with translate_errors("recording that the table is being loaded"):
         connection.execute(query, [target_oid, load_id])
 
 
 def release_shape(connection: Connection, schema: str, *, load_id: str, target_oid: int) -> None:
     """Give a load's hold on a table up; the caller has shape_lock. Raises ServerError, TargetError."""
     query = sql.SQL("DELETE FROM {} WHERE load = %s AND target_oid = %s").format(sql.Identifier(schema, "holds"))
-    with translate_errors("writing down that the table is not being loaded any more"):
+    with translate_errors("recording that the table is not being loaded any more"):
         connection.execute(query, [load_id, target_oid])
 
 
@@ -108,5 +108,5 @@ def read_holds(connection: Connection, schema: str) -> list[tuple[int, str, str]
     query = sql.SQL("SELECT target_oid, load::text, lock_key FROM {} ORDER BY made_at").format(
         sql.Identifier(schema, "holds")
     )
-    with translate_errors("looking for loads at work"):
+    with translate_errors("looking for running loads"):
         return [(int(oid), str(load), str(lock)) for oid, load, lock in connection.execute(query).fetchall()]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from penstock.server.ddl.definition import ConstraintRow, IndexRow
     from penstock.server.shape.parts import ForeignKey, IndexPart, Place, TableParts
 
-# gone: the table is no more. there: it stands as it was. begun: an index stands and the rest is to be added, or a
+# gone: the table is no more. there: it exists as before. begun: an index stands and the rest is to be added, or a
 # foreign key is to be validated. made: a partition's stands, and is to be attached. absent: it is to be made.
 State = Literal["gone", "there", "begun", "made", "absent"]
 
@@ -58,8 +58,8 @@ def copied_record(change: Change) -> TargetError:
     """Return the error for a record that came with a dump."""
     return TargetError(
         f'the record of {change.kind} "{change.name}" of table "{change.target}" came with a dump of another database',
-        detail="It tells tables by their oids there, which may be others' here.",
-        hint=f"Make what is missing by hand, and delete record {change.number} of table oid {change.target_oid} from "
+        detail="It identifies tables by oid, which may be other tables here.",
+        hint=f"Create what is missing by hand, and delete record {change.number} of table oid {change.target_oid} from "
         "the ledger's table changes.",
     )
 
@@ -96,8 +96,8 @@ def _check_not_replaced(parts: TableParts, found: Iterable[IndexPart | ForeignKe
     for part in found:
         if part.parent_place == parent and part.name != change.name and parts.table.oid == change.relation_oid:
             raise TargetError(
-                f'{parts.table.quoted_name} has "{part.name}" in the place of "{change.name}", which was parked there',
-                hint=f"Drop what was made at the partitioned table meanwhile and run penstock repair, or delete record "
+                f'{parts.table.quoted_name} has "{part.name}" in the place of "{change.name}", which was dropped there',
+                hint=f"Drop what was created on the partitioned table and run penstock repair, or delete record "
                 f"{change.number} of table oid {change.target_oid} from the ledger's table changes.",
             )
 
@@ -128,7 +128,7 @@ def _without_comment(constraint: ConstraintRow | None) -> ConstraintRow | None:
 
 def _is_another(change: Change) -> TargetError:
     return TargetError(
-        f'"{change.name}" is at table "{change.target}", and is not what was parked under that name',
-        hint="Rename or drop it, and run penstock repair; where it is to stay, delete record "
+        f'"{change.name}" of table "{change.target}" is not the one that was dropped',
+        hint="Rename or drop it, and run penstock repair; to keep it, delete record "
         f"{change.number} of table oid {change.target_oid} from the ledger's table changes.",
     )

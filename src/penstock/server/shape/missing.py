@@ -34,10 +34,10 @@ def refuse_missing(connection: Connection, schema: str, oids: Sequence[int]) -> 
         return
     for missing in found:
         raise TargetError(
-            f'table "{missing.table}" lacks {", ".join(missing.names)} since a rebuild failed',
+            f'table "{missing.table}" lacks {", ".join(missing.names)} because a rebuild failed',
             detail=missing.why,
-            hint="Remove what is in the way, the rows that do not fit, and run penstock repair, or give up what is "
-            "missing by penstock repair --forget-missing; until then nothing is loaded into the table.",
+            hint="Remove the rows that violate it and run penstock repair, or forget what is "
+            "missing with penstock repair --forget-missing; until then nothing is loaded into the table.",
         )
 
 

@@ -134,7 +134,7 @@ def _try_to_attach(connection: Connection, parent: sql.Identifier, child: sql.Id
 def _end_children(connection: Connection, schema: str, change: Change, children: Sequence[Change]) -> None:
     """Remove the records of what was attached, in the transaction that did. Raises TargetError where it was not."""
     oid, name = place_of(change)
-    with translate_errors("looking what is attached"):
+    with translate_errors("reading what is attached"):
         found = fetch_rows(connection, "shape_attached", AttachedRow, oid=oid, name=name)
         partitions = {row.oid for row in fetch_rows(connection, "shape_partitions", PartitionRow, oid=oid)}
     attached = {(row.relation_oid, row.name) for row in found if row.is_foreign_key == is_foreign_key(change)}
@@ -143,7 +143,7 @@ def _end_children(connection: Connection, schema: str, change: Change, children:
         if child.relation_oid in partitions and place_of(child) not in attached:
             raise TargetError(
                 f'{child.kind} "{child.name}" was not attached to "{change.name}" of table "{change.target}"',
-                detail="What was made of the latter is taken back.",
+                detail="The partitioned table's was dropped again.",
                 hint="Please report this with the output of pg_dump --schema-only for the table.",
             )
     drop_records(connection, schema, children)

@@ -69,7 +69,7 @@ def lock_table(connection: Connection, oid: int) -> None:
             [oid],
         ).fetchone()
         if row is None:
-            raise TargetError("the table is gone", detail=f"There is no relation with oid {oid}.")
+            raise TargetError("the table does not exist any more", detail=f"No relation has oid {oid}.")
         is_partitioned, *names = row
         only = sql.SQL("" if is_partitioned else "ONLY ")
         lock = sql.SQL("LOCK TABLE {}{} IN ACCESS EXCLUSIVE MODE")
@@ -83,7 +83,7 @@ def park(connection: Connection, target_oid: int, changes: Sequence[Change]) -> 
     """
     found = capture_tree(connection, target_oid)
     if found is None:
-        raise TargetError("the table is gone", detail=f"There is no relation with oid {target_oid}.")
+        raise TargetError("the table does not exist any more", detail=f"No relation has oid {target_oid}.")
     for change in changes:
         _check_unchanged(found, change)
     places = {place_of(change) for change in changes}
@@ -92,8 +92,8 @@ def park(connection: Connection, target_oid: int, changes: Sequence[Change]) -> 
         # It would fall with what it is attached to.
         if part.parent_place in places and part.place not in places:
             raise _altered(part.name, found.table.quoted_name)
-    _log.info("parking %d indexes and keys of %s", len(changes), found.table.quoted_name)
-    with translate_errors(f"parking indexes of {found.table.quoted_name}"):
+    _log.info("dropping %d indexes and keys of %s", len(changes), found.table.quoted_name)
+    with translate_errors(f"dropping indexes of {found.table.quoted_name}"):
         run_all(connection, _compose_drops(found, changes, places))
 
 
@@ -111,7 +111,7 @@ def _parts_at(found: TableParts, change: Change) -> TableParts | None:
 
 def _altered(name: str, table: str) -> TargetError:
     return TargetError(
-        f'"{name}" of table "{table}" was made, altered or dropped just now',
+        f'"{name}" of table "{table}" was created, altered or dropped meanwhile',
         hint="Run the load again.",
     )
 

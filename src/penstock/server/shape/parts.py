@@ -217,7 +217,7 @@ class TableParts:
 
 
 def capture_tree(connection: Connection, oid: int) -> TableParts | None:
-    """Return the indexes, keys and foreign keys of a table and its partitions, None where the table is gone.
+    """Return the indexes, keys and foreign keys of a table and its partitions, None where there is no table.
 
     They are one state of the catalogue only where the caller holds a lock on all of them. It takes four round trips.
     Raises TargetError where the server describes an index otherwise than we read, ServerError.
@@ -294,7 +294,7 @@ def _join(facts: IndexFacts, row: IndexRow | None, keys: Mapping[str, Constraint
     if row is not None and (row.body is None or (name is not None and name not in keys)):
         raise Unread(
             f'cannot read the definition of index "{facts.name}"',
-            hint="Please report this with the output of pg_dump --schema-only for the table; --indexes keep goes on.",
+            hint="Please report this with the output of pg_dump --schema-only for the table; load with --indexes keep.",
         )
     return IndexPart(facts=facts, row=row, constraint=None if name is None else keys[name])
 
@@ -370,9 +370,9 @@ def _parent_record(parent: Place | None) -> dict[str, Any]:
 def spoilt_record(change: Change) -> TargetError:
     """Return the error for a record that does not tell what it should."""
     return TargetError(
-        f'the record of {change.kind} "{change.name}" of table "{change.target}" is not what penstock wrote',
+        f'the record of {change.kind} "{change.name}" of table "{change.target}" was not written by penstock',
         detail=f"It is number {change.number} of table oid {change.target_oid} in the ledger's table changes.",
-        hint="Make the index or constraint by hand, and delete the record.",
+        hint="Create the index or constraint by hand, and delete the record.",
     )
 
 

@@ -39,7 +39,7 @@ def read_build_progress(connection: Connection, names: Mapping[int, str]) -> tup
     """Return how far builds are; `names` are the indexes', by the backends that make them. Raises ServerError."""
     if not names:
         return ()
-    with translate_errors("looking how far indexes are"):
+    with translate_errors("reading the progress of index builds"):
         rows = fetch_rows(connection, "shape_progress", BuildRow)
     found = {row.pid: row for row in rows}
     return tuple(_describe(name, found.get(pid)) for pid, name in names.items())

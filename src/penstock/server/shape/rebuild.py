@@ -146,10 +146,10 @@ def noting_failure(connection: Connection, schema: str, change: Change) -> Itera
             # The first line is the server's own detail: the key of a row that is in the way.
             why = ". ".join(filter(None, (error.message, (error.detail or "").partition("\n")[0])))
             try:
-                with in_transaction(connection, "noting a failure"), as_owner(connection, change):
+                with in_transaction(connection, "recording a failure"), as_owner(connection, change):
                     write_failure(connection, schema, change, why)
             except PenstockError as trouble:
-                _log.warning("what could not be put back is not written down: %s", trouble.message)
+                _log.warning("what could not be restored is not recorded: %s", trouble.message)
         raise
 
 
@@ -174,7 +174,7 @@ def lock_for_build(connection: Connection, change: Change) -> None:
             [change.relation_oid],
         ).fetchone()
     if row is None:
-        raise TargetError(f'table "{change.target}" is gone')
+        raise TargetError(f'table "{change.target}" does not exist any more')
     table = sql.Identifier(*row)
     with translate_errors(f"locking {'.'.join(row)}"), as_owner(connection, change):
         connection.execute(sql.SQL("LOCK TABLE ONLY {} IN SHARE MODE").format(table))
@@ -184,7 +184,7 @@ def describe_again(connection: Connection, change: Change) -> str:
     """Return the statement that makes what a record tells of, for psql. Raises TargetError, ServerError."""
     parts = capture_for(connection, change)
     if parts is None:
-        raise TargetError(f'table "{change.relation}" is gone')
+        raise TargetError(f'table "{change.relation}" does not exist any more')
     names = final_names(parts, change.name)
     if is_foreign_key(change):
         check_foreign_key_record(change)
@@ -211,7 +211,7 @@ def putting_back(connection: Connection, change: Change) -> Iterator[TableParts]
         with in_transaction(connection, what):
             parts = capture_for(connection, change)
             if parts is None:
-                raise TargetError(f'table "{change.target}" is gone')
+                raise TargetError(f'table "{change.target}" does not exist any more')
             with as_owner(connection, change):
                 yield parts
     except DataError as error:
@@ -233,10 +233,10 @@ def as_owner(connection: Connection, change: Change) -> Iterator[None]:
         return
     if not may_become:
         raise TargetError(
-            f'cannot put {change.kind} "{change.name}" of table "{change.target}" back as role "{user}"',
-            detail=f'Role "{change.owner}" has parked it, and it is put back as that role.'
+            f'cannot restore {change.kind} "{change.name}" of table "{change.target}" as role "{user}"',
+            detail=f'Role "{change.owner}" dropped it, and only that role can restore it.'
             if may_become is False
-            else f'Role "{change.owner}", which has parked it, is gone.',
+            else f'Role "{change.owner}", which dropped it, does not exist any more.',
             hint=f'Run penstock repair as "{change.owner}", as a member of it, or as a superuser.',
         )
     with local_settings(connection, role=change.owner):
@@ -245,13 +245,13 @@ def as_owner(connection: Connection, change: Change) -> Iterator[None]:
 
 def _does_not_fit(change: Change, error: DataError) -> RowsDoNotFit:
     is_reference = is_foreign_key(change)
-    state = "it is enforced for new rows alone" if is_reference else "it is missing"
+    state = "it is enforced for new rows only" if is_reference else "it is missing"
     return RowsDoNotFit(
         f'cannot rebuild {"foreign key" if is_reference else change.kind} "{change.name}" '
         f'of table "{change.relation}": '
         f"{error.message}",
         detail=error.detail,
-        hint=f"The rows are loaded, and {state}: remove the rows that do not fit, then run penstock repair.",
+        hint=f"The rows are loaded, and {state}: remove the rows that violate it, then run penstock repair.",
         sqlstate=error.sqlstate,
     )
 
@@ -280,9 +280,9 @@ def _check_foreign_key(connection: Connection, parts: TableParts, change: Change
     rows = connection.execute(query, [record["references"], oid, change.relation_oid, oid]).fetchall()
     if parts.table.quoted_name != record["relation"] or not rows or not rows[0][2]:
         raise TargetError(
-            f'cannot rebuild foreign key "{change.name}": one of its tables is gone or has another name',
-            detail=f"It was of {record['relation']} and referred to {record['references']}.",
-            hint="Add it by hand as it should be now, and delete its record from the ledger's table changes.",
+            f'cannot rebuild foreign key "{change.name}": one of its tables does not exist any more or was renamed',
+            detail=f"It was on {record['relation']} and referenced {record['references']}.",
+            hint="Add it by hand, and delete its record from the ledger's table changes.",
         )
     now = {name: type_name for name, type_name, _ in rows}
     for name, was in record["columns"].items():
@@ -298,7 +298,7 @@ def _refuse_casts(connection: Connection, change: Change) -> None:
     columns = read_referring_columns(change.record["definition"])
     for cast in fetch_rows(connection, "shape_casts", CastRow, oid=change.relation_oid, columns=columns):
         raise TargetError(
-            f'cannot rebuild foreign key "{change.name}": functions of "{cast.owner}" would be run for it',
+            f'cannot rebuild foreign key "{change.name}": it would run functions of "{cast.owner}"',
             detail=f'They cast values of column "{cast.column}".',
             hint="Add it by hand, and delete its record from the ledger's table changes.",
         )
@@ -306,9 +306,9 @@ def _refuse_casts(connection: Connection, change: Change) -> None:
 
 def _column_changed(change: Change, name: str, *, was: str, now: str | None) -> TargetError:
     return TargetError(
-        f'cannot rebuild {change.kind} "{change.name}" of table "{change.target}": column "{name}" is another now',
-        detail=f"Its type was {was}, and is {now or 'gone'}.",
-        hint="Make it by hand as it should be now, and delete its record from the ledger's table changes.",
+        f'cannot rebuild {change.kind} "{change.name}" of table "{change.target}": column "{name}" was changed',
+        detail=f"Its type was {was}, and is now {now or 'none'}.",
+        hint="Create it by hand, and delete its record from the ledger's table changes.",
     )
 
 
@@ -363,9 +363,9 @@ def end_change(connection: Connection, schema: str, change: Change) -> None:
         return
     if state != "there":
         raise TargetError(
-            f'{change.kind} "{change.name}" of table "{change.target}" came out otherwise than its record says',
-            detail="What was made is taken back.",
+            f'{change.kind} "{change.name}" of table "{change.target}" was rebuilt differently from its record',
+            detail="It was dropped again.",
             hint="Please report this with the output of pg_dump --schema-only for the table.",
         )
     delete_changes(connection, schema, [change])
-    _log.info('%s "%s" of %s is back', change.kind, change.name, change.target)
+    _log.info('restored %s "%s" of %s', change.kind, change.name, change.target)

@@ -23,7 +23,7 @@ def set_build_memory(connection: Connection, *, memory_bytes: int, workers: int)
           FROM pg_catalog.pg_settings AS s
          WHERE s.name = 'maintenance_work_mem'
     """
-    with translate_errors("preparing a session that makes indexes"):
+    with translate_errors("preparing a session that builds indexes"):
         connection.execute(query, [memory_bytes // 1024, workers])
 
 

@@ -130,11 +130,11 @@ def switch_off(connection: Connection, changes: Sequence[Change]) -> None:
     Needs the owner of each table. Raises TargetError where something is not as it was written down, ServerError.
     """
     for change in changes:
-        with translate_errors(f"switching off {change.kind} {change.name} of {change.target}"):
+        with translate_errors(f"disabling {change.kind} {change.name} of {change.target}"):
             relation = _lock(connection, change)
             if relation is None or look_at_switch(connection, change) != "there":
                 raise TargetError(
-                    f'{change.kind} "{change.name}" of table "{change.target}" was altered just now',
+                    f'{change.kind} "{change.name}" of table "{change.target}" was altered meanwhile',
                     hint="Run the load again.",
                 )
             what = (
@@ -143,7 +143,7 @@ def switch_off(connection: Connection, changes: Sequence[Change]) -> None:
                 else _compose_set(change, [(AUTOVACUUM, OFF)])
             )
             connection.execute(sql.SQL("ALTER TABLE ONLY {} {}").format(relation, what))
-    _log.info("switched off %s", ", ".join(change.name for change in changes))
+    _log.info("disabled %s", ", ".join(change.name for change in changes))
 
 
 # ---------------------------------------------------------------- as it was
@@ -175,7 +175,7 @@ def put_switch_back(connection: Connection, schema: str, change: Change) -> None
     `schema` is the ledger's. The caller has shape_lock: nobody of ours switches it off meanwhile, so that one which is
     on needs no other lock. Raises TargetError, ServerError.
     """
-    what = f'putting {change.kind} "{change.name}" of "{change.target}" back'
+    what = f'restoring {change.kind} "{change.name}" of "{change.target}"'
     with in_transaction(connection, what), as_owner(connection, change):
         is_off = look_at_switch(connection, change) == "absent"
         relation = _lock(connection, change) if is_off else None
@@ -183,7 +183,7 @@ def put_switch_back(connection: Connection, schema: str, change: Change) -> None
             action = _compose_trigger(change) if change.kind == "trigger" else _compose_options(connection, change)
             connection.execute(sql.SQL("ALTER TABLE ONLY {} {}").format(relation, action))
         delete_changes(connection, schema, [change])
-    _log.info('%s "%s" of %s is as it was', change.kind, change.name, change.target)
+    _log.info('restored %s "%s" of %s', change.kind, change.name, change.target)
 
 
 def _compose_trigger(change: Change) -> sql.Composed:
