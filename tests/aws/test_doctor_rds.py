@@ -103,7 +103,7 @@ def test_aws_that_cannot_be_asked_is_a_note(
         for shown in (missing, unknown)
     ]
     assert said[0] == [("note", 'this AWS account has no instance "gone" in eu-west-1')]
-    assert said[1] == [("note", "there are no AWS credentials")]
+    assert said[1] == [("note", "no AWS credentials were found")]
     assert unknown.object["rds"] is None
 
 

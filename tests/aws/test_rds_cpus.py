@@ -188,7 +188,7 @@ def test_plan_asks_aws_about_the_host_it_connected_to(
         plan = loader.plan(LoadJob(targets=(target,)))
         assert plan.sessions.reason == "db.m6gd.2xlarge has 8 vCPUs, 4 B to read"
         as_asked = loader.plan(LoadJob(targets=(target,), sessions=3))
-        assert as_asked.sessions.reason == "as asked"
+        assert as_asked.sessions.reason == "as requested"
 
 
 def test_small_loads_and_other_hosts_ask_nothing(planned: tuple[LoadPlan, ServerFacts]) -> None:

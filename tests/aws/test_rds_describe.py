@@ -76,7 +76,7 @@ def test_alias_is_followed_to_the_endpoint() -> None:
 def test_host_that_is_not_rds_is_refused() -> None:
     """Nothing is asked of AWS."""
     aws = FakeAws()
-    with pytest.raises(AwsError, match=r"db\.example\.com is no endpoint of Amazon RDS"):
+    with pytest.raises(AwsError, match=r"db\.example\.com is not an endpoint of Amazon RDS"):
         describe(aws, "db.example.com")
     assert aws.asked == []
 
@@ -113,7 +113,7 @@ def test_another_resource_id_than_expected_is_told() -> None:
     """A server that was restored under the old name is another one."""
     aws = FakeAws(instances=[instance("orders")])
     assert describe(aws, "orders", expected_resource_id=resource_id("db", "orders")).instance is not None
-    with pytest.raises(AwsError, match="orders is not the server it was"):
+    with pytest.raises(AwsError, match="orders is now another server"):
         describe(aws, "orders", expected_resource_id=resource_id("db", "older"))
 
 
@@ -371,7 +371,7 @@ def test_cluster_is_described_where_its_instances_may_not_be() -> None:
 def test_nothing_may_be_asked() -> None:
     """Then there is nothing to show, and the message names the right that is missing."""
     aws = FakeAws(denied={"DescribeDBInstances": "User: ann is not authorized"})
-    with pytest.raises(AwsError, match="AWS does not answer rds:DescribeDBInstances") as caught:
+    with pytest.raises(AwsError, match="AWS refused or did not answer rds:DescribeDBInstances") as caught:
         describe(aws, "orders")
     assert caught.value.detail == "AccessDenied: User: ann is not authorized."
 

@@ -45,7 +45,7 @@ def test_cluster_is_described_behind_both_endpoints(moto_rds: MotoRds) -> None:
 
 def test_identifier_needs_a_region(moto_rds: MotoRds, monkeypatch: pytest.MonkeyPatch) -> None:
     """An endpoint has it; otherwise it is given or configured."""
-    with pytest.raises(AwsError, match="no AWS region is given"):
+    with pytest.raises(AwsError, match="no AWS region is configured"):
         describe_instance("orders", now=datetime.now(UTC))
     assert describe_instance("orders", now=datetime.now(UTC), region="eu-west-1").instance is not None
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
@@ -64,7 +64,7 @@ def test_profile_gives_credentials_and_region(
     assert describe_instance("orders", now=datetime.now(UTC), profile="work").instance is not None
     with pytest.raises(AwsError, match="could not obtain AWS credentials"):
         describe_instance("orders", now=datetime.now(UTC), profile="play")
-    with pytest.raises(AwsError, match="there are no AWS credentials"):
+    with pytest.raises(AwsError, match="no AWS credentials were found"):
         describe_instance(moto_rds.instance, now=datetime.now(UTC))
 
 

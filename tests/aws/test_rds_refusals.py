@@ -122,7 +122,7 @@ def test_throttled_call_is_asked_again(grumbler: Grumbler, moto_rds: MotoRds) ->
 def test_quick_question_is_asked_once(grumbler: Grumbler, moto_rds: MotoRds) -> None:
     """Where nobody is to wait, a refusal counts."""
     grumbler.throttled["DescribeDBInstances"] = 1
-    with pytest.raises(AwsError, match="AWS does not answer rds:DescribeDBInstances"):
+    with pytest.raises(AwsError, match="AWS refused or did not answer rds:DescribeDBInstances"):
         describe_instance(
             moto_rds.instance,
             now=datetime.now(UTC),
@@ -143,7 +143,7 @@ def test_denied_call_keeps_the_reason(grumbler: Grumbler, moto_rds: MotoRds) -> 
 def test_wrong_signature_does_not_print_the_token(grumbler: Grumbler, moto_rds: MotoRds) -> None:
     """AWS sends back what was to be signed."""
     grumbler.denied["DescribeDBInstances"] = ("SignatureDoesNotMatch", _WRONG_SIGNATURE)
-    with pytest.raises(AwsError, match="AWS does not answer rds:DescribeDBInstances") as caught:
+    with pytest.raises(AwsError, match="AWS refused or did not answer rds:DescribeDBInstances") as caught:
         describe_instance(moto_rds.instance, now=datetime.now(UTC))
     assert "planted-token" not in str(caught.value)
     assert caught.value.detail == (
@@ -186,7 +186,7 @@ def test_credential_program_that_fails_is_told_for_tokens_and_s3(
 def test_endpoint_that_is_no_url_is_told(moto_rds: MotoRds, monkeypatch: pytest.MonkeyPatch) -> None:
     """And not a traceback."""
     monkeypatch.setenv("AWS_ENDPOINT_URL_RDS", "not a url")
-    with pytest.raises(AwsError, match="could not make ready to ask AWS's rds"):
+    with pytest.raises(AwsError, match="could not set up a client of AWS's rds"):
         describe_instance(moto_rds.instance, now=datetime.now(UTC))
 
 

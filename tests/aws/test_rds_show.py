@@ -70,7 +70,7 @@ shop-2: reader, Aurora PostgreSQL 16.4, available in eu-west-1
 
 the endpoint leads to one of: shop-2, shop-3
 
-not told by AWS
+not reported by AWS
   cloudwatch:GetMetricStatistics  AccessDenied: not for you
   ec2:DescribeInstanceTypes       AccessDenied: not for you"""
 
@@ -172,9 +172,9 @@ def test_show_takes_pghost(
 @pytest.mark.parametrize(
     ("given", "code", "message"),
     [
-        (["show"], 2, "error: no RDS instance is named"),
-        (["show", "orders", "--to", "host=db1"], 2, "error: an endpoint or identifier and --to cannot both be given"),
-        (["show", "orders"], 10, "error: no AWS region is given"),
+        (["show"], 2, "error: no RDS instance was given"),
+        (["show", "orders", "--to", "host=db1"], 2, "error: an endpoint or identifier cannot be used with --to"),
+        (["show", "orders"], 10, "error: no AWS region is configured"),
         (
             ["show", "other", "--region", "eu-west-1"],
             10,
@@ -185,8 +185,8 @@ def test_show_takes_pghost(
             10,
             "error: could not obtain AWS credentials",
         ),
-        (["show", "127.0.0.1"], 10, "error: 127.0.0.1 is no endpoint of Amazon RDS"),
-        (["show", "--to", "host=localhost port=5433"], 2, 'error: host "localhost" is no endpoint of Amazon RDS'),
+        (["show", "127.0.0.1"], 10, "error: 127.0.0.1 is not an endpoint of Amazon RDS"),
+        (["show", "--to", "host=localhost port=5433"], 2, 'error: host "localhost" is not an endpoint of Amazon RDS'),
     ],
 )
 def test_what_cannot_be_shown_is_told(

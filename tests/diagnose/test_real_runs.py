@@ -58,7 +58,7 @@ def test_commits_behind_a_slow_local_flush(new_server: Callable[..., EmbeddedSer
         taken.await_sessions(5 * ENOUGH)
     first = diagnose(taken.recording)[0]
     assert first.code == "commit-local-flush"
-    assert first.confidence != "too short to say"
+    assert first.confidence != "too few samples"
     assert "of this, application worker" in [number.name for number in first.evidence]
 
 

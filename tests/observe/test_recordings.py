@@ -95,7 +95,7 @@ def test_recording_cut_at_any_byte_reads_up_to_a_whole_line(tmp_path: Path, rng:
         try:
             recording = read_recording(cut)
         except SourceError as error:
-            assert "is no recording" in error.message
+            assert "is not a recording" in error.message
             assert read == 0
             continue
         assert list(recording.samples) == samples[: len(recording.samples)]
@@ -157,7 +157,7 @@ def test_newer_major_format_is_refused_by_name(tmp_path: Path) -> None:
 def test_other_files_are_no_recordings(tmp_path: Path, content: bytes) -> None:
     """Each by name."""
     (tmp_path / "r").write_bytes(content)
-    with pytest.raises(SourceError, match=r'r" is no recording'):
+    with pytest.raises(SourceError, match=r'r" is not a recording'):
         read_recording(tmp_path / "r")
 
 
@@ -211,7 +211,7 @@ def test_line_that_is_no_entry_is_an_error_that_names_the_recording(tmp_path: Pa
 def test_header_of_no_use_is_refused(tmp_path: Path, damage: dict[str, object]) -> None:
     """As what is no recording."""
     write_lines(tmp_path / "r", header_line() | damage)
-    with pytest.raises(SourceError, match=r'r" is no recording'):
+    with pytest.raises(SourceError, match=r'r" is not a recording'):
         read_recording(tmp_path / "r")
 
 
@@ -222,7 +222,7 @@ def test_line_without_end_takes_no_memory_without_end(tmp_path: Path) -> None:
             stream.write(bytes(1024 * 1024))
     tracemalloc.start()
     try:
-        with pytest.raises(SourceError, match=r'r" is no recording, or is damaged'):
+        with pytest.raises(SourceError, match=r'r" is not a recording, or is damaged'):
             read_recording(tmp_path / "r")
         _, most = tracemalloc.get_traced_memory()
     finally:

@@ -146,7 +146,7 @@ def test_ordinary_role_is_told_what_it_cannot_see(pg18: object, database18: str)
             admin.execute(sql.SQL("DROP ROLE {}").format(role))
     assert (seen.state, seen.wait_event, seen.query) == (None, None, None)
     unread = {found.what: found.why for found in sampler.header.unread}
-    assert unread["what other roles' sessions do"] == "the role is not a member of pg_read_all_stats"
+    assert unread["activity of other roles"] == "the role is not a member of pg_read_all_stats"
 
 
 def test_lost_connection_is_made_again(database18: str) -> None:

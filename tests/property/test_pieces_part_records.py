@@ -120,7 +120,7 @@ def test_records_keep_their_places_however_pieces_are_cut(file: File, data: st.D
 
 @given(file=files(), limits=st.lists(st.integers(1, 10), min_size=1))
 def test_records_are_taken_in_order(file: File, limits: list[int]) -> None:
-    """As many as asked for, until there are none."""
+    """As many as requested, until there are none."""
     left = deque(file.pieces())
     places = file.places()
     for limit in limits:

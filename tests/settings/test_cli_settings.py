@@ -65,12 +65,12 @@ def test_apply_and_restore(changed18: ChangedServer, penstock: Callable[..., tup
     shown = json.loads(penstock("settings", "show", "--json", *to)[1])
     assert {one["name"]: one["value"] for one in shown["settings"]}["checkpoint_timeout"] == "1800"
     (lease,) = json.loads(penstock("settings", "leases", "--json", *to)[1])["leases"]
-    assert (lease["state"], lease["profile"]) == ("stands", "bulk-load")
+    assert (lease["state"], lease["profile"]) == ("active", "bulk-load")
     assert lease["lease_id"][:8] in penstock("settings", "leases", *to)[1]
     assert penstock("settings", "restore", "ffff", *to)[0] == 6
     assert penstock("settings", "restore", lease["lease_id"][:8], *to)[0] == 0
     assert changed18.snapshot() == before
-    assert penstock("settings", "restore", *to)[1] == "nothing to put back\n"
+    assert penstock("settings", "restore", *to)[1] == "nothing to restore\n"
 
 
 def test_settings_by_name(changed18: ChangedServer, penstock: Callable[..., tuple[int, str, str]]) -> None:
@@ -78,7 +78,7 @@ def test_settings_by_name(changed18: ChangedServer, penstock: Callable[..., tupl
     to = ("--to", changed18.conninfo)
     _, out, err = penstock("settings", "apply", "max_wal_size=2GB", "checkpoint_timeout=60s", *to)
     assert out.split() == ["max_wal_size", "1GB", "->", "2GB"]
-    assert "checkpoint_timeout stays: it is 5min" in err
+    assert "checkpoint_timeout is not changed: it is 5min" in err
     penstock("settings", "restore", *to)
 
 
@@ -99,7 +99,7 @@ def test_load_tells_settings(
     load = ("load", str(path), "--into", "told", "--create", "--to", changed18.conninfo)
     plan = penstock(*load, "--settings", "bulk-load", "--plan")[1]
     assert "settings  bulk-load" in plan
-    assert "checkpoint_completion_target stays" in plan
+    assert "checkpoint_completion_target is not changed" in plan
     small: Any = json.loads(penstock(*load, "--settings", "auto", "--plan", "--json")[1])["settings"]
     assert "too small" in small["reason"]
     assert "settings" not in json.loads(penstock(*load, "--plan", "--json")[1])
@@ -120,4 +120,4 @@ def test_options_that_would_mean_nothing_are_refused(
 
 def test_nothing_done_is_told() -> None:
     """In words."""
-    assert describe_report(LeaseReport()) == ["nothing to put back"]
+    assert describe_report(LeaseReport()) == ["nothing to restore"]

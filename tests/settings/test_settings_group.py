@@ -123,7 +123,7 @@ def test_value_that_somebody_else_set_stays(rds: FakeGroups, open_settings: Call
     rds.parameters["loads16"]["max_wal_size"] = "3000"
     notes = {result.name: result.note for result in backend.release(report.lease_ids[0]).results}
     assert rds.parameters["loads16"] == {"max_wal_size": "3000"}
-    assert "somebody else" in (notes["max_wal_size"] or "")
+    assert "changed by another session" in (notes["max_wal_size"] or "")
 
 
 def test_standing_lease_is_listed_and_restored(rds: FakeGroups, open_settings: Callable[..., GroupSettings]) -> None:
@@ -141,7 +141,7 @@ def test_lease_of_another_instance_stays(rds: FakeGroups, open_settings: Callabl
     """It is named; --forget ends it."""
     open_settings().take(request_for(lasts_s=3600.0))
     rds.instances = [{**attached("orders", "loads16"), "DbiResourceId": "db-ANOTHER"}]
-    assert "was made on db-ORDERS" in open_settings().restore().warnings[0]
+    assert "was taken on db-ORDERS" in open_settings().restore().warnings[0]
     assert rds.parameters["loads16"] != {}
     open_settings().restore(forgets=True)
     assert (rds.parameters["loads16"], rds.tags["loads16"]) == ({}, {})
@@ -150,7 +150,7 @@ def test_lease_of_another_instance_stays(rds: FakeGroups, open_settings: Callabl
 @pytest.mark.parametrize(
     ("instances", "words"),
     [
-        ([attached("orders", "default.postgres16")], "one of AWS's own"),
+        ([attached("orders", "default.postgres16")], "one of AWS's default groups"),
         ([attached("orders", "loads16"), attached("copy", "loads16")], "is shared by"),
         ([attached("orders", "loads16", "pending-reboot")], "is pending-reboot"),
     ],
@@ -192,7 +192,7 @@ def test_values_that_never_arrive_are_an_error_and_go_back(
 ) -> None:
     """The group is as it was; the lease's tags stay for restore only while that is not seen to."""
     rds.apply = lambda _: None
-    with pytest.raises(ServerError, match="not what it should be"):
+    with pytest.raises(ServerError, match="has an unexpected value"):
         open_settings().take(request_for())
     assert rds.parameters["loads16"] == {}
     assert rds.tags["loads16"] == {}
@@ -283,7 +283,7 @@ def test_group_of_a_cluster_that_is_not_told_is_not_taken_for_the_instances(rds:
     assert (groups.describe().name, groups.describe(is_brief=True).owner) == ("loads16", "cluster")
     rds.denied = {"DescribeDBClusters": "not allowed"}
     for is_brief in (True, False):
-        with pytest.raises(AwsError, match="does not tell which parameter group"):
+        with pytest.raises(AwsError, match="does not report which parameter group"):
             groups.describe(is_brief=is_brief)
     rds.instances[0]["Engine"] = "aurora-postgresql"
     assert groups.describe().name == "default.postgres16"

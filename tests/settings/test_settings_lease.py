@@ -98,7 +98,7 @@ def test_largest_wish_wins_and_the_last_one_restores(changed: ChangedServer) -> 
         assert changed.show("max_wal_size") == "5000MB"
         ended = release(LeaseStore(first), small.lease_ids[0])
         assert changed.show("max_wal_size") == "4500MB"
-        assert ended.results[0].note == "another lease asks for it"
+        assert ended.results[0].note == "another lease needs it"
         release(LeaseStore(second), again.lease_ids[0])
     assert changed.snapshot() == before
 
@@ -122,8 +122,8 @@ def test_many_at_once(changed18: ChangedServer) -> None:
 @pytest.mark.parametrize(
     ("statement", "left", "kept"),
     [
-        ("ALTER SYSTEM SET max_wal_size = '3GB'", "3GB", "somebody else changed it: its line is 3GB now"),
-        ("ALTER SYSTEM RESET max_wal_size", "1GB", "it is as it should be"),
+        ("ALTER SYSTEM SET max_wal_size = '3GB'", "3GB", "changed by another session: its line is now 3GB"),
+        ("ALTER SYSTEM RESET max_wal_size", "1GB", "it has the right value"),
     ],
 )
 def test_value_that_somebody_else_changed_stays(changed18: ChangedServer, statement: str, left: str, kept: str) -> None:
@@ -150,7 +150,7 @@ def test_lease_whose_holder_has_gone_is_restored_by_the_next(changed: ChangedSer
     with changed.store().connection as connection:
         report, _ = take(LeaseStore(connection), request_for("second", profile=make_profile({"min_wal_size": 100.0})))
         assert (changed.show("max_wal_size"), changed.show("min_wal_size")) == ("1GB", "100MB")
-        assert "(first), which nobody holds" in report.warnings[0]
+        assert "(first), which had ended" in report.warnings[0]
         release(LeaseStore(connection), report.lease_ids[0])
     assert changed.snapshot() == before
 
@@ -211,7 +211,10 @@ def test_broken_configuration_is_told_before_anything_is_changed(changed18: Chan
     in_file(path, "this is no line\n")
     before = changed18.snapshot().auto_conf
     try:
-        with changed18.store().connection as connection, pytest.raises(Exception, match="cannot read") as caught:
+        with (
+            changed18.store().connection as connection,
+            pytest.raises(Exception, match="have an invalid line") as caught,
+        ):
             take(LeaseStore(connection), request_for())
         assert "postgresql.conf line" in caught.value.detail
     finally:
@@ -258,7 +261,7 @@ def test_planted_trigger_is_not_run(changed18: ChangedServer) -> None:
             "CREATE FUNCTION public.f() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END'",
             "CREATE TRIGGER planted BEFORE INSERT ON penstock.leases FOR EACH ROW EXECUTE FUNCTION public.f()",
         )
-        with pytest.raises(TargetError, match="carries what penstock did not make"):
+        with pytest.raises(TargetError, match="has objects that penstock did not create"):
             take(LeaseStore(connection), request_for())
     changed18.execute("DROP SCHEMA penstock CASCADE", "DROP FUNCTION public.f()")
 

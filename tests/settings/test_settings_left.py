@@ -97,7 +97,7 @@ def test_next_load_restores_though_it_asks_for_nothing(
     kill_load(changed18, conninfo, tmp_path)
     assert changed18.show("max_wal_size") == "4GB"
     (notice,) = run(conninfo, path)
-    assert "which nobody holds" in notice
+    assert "which had ended" in notice
     assert changed18.snapshot() == before
     assert notes_of(conninfo) == []
     assert run(conninfo, path, is_again=True) == []
@@ -155,8 +155,8 @@ def test_repair_leaves_leases_of_running_loads_and_of_apply(changed18: ChangedSe
             steps = repairer.plan()
             assert repairer.run().settings.lease_ids == ()
         assert [step.action for step in steps] == ["wait", "wait"]
-        assert "load 1 is at work" in steps[0].reason
-        assert "stands until" in steps[1].reason
+        assert "load 1 is running" in steps[0].reason
+        assert "lasts until" in steps[1].reason
         assert changed18.snapshot() == during
 
 

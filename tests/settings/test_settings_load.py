@@ -124,7 +124,7 @@ def test_auto_restores_what_others_left(changed18: ChangedServer, path: Path, mo
     notices: list[str] = []
     assert run(changed18.conninfo, path, settings="auto", notices=notices).settings == ()
     assert changed18.show("max_wal_size") == "1GB"
-    assert "(killed), which nobody holds" in notices[0]
+    assert "(killed), which had ended" in notices[0]
 
 
 def test_auto_goes_without_rights_and_a_named_profile_does_not(

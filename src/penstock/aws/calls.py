@@ -103,7 +103,7 @@ def explain(exc: Exception) -> str:
     from botocore.parsers import ResponseParserError  # noqa: PLC0415
 
     if isinstance(exc, ResponseParserError):
-        return "what answered is not AWS, or does not know this call"
+        return "the answer is not from AWS, or the call is not supported"
     code = read_code(exc)
     message = str(exc) if code is None else getattr(exc, "response", {})["Error"].get("Message") or ""
     first_line = message.strip().partition("\n")[0].strip()
@@ -131,10 +131,10 @@ def _list(client: Any, operation: str, key: str, parameters: Raw) -> list[Raw]:
 
 def _refusal(call: str, exc: Exception) -> AwsError:
     return AwsError(
-        f"AWS does not answer {call}",
+        f"AWS refused or did not answer {call}",
         detail=f"{explain(exc)}.".replace("..", "."),
-        hint="docs/rds.md has the rights that looking needs, docs/settings.md those for a lease; AWS_PROFILE and "
-        "AWS_REGION choose whom and where to ask.",
+        hint="docs/rds.md and docs/settings.md list the permissions; AWS_PROFILE and "
+        "AWS_REGION choose the account and region.",
         is_transient=_may_pass(exc),
     )
 

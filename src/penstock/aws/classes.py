@@ -88,7 +88,7 @@ def judge_optimized_reads(
     if name == SERVERLESS_CLASS or local_gb == 0:
         return OptimizedReads(is_on=False, reason=f"{name} has no local storage")
     if local_gb is None:
-        return OptimizedReads(is_on=None, reason=f"whether {name} has local storage could not be asked")
+        return OptimizedReads(is_on=None, reason=f"the local storage of {name} could not be read")
     is_aurora = engine.startswith("aurora")
     version = _read_version(engine_version)
     since = _RDS_SINCE if not is_aurora else _AURORA_R8GD_SINCE if name.startswith("db.r8gd.") else _AURORA_SINCE

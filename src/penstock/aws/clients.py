@@ -47,7 +47,7 @@ class AwsClients:
                 raise _unusable(exc) from exc
         if not self._region:
             raise AwsError(
-                "no AWS region is given",
+                "no AWS region is configured",
                 hint="Name it with --region or AWS_REGION, or name the instance by its endpoint, which has it.",
             )
         return self._region
@@ -73,9 +73,9 @@ class AwsClients:
                 except (BotoCoreError, ValueError) as exc:
                     # ValueError: an AWS_ENDPOINT_URL that is no URL.
                     raise AwsError(
-                        f"could not make ready to ask AWS's {service}",
+                        f"could not set up a client of AWS's {service}",
                         detail=str(exc),
-                        hint="Check the region and, where it is set, AWS_ENDPOINT_URL.",
+                        hint="Check the region and AWS_ENDPOINT_URL.",
                     ) from exc
             return self._clients[service]
 
@@ -112,7 +112,7 @@ def _check_credentials(session: Session) -> None:
         raise _unusable(exc) from exc
     if credentials is None:
         raise AwsError(
-            "there are no AWS credentials",
+            "no AWS credentials were found",
             hint="Name a profile with --profile or AWS_PROFILE, or configure one: aws configure.",
         )
 
@@ -121,5 +121,5 @@ def _unusable(exc: Exception) -> AwsError:
     return AwsError(
         "could not obtain AWS credentials",
         detail=explain(exc),
-        hint="Check AWS_PROFILE and the AWS configuration; where it uses SSO, run: aws sso login.",
+        hint="Check AWS_PROFILE and the AWS configuration; if it uses SSO, run: aws sso login.",
     )

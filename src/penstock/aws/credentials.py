@@ -118,5 +118,5 @@ def _unusable(exc: Exception) -> SourceError:
     return SourceError(
         "could not obtain AWS credentials",
         detail=explain(exc),
-        hint="Check AWS_PROFILE and the AWS configuration; where it uses SSO, run: aws sso login.",
+        hint="Check AWS_PROFILE and the AWS configuration; if it uses SSO, run: aws sso login.",
     )

@@ -24,7 +24,7 @@ _INSTANCE_ID = re.compile(r"db-[A-Z0-9]{20,}")
 _CLUSTER_ID = re.compile(r"cluster-[A-Z0-9]{20,}")
 
 _NOT_A_SERVER = {
-    "proxy": "is a proxy, and its name does not tell what stands behind it",
+    "proxy": "is a proxy, and its name does not show which server it uses",
     "global": "is the global endpoint of an Aurora global database",
     "shards": "leads to the shards of an Aurora Limitless Database",
 }

@@ -107,7 +107,7 @@ class RdsParameterGroups:
         groups = () if owner is None else owner.parameter_groups
         if owner is None or not groups or owner.resource_id is None or _lacks_its_cluster(found):
             raise AwsError(
-                f"AWS does not tell which parameter group {self._host} has",
+                f"AWS does not report which parameter group {self._host} has",
                 hint="Allow rds:DescribeDBInstances and rds:DescribeDBClusters, or name the writer's endpoint.",
             )
         group = groups[0]
@@ -172,7 +172,7 @@ class RdsParameterGroups:
         """Make a group of the same family as another, with nothing set in it."""
         words = _WORDS[group.owner]
         family = self._find(group)["DBParameterGroupFamily"]
-        described = f"settings of {group.identifier}, made by penstock"
+        described = f"settings of {group.identifier}, created by penstock"
         given = {words.name: name, "DBParameterGroupFamily": family, "Description": described}
         self._calls.act("rds", words.create, **given)
 

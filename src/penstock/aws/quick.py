@@ -40,7 +40,7 @@ def ask_briefly(
     def make(*, region: str | None, profile: str | None) -> AwsClients:
         clients = make_clients(region=region, profile=profile, timeout_s=allowed_s)
         if clients.has_prompt():
-            raise AwsError("obtaining AWS credentials may ask for the code of a device, which a load does not wait for")
+            raise AwsError("AWS credentials may need a device code, which a load does not wait for")
         return clients
 
     found: list[RdsDescription] = []

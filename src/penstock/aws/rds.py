@@ -54,7 +54,7 @@ def describe_instance(
     endpoint = find_endpoint(wanted, resolve=resolve)
     if endpoint is None and "." in wanted:
         raise AwsError(
-            f"{wanted} is no endpoint of Amazon RDS, and DNS does not lead from it to one",
+            f"{wanted} is not an endpoint of Amazon RDS, and DNS does not resolve it to one",
             hint="Name the instance or the cluster by its identifier, and the region with --region.",
         )
     clients = make_clients(region=_choose_region(endpoint, region), profile=profile)
@@ -92,7 +92,7 @@ def _check_identity(located: Located, wanted: str, expected_resource_id: str | N
     found = {(located.instance or {}).get("DbiResourceId"), (located.cluster or {}).get("DbClusterResourceId")} - {None}
     if expected_resource_id is not None and expected_resource_id not in found:
         raise AwsError(
-            f"{wanted} is not the server it was",
+            f"{wanted} is now another server",
             detail=f"Its resource id is {' or '.join(sorted(map(str, found))) or 'not known'}, "
             f"and {expected_resource_id} was expected.",
         )

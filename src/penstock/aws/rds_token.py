@@ -40,15 +40,15 @@ class RdsTokens:
                 token: str = client.generate_db_auth_token(DBHostname=host, Port=port, DBUsername=user)
         except NoCredentialsError as exc:
             raise ServerError(
-                "no AWS credentials to make a token with",
-                detail="Looked for where the AWS command line does: environment, profiles, SSO, the machine's role.",
-                hint="Set AWS_PROFILE or run aws sso login; aws sts get-caller-identity tells whether it worked.",
+                "no AWS credentials to create a token with",
+                detail="Searched as the AWS command line does: environment, profiles, SSO, the machine's role.",
+                hint="Set AWS_PROFILE or run aws sso login; aws sts get-caller-identity shows if it worked.",
             ) from exc
         except credential_failures() as exc:
             raise ServerError(
-                "could not make a token for IAM authentication",
+                "could not create a token for IAM authentication",
                 detail=explain(exc),
-                hint="Check AWS_PROFILE and the AWS configuration; where it uses SSO, run: aws sso login.",
+                hint="Check AWS_PROFILE and the AWS configuration; if it uses SSO, run: aws sso login.",
             ) from exc
         return token
 
@@ -61,7 +61,7 @@ class RdsTokens:
         if not region:
             raise UsageError(
                 f"the AWS region of {host} is not known",
-                detail="Its name does not tell, and none is configured.",
+                detail="Its name does not have one, and none is configured.",
                 hint="Set AWS_REGION.",
             )
         if region not in self._clients:

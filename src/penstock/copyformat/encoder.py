@@ -126,7 +126,7 @@ def make_encoder(
     except UnicodeEncodeError as exc:
         raise UsageError(
             f"character {exc.object[exc.start]!r} of --null or --set cannot be written in encoding {encoding}",
-            hint="Leave it out, or convert the file to UTF8 first.",
+            hint="Remove it, or convert the file to UTF8 first.",
         ) from exc
     except ValueError as exc:
         raise UsageError(str(exc), hint="Choose another --null or --set value.") from exc

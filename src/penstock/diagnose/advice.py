@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 _BATCH = "Commit every {rows}: by COPY, by INSERT of many rows, or by more statements to a transaction."
-_FEWER_WAITS = "record again: this wait is under 1 % of active time, with more rows and fewer commits a second"
+_FEWER_WAITS = "record again: this wait is below 1 % of active time, with more rows and fewer commits per second"
 _MANUAL = "https://www.postgresql.org/docs/current/"
 _ACTIVITY = f"{_MANUAL}monitoring-stats.html#MONITORING-PG-STAT-ACTIVITY-VIEW"
 _SYNCHRONOUS = f"{_MANUAL}warm-standby.html#SYNCHRONOUS-REPLICATION"
@@ -26,21 +26,21 @@ class Advice:
 ADVICE: Final = {
     "commit-local-flush": Advice(
         "active time waits until the server's own disk has flushed the WAL of commits",
-        f"{_BATCH} Where a crash of the server may lose the last 0.6 s: SET LOCAL synchronous_commit = off in these "
+        f"{_BATCH} If a crash of the server may lose the last 0.6 s: SET LOCAL synchronous_commit = off in these "
         "transactions, never for the whole server.",
         _FEWER_WAITS,
         f"{_MANUAL}wal-async-commit.html",
     ),
     "commit-standby": Advice(
         "active time waits until synchronous standbys have acknowledged commits",
-        f"{_BATCH} Where losing the primary may lose what no standby has yet: SET LOCAL synchronous_commit = local in "
+        f"{_BATCH} If losing the primary may lose what no standby has yet: SET LOCAL synchronous_commit = local in "
         "these transactions.",
         _FEWER_WAITS,
         _SYNCHRONOUS,
     ),
     "commit-aurora-storage": Advice(
         "active time waits until Aurora's storage has acknowledged commits",
-        f"{_BATCH} Where a crash or a failover may lose the last commits: SET LOCAL synchronous_commit = off in these "
+        f"{_BATCH} If a crash or a failover may lose the last commits: SET LOCAL synchronous_commit = off in these "
         "transactions.",
         _FEWER_WAITS,
         "https://docs.aws.amazon.com/AmazonRDS/latest/AuroraUserGuide/apg-waits.xactsync.html",
@@ -49,7 +49,7 @@ ADVICE: Final = {
         "active time waits for synchronous standbys that are missing: {names}",
         "Start {names}, or see why they do not connect. synchronous_standby_names is '{setting}': name only standbys "
         "that exist. Until then no commit returns, and one that is cancelled stays committed on this server alone.",
-        "pg_stat_replication shows as many standbys that stream, with sync_state sync or quorum, as are needed",
+        "pg_stat_replication shows enough streaming standbys with sync_state sync or quorum",
         _SYNCHRONOUS,
     ),
     "lock-wait": Advice(
@@ -61,20 +61,20 @@ ADVICE: Final = {
     "client-bound": Advice(
         "the time of statements and transactions waits for clients, to send or to read",
         "Look at the client and at the network to it: send more in a statement (COPY, INSERT of many rows, a "
-        "pipeline), do not compute or ask others within a transaction, and run the client near the server.",
-        "record again: waits of class Client are under half of the time, at more rows a second",
+        "pipeline), do not compute or call other services within a transaction, and run the client near the server.",
+        "record again: waits of class Client are below half of the time, at more rows per second",
         _ACTIVITY,
     ),
     "cpu-bound": Advice(
-        "active time is spent on processors, as inferred from no wait, and there are no more of them",
-        "Have the statement above do less (EXPLAIN (ANALYZE, BUFFERS) shows where its time goes), use fewer sessions, "
+        "active time is spent on processors (sessions without a wait), and all processors are in use",
+        "Make the statement above do less (EXPLAIN (ANALYZE, BUFFERS) shows where its time goes), use fewer sessions, "
         "or a server with more processors.",
-        "record again: active sessions without a wait stay below the processors, at as many statements a second",
+        "record again: active sessions without a wait stay below the processors, at as many statements per second",
         _ACTIVITY,
     ),
     "waits-disagree-with-cpu": Advice(
-        "active time waits by the samples, yet the host is as busy as if it did not",
-        "See who uses the processors (top on the host, OS processes on RDS): other programs and the server's own "
+        "active time waits by the samples, but the host is as busy as without waits",
+        "See what uses the processors (top on the host, OS processes on RDS): other programs and the server's own "
         "background processes are in no sample, and a short wait is partly work. Do not add processors for it.",
         "with other programs stopped, the host's busy processors are near the active sessions without a wait",
         "docs/diagnose.md",

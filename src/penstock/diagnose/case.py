@@ -77,8 +77,8 @@ class Case:
         moments = self.moments if among is None else among
         advice, share, confidence = ADVICE[code], share_of(part, moments), _judge(part, moments)
         claim = f"{100 * share:.0f} % of {advice.claim.format(**words)}"
-        if confidence == "too short to say":
-            claim = f"too short to say, from {len(moments)} samples of active sessions; perhaps {claim}"
+        if confidence == "too few samples":
+            claim = f"too few samples ({len(moments)} of active sessions); perhaps {claim}"
         return Diagnosis(
             code=code,
             claim=claim,
@@ -122,7 +122,7 @@ def _judge(part: Sequence[Moment], moments: Sequence[Moment]) -> Confidence:
     """
     count = len(moments)
     if count < _FEWEST_SAMPLES:
-        return "too short to say"
+        return "too few samples"
     middle = (len(part) + 2) / (count + 4)
     strays = [0.0] * (moments[-1].tick + 1)
     for sign, group in ((1.0, part), (-len(part) / count, moments)):

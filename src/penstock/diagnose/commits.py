@@ -70,7 +70,7 @@ def _find_missing_standbys(case: Case, part: Sequence[Moment], missing: dict[int
     if share_of(part, case.moments) < _LEAST_SHARE:
         return []
     needed, present, lost = missing[part[-1].tick]
-    evidence = [number("standbys that a commit waits for", needed), number("such standbys that stream", present)]
+    evidence = [number("standbys that a commit waits for", needed), number("such standbys that are streaming", present)]
     setting = case.recording.header.settings[_STANDBY_NAMES]
     return [case.conclude("standby-missing", part, evidence, names=", ".join(lost) or "any", setting=setting)]
 

@@ -71,7 +71,7 @@ def _head_of_queue(sample: Sample, waiting: SessionSample) -> tuple[int | None, 
 
 def _describe_holder(pid: int | None, session: SessionSample | None) -> str:
     if session is None:
-        unknown = {None: "one that was gone when it was asked for", 0: "a prepared transaction"}
+        unknown = {None: "one that had ended when it was read", 0: "a prepared transaction"}
         return unknown.get(pid, f"backend {pid}, which no sample shows")
     age = "" if session.transaction_s is None else f", its transaction {format_duration(session.transaction_s)} old"
     return (
@@ -88,7 +88,7 @@ def _release(pid: int | None, session: SessionSample | None) -> str:
             "Have this application commit or roll back before it does anything else. While it holds: SELECT "
             f"pg_terminate_backend({pid}). For good: idle_in_transaction_session_timeout for its role."
         )
-    text = "Keep transactions short that change what others change; set lock_timeout where an error is better."
+    text = "Keep transactions short that change what others change; set lock_timeout if an error is better."
     return text if pid is None else f"{text} While it holds: SELECT pg_cancel_backend({pid})."
 
 

@@ -79,7 +79,7 @@ class BlockReader:
                 raise DataError(
                     f"the header does not end within {HEADER_LIMIT_BYTES} bytes",
                     detail=f"{self._uri} line 1.",
-                    hint="Say --no-header, or check --quote and --escape.",
+                    hint="Use --no-header, or check --quote and --escape.",
                 )
         cut = self._finish()
         return self._pass_header(bytes(gathered), cut) if cut.records else None
@@ -144,7 +144,7 @@ class BlockReader:
         return DataError(
             f"a record is longer than {format_bytes(self._max_record_bytes)}",
             detail=f"It begins in {self._uri} line {self._line}.",
-            hint=f"Let --max-record allow more if that is so. {_HINTS['quote']}",
+            hint=f"If the record is right, raise --max-record. {_HINTS['quote']}",
         )
 
     def _remaining(self) -> Iterator[bytes]:

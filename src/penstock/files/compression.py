@@ -109,8 +109,8 @@ def corrupt(*, compression: Compression, uri: str, offset: int, reason: object) 
 def needs_memory(*, compression: Compression, uri: str) -> SourceError:
     """Return the error for an object that can only be decompressed with more memory than any other."""
     return SourceError(
-        f'"{uri}" needs more than 128 MiB of memory to be decompressed',
-        detail=f"Its {compression} data may refer that far back.",
+        f'"{uri}" needs more than 128 MiB of memory to decompress',
+        detail=f"Its {compression} window is larger.",
         hint="Compress it again as zstd does without --long and xz with -9 at most, or pipe it in decompressed.",
     )
 
@@ -118,7 +118,7 @@ def needs_memory(*, compression: Compression, uri: str) -> SourceError:
 def trailing_garbage(*, compression: Compression, uri: str, offset: int) -> SourceError:
     """Return the error for bytes after the last member that begin no further one."""
     return SourceError(
-        f'"{uri}" is corrupt: something other than {compression} data follows at byte {offset}',
+        f'"{uri}" is corrupt: data other than {compression} follows at byte {offset}',
         hint="Fetch or write the file again.",
     )
 

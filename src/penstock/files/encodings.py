@@ -102,8 +102,8 @@ def normalize_encoding(name: str) -> str:
         return found
     raise UsageError(
         f'encoding "{name}" cannot be loaded',
-        detail="Only those are that PostgreSQL's servers use, and GBK, GB18030, UTF16 and UTF32.",
-        hint="Convert the file first, and see that its backslashes stay what they are: "
+        detail="Supported are PostgreSQL's server encodings, and GBK, GB18030, UTF16 and UTF32.",
+        hint="Convert the file first, and check that its backslashes are unchanged: "
         f"iconv -f {_REFUSED.get(found or '', name)} -t UTF-8 FILE > FILE.utf8",
     )
 
@@ -166,8 +166,8 @@ def resolve_encoding(*, stated: str | None, bom: str | None, uri: str) -> str | 
     if name in ("UTF16", "UTF32") and bom.startswith(name):
         return bom
     raise SourceError(
-        f'"{uri}" begins with a byte-order mark of {bom}, but its encoding was given as {name}',
-        hint="Leave the encoding out, or give the one of the mark.",
+        f'"{uri}" begins with a byte-order mark of {bom}, but --encoding is {name}',
+        hint="Do not use --encoding, or give the encoding of the mark.",
     )
 
 

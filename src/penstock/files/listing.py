@@ -105,7 +105,7 @@ def _list_source(source: str, stores: Callable[[], Stores], on_notice: OnNotice)
         yield from _list_path(_path_of_file_url(source), on_notice)
     elif _is_no_path(source) and not os.path.lexists(source):
         raise SourceError(
-            f'"{_shown(source)}" is of an unknown kind',
+            f'"{_shown(source)}" has an unknown type',
             hint="Give a path, a file, s3, gs, az, http or https URL, or - for standard input.",
         )
     else:
@@ -170,7 +170,7 @@ def _list_directory(path: str, on_notice: OnNotice) -> Iterator[SourceObject]:
     if not names:
         raise SourceError(
             f'directory "{_printable(path)}" holds no files',
-            hint=f'To load what lies deeper, write "{_printable(path).rstrip("/")}/**".',
+            hint=f'To load its subfolders too, write "{_printable(path).rstrip("/")}/**".',
         )
     for name in names:
         found = stat_object(name, uri=_printable(name))
@@ -183,7 +183,7 @@ def _note_skipped(folders: Sequence[str], on_notice: OnNotice) -> None:
     if folders:
         path = _printable(folders[0])
         more = f" (and {len(folders) - 1} more like it)" if len(folders) > 1 else ""
-        hint = f'To load what lies deeper, write "{os.path.dirname(path)}/**".'  # noqa: PTH120 (pathlib rewrites paths)
+        hint = f'To load its subfolders too, write "{os.path.dirname(path)}/**".'  # noqa: PTH120 (pathlib rewrites paths)
         on_notice(Notice(code="folder-skipped", message=f'folder "{path}" is skipped{more}', uri=path, hint=hint))
 
 

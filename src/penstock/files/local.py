@@ -93,7 +93,7 @@ class LocalObject:
     def _check_unchanged(self) -> None:
         version = self._source.version
         if version is not None and file_version(os.fstat(self._fd)) != version:
-            raise _changed(self._source, "Its identity, size or time of modification is not what was listed.")
+            raise _changed(self._source, "Its identity, size or modification time has changed since it was listed.")
 
 
 def file_version(status: os.stat_result) -> str:
@@ -145,7 +145,7 @@ def _check_public(source: SourceObject, opened: os.stat_result) -> None:
         may_read = False
     if not may_read:
         raise SourceError(
-            f'"{source.uri}" is not read for another login\'s load: it is not a file that everybody may read',
+            f'"{source.uri}" is not read for another login\'s load: not every user may read it',
             hint="Run the load's own penstock load command, which names the file itself.",
         )
 
@@ -156,7 +156,7 @@ def refuse_remote(sources: Iterable[str]) -> None:
         if "://" in source:
             raise SourceError(
                 f'"{source}" is not read for another login\'s load',
-                detail="It would be read with your credentials and from this host's place in the network.",
+                detail="It would be read with your credentials and from this host.",
                 hint="Run the load's own penstock load command, which names the URL itself.",
             )
 
@@ -165,5 +165,5 @@ def _changed(source: SourceObject, detail: str) -> SourceError:
     return SourceError(
         f'"{source.uri}" changed while it was read',
         detail=detail,
-        hint="Load it again when nothing writes to it.",
+        hint="Load it again when no process writes to it.",
     )

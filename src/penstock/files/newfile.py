@@ -42,7 +42,7 @@ def check_writable(path: Path, *, sources: Iterable[str | int] = ()) -> None:
     except OSError as exc:
         raise could_not_write(path, exc) from exc
     if found is not None and not stat.S_ISREG(found.st_mode):
-        kind = _KINDS.get(stat.S_IFMT(found.st_mode), "no regular file")
+        kind = _KINDS.get(stat.S_IFMT(found.st_mode), "not a regular file")
         raise SourceError(f'will not replace "{path}": it is {kind}', hint="Name a new file, or a regular one.")
     if not os.access(path.parent, os.W_OK | os.X_OK):
         raise could_not_write(path, PermissionError(errno.EACCES, os.strerror(errno.EACCES)))

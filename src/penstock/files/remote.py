@@ -142,8 +142,8 @@ class RemoteObject:
             start += len(piece)
             if start > end:
                 raise SourceError(
-                    f'could not read "{self._source.uri}": the server sent more bytes than were asked for',
-                    detail=f"Bytes up to {end} were asked for.",
+                    f'could not read "{self._source.uri}": the server sent more bytes than requested',
+                    detail=f"Bytes up to {end} were requested.",
                     hint="Download the file first.",
                 )
             yield piece
@@ -163,7 +163,7 @@ class RemoteObject:
         raise SourceError(
             f'"{source.uri}" changed while it was read',
             detail=f"It was listed with {was}; now it has {now}.",
-            hint="Load it again when nothing writes to it.",
+            hint="Load it again when no process writes to it.",
         )
 
     def _wait_to_retry(self, exc: Exception, failures: int, offset: int) -> None:
@@ -208,7 +208,7 @@ class RemoteObject:
     def _cannot_resume(self, offset: int, words: str) -> SourceError:
         return SourceError(
             f'could not read "{self._source.uri}" beyond byte {offset}',
-            detail=f"{words} The server does not serve ranges with an ETag, so that reading cannot resume.",
+            detail=f"{words} The server does not serve ranges with an ETag, so reading cannot be resumed.",
             hint="Start again, or download the file first.",
         )
 

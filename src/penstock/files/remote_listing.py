@@ -45,9 +45,7 @@ def list_remote(source: str, stores: Stores) -> Iterator[SourceObject]:
         return
     bucket, _, key = rest.partition("/")
     if not _BUCKET.fullmatch(bucket):
-        raise SourceError(
-            f"a source of the form {scheme}:// needs a bucket's name", hint=f"Write {scheme}://bucket/key."
-        )
+        raise SourceError(f"{scheme}:// needs a bucket's name", hint=f"Write {scheme}://bucket/key.")
     root = f"{scheme}://{bucket}"
     store, _ = stores.find(root)
     if key == "" or key.endswith("/"):
@@ -149,7 +147,7 @@ def _stat_url(url: str, stores: Stores) -> SourceObject:
         first_byte = _retrying(lambda: _get_first_byte(store, path), uri=uri)
     except SourceError as exc:
         if "*" in parts.path:
-            told = "HTTP has no listing, so that wildcards stand for nothing: name each file."
+            told = "HTTP has no listing, so wildcards are not possible: name each file."
             exc.hint = told if exc.hint is None else f"{told} {exc.hint}"
         raise
     if first_byte is not None:

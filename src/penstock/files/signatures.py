@@ -54,7 +54,7 @@ class _Refused:
 
 
 _UNPACK = 'Unpack it and load the files inside, or pipe one of them in with "-" as the source.'
-_CONVERT = "Write it out as CSV first."
+_CONVERT = "Convert it to CSV first."
 _RECOMPRESS = 'Decompress it and pipe it in with "-" as the source, or compress it with gzip or zstd.'
 
 _REFUSED = (

@@ -36,7 +36,7 @@ class Spool:
             raise SourceError(
                 f'could not copy "{source.uri}" to a temporary file: {exc.strerror}',
                 detail=f'The file is "{path}".',
-                hint="Let TMPDIR name a folder with room enough, or leave --spool out.",
+                hint="Set TMPDIR to a folder with enough space, or do not use --spool.",
             ) from exc
         finally:
             stored.close()

@@ -114,7 +114,7 @@ def _connect_http(url: str, options: ClientConfig, retry: RetryConfig) -> Object
     except (BaseError, ValueError):
         shown = url.partition("?")[0].partition("#")[0]
         # Without the cause, which may quote the query string
-        raise SourceError(f'"{shown}" is not a valid URL', hint="Write https://host/path, blanks as %20.") from None
+        raise SourceError(f'"{shown}" is not a valid URL', hint="Write https://host/path, spaces as %20.") from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,7 +175,7 @@ _LASTING = (
     (
         "Content-Length Header missing",
         None,
-        "The server does not tell the object's size: download it, or pipe it in.",
+        "The server does not report the object's size: download it, or pipe it in.",
     ),
     ("contained empty path segment", None, "A key has an empty part, which is not supported."),
     ("illegal character sequence", None, 'A key has a part such as ".", which is not supported.'),
@@ -188,7 +188,7 @@ _CONFIGURE = {
 }
 _DENIED = (
     'not allowed to read "{uri}"',
-    "Check the credentials and what they may read; a signed URL may have expired.",
+    "Check the credentials and their permissions; a signed URL may have expired.",
 )
 _MEANINGS: dict[int, tuple[str | None, str | None]] = {
     301: ('could not read "{uri}"', "The bucket is in another region: set AWS_REGION to that."),
@@ -196,8 +196,8 @@ _MEANINGS: dict[int, tuple[str | None, str | None]] = {
     403: _DENIED,
     404: ('"{uri}" does not exist', None),
     # Precondition failed, range not satisfiable
-    412: ('"{uri}" changed while it was read', "Load it again when nothing writes to it."),
-    416: ('"{uri}" changed while it was read', "Load it again when nothing writes to it."),
+    412: ('"{uri}" changed while it was read', "Load it again when no process writes to it."),
+    416: ('"{uri}" changed while it was read', "Load it again when no process writes to it."),
 }
 
 
@@ -205,7 +205,7 @@ def _describe_connection_failure(text: str) -> Failure:
     kind = re.search(r"kind: (Connect|Timeout|Interrupted)", text)
     system = re.search(r'message: "([^"]{1,80})"', text)
     words = {
-        "Connect": "The connection could not be made",
+        "Connect": "The connection failed",
         "Timeout": "The server did not answer in time",
         "Interrupted": "The connection was lost",
     }.get(kind[1] if kind else "", "The request failed")

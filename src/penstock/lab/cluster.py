@@ -31,15 +31,15 @@ def make_home(files: ClusterFiles, *, user: ServerUser | None) -> None:
         _make_dirs(files.home, mode=0o700 if user is None else 0o755)
     except OSError as error:
         raise LabError(
-            "could not make the embedded server's directory",
+            "could not create the embedded server's directory",
             detail=f'"{files.home}": {error.strerror}',
-            hint="Name a directory that can be written with the environment variable PENSTOCK_HOME.",
+            hint="Set the environment variable PENSTOCK_HOME to a directory that can be written to.",
         ) from error
     if user is not None and (barrier := first_unreachable(files.home, user)) is not None:
         raise LabError(
-            "the embedded server's directory is out of its account's reach",
+            "the embedded server's account cannot access its directory",
             detail=f'account {user.name} may not enter "{barrier}", on the way to "{files.home}"',
-            hint=f"Name a directory that {user.name} can reach with the environment variable PENSTOCK_HOME.",
+            hint=f"Set the environment variable PENSTOCK_HOME to a directory that {user.name} can access.",
         )
 
 

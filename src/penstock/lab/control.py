@@ -51,7 +51,7 @@ def start_server(spec: ServerSpec) -> Postmaster:
         write_settings(files, all_settings(spec, port=_find_free_port() if spec.listens_on_tcp else _SOCKET_PORT))
         _pg_ctl(spec, installation, user, "start", f"--log={files.log}")
         if (postmaster := find_running(files.data)) is None:
-            raise LabError("the embedded server ended as soon as it had started", detail=log_tail(files.log))
+            raise LabError("the embedded server ended right after its start", detail=log_tail(files.log))
         return postmaster
 
 

@@ -30,7 +30,7 @@ def make_reachable(installation: Installation, user: ServerUser, copies: Path) -
     if read_share_major(installation.bin_dir) is None:
         raise LabError(
             f"account {user.name} cannot run PostgreSQL {installation.major}",
-            detail=f'"{installation.bin_dir}" is out of its reach and cannot be copied elsewhere',
+            detail=f'"{installation.bin_dir}" cannot be accessed by it and cannot be copied',
             hint=f"Let {user.name} read that folder, or name another with --pg-bin.",
         )
     return _copy(installation, copies)

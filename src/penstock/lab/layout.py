@@ -109,7 +109,7 @@ def naming_file_failure(files: ClusterFiles) -> Iterator[None]:
         raise LabError(
             "could not use the embedded server's files",
             detail=f'"{error.filename or files.home}": {error.strerror or error}',
-            hint="Make room there or let it be written to, or name another directory with the environment variable "
+            hint="Free space there and make it writable, or name another directory with the environment variable "
             "PENSTOCK_HOME.",
         ) from error
 
@@ -129,7 +129,7 @@ def read_data_major(files: ClusterFiles) -> int | None:
         raise LabError(
             "the embedded server's data directory is damaged",
             detail=f'"{files.data / "PG_VERSION"}" holds no version number',
-            hint="Put the data directory back from a backup, or remove it.",
+            hint="Restore the data directory from a backup, or remove it.",
         ) from error
 
 
@@ -138,7 +138,7 @@ def check_major(spec: ServerSpec) -> None:
     data_major = read_data_major(spec.files)
     if data_major is not None and data_major != spec.installation.major:
         raise LabError(
-            f"the data directory was made by PostgreSQL {data_major}, not {spec.installation.major}",
+            f"the data directory was created by PostgreSQL {data_major}, not {spec.installation.major}",
             detail=f'data directory "{spec.files.data}", programs "{spec.installation.bin_dir}"',
             hint=f"Name PostgreSQL {data_major}'s programs with --pg-bin, or remove the data directory.",
         )

@@ -98,8 +98,8 @@ def await_settled(data_dir: Path, socket_dir: Path, *, timeout_s: float) -> Post
         if time.monotonic() > deadline_s:
             raise LabError(
                 "the embedded server neither accepts connections nor ends",
-                detail=f'processes {", ".join(map(str, pids))} work in "{data_dir}" since {timeout_s:g} s',
-                hint="Stop it with penstock server stop, and look into its log.",
+                detail=f'processes {", ".join(map(str, pids))} have used "{data_dir}" for {timeout_s:g} s',
+                hint="Stop it with penstock server stop, and see its log.",
             )
         time.sleep(_POLL_S)
 

@@ -50,7 +50,7 @@ def choose_server_user(data_dir: Path) -> ServerUser | None:
         except KeyError:
             continue
     raise LabError(
-        "no unprivileged account to run PostgreSQL under",
+        "no unprivileged account to run PostgreSQL",
         detail=f"this process is root, and none of the accounts {', '.join(_ACCOUNTS)} exists",
         hint="Run penstock as an ordinary user.",
     )

@@ -117,9 +117,7 @@ def read_recording(path: Path) -> Recording:
                 samples.append(_to_sample(entry["sample"]))
             is_whole = is_whole or bool(entry.get("end"))
         except _MISREAD as exc:
-            raise SourceError(
-                f'recording "{path}" is damaged', detail=f"Behind {len(samples)} samples: {exc}."
-            ) from exc
+            raise SourceError(f'recording "{path}" is damaged', detail=f"After {len(samples)} samples: {exc}.") from exc
     return Recording(header=header, samples=tuple(samples), is_whole=is_whole)
 
 
@@ -141,15 +139,15 @@ def _read_lines(path: Path) -> Iterator[bytes]:
                 rest += last
                 if len(rest) > _MAX_LINE_BYTES:
                     raise SourceError(
-                        f'"{path}" is no recording, or is damaged', detail=f"A line is over {_MAX_LINE_BYTES} bytes."
+                        f'"{path}" is not a recording, or is damaged', detail=f"A line is over {_MAX_LINE_BYTES} bytes."
                     )
     except OSError as exc:
         raise SourceError(f'could not read "{path}": {exc.strerror}') from exc
     except zstd.ZstdError as exc:
         raise SourceError(
-            f'"{path}" is no recording, or is damaged',
+            f'"{path}" is not a recording, or is damaged',
             detail=f"{exc}.",
-            hint="penstock watch --record makes recordings.",
+            hint="penstock watch --record creates recordings.",
         ) from exc
 
 
@@ -167,7 +165,7 @@ def _read_header(path: Path, line: bytes) -> RecordingHeader:
         entry["unread"] = tuple(_known(Unread, found) for found in entry["unread"])
         return _known(RecordingHeader, entry)
     except _MISREAD as exc:
-        raise SourceError(f'"{path}" is no recording', hint="penstock watch --record makes recordings.") from exc
+        raise SourceError(f'"{path}" is not a recording', hint="penstock watch --record creates recordings.") from exc
 
 
 def _to_sample(entry: dict[str, Any]) -> Sample:
@@ -182,7 +180,7 @@ def _to_sample(entry: dict[str, Any]) -> Sample:
 def _check_row(row: Mapping[str, object]) -> Mapping[str, object]:
     """Return a row of a statistics view. Raises TypeError, ValueError for what no server counts."""
     if not isinstance(row, dict):
-        raise TypeError("a row is no object")
+        raise TypeError("a row is not an object")
     _check("datname", row.get("datname"), (str, NoneType))
     for name, value in row.items():
         _check(name, value, (object,))
@@ -220,4 +218,4 @@ def _check(name: str, value: object, kinds: tuple[type, ...]) -> None:
 
 
 def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is no number")
+    raise ValueError(f"{name} is not a number")

@@ -93,8 +93,8 @@ class SystemSettings:
         """Raise TargetError for a server of Amazon RDS that is not named by its endpoint."""
         if has_parameter_group(read_facts(self._store().connection)):
             raise TargetError(
-                "leases on its settings are tags of its parameter group",
-                detail="AWS can only be asked for it by an endpoint.",
+                "the server's settings are in a parameter group of Amazon RDS",
+                detail="AWS finds the server only by its endpoint.",
                 hint="Name the server by its endpoint of Amazon RDS, also through a tunnel.",
             )
 

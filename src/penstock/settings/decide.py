@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 # Values that no file changes: given when the server was started, or computed by it.
 _FIXED_SOURCES = {
-    "command line": "it is given on the server's command line, which ALTER SYSTEM does not change",
-    "environment variable": "it is given in the server's environment, which ALTER SYSTEM does not change",
+    "command line": "it is set on the server's command line, which ALTER SYSTEM does not change",
+    "environment variable": "it is set in the server's environment, which ALTER SYSTEM does not change",
     "override": "the server computes it",
 }
 
@@ -41,7 +41,7 @@ def choose_auto(decision: SettingsDecision, facts: SettingsFacts) -> str | None:
     if decision.obstacle is not None:
         return decision.obstacle
     if not pays(decision, facts):
-        return "the WAL that is expected triggers no checkpoint as it is, or how much comes is not known"
+        return "the expected WAL triggers no checkpoint, or its size is not known"
     return None
 
 
@@ -79,9 +79,9 @@ def _decide_value(value: ProfileValue, facts: SettingsFacts) -> SettingChange | 
     """Return how one setting is to be, or why it stays."""
     current = facts.setting(value.name)
     if facts.flavour.kind not in value.flavours:
-        return SettingSkip(name=value.name, reason=f"it means nothing on {facts.flavour.name}")
+        return SettingSkip(name=value.name, reason=f"it has no effect on {facts.flavour.name}")
     if current is None:
-        return SettingSkip(name=value.name, reason="this server has no such setting, or does not tell it")
+        return SettingSkip(name=value.name, reason="the setting does not exist on this server, or is not visible")
     if value.scope == "server" and current.source in _FIXED_SOURCES:
         return SettingSkip(name=value.name, reason=_FIXED_SOURCES[current.source])
     if value.scope == "server" and current.context == "postmaster":
@@ -92,7 +92,7 @@ def _decide_value(value: ProfileValue, facts: SettingsFacts) -> SettingChange | 
         reason = f"{reason}; {limit}"
     if target <= float(current.value):
         now = show(current.value, current.unit)
-        return SettingSkip(name=value.name, reason=f"it is {now}, and nothing is lowered")
+        return SettingSkip(name=value.name, reason=f"it is {now}, and settings are not lowered")
     return SettingChange(
         name=value.name,
         scope=value.scope,
@@ -107,7 +107,7 @@ def _max_wal_size(facts: SettingsFacts) -> tuple[float, str]:
     """Return max_wal_size in MB, and what decided it."""
     if facts.wal_free_bytes is None:
         # Without a look at the volume no more than the least that helps.
-        return LEAST_WAL_MB, "4GB, as the room on the WAL's volume is not known"
+        return LEAST_WAL_MB, "4GB, as the free space on the WAL's volume is not known"
     room_mb = int(facts.wal_free_bytes * WAL_SHARE_OF_FREE / WAL_UNIT_BYTES)
     free = format_bytes(facts.wal_free_bytes)
     needed_mb = LEAST_WAL_MB
@@ -116,7 +116,7 @@ def _max_wal_size(facts: SettingsFacts) -> tuple[float, str]:
         expected_mb = int(facts.expected_wal_bytes * WAL_FACTOR / WAL_UNIT_BYTES) + 1
         if expected_mb > LEAST_WAL_MB:
             needed_mb = expected_mb
-            why = f"{format_bytes(facts.expected_wal_bytes)} of WAL are expected, of which it is {WAL_FACTOR} times"
+            why = f"{format_bytes(facts.expected_wal_bytes)} of WAL are expected, times {WAL_FACTOR}"
     if needed_mb > min(room_mb, MOST_WAL_MB):
         if room_mb < MOST_WAL_MB:
             return room_mb, f"a quarter of the {free} that are free for WAL"
@@ -130,7 +130,7 @@ def _notes(changes: list[SettingChange], facts: SettingsFacts) -> list[str]:
     if change is None:
         return []
     before, after = show(change.prior.value, change.prior.unit), show(str(round(change.value)), "MB")
-    notes = [f"crash recovery takes longer meanwhile: it replays up to {after} of WAL, before that up to {before}"]
+    notes = [f"crash recovery takes longer meanwhile: it replays up to {after} of WAL instead of {before}"]
     notes += [
         f"replication slot {slot.name} has no receiver and keeps {format_bytes(slot.retained_bytes)} of WAL, which "
         "max_wal_size does not bound"
@@ -141,7 +141,7 @@ def _notes(changes: list[SettingChange], facts: SettingsFacts) -> list[str]:
     if archiver is not None and archiver.is_failing:
         notes.append(f"archiving WAL fails since {archiver.last_failed}: WAL is kept until it succeeds")
     elif archiver is not None and archiver.lag_bytes and archiver.lag_bytes > 10**9:
-        notes.append(f"archiving WAL is {format_bytes(archiver.lag_bytes)} behind: so much more is kept")
+        notes.append(f"archiving WAL is {format_bytes(archiver.lag_bytes)} behind: that much more WAL is kept")
     return notes
 
 
@@ -156,7 +156,7 @@ def find_obstacle(facts: SettingsFacts, names: list[str]) -> tuple[Backend, str 
     if managed is not None:
         return "none", *managed
     if missing := missing_grants(facts, names):
-        return "alter-system", "the role lacks rights for a lease", " ".join(missing)
+        return "alter-system", "the role lacks privileges to change settings", " ".join(missing)
     return "alter-system", None, None
 
 
@@ -170,21 +170,21 @@ def _find_group_obstacle(facts: SettingsFacts) -> tuple[str | None, str | None]:
     group = facts.group
     if group is None:
         return (
-            "its settings are in a parameter group, and AWS can only be asked for an endpoint",
+            "its settings are in a parameter group, and AWS finds the server only by its endpoint",
             "Name the server by its endpoint of Amazon RDS.",
         )
     if group.is_default:
         return (
-            f"parameter group {group.name} is one of AWS's own, which cannot be changed",
-            f"Make one for {group.identifier}: penstock settings prepare-rds NAME. Attaching it needs a reboot.",
+            f"parameter group {group.name} is one of AWS's default groups, which cannot be changed",
+            f"Create one for {group.identifier}: penstock settings prepare-rds NAME. Attaching it needs a reboot.",
         )
     if group.apply_state not in ("in-sync", None):
         return (
             f"parameter group {group.name} is {group.apply_state}",
-            f"Wait until it is applied; where it is pending-reboot, {group.identifier} has to be rebooted first.",
+            f"Wait until it is applied; if it is pending-reboot, {group.identifier} has to be rebooted first.",
         )
     if not facts.may_share_group and (group.users is None or len(group.users) > 1):
-        who = "others, perhaps" if group.users is None else ", ".join(group.users)
+        who = "perhaps other servers" if group.users is None else ", ".join(group.users)
         return (
             f"parameter group {group.name} is shared by {who}",
             "--shared-group changes the settings of all of them; or give this one a group of its own.",
@@ -195,12 +195,12 @@ def _find_group_obstacle(facts: SettingsFacts) -> tuple[str | None, str | None]:
 def _find_manager(facts: SettingsFacts) -> tuple[str, str] | None:
     """Return who else changes the server's settings, and how they are changed there."""
     if facts.flavour.kind not in ("postgresql", "citus"):
-        return f"{facts.flavour.name} lets nobody use ALTER SYSTEM", "Change settings by that service's own means."
+        return f"{facts.flavour.name} does not allow ALTER SYSTEM", "Change settings with the service's own tools."
     if facts.managers:
         manager = facts.managers[0]
         return f"{manager.name} manages the server's settings", f"Change them there: {manager.change}."
     if not facts.rights.allows_alter_system:
-        return "allow_alter_system is off", "Whoever turned it off manages the settings by other means."
+        return "allow_alter_system is off", "Settings are managed by another tool: change them there."
     return None
 
 

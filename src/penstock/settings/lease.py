@@ -113,7 +113,7 @@ def release(store: LeaseStore, lease_id: str) -> LeaseReport:
     with store.alone():
         mine = [lease for lease in store.read()[0] if lease.lease_id == lease_id]
         if not mine:
-            told = "the lease on settings had been restored by another penstock"
+            told = "the lease on settings was already restored by another penstock"
             return LeaseReport(warnings=(told,), lease_ids=(lease_id,))
         identity = read_identity(store.connection)
         if not mine[0].server.is_same(identity):
@@ -169,7 +169,7 @@ def refuse_missing_rights(store: LeaseStore, leases: Sequence[Lease]) -> None:
     names = sorted({name for lease in leases for name in lease.wanted})
     missing = missing_grants(read_facts(store.connection), names)
     if missing:
-        raise TargetError("the role lacks rights to put settings back", hint=" ".join(missing))
+        raise TargetError("the role lacks privileges to restore settings", hint=" ".join(missing))
 
 
 # ---------------------------------------------------------------- steps
@@ -206,9 +206,7 @@ def _clear_away(store: LeaseStore, identity: ServerIdentity) -> LeaseReport:
         return LeaseReport()
     refuse_missing_rights(store, over)
     report = _settle(store, leaving=over)
-    told = tuple(
-        f"restored the settings of lease {lease.lease_id} ({lease.reason}), which nobody holds" for lease in over
-    )
+    told = tuple(f"restored the settings of lease {lease.lease_id} ({lease.reason}), which had ended" for lease in over)
     ids = tuple(lease.lease_id for lease in over)
     return replace(report, warnings=(*told, *report.warnings), lease_ids=ids)
 
@@ -234,8 +232,8 @@ def _write_down(
         text = _text(lines, change.name)
         if text is not None and not is_sound(change.name, text):
             raise TargetError(
-                f"no lease on settings: {change.name} could not be put back",
-                detail=f"Its line in postgresql.auto.conf is '{text}', and leases put back plain numbers alone.",
+                f"no lease on settings: {change.name} could not be restored",
+                detail=f"Its line in postgresql.auto.conf is '{text}', and only plain numbers can be restored.",
                 hint=f"Write it as a number with a unit: ALTER SYSTEM SET {change.name}.",
             )
     priors = [
@@ -283,7 +281,7 @@ def _settle(store: LeaseStore, *, leaving: Sequence[Lease]) -> LeaseReport:
         raise ServerError(
             f"{unchanged[0].name} is still {show(unchanged[0].value, unchanged[0].unit)} after a reload",
             detail=f"Its value comes from: {unchanged[0].source}.",
-            hint="Something else than postgresql.auto.conf decides it; penstock settings restore ends the lease.",
+            hint="Another source overrides postgresql.auto.conf; run penstock settings restore.",
         )
     if leaving:
         store.forget(sorted(gone))
@@ -294,7 +292,7 @@ def _settle(store: LeaseStore, *, leaving: Sequence[Lease]) -> LeaseReport:
 
 
 def _expect(moves: Sequence[SettingMove]) -> dict[str, float]:
-    """Return the numbers that settings should have now, by name; a line that was taken out leaves that to the files."""
+    """Return the numbers that settings should have now, by name; a line that was removed leaves that to the files."""
     return {move.name: parse_value(move.name, move.text) for move in moves if move.text is not None}
 
 
@@ -314,7 +312,7 @@ def _note_ours(store: LeaseStore, priors: Sequence[PriorSetting], moves: Sequenc
 def _result(move: SettingMove, before: SettingState, after: SettingState, *, is_leaving: bool) -> SettingResult:
     note = move.kept
     if note is None and is_leaving and not move.is_last:
-        note = "another lease asks for it"
+        note = "another lease needs it"
     return SettingResult(
         name=move.name, before=show(before.value, before.unit), after=show(after.value, after.unit), note=note
     )
@@ -327,9 +325,9 @@ def _refuse_foreign(leases: Sequence[Lease], identity: ServerIdentity) -> None:
     foreign = next((lease for lease in leases if not lease.server.is_same(identity)), None)
     if foreign is not None:
         raise TargetError(
-            "no lease on settings: leases of another server are on record here",
-            detail=f"This is {identity}; lease {foreign.lease_id} ({foreign.reason}) was made on {foreign.server}.",
-            hint="penstock settings restore tells what that server may still have; with --forget it then forgets it.",
+            "no lease on settings: leases of another server are recorded here",
+            detail=f"This is {identity}; lease {foreign.lease_id} ({foreign.reason}) was taken on {foreign.server}.",
+            hint="penstock settings restore shows what that server may have; with --forget it removes the record.",
         )
 
 
@@ -343,8 +341,8 @@ def _describe_foreign(store: LeaseStore, lease: Lease, identity: ServerIdentity)
         if text is None or is_sound(name, text)
     ]
     return (
-        f"lease {lease.lease_id} ({lease.reason}) was made on {lease.server}, and this is {identity}: nothing was "
-        f"changed. Where one of the two still has its values, put them back there: {' '.join(undo)} "
+        f"lease {lease.lease_id} ({lease.reason}) was taken on {lease.server}, and this is {identity}: nothing was "
+        f"changed. If a server still has its values, restore them there: {' '.join(undo)} "
         "SELECT pg_reload_conf(); penstock settings restore --forget then removes the record."
     )
 

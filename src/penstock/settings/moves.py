@@ -57,15 +57,13 @@ def _settle_one(
     is_last = not wishes
     text = write(prior.name, max(wishes)) if wishes else prior.auto_text
     if line == text:
-        return SettingMove(name=prior.name, text=text, kept="it is as it should be", is_last=is_last)
+        return SettingMove(name=prior.name, text=text, kept="it has the right value", is_last=is_last)
     # Before its first ALTER SYSTEM a lease finds the line as it was.
     if line not in prior.ours and line != prior.auto_text:
-        found = "was taken out" if line is None else f"is {line} now"
+        found = "was removed" if line is None else f"is now {line}"
         return SettingMove(
-            name=prior.name, text=line, kept=f"somebody else changed it: its line {found}", is_last=is_last
+            name=prior.name, text=line, kept=f"changed by another session: its line {found}", is_last=is_last
         )
     if text is not None and not is_sound(prior.name, text):
-        return SettingMove(
-            name=prior.name, text=line, kept=f"its prior value {text!r} is none that it can have", is_last=is_last
-        )
+        return SettingMove(name=prior.name, text=line, kept=f"its prior value {text!r} is not valid", is_last=is_last)
     return SettingMove(name=prior.name, text=text, is_last=is_last)

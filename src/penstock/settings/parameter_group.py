@@ -141,11 +141,11 @@ class GroupSettings:
             group = self._changed or attached
             mine = [lease for lease in self._read(store, group)[0] if lease.lease_id == lease_id]
             if not mine:
-                told = "the lease on settings had been restored by another penstock"
+                told = "the lease on settings was already restored by another penstock"
                 return LeaseReport(warnings=(told,), lease_ids=(lease_id,))
             is_attached = group.name == attached.name
             report = self._settle(store, group, leaving=mine, is_attached=is_attached)
-        told = f"parameter group {attached.name} is attached by now: the lease on {group.name} was ended there"
+        told = f"parameter group {attached.name} is attached now: the lease on {group.name} was ended there"
         return replace(report, warnings=() if is_attached else (told,), lease_ids=(lease_id,))
 
     def restore(self, *, beginning: str | None = None, forgets: bool = False) -> LeaseReport:
@@ -162,7 +162,7 @@ class GroupSettings:
             warnings = [f"lease {lease.lease_id} is held by {lease.client}" for lease in own if lease not in leaving]
             if not forgets:
                 warnings += [
-                    f"lease {lease.lease_id} in group {group.name} was made on {lease.server.resource_id}, and this is "
+                    f"lease {lease.lease_id} in group {group.name} was taken on {lease.server.resource_id}, this is "
                     f"{group.resource_id}: restore it there, or with --forget here"
                     for lease in others
                 ]
@@ -240,7 +240,7 @@ class GroupSettings:
         if not over:
             return LeaseReport()
         told = tuple(
-            f"restored the settings of lease {lease.lease_id} ({lease.reason}), which nobody holds" for lease in over
+            f"restored the settings of lease {lease.lease_id} ({lease.reason}), which had ended" for lease in over
         )
         ids = tuple(lease.lease_id for lease in over)
         return replace(self._settle(store, group, leaving=over), warnings=told, lease_ids=ids)
@@ -255,7 +255,7 @@ class GroupSettings:
             raise TargetError(
                 f"no lease on settings: {formula.name} is a formula in parameter group {group.name}",
                 detail=f"It is {values[formula.name]}.",
-                hint="Give it a number there; leases hold numbers only.",
+                hint="Set it to a number there.",
             )
         now = store.now()
         lease = Lease(
@@ -318,7 +318,7 @@ class GroupSettings:
                 name=move.name,
                 before=show(before[move.name].value, before[move.name].unit),
                 after=show(after[move.name].value, after[move.name].unit),
-                note=move.kept or ("another lease asks for it" if leaving and not move.is_last else None),
+                note=move.kept or ("another lease needs it" if leaving and not move.is_last else None),
             )
             for move in moves
         ]
@@ -347,9 +347,9 @@ class GroupSettings:
             if self._clock() - began_s > _APPLY_TIMEOUT_S or state == "failed-to-apply":
                 names: Collection[str] = [one.name for one in unchanged] or list(wanted)
                 raise ServerError(
-                    f"parameter group {group.name} was changed, and {', '.join(names)} is not what it should be",
+                    f"parameter group {group.name} was changed, and {', '.join(names)} has an unexpected value",
                     detail=f"The group is {state}.",
-                    hint="See the instance's events; penstock settings restore puts the group back.",
+                    hint="See the instance's events; run penstock settings restore to restore the group.",
                 )
             self._sleep(_APPLY_LOOK_S)
 

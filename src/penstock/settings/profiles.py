@@ -36,7 +36,7 @@ BULK_LOAD = Profile(
     name="bulk-load",
     summary="few checkpoints while much is written",
     cost="After a crash the server first replays the WAL since the last checkpoint: up to max_wal_size of it, or 30 "
-    "minutes' worth, in place of what it was before.",
+    "minutes' worth, instead of the amount before.",
     values=(
         ProfileValue(
             name="max_wal_size",
@@ -44,7 +44,7 @@ BULK_LOAD = Profile(
             least=LEAST_WAL_MB,
             text="expected WAL x 1.9, at least 4GB",
             reason="each checkpoint that WAL triggers writes every page that was changed, and makes the next change of "
-            "each page log all of it anew",
+            "each page write it to WAL in full",
             source="postgresql.org/docs/current/wal-configuration.html",
             flavours=_WITH_CHECKPOINTS,
             goes_by_wal=True,
@@ -54,7 +54,7 @@ BULK_LOAD = Profile(
             scope="server",
             least=30 * 60,
             text="30min",
-            reason="checkpoints come by the clock too, whatever max_wal_size leaves room for",
+            reason="checkpoints also start by time, whatever max_wal_size is",
             source="postgresql.org/docs/current/runtime-config-wal.html#GUC-CHECKPOINT-TIMEOUT",
             flavours=_WITH_CHECKPOINTS,
         ),
@@ -63,7 +63,7 @@ BULK_LOAD = Profile(
             scope="server",
             least=0.9,
             text="0.9",
-            reason="a checkpoint's writes are spread over its interval in place of a burst; the default since "
+            reason="a checkpoint's writes are spread over its interval instead of in a burst; the default since "
             "PostgreSQL 14",
             source="postgresql.org/docs/current/runtime-config-wal.html#GUC-CHECKPOINT-COMPLETION-TARGET",
             flavours=_WITH_CHECKPOINTS,
@@ -73,7 +73,7 @@ BULK_LOAD = Profile(
             scope="session",
             least=1024 * 1024,
             text="1GB",
-            reason="index builds sort in memory; only in sessions of a load that build indexes, and gone with them",
+            reason="index builds sort in memory; only in sessions of a load that build indexes",
             source="postgresql.org/docs/current/populate.html#POPULATE-WORK-MEM",
             flavours=_ALL,
         ),
@@ -97,14 +97,14 @@ LEASABLE: Mapping[str, str] = MappingProxyType(
 def find_profile(name: str) -> Profile:
     """Return the profile of a name. Raises UsageError."""
     if name not in PROFILES:
-        raise UsageError(f'there is no profile "{name}"', hint=f"There is {', '.join(PROFILES)}.")
+        raise UsageError(f'unknown profile "{name}"', hint=f"Use {', '.join(PROFILES)}.")
     return PROFILES[name]
 
 
 def make_profile(wanted: Mapping[str, float]) -> Profile:
     """Return a profile of values that were asked for by name, in pg_settings' units."""
     return Profile(
-        name="as asked for",
+        name="as requested",
         summary="settings given by name",
         cost=BULK_LOAD.cost,
         values=tuple(
@@ -113,7 +113,7 @@ def make_profile(wanted: Mapping[str, float]) -> Profile:
                 scope="server",
                 least=value,
                 text=f"{value:g}{LEASABLE[name]}",
-                reason="asked for",
+                reason="requested",
                 source="the command line",
                 flavours=_WITH_CHECKPOINTS,
             )

@@ -44,14 +44,13 @@ def parse_assignments(texts: Iterable[str]) -> dict[str, float]:
         name, equals, value = text.partition("=")
         name = name.strip().lower()
         if not equals:
-            raise UsageError(f'"{text}" is no setting', hint="Write NAME=VALUE.")
+            raise UsageError(f'"{text}" is not a setting', hint="Write NAME=VALUE.")
         refuse_value(name, value)
         if name not in LEASABLE:
             raise UsageError(
                 f"penstock does not change {name}",
-                detail="It changes what a load gains from, where the largest of several wishes serves all: "
-                f"{', '.join(LEASABLE)}.",
-                hint="Other settings are yours to change, with ALTER SYSTEM or in the server's files.",
+                detail=f"It changes only these settings, from which a load gains: {', '.join(LEASABLE)}.",
+                hint="Change other settings with ALTER SYSTEM or in the server's files.",
             )
         found[name] = parse_value(name, value)
     return found
@@ -64,14 +63,14 @@ def parse_value(name: str, text: str) -> float:
     if match is None or match[2] not in factors:
         units = ", ".join(unit for unit in factors if unit)
         raise UsageError(
-            f'"{text}" is no value for {name}', hint=f"Write a number{f' and a unit: {units}' if units else ''}."
+            f'invalid value "{text}" for {name}', hint=f"Write a number{f' and a unit: {units}' if units else ''}."
         )
     value = float(match[1]) * factors[match[2]]
     # As the server rounds it.
     value = float(round(value)) if LEASABLE[name] else value
     low, high = _RANGES[name]
     if not low <= value <= high:
-        raise UsageError(f"{name} is from {low} to {high}{LEASABLE[name]}", detail=f'"{text}" was asked for.')
+        raise UsageError(f"{name} must be from {low} to {high}{LEASABLE[name]}", detail=f'"{text}" was given.')
     return value
 
 

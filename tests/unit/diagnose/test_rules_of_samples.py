@@ -68,8 +68,8 @@ def test_largest_share_is_first() -> None:
 def test_few_samples_claim_nothing() -> None:
     """What they hint at is put as a guess."""
     found = only(ticks(19, session("IPC:SyncRep")))
-    assert found.confidence == "too short to say"
-    assert found.claim.startswith("too short to say, from 19 samples of active sessions; perhaps 100 % of")
+    assert found.confidence == "too few samples"
+    assert found.claim.startswith("too few samples (19 of active sessions); perhaps 100 % of")
 
 
 def test_runs_of_alike_samples_are_less_sure_than_mixed_ones() -> None:
@@ -152,7 +152,7 @@ def test_holder_at_the_head_of_a_queue_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("blocked_by", "expected"), [((0,), "a prepared transaction"), ((99,), "backend 99"), ((), "one that was gone")]
+    ("blocked_by", "expected"), [((0,), "a prepared transaction"), ((99,), "backend 99"), ((), "one that had ended")]
 )
 def test_holder_that_no_sample_shows_is_not_made_up(blocked_by: tuple[int, ...], expected: str) -> None:
     """A prepared transaction has no backend."""

@@ -160,5 +160,5 @@ def test_stated_encoding_must_agree_with_the_mark() -> None:
     assert resolve_encoding(stated="UTF-16", bom="UTF16BE", uri="x") == "UTF16BE"
     assert resolve_encoding(stated=None, bom="UTF16LE", uri="x") == "UTF16LE"
     assert resolve_encoding(stated="LATIN1", bom="UTF8", uri="x") == "LATIN1"
-    with pytest.raises(SourceError, match="byte-order mark of UTF16LE, but its encoding was given as UTF8"):
+    with pytest.raises(SourceError, match="byte-order mark of UTF16LE, but --encoding is UTF8"):
         resolve_encoding(stated="UTF8", bom="UTF16LE", uri="x")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-STRAY_QUOTE = "quote in the middle of a field: csv drops it and takes what follows as quoted"
+STRAY_QUOTE = "quote in the middle of a field: csv drops it and treats the rest as quoted"
 
 
 def probe(
@@ -189,7 +189,7 @@ def test_words_above_words_are_data_and_told(head: bytes, *, is_told: bool) -> N
     """They may be names that the table lacks, unless one is also a value, is no single word or is a number."""
     result = probe(head, table_columns=["id", "score"])
     assert not result.dialect.has_header
-    message = ("first line looks like a header but is taken as data", 1, None)
+    message = ("first line looks like a header but is treated as data", 1, None)
     assert messages(result) == ([message] if is_told else [])
     assert probe(head, table_columns=["a"], options=DialectOptions(has_header=False)).notices == ()
 

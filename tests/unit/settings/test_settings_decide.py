@@ -72,7 +72,7 @@ def test_default_server_gets_what_the_profile_says() -> None:
     """Where neither the load nor the volume is known, the least that helps."""
     decision = decide(BULK_LOAD, FACTS)
     assert texts(decision) == {"max_wal_size": "4096MB", "checkpoint_timeout": "1800s", "maintenance_work_mem": "1GB"}
-    assert "nothing is lowered" in reason(decision, "checkpoint_completion_target")
+    assert "settings are not lowered" in reason(decision, "checkpoint_completion_target")
     assert any("crash recovery" in note for note in decision.notes)
     assert decision.obstacle is None
 

@@ -21,7 +21,7 @@ def chart(result: CommitsResult) -> Plot:
         f"lab brought up, on {machine.cpu_model}, {machine.cpu_count} cores."
     )
     return Plot(
-        title="Inserting the same rows with a commit every so many",
+        title="Inserting the same rows with different commit sizes",
         x_label="rows per commit",
         y_label="seconds, as a multiple of the largest batch's",
         lines=(*map(_line, result.targets), _published_line()),

@@ -148,11 +148,11 @@ def check_sums(result: CallResult, *, rows: int, commits: int) -> None:
     if (result.rows, result.commits) == (rows, commits) and is_counted:
         return
     raise ServerError(
-        "the rows and commits of a run do not add up",
+        "the rows and commits of a run do not match",
         detail=f"Asked for {rows:,} rows and {commits:,} commits; the table has {result.rows:,} rows of "
         f"{result.commits:,} transactions, pg_stat_database counted {counted.tup_inserted:,} and "
         f"{counted.xact_commit:,} commits.",
-        hint="Measure while nothing else works in this schema, and without resetting statistics.",
+        hint="Measure while no other session uses this schema, and do not reset statistics.",
     )
 
 
@@ -187,7 +187,7 @@ def _sampling(factory: ConnectionFactory) -> Iterator[Sampler]:
 
 
 def _check(target: _Target, sweep: Sweep, say: Callable[[str], None]) -> Check:
-    say(f"{target.name}: checking that rows and commits add up")
+    say(f"{target.name}: checking the number of rows and commits")
     background = target.experiment.watch_background(sweep.watch_s)
     result = target.call(rows=sweep.check_rows, rows_per_commit=_CHECK_ROWS_PER_COMMIT)
     return Check(

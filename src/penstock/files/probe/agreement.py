@@ -96,9 +96,9 @@ def refuse_unclear_escapes(head: bytes, *, is_whole: bool, dialect: Dialect, opt
         raise DataError(
             "backslashes may be escapes or data",
             detail=f"{uri} line {found.line}: {found.text}\n"
-            f"As --format=text has it, this is {found.before}.\n"
-            f"As --format=tsv has it, this is {found.here}.",
-            hint="Say --format=text if COPY wrote the files, or --format=tsv if their backslashes are data.",
+            f"With --format=text, this is {found.before}.\n"
+            f"With --format=tsv, this is {found.here}.",
+            hint="Use --format=text if COPY wrote the files, or --format=tsv if their backslashes are data.",
         )
 
 

@@ -92,7 +92,7 @@ def choose_form(head: bytes, *, options: DialectOptions, is_whole: bool, column_
     if best is None or not best.is_likely or (column_count == 1 and best.share < 1):
         fallback: Format = wanted or "csv"
         form = make_form(fallback, DEFAULT_DELIMITER[fallback], options)
-        return Choice(form=form, reason=_explain(form, "no delimiter divides the records alike"))
+        return Choice(form=form, reason=_explain(form, "no delimiter gives all records the same number of fields"))
     share = "every record has" if best.share == 1 else f"{best.share:.0%} of the records have"
     reason = _explain(best.form, f"{share} {best.field_count} fields")
     return Choice(form=best.form, reason=reason, is_divided=True, is_spelled=best.is_spelled)

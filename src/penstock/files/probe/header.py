@@ -94,11 +94,11 @@ def check_is_utf8(head: bytes, *, is_whole: bool, uri: str, locate: Callable[[in
         if exc.end == len(head) and not is_whole and exc.reason == "unexpected end of data":
             return
         line, column = locate(exc.start)
-        hint = f"Say how the file is encoded, perhaps --encoding={_guess_encoding(head)}."
+        hint = f"Give the file's encoding, perhaps --encoding={_guess_encoding(head)}."
         if _is_mostly_utf8(head):
             hint = (
-                "The file is UTF8 elsewhere: correct it, or say --encoding=UTF8, with which --check names every such"
-                " record and --on-error reject puts them aside."
+                "The file is UTF8 elsewhere: correct it, or use --encoding=UTF8: then --check reports every such"
+                " record, and --on-error reject rejects them."
             )
         raise DataError(
             f'invalid byte sequence for encoding "UTF8": {show_bytes(head[exc.start : exc.end])}',

@@ -23,7 +23,7 @@ def check_is_not_json(head: bytes, *, is_whole: bool, uri: str) -> None:
     if kind is not None:
         raise SourceError(
             f'"{uri}" is {kind}, not delimited text',
-            hint=r"Write it out as CSV, or load each line as one field: --format tsv --delimiter '\t' --no-header.",
+            hint=r"Convert it to CSV, or load each line as one field: --format tsv --delimiter '\t' --no-header.",
         )
 
 

@@ -82,14 +82,14 @@ def _mixed_line_ends(sample: Sample) -> Notice | None:
         message=f"line ends differ: the first line ends in {_LINE_END_NAMES[sample.records.line_end]}",
         uri=sample.uri,
         line=sample.records.odd_line,
-        hint="COPY takes one kind of line end per file; convert the file, or quote line ends that are data.",
+        hint="COPY accepts one kind of line end per file; convert the file, or quote line ends that are data.",
     )
 
 
 def _carriage_returns_only(sample: Sample) -> Notice | None:
     if sample.records.line_end != b"\r":
         return None
-    hint = "Check that the file is whole if this is not meant."
+    hint = "Check that the file is complete."
     message = "lines end in carriage return only"
     return Notice(code="carriage-returns", message=message, uri=sample.uri, line=1, hint=hint)
 
@@ -108,7 +108,7 @@ def _end_of_data_mark(sample: Sample) -> Notice | None:
         return None
     for record in sample.pieces:
         if sample.head[record.start : record.end] == b"\\.":
-            hint = "COPY ends there and drops what follows (csv: before PostgreSQL 18); remove the line."
+            hint = "COPY ends there and ignores the rest (csv: before PostgreSQL 18); remove the line."
             return sample.notice("end-of-data", record.start, "a line is COPY's end-of-data mark, a lone \\.", hint)
     return None
 
@@ -142,11 +142,11 @@ def _stray_quote(sample: Sample) -> Notice | None:
         if quote in text and (column := find_stray_quote(text, sample.form)) is not None:
             return Notice(
                 code="quote-dropped",
-                message="quote in the middle of a field: csv drops it and takes what follows as quoted",
+                message="quote in the middle of a field: csv drops it and treats the rest as quoted",
                 uri=sample.uri,
                 line=record.line,
                 column=column,
-                hint="Use --format=tsv if quotes are data, or --quote with a character the file lacks.",
+                hint="Use --format=tsv if quotes are data, or --quote with a character that is not in the file.",
             )
     return None
 

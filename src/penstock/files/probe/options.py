@@ -117,7 +117,7 @@ def _check_unquoted(options: DialectOptions, format_name: str) -> None:
     for character, name in ((options.quote, "QUOTE"), (options.escape, "ESCAPE")):
         if character is not None:
             msg = f"COPY {name} requires CSV mode"
-            hint = f"Use --format=csv, or leave --{name.lower()} out."
+            hint = f"Use --format=csv, or do not use --{name.lower()}."
             raise UsageError(msg, detail=f"The format is {format_name}.", hint=hint)
     if options.delimiter is not None and options.delimiter in _TEXT_FORBIDDEN:
         msg = f'COPY delimiter cannot be "{options.delimiter}"'

@@ -114,9 +114,9 @@ def _header_notices(verdict: HeaderVerdict, uri: str) -> tuple[Notice, ...]:
     return (
         Notice(
             code="first-line",
-            message="first line looks like a header but is taken as data",
+            message="first line looks like a header but is treated as data",
             uri=uri,
             line=1,
-            hint="--header or --no-header says which it is.",
+            hint="Use --header or --no-header.",
         ),
     )

@@ -50,7 +50,7 @@ def write_imdb(
         return tuple(_write_table(out_dir, table, scale=scale, seed=seed, on_progress=on_progress) for table in chosen)
     except OSError as exc:
         msg = f'could not write to "{out_dir}": {exc.strerror}'
-        raise LabError(msg, hint="Give a directory that can be written to and has room.") from exc
+        raise LabError(msg, hint="Give a directory that can be written to and has enough space.") from exc
 
 
 def _choose_tables(tables: Collection[str] | None) -> list[str]:
@@ -58,7 +58,7 @@ def _choose_tables(tables: Collection[str] | None) -> list[str]:
     if tables is None:
         return list(IMDB_TABLES)
     if not tables:
-        msg = "no table is named"
+        msg = "no table was given"
         raise UsageError(msg, hint=_TABLES_HINT)
     for table in tables:
         if table not in IMDB_TABLES:

@@ -146,8 +146,8 @@ class Lab:
             chosen = _find_members(state, target)
             if any(member.kind == "primary" for member in chosen):
                 raise LabError(
-                    f'"{target}" has the primary of lab "{state.name}", without which there is nothing to look at',
-                    hint="Lose the primary with penstock lab failover.",
+                    f'"{target}" has the primary of lab "{state.name}", which the lab needs',
+                    hint="To lose the primary, run penstock lab failover.",
                 )
             names = {member.name for member in chosen}
             state = replace(state, down=tuple(sorted(names | set(state.down))))
@@ -179,7 +179,7 @@ class Lab:
                 )
             if state.down:
                 raise LabError(
-                    f'{", ".join(state.down)} of lab "{state.name}" is down, and may have what no other has',
+                    f'{", ".join(state.down)} of lab "{state.name}" is down, and may have commits that no other has',
                     hint="Run penstock lab heal first.",
                 )
             state = self._fail_over(replace(state, stage="failing over"))
@@ -247,7 +247,7 @@ class Lab:
             raise LabError(
                 f'could not use the files of lab "{self.files.name}"',
                 detail=f'"{error.filename or self.files.folder}": {error.strerror or error}',
-                hint="Make room there, or name another directory with the environment variable PENSTOCK_HOME.",
+                hint="Free space there, or set the environment variable PENSTOCK_HOME to another directory.",
             ) from error
 
     def _remove(self) -> None:
@@ -266,7 +266,7 @@ class Lab:
             return state
         names = lab_names(self.files.home)
         raise UsageError(
-            f'there is no lab "{self.files.name}"',
+            f'lab "{self.files.name}" does not exist',
             detail=f"Labs in {self.files.home}: {', '.join(names)}." if names else None,
             hint="Bring one up with penstock lab up.",
         )
@@ -276,8 +276,8 @@ class Lab:
         state = self._known()
         if state.stage != "up":
             raise LabError(
-                f'lab "{state.name}" was left {state.stage}',
-                hint=f"Remove it with penstock lab down {state.name}, or bring it up anew.",
+                f'lab "{state.name}" was interrupted while {state.stage}',
+                hint=f"Remove it with penstock lab down {state.name}, or run penstock lab up again.",
             )
         return state
 
@@ -317,7 +317,7 @@ def _check_programs(shape: Shape, installation: Installation) -> None:
         if not Path(installation.program(program)).is_file():
             raise LabError(
                 f"PostgreSQL {installation.major} has no {program}, which {shape} needs",
-                detail=f'looked for in "{installation.bin_dir}"',
+                detail=f'searched in "{installation.bin_dir}"',
                 hint="Install its client programs too, or name another PostgreSQL with --pg-bin.",
             )
 
@@ -326,7 +326,7 @@ def _check_same(state: LabState, wanted: LabState) -> None:
     fields = ("shape", "parameters", "zone_latency_s", "bin_dir")
     if differing := [field for field in fields if getattr(state, field) != getattr(wanted, field)]:
         raise LabError(
-            f'lab "{state.name}" is up otherwise',
+            f'lab "{state.name}" is up with other options',
             detail="; ".join(f"{name}: {getattr(state, name)}, not {getattr(wanted, name)}" for name in differing),
             hint=f"Take it down with penstock lab down {state.name}, or give the new one a name with --name.",
         )

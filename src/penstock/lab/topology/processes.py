@@ -124,7 +124,7 @@ def _end_found(find: Callable[[], list[psutil.Process]]) -> None:
     while processes := find():
         elapsed_s = time.monotonic() - began_s
         if elapsed_s > 2 * _END_TIMEOUT_S:
-            raise LabError("a process of the lab does not end", detail=", ".join(map(str, processes)))
+            raise LabError("a process of the lab did not end", detail=", ".join(map(str, processes)))
         for process in processes:
             with contextlib.suppress(psutil.NoSuchProcess):
                 # A postmaster takes its backends along; SIGKILL would leak its shared memory.

@@ -103,7 +103,7 @@ class LabFiles:
 
     def _unreadable(self, reason: str) -> LabError:
         return LabError(
-            f'what is written down of lab "{self.name}" cannot be read',
+            f'cannot read the state file of lab "{self.name}"',
             detail=f'"{self._state}": {reason}',
             hint=f"Remove the lab with penstock lab down {self.name}.",
         )
@@ -113,7 +113,7 @@ def check_name(name: str) -> None:
     """Raise UsageError for a name that is no folder's."""
     if not _NAME.fullmatch(name):
         raise UsageError(
-            f'"{name}" is no name for a lab',
+            f'"{name}" is not a valid lab name',
             hint="Use up to 32 lower-case letters, digits, hyphens and underscores.",
         )
 
