@@ -327,7 +327,7 @@ class ConnectionFactory:
             return False
         if self._input_settings is not None:
             return True
-        quick = {**settings, "connect_timeout": _PING_TIMEOUT_S}
+        quick = {**settings, "connect_timeout": str(_PING_TIMEOUT_S)}
         answer = psycopg.pq.PGconn.ping(make_conninfo("", **quick).encode())
         return answer == psycopg.pq.Ping.REJECT or (self._knows_server and answer != psycopg.pq.Ping.OK)
 
