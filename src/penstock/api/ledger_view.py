@@ -10,6 +10,7 @@ from penstock.aws.credentials import AwsCredentials
 from penstock.errors import TargetError
 from penstock.files import SourceReader
 from penstock.loading.identity import job_from_json
+from penstock.loading.reject_file import read_reject_file, write_reject_files
 from penstock.loading.retry import Patience, patiently
 from penstock.loading.tools import LoadTools
 from penstock.server.ledger import Ledger
@@ -109,15 +110,12 @@ class LedgerView(Closing):
 
     def write_rejects(self, load_id: str, path: Path) -> list[Path]:
         """Write the rejected records of a load to a file, or to several where headers or dialects differ."""
-        from penstock.loading.reject_file import write_reject_files  # noqa: PLC0415 (paid for by who needs it)
-
         with self._connect.borrow() as connection:
             return write_reject_files(load_id, path, self._tools(connection), connection)
 
     def retry(self, load_id: str, path: Path | None = None) -> RetryOutcome:
         """Load the rejected records of a load once more, or those of an edited reject file in their place."""
         from penstock.loading.again import retry_rejects  # noqa: PLC0415 (paid for by who needs it)
-        from penstock.loading.reject_file import read_reject_file  # noqa: PLC0415
 
         record, _ = self.load(load_id)
         job = None if record.job is None else job_from_json(record.job)

@@ -15,11 +15,14 @@ from penstock.api.instance import plan_by_instance
 from penstock.aws.credentials import AwsCredentials
 from penstock.files import SourceReader
 from penstock.host import cpu_count
+from penstock.loading.check import check_load
 from penstock.loading.dialects import refuse_other_dialects
 from penstock.loading.gather import gather_inputs
+from penstock.loading.guard import SpaceGuard
 from penstock.loading.plan import plan_load
 from penstock.loading.retry import Patience, patiently
 from penstock.loading.run import run_load
+from penstock.loading.shape_plan import free_references, plan_parking
 from penstock.loading.tools import LoadTools
 from penstock.loading.warned import WarningLog, strict_error
 from penstock.loading.ways import needs_more_than_copy
@@ -36,7 +39,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from penstock.loading.guard import SpaceGuard
     from penstock.loading.leasing import LoadLease
     from penstock.loading.plan import TargetInput
     from penstock.model.job import Keep, Mode, Transform
@@ -127,7 +129,7 @@ class Loader(Closing):
             if not server.is_local:
                 plan = plan_by_instance(plan, server, host=connection.info.host)
             if needs_more_than_copy(plan.targets):
-                from penstock.loading.landing import check_ways  # noqa: PLC0415 (paid for by who needs it)
+                from penstock.loading.landing import check_ways  # noqa: PLC0415 (20 ms, for who merges or replaces)
 
                 check_ways(plan, connection, ledger_schema=self._ledger.schema)
         return self._note_pooler(plan)
@@ -162,7 +164,6 @@ class Loader(Closing):
         plan = plan_load(job, inputs, server=server, cpu_count=cpus, load_id=load_id)
         if not any(target.facts and (target.facts.has_indexes or target.facts.references) for target in plan.targets):
             return plan
-        from penstock.loading.shape_plan import free_references, plan_parking  # noqa: PLC0415 (paid for by who has indexes)
 
         plan, freed = plan_parking(plan, connection)
         if not plan.is_in_job_order:
@@ -204,8 +205,6 @@ class Loader(Closing):
 
         Raises ServerError.
         """
-        from penstock.loading.guard import SpaceGuard  # noqa: PLC0415 (paid for by who needs it)
-
         guard = SpaceGuard(samples=self._samples)
         works = all_objects(plan.targets)
 
@@ -247,18 +246,18 @@ class Loader(Closing):
         return None if self._settings == "none" else self._patiently(self._lease(plan, self._tools(None, None)).look)
 
     def _lease(self, plan: LoadPlan, tools: LoadTools) -> LoadLease:
-        from penstock.loading.leasing import LoadLease  # noqa: PLC0415 (paid for by loads that change settings)
+        from penstock.loading.leasing import LoadLease  # noqa: PLC0415 (39 ms, for who changes settings)
 
         return LoadLease(plan, self._samples, tools, choice=self._settings, is_local=self.server.is_local)
 
     def _open_settings(self) -> SettingsBackend:
-        from penstock.api.settings import open_backend  # noqa: PLC0415 (paid for by loads that change settings)
+        from penstock.api.settings import open_backend  # noqa: PLC0415 (50 ms, for who changes settings)
 
         return open_backend(self._connect, may_share_group=self._may_share_group)
 
     def write_rejects(self, load_id: str, path: Path) -> list[Path]:
         """Write the rejected records of a load to a file, or to several where headers or dialects differ."""
-        from penstock.loading.reject_file import write_reject_files  # noqa: PLC0415 (paid for by who needs it)
+        from penstock.loading.reject_file import write_reject_files  # noqa: PLC0415 (23 ms, for who rejects)
 
         def write() -> list[Path]:
             with self._connect.borrow() as connection:
@@ -278,8 +277,6 @@ class Loader(Closing):
 
         Needs SELECT on the tables and TEMPORARY on the database. Types, NOT NULL and CHECK are checked; keys are not.
         """
-        from penstock.loading.check import check_load  # noqa: PLC0415 (paid for by loads that need it)
-
         _refuse_warned(plan)
         with self._hearing(on_warning) as heard:
             outcome = check_load(plan, self._tools(on_progress, None, rules=plan.job.rules), on_problem=on_problem)
@@ -288,7 +285,6 @@ class Loader(Closing):
     def _guard(self) -> SpaceGuard | None:
         if not self.server.is_local:
             return None
-        from penstock.loading.guard import SpaceGuard  # noqa: PLC0415 (paid for where disks can be seen)
 
         return SpaceGuard(samples=self._samples)
 

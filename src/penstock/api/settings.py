@@ -15,6 +15,7 @@ from penstock.server.facts import read_server_facts
 from penstock.server.space import read_table_places
 from penstock.settings.backend import SystemSettings
 from penstock.settings.lease import LeaseRequest
+from penstock.settings.parameter_group import GroupSettings
 
 if TYPE_CHECKING:
     from penstock.model.settings import AttachedGroup, LeaseReport, Profile, SettingsDecision, SettingsOverview
@@ -31,8 +32,7 @@ def open_backend(connect: ConnectionFactory, *, may_share_group: bool = False) -
         host = connection.info.host
     if not is_rds_endpoint(host):
         return SystemSettings(connect)
-    from penstock.aws.parameter_groups import RdsParameterGroups  # noqa: PLC0415 (botocore is paid for by who asks AWS)
-    from penstock.settings.parameter_group import GroupSettings  # noqa: PLC0415 (paid for by who needs it)
+    from penstock.aws.parameter_groups import RdsParameterGroups  # noqa: PLC0415 (70 ms, botocore)
 
     return GroupSettings(connect, RdsParameterGroups(host), may_share_group=may_share_group)
 
@@ -46,7 +46,7 @@ def prepare_group(connect: ConnectionFactory, name: str) -> tuple[AttachedGroup,
         host = connection.info.host
     if not is_rds_endpoint(host):
         raise UsageError(f"{host or 'the server'} is not an endpoint of Amazon RDS", hint="Name its endpoint.")
-    from penstock.aws.parameter_groups import RdsParameterGroups  # noqa: PLC0415 (botocore is paid for by who asks AWS)
+    from penstock.aws.parameter_groups import RdsParameterGroups  # noqa: PLC0415 (70 ms, botocore)
 
     groups = RdsParameterGroups(host)
     try:

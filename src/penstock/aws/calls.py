@@ -6,6 +6,9 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
+from botocore.parsers import ResponseParserError
+
 from penstock.errors import AwsError
 from penstock.model.rds import Gap
 
@@ -100,8 +103,6 @@ def explain(exc: Exception) -> str:
 
     The lines after it may hold a session's token: a wrong signature is answered with all that was to be signed.
     """
-    from botocore.parsers import ResponseParserError  # noqa: PLC0415
-
     if isinstance(exc, ResponseParserError):
         return "the answer is not from AWS, or the call is not supported"
     code = read_code(exc)
@@ -115,9 +116,6 @@ def _failures() -> tuple[type[Exception], ...]:
 
     Files and programs that credentials come from are read when they are needed, hence the system's own errors.
     """
-    from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415
-    from botocore.parsers import ResponseParserError  # noqa: PLC0415
-
     return ClientError, BotoCoreError, ResponseParserError, OSError
 
 
@@ -141,7 +139,5 @@ def _refusal(call: str, exc: Exception) -> AwsError:
 
 def _may_pass(exc: Exception) -> bool:
     """Whether AWS was busy or out of order (status 5xx), or the way to it."""
-    from botocore.exceptions import HTTPClientError  # noqa: PLC0415
-
     status = getattr(exc, "response", {}).get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     return isinstance(exc, HTTPClientError) or read_code(exc) in _BUSY or status >= 500

@@ -5,6 +5,9 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError
+
 from penstock.aws.calls import explain
 from penstock.aws.credentials import AwsCredentials, credential_failures
 from penstock.errors import AwsError
@@ -39,8 +42,6 @@ class AwsClients:
     def region(self) -> str:
         """Return the region, in words such as eu-west-1."""
         if self._region is None:
-            from botocore.exceptions import BotoCoreError  # noqa: PLC0415
-
             try:
                 self._region = self._credentials.find_region()
             except BotoCoreError as exc:
@@ -54,9 +55,6 @@ class AwsClients:
 
     def __call__(self, service: str) -> Any:
         """Return the client of a service."""
-        from botocore.config import Config  # noqa: PLC0415
-        from botocore.exceptions import BotoCoreError  # noqa: PLC0415
-
         config = Config(
             connect_timeout=self._timeout_s or _CONNECT_TIMEOUT_S,
             read_timeout=self._timeout_s or _READ_TIMEOUT_S,
@@ -81,8 +79,6 @@ class AwsClients:
 
     def has_prompt(self) -> bool:
         """Whether obtaining credentials may ask the user for the code of a device."""
-        from botocore.exceptions import BotoCoreError  # noqa: PLC0415
-
         try:
             session = self._credentials.open_session()
             profiles: dict[str, dict[str, str]] = session.full_config.get("profiles", {})

@@ -9,6 +9,8 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+from botocore.exceptions import NoCredentialsError
+
 from penstock.aws.calls import explain
 from penstock.aws.credentials import AwsCredentials, credential_failures
 from penstock.errors import ServerError, UsageError
@@ -32,8 +34,6 @@ class RdsTokens:
 
         Raises ServerError where there are no credentials, UsageError where the region is not known.
         """
-        from botocore.exceptions import NoCredentialsError  # noqa: PLC0415 (paid for by who uses IAM)
-
         try:
             with self._lock:
                 client = self._client(host)

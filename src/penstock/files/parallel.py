@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from concurrent.futures import Future
 from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from concurrent.futures import Future
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
@@ -17,8 +17,6 @@ _Result = TypeVar("_Result")
 
 def map_at_once(work: Callable[[_Item], _Result], items: Sequence[_Item], *, threads: int) -> Iterator[_Result]:
     """Yield what `work` returns of each item, or raise what it raises, in the order of the items."""
-    from concurrent.futures import Future  # noqa: PLC0415 (of use to remote sources only)
-
     results: list[Future[_Result]] = [Future() for _ in items]
     waiting = deque(zip(items, results, strict=True))
 

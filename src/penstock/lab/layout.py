@@ -13,6 +13,7 @@ could put a symbolic link in the place of a file that root is about to write.
 
 from __future__ import annotations
 
+import hashlib
 import os
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -80,7 +81,6 @@ class ClusterFiles:
         if len(os.fsencode(inside)) <= _SOCKET_DIR_LENGTH_BYTES:
             return inside
         # Rarely needed, and not free to import.
-        import hashlib  # noqa: PLC0415
 
         digest = hashlib.sha256(os.fsencode(self.home)).hexdigest()[:12]
         return Path("/tmp") / f"penstock-{digest}"  # noqa: S108 (cluster.py lets nobody else own it)

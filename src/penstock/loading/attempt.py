@@ -16,21 +16,22 @@ from penstock.errors import ServerError
 from penstock.loading.feed import Abandoned, BlockFeed, reader_limit
 from penstock.loading.objects import open_blocks
 from penstock.loading.pace import Pace, next_pace
+from penstock.loading.rejects import RejectLimit
 from penstock.loading.session import LoadSession
 from penstock.loading.watch import ConflictWatch
+from penstock.model.reject import FOREIGN_KEY_VIOLATION
 from penstock.server.copy import CopyFailed, CopySession
 from penstock.server.errors import find_hint, is_passing
+from penstock.server.ledger.rejects import RejectStore
 
 if TYPE_CHECKING:
     from penstock.errors import PenstockError
     from penstock.loading.keeper import RejectKeeper
     from penstock.loading.prepare import PreparedLoad
-    from penstock.loading.rejects import RejectLimit
     from penstock.loading.tools import LoadTools
     from penstock.model.outcome import FileOutcome, StepProgress
     from penstock.model.plan import LoadPlan, SessionPlan
     from penstock.server.connection import Connection
-    from penstock.server.ledger.rejects import RejectStore
 
 _log = logging.getLogger(__name__)
 
@@ -130,15 +131,11 @@ class LoadAttempt:
         rules = self._plan.job.rules
         if rules.on_error == "stop":
             return None
-        from penstock.loading.rejects import RejectLimit  # noqa: PLC0415 (paid for by loads that need it)
-        from penstock.model.reject import FOREIGN_KEY_VIOLATION  # noqa: PLC0415
 
         before = self._open_rejects().count(self._first, but_code=FOREIGN_KEY_VIOLATION) if rules.max_rejects else 0
         return RejectLimit(rules.max_rejects, before=before)
 
     def _open_rejects(self) -> RejectStore:
-        from penstock.server.ledger.rejects import RejectStore  # noqa: PLC0415
-
         return RejectStore(self._tools.ledger.schema, self._prepared.claim.load_id)
 
     # ---------------------------------------------------------------- streaming
@@ -182,7 +179,7 @@ class LoadAttempt:
     def _make_keeper(self, session: CopySession) -> RejectKeeper | None:
         if self._reject_limit is None:
             return None
-        from penstock.loading.keeper import RejectKeeper  # noqa: PLC0415 (paid for by loads that need it)
+        from penstock.loading.keeper import RejectKeeper  # noqa: PLC0415 (10 ms, for who rejects)
 
         return RejectKeeper(
             session, store=self._open_rejects(), limit=self._reject_limit, server_major=self._tools.server_major

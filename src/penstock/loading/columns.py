@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from typing import TYPE_CHECKING
 
 from penstock.errors import TargetError, UsageError
@@ -180,7 +181,5 @@ def _refuse_unfit(columns: Sequence[str], *, job: TargetJob, table: TableFacts, 
 
 
 def _suggest(name: str, table: TableFacts) -> str | None:
-    import difflib  # noqa: PLC0415 (only an error needs it)
-
     near = difflib.get_close_matches(name.lower(), [column.name for column in table.columns], n=1)
     return f'Perhaps you meant the column "{near[0]}".' if near else None

@@ -8,6 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.errors import TargetError
+from penstock.loading.space import text_bytes
+from penstock.loading.work import all_objects
 from penstock.model.dialect import Notice
 
 if TYPE_CHECKING:
@@ -83,9 +85,6 @@ def _names(names: tuple[str, ...]) -> str:
 
 def estimate_records(target: TargetPlan, sample: ObjectSample) -> int | None:
     """Return about how many records a target's objects have, None where an object does not tell how large it is."""
-    from penstock.loading.space import text_bytes  # noqa: PLC0415 (paid for by who needs it)
-    from penstock.loading.work import all_objects  # noqa: PLC0415
-
     size_bytes = text_bytes(all_objects((target,)), sample)
     lines = sample.head.count(b"\n")
     if size_bytes is None or not lines:

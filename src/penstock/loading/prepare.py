@@ -25,7 +25,9 @@ from penstock.model.ledger import Claim, Coverage, LedgerObject
 from penstock.server.catalog import find_table
 from penstock.server.errors import in_transaction
 from penstock.server.identity import LoadedTable
+from penstock.server.landing import delete_landed
 from penstock.server.ledger.committed import find_others, move_end, read_coverage, read_ranges
+from penstock.server.ledger.listing import no_such_load
 from penstock.server.ledger.lookup import read_meaning
 from penstock.server.ledger.rights import read_rights
 from penstock.server.ledger.targets import drop_ranges
@@ -231,14 +233,12 @@ class _Preparation:
     def _put_back_replaced(self) -> None:
         targets = [target for target in self._plan.targets if target.landing == "replacement"]
         if oids := [target.facts.oid for target in targets if target.facts is not None]:
-            from penstock.loading.shape import put_back_replaced  # noqa: PLC0415 (paid for by loads that need it)
+            from penstock.loading.shape import put_back_replaced  # noqa: PLC0415 (32 ms, after a load that died)
 
             put_back_replaced(oids, self._tools, self._connection)
 
     def _other_than(self, load_id: str, meaning: str) -> TargetError:
         """Return the error for a load that is not the one that was to be gone on with."""
-        from penstock.server.ledger.listing import no_such_load  # noqa: PLC0415 (paid for by who needs it)
-
         known = read_meaning(self._connection, self._ledger.schema, load_id)
         if known is None:
             return no_such_load(load_id)
@@ -254,7 +254,7 @@ class _Preparation:
 
     def _check_ways(self) -> None:
         if needs_more_than_copy(self._plan.targets):
-            from penstock.loading.landing import check_ways  # noqa: PLC0415 (paid for by loads that need it)
+            from penstock.loading.landing import check_ways  # noqa: PLC0415 (20 ms, for who merges or replaces)
 
             check_ways(self._plan, self._connection, ledger_schema=self._ledger.schema)
 
@@ -281,7 +281,7 @@ class _Preparation:
         """Find or make the tables in which records land, for the targets that have objects in this load."""
         if not needs_more_than_copy(self._plan.targets):
             return ()
-        from penstock.loading.landing import LandingMaker  # noqa: PLC0415 (paid for by loads that need it)
+        from penstock.loading.landing import LandingMaker  # noqa: PLC0415 (20 ms, for who merges or replaces)
 
         objects: dict[int, list[int]] = {}
         for work, decision in zip(works, decisions, strict=True):
@@ -478,8 +478,6 @@ class _Preparation:
     def _drop_committed(self, work: ObjectWork, claim: Claim) -> None:
         """Have an object loaded from its beginning, in the caller's transaction."""
         if work.landing is not None and work.has_positions:
-            from penstock.server.landing import delete_landed  # noqa: PLC0415 (paid for by loads that need it)
-
             delete_landed(self._connection, work.landing, work.number)
         drop_ranges(self._connection, self._ledger.schema, claim, [work.number])
         message = f'"{work.source.uri}" has changed: it is loaded from its beginning'

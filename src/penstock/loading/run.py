@@ -10,7 +10,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from penstock.errors import Interrupted, PenstockError
+from penstock.loading.after import keep_up, read_partitions
 from penstock.loading.attempt import LoadAttempt
+from penstock.loading.left_leases import end_left_leases
 from penstock.loading.prepare import NothingToDo, prepare_load
 from penstock.loading.retry import Patience, fewer_sessions
 from penstock.loading.stays import fills_tables, tell_unknown, tell_what_stays
@@ -20,6 +22,7 @@ from penstock.model.ledger import FinishedLoad
 from penstock.server.errors import in_transaction
 from penstock.server.ledger.committed import count_rows, has_all, read_coverage
 from penstock.server.ledger.ending import confirm, finish
+from penstock.server.ledger.rejects import RejectStore
 from penstock.server.sequences import advance_sequences
 from penstock.server.tables import drop_created
 
@@ -132,8 +135,6 @@ class _LoadRun:
     def _end_left_leases(self, noted: Sequence[str], connection: Connection) -> None:
         others = [lease_id for lease_id in noted if lease_id != self._tools.lease_id]
         if others:
-            from penstock.loading.left_leases import end_left_leases  # noqa: PLC0415 (paid for where one is left)
-
             end_left_leases(self._tools, connection, others)
 
     def _refuse_shortage(self, prepared: PreparedLoad, connection: Connection) -> None:
@@ -213,7 +214,7 @@ class _LoadRun:
 
     def _truncate(self, prepared: PreparedLoad, connection: Connection) -> None:
         if prepared.landings:
-            from penstock.loading.landing import truncate_targets  # noqa: PLC0415
+            from penstock.loading.landing import truncate_targets  # noqa: PLC0415 (20 ms, for who merges or replaces)
 
             truncate_targets(
                 prepared.landings, plan=self._plan, tools=self._tools, connection=connection, claim=prepared.claim
@@ -228,7 +229,7 @@ class _LoadRun:
 
     def _open_shape(self) -> LoadShape:
         if self._shape is None:
-            from penstock.loading.shape import LoadShape  # noqa: PLC0415
+            from penstock.loading.shape import LoadShape  # noqa: PLC0415 (32 ms, for who rebuilds indexes or merges)
 
             self._shape = LoadShape(self._plan, self._tools)
         return self._shape
@@ -250,7 +251,7 @@ class _LoadRun:
             self._advance_sequences(connection)
         if not prepared.landings:
             return finish(ledger, connection, claim)
-        from penstock.loading.finish import finish_load  # noqa: PLC0415
+        from penstock.loading.finish import finish_load  # noqa: PLC0415 (24 ms, for who merges or replaces)
 
         finished = finish_load(self._plan, prepared, self._tools, connection, note_statement=self._tally.note_statement)
         self._is_complete = finished is not None
@@ -367,7 +368,7 @@ class _LoadRun:
             if not self._tools.ledger.forget_unused(connection, self._claim, even_if_used=is_lost):
                 return count_rows(connection, self._tools.ledger.schema, self._claim.load_id)
             if self._landings:
-                from penstock.loading.landing import give_up_landings  # noqa: PLC0415
+                from penstock.loading.landing import give_up_landings  # noqa: PLC0415 (20 ms, for who merges or replaces)
 
                 give_up_landings(
                     self._landings,
@@ -409,8 +410,6 @@ class _LoadRun:
         """Have the outcome tell how many records are put aside, earlier runs' too."""
         assert self._claim is not None
         if self._plan.job.rules.on_error == "reject" or self._claim.is_resumed:
-            from penstock.server.ledger.rejects import RejectStore  # noqa: PLC0415
-
             try:
                 store = RejectStore(self._tools.ledger.schema, self._claim.load_id)
                 self._tally.rejected = self._at_end(store.count_rejected)
@@ -424,8 +423,6 @@ class _LoadRun:
         """Look at partitions before they are loaded, so that it can be told which of them were."""
         has_partitions = any(target.facts is not None and target.facts.kind == "p" for target in self._plan.targets)
         if not prepared.claim.is_resumed and has_partitions and self._plan.job.rules.vacuums:
-            from penstock.loading.after import read_partitions  # noqa: PLC0415 (paid for by loads that need it)
-
             self._partitions = read_partitions(self._plan, connection)
 
     def _let_go(self, connection: Connection, *, is_done: bool) -> None:
@@ -443,7 +440,6 @@ class _LoadRun:
         rules = self._plan.job.rules
         if not rules.vacuums and not (rules.checkpoints or self._tools.lease_id):
             return outcome
-        from penstock.loading.after import keep_up  # noqa: PLC0415 (read once the load is done)
 
         return keep_up(self._plan, self._tools, outcome, before=self._partitions)
 

@@ -13,6 +13,7 @@ import select
 import threading
 from contextlib import contextmanager, suppress
 from copy import copy
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import psycopg
@@ -21,6 +22,7 @@ from psycopg.conninfo import make_conninfo
 
 from penstock.errors import ServerError, UsageError
 from penstock.model.endpoints import is_rds_endpoint
+from penstock.model.iam import explain_refusal
 from penstock.server.conninfo import (
     check_database_name,
     describe_target,
@@ -32,6 +34,7 @@ from penstock.server.conninfo import (
 )
 from penstock.server.errors import describe_report, is_passing, read_report
 from penstock.server.pooler import Pooler, compose_is_direct
+from penstock.server.roots import find_roots
 from penstock.server.route import is_loopback, named_routes, resolve_tunnel, tunnel_route
 from penstock.server.search_path import OWN_PATH, TO_OWN_PATH
 from penstock.server.tls import tls_defaults
@@ -257,8 +260,6 @@ class ConnectionFactory:
 
     def _find_roots(self, hosts: Sequence[str]) -> str:
         if self._roots is None:
-            from penstock.server.roots import find_roots  # noqa: PLC0415 (paid for by who connects to Amazon RDS)
-
             self._roots = find_roots(hosts, os.environ)
         return self._roots
 
@@ -347,10 +348,6 @@ class ConnectionFactory:
         """Return what to check where a server of Amazon's, or its token, may be the reason."""
         has_asked = error.pgconn is not None and error.pgconn.used_password
         if self._make_token is not None and route is not None and has_asked:
-            from datetime import UTC, datetime  # noqa: PLC0415 (paid for by who was refused)
-
-            from penstock.model.iam import explain_refusal  # noqa: PLC0415 (paid for by who was refused)
-
             now = datetime.now(UTC).isoformat(timespec="seconds")
             return explain_refusal(host=route.host, user=_user(given), now=now)
         host = given.get("host", "")

@@ -11,6 +11,7 @@ UsingWithRDS.SSL-certificate-rotation.html ("Amazon RDS Proxy uses certificates 
 
 from __future__ import annotations
 
+import ssl
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
@@ -122,7 +123,6 @@ def _read_system(environ: Mapping[str, str]) -> RootFile:
         return RootFile(
             path=Path(_SYSTEM), problem="psycopg's OpenSSL has no store; name the system's with SSL_CERT_FILE"
         )
-    import ssl  # noqa: PLC0415
 
     found = ssl.get_default_verify_paths().cafile
     return read_roots(Path(found)) if found else RootFile(path=Path(_SYSTEM), problem="is not a single file here")
@@ -130,8 +130,6 @@ def _read_system(environ: Mapping[str, str]) -> RootFile:
 
 @lru_cache(maxsize=32)
 def _read_cached(path: Path, _changed_ns: int, _size_bytes: int) -> RootFile:
-    import ssl  # noqa: PLC0415 (paid for by who connects to Amazon)
-
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     try:
         context.load_verify_locations(cafile=path)
@@ -141,8 +139,6 @@ def _read_cached(path: Path, _changed_ns: int, _size_bytes: int) -> RootFile:
 
 
 def _describe(fields: dict[str, Any]) -> RootCertificate:
-    import ssl  # noqa: PLC0415
-
     subject = read_name(fields["subject"])
     return RootCertificate(
         name=show_name(subject),

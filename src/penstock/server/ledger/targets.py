@@ -16,6 +16,7 @@ from penstock.errors import TargetError
 from penstock.model.ledger import LandedTarget, LandingRecord
 from penstock.model.table import TableName
 from penstock.server.errors import in_transaction, translate_errors
+from penstock.server.landing import drop_landing_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -254,8 +255,6 @@ def drop_landing(
     Of what a row names only that is dropped which a load of `role`, by default the current one, can have made. Raises
     TargetError, ServerError.
     """
-    from penstock.server.landing import drop_landing_table  # noqa: PLC0415 (paid for by loads that need it)
-
     if landing.kind is None or landing.schema is None or landing.table is None or landing.oid is None:
         return False
     query = """
