@@ -16,8 +16,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from penstock.cli.columns import shorten_left
-from penstock.cli.meter import Meter, format_left, format_percent, is_all_sent
-from penstock.cli.progress import format_sessions
+from penstock.cli.meter import Meter, format_left, format_percent, format_sessions, is_all_sent
 from penstock.cli.visible import visible
 from penstock.units import MB, format_count, format_duration
 

@@ -70,6 +70,11 @@ def format_left(left_s: float | None) -> str:
     return f"{left_s:.0f} s left" if left_s < 60 else f"{format_duration(left_s)} left"
 
 
+def format_sessions(progress: LoadProgress) -> str:
+    """Return how many sessions are sending."""
+    return f"{progress.sessions} session{'' if progress.sessions == 1 else 's'}"
+
+
 def format_percent(fraction: float | None) -> str:
     """Return a share in whole per cent, rounded down: 100 % is the end.
 

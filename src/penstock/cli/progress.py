@@ -6,7 +6,7 @@ import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from penstock.cli.meter import Meter, format_left, format_percent
+from penstock.cli.meter import Meter, format_left, format_percent, format_sessions
 from penstock.units import MB, format_count
 
 if TYPE_CHECKING:
@@ -77,8 +77,3 @@ def describe_progress(progress: LoadProgress, reading: Reading) -> str:
         format_sessions(progress),
     ]
     return "progress: " + ", ".join(word for word in words if word)
-
-
-def format_sessions(progress: LoadProgress) -> str:
-    """Return how many sessions are sending."""
-    return f"{progress.sessions} session{'' if progress.sessions == 1 else 's'}"

@@ -27,7 +27,7 @@ from penstock.server.ledger.rejects import RejectStore
 if TYPE_CHECKING:
     from penstock.errors import PenstockError
     from penstock.loading.keeper import RejectKeeper
-    from penstock.loading.prepare import PreparedLoad
+    from penstock.loading.prepared import PreparedLoad
     from penstock.loading.tools import LoadTools
     from penstock.model.outcome import FileOutcome, StepProgress
     from penstock.model.plan import LoadPlan, SessionPlan

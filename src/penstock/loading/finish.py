@@ -23,7 +23,7 @@ from penstock.server.tables import analyze_table
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock.loading.prepare import PreparedLoad
+    from penstock.loading.prepared import PreparedLoad
     from penstock.loading.tools import LoadTools
     from penstock.model.ledger import FinishedLoad
     from penstock.model.plan import LoadPlan

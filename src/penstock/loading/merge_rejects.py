@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from penstock.loading.landing import TargetLanding
-    from penstock.loading.prepare import PreparedLoad
+    from penstock.loading.prepared import PreparedLoad
     from penstock.loading.tools import LoadTools
     from penstock.model.job import TargetJob
     from penstock.model.plan import LoadPlan

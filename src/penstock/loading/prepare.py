@@ -7,7 +7,7 @@ down together with the tables that are made for it.
 from __future__ import annotations
 
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import compress
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ from penstock.loading.dialects import refuse_other_dialects
 from penstock.loading.identity import describe_changes, describe_meaning, digest, job_to_json
 from penstock.loading.objects import compare_committed
 from penstock.loading.plan import table_after_creation
+from penstock.loading.prepared import NothingToDo, PreparedLoad, tables_made
 from penstock.loading.ways import is_fresh, needs_more_than_copy
 from penstock.loading.work import ObjectWork, all_objects
 from penstock.model.ledger import Claim, Coverage, LedgerObject
@@ -44,38 +45,6 @@ if TYPE_CHECKING:
     from penstock.server.connection import Connection
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PreparedLoad:
-    """A load that is ours: what is to be done, what was made for it, and what had been done before.
-
-    `work` leaves out objects that are complete; `skipped` counts those that earlier loads have loaded, `rows_before`
-    the rows that this load had committed to its tables, `rows_committed` those in landing tables too. `objects` has
-    each object by its number, complete ones too; `tables` has what the names of the tables mean. `changed_by` and
-    `leases` are the ledger's; see LedgerFindings.
-    """
-
-    claim: Claim
-    work: tuple[ObjectWork, ...]
-    created: tuple[CreatedTable, ...]
-    skipped: int
-    rows_before: int
-    rows_committed: int = 0
-    landings: tuple[TargetLanding, ...] = ()
-    changed_by: Mapping[int, Collection[str]] = field(default_factory=dict)
-    leases: Sequence[str] = ()
-    objects: Mapping[int, ObjectWork] = field(default_factory=dict)
-    tables: Mapping[TableName, LoadedTable] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NothingToDo:
-    """Every object had been loaded by earlier loads: nothing was written down."""
-
-    skipped: int
-    changed_by: Mapping[int, Collection[str]] = field(default_factory=dict)
-    leases: Sequence[str] = ()
-
-
 def prepare_load(
     plan: LoadPlan,
     tools: LoadTools,
@@ -92,12 +61,6 @@ def prepare_load(
     """
     tools.connect.refuse_pooler("load")
     return _Preparation(plan, tools, connection, created, resumes=resumes, begun=begun).run()
-
-
-def tables_made(plan: LoadPlan, created: Sequence[CreatedTable]) -> dict[TableName, CreatedTable]:
-    """Return the tables that were made for a load by the names that its job has for them."""
-    wanted = dict.fromkeys(target.table for target in plan.targets if target.create_columns is not None)
-    return dict(zip(wanted, created, strict=True))
 
 
 class _Preparation:

@@ -13,7 +13,8 @@ from penstock.errors import Interrupted, PenstockError
 from penstock.loading.after import keep_up, read_partitions
 from penstock.loading.attempt import LoadAttempt
 from penstock.loading.left_leases import end_left_leases
-from penstock.loading.prepare import NothingToDo, prepare_load
+from penstock.loading.prepare import prepare_load
+from penstock.loading.prepared import NothingToDo
 from penstock.loading.retry import Patience, fewer_sessions
 from penstock.loading.stays import fills_tables, tell_unknown, tell_what_stays
 from penstock.loading.tally import Tally
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from penstock.loading.landing import TargetLanding
-    from penstock.loading.prepare import PreparedLoad
+    from penstock.loading.prepared import PreparedLoad
     from penstock.loading.shape import LoadShape
     from penstock.loading.tools import LoadTools, Report
     from penstock.model.ledger import Claim

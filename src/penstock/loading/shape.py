@@ -38,7 +38,7 @@ from penstock.server.tables import is_empty
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from penstock.loading.prepare import NothingToDo, PreparedLoad
+    from penstock.loading.prepared import NothingToDo, PreparedLoad
     from penstock.loading.rebuild import PutBack
     from penstock.loading.tools import LoadTools, Report
     from penstock.model.plan import LoadPlan, TargetPlan

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import TargetError
 from penstock.loading.landing import with_locks
-from penstock.loading.prepare import tables_made
+from penstock.loading.prepared import tables_made
 from penstock.server.catalog import find_table
 from penstock.server.errors import in_transaction
 from penstock.server.shape import (
