@@ -9,7 +9,6 @@ import pytest
 
 from penstock.errors import ServerError, TargetError
 from penstock.server.conflicts import find_references
-from penstock.server.ddl import find_older_snapshots, mark_end_of_load
 from penstock.server.locking import Blocker, find_blockers, with_lock_retries
 from support.ddl import capture, create_replacement, finish_replacement, swap_replacement, table_oid
 
@@ -220,24 +219,3 @@ def test_finish_waits_for_writers_of_a_referenced_table(connection: Connection, 
         assert {blocker.pid for blocker in told} == {writer.info.backend_pid}
     swap_replacement(connection, definition, new)
     assert capture(connection, "child") == definition
-
-
-def test_older_snapshot_is_found_until_it_ends(connection: Connection, database: str) -> None:
-    """Such a reader would find the new table empty, unless it has read the old one: then the swap waits for it."""
-    connection.execute("CREATE TABLE t (a int); INSERT INTO t VALUES (1)")
-    with psycopg.connect(database) as reader:
-        reader.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
-        reader.execute("SELECT 1 FROM pg_class")
-        definition = capture(connection, "t")
-        new = create_replacement(connection, definition, name="new")
-        connection.execute("INSERT INTO new VALUES (2)")
-        finish_replacement(connection, definition, new)
-        xid = mark_end_of_load(connection)
-        (older,) = find_older_snapshots(connection, xid)
-        assert (older.pid, older.state) == (reader.info.backend_pid, "idle in transaction")
-        swap_replacement(connection, definition, new)
-        assert reader.execute("SELECT * FROM t").fetchall() == []
-        reader.commit()
-        reader.execute("SELECT 1 FROM pg_class")
-        assert find_older_snapshots(connection, xid) == ()
-        assert reader.execute("SELECT * FROM t").fetchall() == [(2,)]

@@ -10,8 +10,10 @@ from psycopg import sql
 
 from penstock.errors import TargetError
 from penstock.model.table import TableName
-from penstock.server.ddl import Obstacle, find_all_tables_publications, refuse_obstacles
+from penstock.server.ddl.capture import refuse_obstacles
+from penstock.server.ddl.definition import Obstacle
 from penstock.server.landing import drop_landing_table
+from penstock.server.ledger.schema import find_publications
 from support.ddl import capture, create_replacement, find_obstacles, finish_replacement, swap_replacement
 
 if TYPE_CHECKING:
@@ -132,6 +134,24 @@ HINDRANCES = {
         "trigger state",
         "foreign key k on table s.t has its triggers disabled",
     ),
+    "trigger of another table": (
+        """CREATE TABLE s.t (id int); CREATE TABLE s.o (id int);
+           CREATE FUNCTION s.f() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END';
+           CREATE CONSTRAINT TRIGGER g AFTER INSERT ON s.o FROM s.t FOR EACH ROW EXECUTE FUNCTION s.f()""",
+        "trigger",
+        "trigger g on table s.o",
+    ),
+    "granted by another role": (
+        """CREATE TABLE s.t (id int); GRANT SELECT ON s.t TO pg_monitor WITH GRANT OPTION;
+           GRANT USAGE ON SCHEMA s TO PUBLIC; SET ROLE pg_monitor; GRANT SELECT ON s.t TO PUBLIC; RESET ROLE""",
+        "grant",
+        "table s.t has grants by role pg_monitor, who is not its owner",
+    ),
+    "index of the whole row": (
+        "CREATE TABLE s.t (id int); CREATE INDEX i ON s.t ((t IS NULL))",
+        "whole-row reference",
+        "index s.i refers to the whole row",
+    ),
     "check of the whole row": (
         "CREATE TABLE s.t (id int, CONSTRAINT c CHECK (t.* IS NOT NULL))",
         "whole-row reference",
@@ -191,6 +211,15 @@ def test_missing_rights_are_obstacles(connection: Connection, user_connection: C
     ]
 
 
+def test_owner_who_may_not_read_is_told(connection: Connection, user_connection: Connection, user_name: str) -> None:
+    """LIKE needs SELECT."""
+    user = sql.Identifier(user_name)
+    connection.execute(sql.SQL("GRANT ALL ON SCHEMA s TO {}").format(user))
+    user_connection.execute("CREATE TABLE s.t (id int); REVOKE SELECT ON s.t FROM CURRENT_USER")
+    found = find_obstacles(user_connection, capture(user_connection, "s.t"))
+    assert [obstacle.description for obstacle in found] == [f'role "{user_name}" may not read table s.t']
+
+
 def test_rights_that_the_parts_need_are_obstacles(
     connection: Connection, user_connection: Connection, user_name: str
 ) -> None:
@@ -244,10 +273,9 @@ def test_dependent_made_during_the_load_refuses_the_swap(connection: Connection)
 def test_publications_of_all_tables_are_found(connection: Connection) -> None:
     """And noted in the definition as not the table's own."""
     connection.execute("CREATE TABLE s.t (id int); CREATE PUBLICATION everything FOR ALL TABLES")
-    assert find_all_tables_publications(connection) == ("everything",)
+    assert find_publications(connection) == ("everything",)
     definition = capture(connection, "s.t")
     assert definition.implicit_publications == ("everything",)
-    assert [publication.is_explicit for publication in definition.publications] == [False]
 
 
 @pytest.mark.pg(">= 15")
@@ -255,4 +283,4 @@ def test_publications_of_the_schema_are_noted(connection: Connection) -> None:
     """A replacement in that schema is published too."""
     connection.execute("CREATE TABLE s.t (id int); CREATE PUBLICATION ours FOR TABLES IN SCHEMA s")
     assert capture(connection, "s.t").implicit_publications == ("ours",)
-    assert find_all_tables_publications(connection) == ()
+    assert find_publications(connection) == ()

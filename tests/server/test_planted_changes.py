@@ -112,7 +112,6 @@ def exclusion(definition: str) -> dict[str, Any]:
         "name": "planted",
         "kind": "x",
         "definition": definition,
-        "self_reference_head": None,
         "is_deferrable": False,
         "is_deferred": False,
         "is_validated": True,

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.server import ddl
+from penstock.server.ddl import capture as capturing
+from penstock.server.ddl import replacement
 from support.paths import in_own_path
 
 if TYPE_CHECKING:
     from penstock.server.connection import Connection
-    from penstock.server.ddl import TableDefinition
+    from penstock.server.ddl.definition import TableDefinition
 
 NEW = "new orders"
 
@@ -90,10 +91,7 @@ RICH_TABLE = {
         GRANT SELECT, INSERT ON shop."Order s" TO {keeper} WITH GRANT OPTION;
         GRANT UPDATE (price, note) ON shop."Order s" TO {reader};
         GRANT SELECT ("Mixed ""C"" x") ON shop."Order s" TO PUBLIC;
-        SET ROLE {keeper};
-        GRANT SELECT ON shop."Order s" TO {reader};
         GRANT INSERT (id) ON shop."Order s" TO {reader};
-        RESET ROLE;
         REVOKE TRUNCATE ON shop."Order s" FROM {owner};
         GRANT USAGE ON SEQUENCE shop.order_ids TO {reader};
         COMMENT ON TABLE shop."Order s" IS 'orders, 100 % {}';
@@ -130,11 +128,11 @@ RICH_TABLE = {
 }
 
 
-capture_table = in_own_path(ddl.capture_table)
-create_replacement = in_own_path(ddl.create_replacement)
-find_obstacles = in_own_path(ddl.find_obstacles)
-finish_replacement = in_own_path(ddl.finish_replacement)
-swap_replacement = in_own_path(ddl.swap_replacement)
+capture_table = in_own_path(capturing.capture_table)
+create_replacement = in_own_path(replacement.create_replacement)
+find_obstacles = in_own_path(capturing.find_obstacles)
+finish_replacement = in_own_path(replacement.finish_replacement)
+swap_replacement = in_own_path(replacement.swap_replacement)
 
 
 def table_oid(connection: Connection, name: str) -> int:

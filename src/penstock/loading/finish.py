@@ -10,7 +10,7 @@ from penstock.loading.landing import TargetLanding, refuse_unended, truncate_tar
 from penstock.model.ledger import LandedCounts
 from penstock.model.outcome import StatementOutcome
 from penstock.server.conflicts import find_references
-from penstock.server.ddl import find_older_snapshots, finish_replacement, mark_end_of_load, swap_replacement
+from penstock.server.ddl.replacement import finish_replacement, swap_replacement
 from penstock.server.identity import LoadedTable, send_check
 from penstock.server.landing import find_landing_table, lock_landing_table
 from penstock.server.ledger.committed import has_all
@@ -28,11 +28,6 @@ if TYPE_CHECKING:
     from penstock.model.ledger import FinishedLoad
     from penstock.model.plan import LoadPlan
     from penstock.server.connection import Connection
-
-# Transactions whose snapshot is older than the new table's rows are waited for so long: that of a query is gone soon,
-# and that of a dump may last for hours.
-_SNAPSHOT_PATIENCE_S = 30.0
-_SNAPSHOT_LOOK_S = 0.2
 
 
 def finish_load(
@@ -79,8 +74,6 @@ class _Finish:
     def run(self) -> FinishedLoad | None:
         for landing in self._replaced:
             self._finish_replacement(landing)
-        if self._replaced:
-            self._await_older_snapshots()
         return finish(self._tools.ledger, self._connection, self._prepared.claim, act=self._land)
 
     def _wait(self, act: Callable[[], object], *, relations: list[int], what: str) -> None:
@@ -104,20 +97,6 @@ class _Finish:
                 raise
             # Functions of its indexes may need the user's search_path.
             self._tools.warnings.warn("upkeep", f'not analyzed: "{landing.facts.name}"; {error.message}')
-
-    def _await_older_snapshots(self) -> None:
-        """Wait for transactions that would find a new table empty; after a while say which, and go on."""
-        xid = mark_end_of_load(self._connection)
-        until_s = self._tools.clock() + _SNAPSHOT_PATIENCE_S
-        while older := find_older_snapshots(self._connection, xid):
-            if self._tools.clock() >= until_s:
-                pids = ", ".join(str(session.pid) for session in older)
-                self._tools.warnings.warn(
-                    "old-snapshots",
-                    f"transactions that began before the rows were committed may find the new table empty: pid {pids}",
-                )
-                return
-            self._tools.sleep(_SNAPSHOT_LOOK_S)
 
     # ---------------------------------------------------------------- within it
 

@@ -17,19 +17,12 @@ from penstock.loading.ways import merge_mode
 from penstock.model.landing import POSITION_COLUMNS
 from penstock.model.ledger import LandingRecord
 from penstock.model.table import TableName
-from penstock.server.ddl import (
-    capture_table,
-    create_replacement,
-    enforce_early,
-    find_all_tables_publications,
-    find_obstacles,
-    name_indexes,
-    refuse_obstacles,
-)
-from penstock.server.ddl.replacement import describe_replacement
+from penstock.server.ddl.capture import capture_table, find_obstacles, refuse_obstacles
+from penstock.server.ddl.compose import compose_create
+from penstock.server.ddl.replacement import create_replacement, enforce_early
 from penstock.server.errors import in_transaction
 from penstock.server.landing import describe_landing_table, find_landing_table, make_landing_table
-from penstock.server.ledger.schema import CHANGES_VERSION, find_version
+from penstock.server.ledger.schema import CHANGES_VERSION, find_publications, find_version
 from penstock.server.ledger.targets import (
     drop_landing,
     drop_ranges,
@@ -54,7 +47,7 @@ if TYPE_CHECKING:
     from penstock.model.plan import LoadPlan, TargetPlan
     from penstock.model.table import TableFacts
     from penstock.server.connection import Connection
-    from penstock.server.ddl import TableDefinition
+    from penstock.server.ddl.definition import TableDefinition
     from penstock.server.locking import Blocker
 
 _Result = TypeVar("_Result")
@@ -86,7 +79,7 @@ class TargetLanding:
         """Return what a table that replaces another, and its indexes, are called, each with the name that follows."""
         if self.definition is None or self.record.table is None or self.record.oid is None:
             return ()
-        indexes = name_indexes(self.definition, self.record.oid)
+        indexes = self.definition.name_indexes(self.record.oid)
         return (self.record.table, self.definition.table.name), *((now, name) for name, now in indexes.items())
 
 
@@ -247,7 +240,7 @@ class LandingMaker:
             self._drop(left)
         as_text = landing.target.job.transform is not None
         self._refuse_publications(
-            find_all_tables_publications(self._connection),
+            find_publications(self._connection),
             lambda: describe_landing_table(
                 self._connection, table=name, target=landing.facts, columns=columns, as_text=as_text
             ),
@@ -311,8 +304,8 @@ class LandingMaker:
             self._drop(landing.record)
         refuse_obstacles(definition.name, find_obstacles(self._connection, definition))
         self._refuse_publications(
-            dict.fromkeys((*find_all_tables_publications(self._connection), *definition.implicit_publications)),
-            lambda: describe_replacement(definition, name=name.name),
+            definition.implicit_publications,
+            lambda: compose_create(definition, name.name).as_string() + ";",
         )
         oid = create_replacement(self._connection, definition, name=name.name)
         self._enforce_early(landing, definition, oid)

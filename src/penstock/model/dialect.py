@@ -57,7 +57,6 @@ WarningCode = Literal[
     "log",
     "long-record",
     "more",
-    "old-snapshots",
     "parked-left",
     "pooler",
     "quote-dropped",

@@ -58,7 +58,6 @@ def make_index(name: str, *, is_unique: bool = False, kind: str | None = None, *
         name=name,
         kind=kind or "",
         definition="",
-        self_reference_head=None,
         is_deferrable=False,
         is_deferred=False,
         is_validated=True,

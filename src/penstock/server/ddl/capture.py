@@ -1,4 +1,8 @@
-"""Reads a table's full definition from the catalogue, in one look and with every name qualified."""
+"""Reads a table's full definition from the catalogue, and what stands in the way of a new table in its place.
+
+A swap drops the old table without CASCADE. What refers to it from outside would stop that or be lost with it, so it is
+found before anything is loaded, by pg_depend, and said in PostgreSQL's own words.
+"""
 
 from __future__ import annotations
 
@@ -8,24 +12,17 @@ from psycopg import sql
 
 from penstock.errors import OtherTableError, TargetError
 from penstock.server.ddl.definition import (
-    ColumnRow,
     ConstraintRow,
-    Grant,
     IndexRow,
-    LabelRow,
-    PolicyRow,
+    Obstacle,
+    PartRow,
     PublicationRow,
-    RuleRow,
-    SequenceRow,
-    SequenceState,
-    StatisticsRow,
     TableDefinition,
     TableRow,
-    TriggerRow,
 )
 from penstock.server.ddl.session import Unread, look_again
 from penstock.server.errors import translate_errors
-from penstock.server.queries import fetch_many
+from penstock.server.queries import fetch_many, fetch_rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,17 +33,10 @@ if TYPE_CHECKING:
 # The parts of a definition that one query each describes.
 _PARTS: dict[str, type] = {
     "table": TableRow,
-    "columns": ColumnRow,
-    "sequences": SequenceRow,
     "indexes": IndexRow,
     "constraints": ConstraintRow,
-    "grants": Grant,
-    "policies": PolicyRow,
-    "triggers": TriggerRow,
-    "rules": RuleRow,
-    "statistics": StatisticsRow,
     "publications": PublicationRow,
-    "labels": LabelRow,
+    "parts": PartRow,
 }
 
 
@@ -54,11 +44,32 @@ def capture_table(connection: Connection, oid: int, *, name: TableName | None = 
     """Return the definition of a table.
 
     Any kind of relation is captured; whether it can be replaced is for find_obstacles to say. The statements see
-    one state of the catalogue only where the caller holds a lock on the table. Needs SELECT on the sequences that
-    the table's columns own, which their owner has. `name` is what the table was called when its oid was read, for the
-    error. Raises TargetError where there is no such table, ServerError.
+    one state of the catalogue only where the caller holds a lock on the table. `name` is what the table was called when
+    its oid was read, for the error. Raises TargetError where there is no such table, ServerError.
     """
     return look_again(lambda: _capture(connection, oid, name))
+
+
+def find_obstacles(connection: Connection, definition: TableDefinition) -> tuple[Obstacle, ...]:
+    """Return all that keeps a table from being replaced: dependents, kinds of table, missing privileges.
+
+    Bodies of functions that are kept as text (PL/pgSQL, SQL in quotes) and prepared statements find the table by its
+    name, and so find the new one. pg_shdepend has nothing that depends on a table. Raises ServerError.
+    """
+    with translate_errors(f"looking for what depends on table {definition.name}"):
+        return tuple(fetch_rows(connection, "ddl_obstacles", Obstacle, oid=definition.oid))
+
+
+def refuse_obstacles(name: TableName, obstacles: Sequence[Obstacle]) -> None:
+    """Raise TargetError that names every obstacle; return where there is none."""
+    if not obstacles:
+        return
+    lines = "\n".join(f"{obstacle.kind}: {obstacle.description}" for obstacle in obstacles)
+    raise TargetError(
+        f'cannot replace table "{name}"',
+        detail=f"A new table could not take its place because of:\n{lines}",
+        hint="Load with --mode truncate, which keeps the table, or drop these first and make them anew after the load.",
+    )
 
 
 def _capture(connection: Connection, oid: int, name: TableName | None) -> TableDefinition:
@@ -67,10 +78,19 @@ def _capture(connection: Connection, oid: int, name: TableName | None) -> TableD
         parts = dict(zip(_PARTS, map(tuple, fetch_many(connection, queries, oid=oid)), strict=True))
         if not parts["table"]:
             raise _gone(connection, oid, name)
-        (table,) = parts.pop("table")
-        states = read_states(connection, parts["sequences"])
-    definition = TableDefinition(table=table, sequence_states=states, **parts)
-    _check_read(definition)
+    (table,) = parts.pop("table")
+    definition = TableDefinition(table=table, **parts)
+    constraints = {None, *(constraint.name for constraint in definition.constraints)}
+    unread = {part.part for part in definition.parts if part.statement is None}
+    unread |= {
+        index.name for index in definition.indexes if index.body is None or index.constraint_name not in constraints
+    }
+    if unread:
+        raise Unread(
+            f'cannot read the definition of "{definition.name}"',
+            detail=f"Not understood: {', '.join(sorted(unread))}.",
+            hint="Please report this with the output of pg_dump --schema-only for the table.",
+        )
     return definition
 
 
@@ -88,32 +108,3 @@ def _gone(connection: Connection, oid: int, name: TableName | None) -> TargetErr
         if is_dropped
         else "Run the load again, if it is still wanted.",
     )
-
-
-def read_states(connection: Connection, sequences: Sequence[SequenceRow]) -> tuple[SequenceState, ...]:
-    """Return where sequences stand at this moment. Needs SELECT on them."""
-    states = []
-    for sequence in sequences:
-        query = sql.SQL("SELECT last_value, is_called FROM {}").format(sql.SQL(sequence.quoted_name))
-        row = connection.execute(query).fetchone()
-        assert row is not None
-        states.append(SequenceState(name=sequence.name, last_value=row[0], is_called=row[1]))
-    return tuple(states)
-
-
-def _check_read(definition: TableDefinition) -> None:
-    """Raise Unread for what the server describes otherwise than the .sql files take apart."""
-    parts: list[IndexRow | TriggerRow | StatisticsRow] = [
-        *definition.indexes,
-        *definition.triggers,
-        *definition.statistics,
-    ]
-    constraints = {None, *(constraint.name for constraint in definition.constraints)}
-    unread = [part.name for part in parts if part.body is None]
-    unread += [index.name for index in definition.indexes if index.constraint_name not in constraints]
-    if unread:
-        raise Unread(
-            f'cannot read the definition of "{definition.name}"',
-            detail=f"Not understood: {', '.join(unread)}.",
-            hint="Please report this with the output of pg_dump --schema-only for the table.",
-        )

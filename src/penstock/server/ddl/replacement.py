@@ -1,4 +1,4 @@
-"""A new table beside an old one: made bare, finished after its rows are in it."""
+"""A new table beside an old one: made bare, finished after its rows are in it, and put in the old one's place."""
 
 from __future__ import annotations
 
@@ -8,30 +8,14 @@ from typing import TYPE_CHECKING
 
 from psycopg import errors, sql
 
-from penstock.errors import TargetError
+from penstock.errors import ServerError, TargetError
 from penstock.model.table import TableName
-from penstock.server.ddl.capture import capture_table, read_states
-from penstock.server.ddl.compose_parts import (
-    compose_checks,
-    compose_foreign_key,
-    compose_index,
-    compose_index_marks,
-    compose_row_security,
-    compose_statistics,
-    compose_trigger,
-)
-from penstock.server.ddl.compose_table import compose_column_settings, compose_create
-from penstock.server.ddl.compose_words import (
-    compose_comments,
-    compose_grant,
-    compose_labels,
-    compose_owner_grants,
-    compose_revokes,
-    order_grants,
-)
-from penstock.server.ddl.names import choose_names
+from penstock.server.ddl.capture import capture_table, find_obstacles, refuse_obstacles
+from penstock.server.ddl.compose import compose_create, compose_foreign_key, compose_index, compose_index_marks
+from penstock.server.ddl.definition import HandoverRow, find_differences
 from penstock.server.ddl.session import local_settings, run_all
 from penstock.server.errors import in_transaction, translate_errors
+from penstock.server.queries import fetch_rows
 from penstock.server.tables import check_names
 
 if TYPE_CHECKING:
@@ -39,9 +23,12 @@ if TYPE_CHECKING:
 
     from penstock.server.connection import Connection
     from penstock.server.ddl.definition import TableDefinition
-    from penstock.server.ddl.names import WorkingNames
 
 _log = logging.getLogger(__name__)
+
+# Whoever waits for the old table now may hold what the drop needs next. That is a deadlock, and after deadlock_timeout
+# (1 s) their query would be the one cancelled: so we give way long before.
+_FURTHER_LOCKS_TIMEOUT = "100ms"
 
 
 def _at_once(act: Callable[[], object]) -> object:
@@ -51,35 +38,32 @@ def _at_once(act: Callable[[], object]) -> object:
 def create_replacement(connection: Connection, definition: TableDefinition, *, name: str) -> int:
     """Make the bare new table in the old one's schema and return its oid.
 
-    It has what loading needs: columns with defaults, identity and generated values, NOT NULL, CHECK (whose functions
-    are called as the rows come, with the user's search_path), storage, options. It belongs to the old table's owner,
-    and nobody else may read it. Values that identity columns draw go on from where the old ones stood; a serial column
-    draws from the old sequence. Needs CREATE on the schema and the owner's role. Raises TargetError, ServerError.
+    It has what CREATE TABLE (LIKE ...) copies but for indexes, and so CHECKs, whose functions are called as the rows
+    come, with the user's search_path. It belongs to the old table's owner, and nobody else may read it. Values that
+    identity columns draw go on from where the old ones stood; a serial column draws from the old sequence. Needs CREATE
+    on the schema, the owner's role and SELECT on the old table. Raises TargetError, ServerError.
     """
     new = TableName(schema=definition.table.schema, name=name)
     check_names(new, [])
     table = sql.Identifier(definition.table.schema, name)
-    owner = sql.Identifier(definition.table.owner)
-    with (
-        translate_errors(f"creating table {new}"),
-        local_settings(connection, default_tablespace=""),
-    ):
+    actions = [f"OWNER TO {sql.Identifier(definition.table.owner).as_string()}", *definition.statements("create")]
+    # LIKE makes them valid, as the new table is empty.
+    for constraint in definition.constraints:
+        if constraint.kind in "cn" and not constraint.is_validated:
+            key = sql.Identifier(constraint.name).as_string()
+            actions += [f"DROP CONSTRAINT {key}", f"ADD CONSTRAINT {key} {constraint.definition}"]
+    with translate_errors(f"creating table {new}"), local_settings(connection, default_tablespace=""):
         connection.execute(compose_create(definition, name))
-        connection.execute(sql.SQL("ALTER TABLE {} OWNER TO {}").format(table, owner))
-        row = connection.execute("SELECT %s::regclass::oid", [table.as_string(connection)]).fetchone()
-        assert row is not None
-        replacement = capture_table(connection, row[0])
-        names = choose_names(definition, replacement)
-        run_all(connection, compose_revokes(replacement, names))
-        run_all(connection, compose_owner_grants(definition, names))
-        for column in definition.columns:
-            run_all(connection, compose_column_settings(column, table))
-        run_all(connection, compose_checks(definition, names))
+        connection.execute(sql.SQL("ALTER TABLE {} {}").format(table, sql.SQL(", ".join(actions))))
         note = f"made by penstock to replace {definition.name}; not finished"
         connection.execute(sql.SQL("COMMENT ON TABLE {} IS {}").format(table, sql.Literal(note)))
-        _continue_identities(connection, definition, replacement)
+        row = connection.execute("SELECT %s::regclass::oid", [table.as_string(connection)]).fetchone()
+        assert row is not None
+        run_all(connection, capture_table(connection, row[0]).statements("revoke"))
+        handover = _hand_over(connection, definition, row[0])
+        run_all(connection, [*handover["identity"], *handover["statistics"]])
     _log.info("created table %s to replace %s", new, definition.name)
-    return replacement.oid
+    return int(row[0])
 
 
 def enforce_early(
@@ -92,11 +76,10 @@ def enforce_early(
     adds the rest. Raises TargetError, ServerError.
     """
     replacement = capture_table(connection, oid)
-    names = choose_names(definition, replacement)
     with translate_errors(f"preparing table {replacement.name}"):
         try:
             with in_transaction(connection):
-                _make_keys(connection, definition, replacement, names, only=indexes)
+                _make_indexes(connection, definition, replacement, only=indexes)
         except (errors.UndefinedFunction, errors.UndefinedTable) as exc:
             # The planner puts what simple functions in SQL do in their place, even for an empty table.
             raise TargetError(
@@ -105,12 +88,7 @@ def enforce_early(
                 hint="Give the function its search_path (ALTER FUNCTION ... SET search_path) and run the load again.",
             ) from exc
         if with_foreign_keys:
-            _add_foreign_keys(connection, definition, replacement, names, _at_once)
-
-
-def describe_replacement(definition: TableDefinition, *, name: str) -> str:
-    """Return the statement that makes the bare new table, for a subscriber's psql."""
-    return compose_create(definition, name).as_string(None) + ";"
+            _add_foreign_keys(connection, definition, replacement, _at_once)
 
 
 def finish_replacement(
@@ -120,102 +98,120 @@ def finish_replacement(
     *,
     with_locks: Callable[[Callable[[], object]], object] = _at_once,
 ) -> None:
-    """Give the loaded table all that the old one has, but for rules, policies, publications and its names.
+    """Give the loaded table its indexes and constraints, under working names where names belong to the schema.
 
-    In autocommit mode each step is a transaction: indexes, constraints, statistics and triggers; each foreign key, and
-    again its validation, so that writers to the referenced table wait only for the moment of adding it; at last row
-    security, grants and comments. `with_locks` is called to add each foreign key, for a lock on the referenced table:
-    it may call with_lock_retries. May be called again after an error: what is there is kept. Raises DataError where
-    the rows violate a constraint, TargetError, ServerError.
+    In autocommit mode the indexes are made in one transaction; each foreign key, and again its validation, has its own,
+    so that writers to the referenced table wait only for the moment of adding it. `with_locks` is called to add each
+    foreign key, for a lock on the referenced table: it may call with_lock_retries. May be called again after an error:
+    what exists is kept. Raises DataError where the rows violate a constraint, TargetError, ServerError.
     """
     replacement = capture_table(connection, oid)
-    names = choose_names(definition, replacement)
     with translate_errors(f"finishing table {replacement.name}"):
         with in_transaction(connection):
-            _make_keys(connection, definition, replacement, names)
-            _make_other_parts(connection, definition, replacement, names)
-        _add_foreign_keys(connection, definition, replacement, names, with_locks)
-        with in_transaction(connection):
-            # After the foreign keys: forced row security without a policy would hide all rows from their validation.
-            run_all(connection, compose_row_security(definition, names))
-            _set_grants(connection, definition, replacement, names)
-            run_all(connection, compose_comments(definition, names))
-            run_all(connection, compose_labels(definition, names))
+            _make_indexes(connection, definition, replacement)
+        _add_foreign_keys(connection, definition, replacement, with_locks)
     _log.info("finished table %s", replacement.name)
 
 
-def _continue_identities(connection: Connection, definition: TableDefinition, replacement: TableDefinition) -> None:
-    new = {sequence.column: sequence for sequence in replacement.identity_sequences}
-    for sequence, state in zip(
-        definition.identity_sequences, read_states(connection, definition.identity_sequences), strict=True
-    ):
-        set_state = "SELECT pg_catalog.setval(%s::oid::regclass, %s, %s)"
-        connection.execute(set_state, [new[sequence.column].oid, state.last_value, state.is_called])
+def swap_replacement(connection: Connection, definition: TableDefinition, oid: int) -> None:
+    """Drop the old table and give its name, and all else that it has, to the new one.
+
+    Belongs into the caller's transaction, which commits it together with its own record; readers wait for that and
+    then see the new table. Nothing is dropped by CASCADE. At the end the new table is captured and must equal the
+    definition: what could not be carried over is an error, not a loss. Dropping the old table's foreign keys locks
+    the referenced tables too (conflicts.find_references names them). Raises TargetError where the old table has
+    changed since it was captured or has got dependents, ServerError (55P03 where a lock could not be had in time).
+    """
+    with in_transaction(connection, f"putting the new table in the place of {definition.name}"):
+        new = capture_table(connection, oid).table
+        _lock_old(connection, definition)
+        with local_settings(connection, lock_timeout=_FURTHER_LOCKS_TIMEOUT):
+            _replace_old(connection, definition, oid, name=new.name)
+        if differences := find_differences(definition, capture_table(connection, oid)):
+            raise ServerError(
+                f'the new table for "{definition.name}" is not like the old one',
+                detail=f"They differ in: {', '.join(differences)}. The old table is left as it was.",
+                hint="Load with --mode truncate, which keeps the table.",
+            )
+    _log.info("table %s is replaced", definition.name)
 
 
-def _make_keys(
+def _lock_old(connection: Connection, definition: TableDefinition) -> None:
+    """Lock the old table against everybody, then make sure that it is still the one that was captured."""
+    old = sql.Identifier(definition.table.schema, definition.table.name)
+    connection.execute(sql.SQL("LOCK TABLE ONLY {} IN ACCESS EXCLUSIVE MODE").format(old))
+    now = capture_table(connection, definition.oid, name=definition.name)
+    if differences := find_differences(definition, now):
+        raise TargetError(
+            f'table "{definition.name}" was altered while its replacement was loaded',
+            detail=f"Changed: {', '.join(differences)}.",
+            hint="Run the load again: it then carries the table as it is now.",
+        )
+    refuse_obstacles(definition.name, find_obstacles(connection, definition))
+
+
+def _replace_old(connection: Connection, definition: TableDefinition, oid: int, *, name: str) -> None:
+    schema, final = definition.table.schema, definition.table.name
+    table, handover = sql.Identifier(schema, final), _hand_over(connection, definition, oid)
+    constraints = {constraint.name: constraint for constraint in definition.constraints}
+    statements: list[sql.Composed | str] = [
+        *handover["identity"],
+        *handover["owned"],
+        sql.SQL("DROP TABLE {}").format(table),
+        sql.SQL("ALTER TABLE {} RENAME TO {}").format(sql.Identifier(schema, name), sql.Identifier(final)),
+        sql.SQL("COMMENT ON TABLE {} IS NULL").format(table),
+        *handover["rename"],
+    ]
+    names = definition.name_indexes(oid)
+    for index in definition.indexes:
+        # A constraint follows its index.
+        new = sql.Identifier(schema, names[index.name])
+        statements.append(sql.SQL("ALTER INDEX {} RENAME TO {}").format(new, sql.Identifier(index.name)))
+        statements += compose_index_marks(index, constraints.get(index.constraint_name or ""), (schema, final))
+    publications = [publication.statement for publication in definition.publications if publication.statement]
+    run_all(connection, [*statements, *definition.statements("swap"), *publications])
+
+
+def _hand_over(connection: Connection, definition: TableDefinition, oid: int) -> dict[str, list[str]]:
+    """Return the statements of each step that hands what the old table has to the new one."""
+    rows = fetch_rows(connection, "ddl_handover", HandoverRow, old=definition.oid, new=oid)
+    steps = ("identity", "statistics", "owned", "rename")
+    return {step: [row.statement for row in rows if row.step == step] for step in steps}
+
+
+def _make_indexes(
     connection: Connection,
     definition: TableDefinition,
     replacement: TableDefinition,
-    names: WorkingNames,
     *,
     only: Collection[str] | None = None,
 ) -> None:
-    """Make the indexes with their constraints, and the check constraints, that are not there yet."""
+    """Make the indexes with their constraints that are not there yet."""
     constraints = {constraint.name: constraint for constraint in definition.constraints}
     present = {index.name for index in replacement.indexes}
+    names = definition.name_indexes(replacement.oid)
     for index in definition.indexes:
-        if names.indexes[index.name] in present or (only is not None and index.name not in only):
+        if names[index.name] in present or (only is not None and index.name not in only):
             continue
         _log.info("making index %s of %s", index.name, definition.name)
-        constraint = constraints[index.constraint_name] if index.constraint_name else None
+        constraint = constraints.get(index.constraint_name or "")
+        table = replacement.table.schema, replacement.table.name
         with local_settings(connection, default_tablespace=index.tablespace):
-            run_all(connection, compose_index(index, constraint, names))
-    has_constraints = {constraint.name for constraint in replacement.constraints}
-    run_all(connection, compose_checks(definition, names, but=has_constraints))
-
-
-def _make_other_parts(
-    connection: Connection, definition: TableDefinition, replacement: TableDefinition, names: WorkingNames
-) -> None:
-    run_all(connection, compose_index_marks(definition, names))
-    has_statistics = {(statistics.schema, statistics.name) for statistics in replacement.statistics}
-    for statistics in definition.statistics:
-        place = statistics.schema, statistics.name
-        if (statistics.schema, names.statistics[place]) not in has_statistics:
-            run_all(connection, compose_statistics(statistics, names))
-    has_triggers = {trigger.name for trigger in replacement.triggers}
-    for trigger in definition.triggers:
-        if trigger.name not in has_triggers:
-            run_all(connection, compose_trigger(trigger, names))
-
-
-def _set_grants(
-    connection: Connection, definition: TableDefinition, replacement: TableDefinition, names: WorkingNames
-) -> None:
-    run_all(connection, compose_revokes(replacement, names))
-    for grant in order_grants(definition.grants):
-        statement = compose_grant(grant, definition, names)
-        if grant.is_by_owner:
-            connection.execute(statement)
-        else:
-            # Who grants is who runs the statement; a superuser or owner would stand there as the owner.
-            with local_settings(connection, role=grant.grantor):
-                connection.execute(statement)
+            run_all(connection, compose_index(index, constraint, table, names[index.name]))
 
 
 def _add_foreign_keys(
     connection: Connection,
     definition: TableDefinition,
     replacement: TableDefinition,
-    names: WorkingNames,
     with_locks: Callable[[Callable[[], object]], object],
 ) -> None:
     present = {constraint.name: constraint for constraint in replacement.constraints}
     for constraint in definition.constraints:
         if constraint.kind != "f":
             continue
-        add, validate = compose_foreign_key(constraint, definition, names)
+        table = replacement.table.schema, replacement.table.name
+        add, validate = compose_foreign_key(constraint, definition, table)
         if constraint.name not in present:
             with_locks(partial(connection.execute, add))
         if validate is not None and not (constraint.name in present and present[constraint.name].is_validated):

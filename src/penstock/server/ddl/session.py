@@ -54,9 +54,9 @@ def local_settings(connection: Connection, **settings: str) -> Iterator[None]:
             _change_setting(connection, name, value)
 
 
-def run_all(connection: Connection, statements: Iterable[Composed]) -> None:
+def run_all(connection: Connection, statements: Iterable[Composed | str]) -> None:
     """Run statements in turn, in one round trip: locks are held no longer than it takes."""
-    if found := list(statements):
+    if found := [sql.SQL(each) if isinstance(each, str) else each for each in statements]:
         connection.execute(sql.SQL("; ").join(found))
 
 

@@ -314,12 +314,18 @@ def _run_steps(connection: Connection, schema: str) -> None:
         connection.execute(sql.SQL("COMMENT ON TABLE {}.loads IS {}").format(name, comment))
 
 
+def find_publications(connection: Connection) -> tuple[str, ...]:
+    """Return the publications FOR ALL TABLES of this database: a new table stops their subscribers, who lack it."""
+    with translate_errors("looking for publications of all tables"):
+        return tuple(row.name for row in fetch_rows(connection, "ledger_publications", PublicationRow))
+
+
 def _refuse_publication(connection: Connection, schema: str, *, version: int) -> None:
     """Refuse where a publication FOR ALL TABLES would stop its subscribers, which lack the ledger's tables."""
-    publications = fetch_rows(connection, "ledger_publications", PublicationRow)
+    publications = find_publications(connection)
     if not publications:
         return
-    names = ", ".join(f'"{row.name}"' for row in publications)
+    names = ", ".join(f'"{name}"' for name in publications)
     raise TargetError(
         "creating the ledger would stop the subscribers of a publication for all tables",
         detail=f"Publication {names} would publish the ledger's tables, which the subscribers lack. "

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from psycopg import errors, sql
 
 from penstock.errors import TargetError
-from penstock.server.ddl.compose_parts import compose_parent_index
+from penstock.server.ddl.compose import compose_parent_index
 from penstock.server.ddl.session import local_settings
 from penstock.server.errors import in_transaction, translate_errors
 from penstock.server.queries import fetch_rows
@@ -24,8 +24,8 @@ from penstock.server.shape.rebuild import (
     drop_records,
     end_change,
     execute_one,
-    final_names,
     putting_back,
+    table_of,
 )
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def make_parent_index(connection: Connection, schema: str, change: Change, child
         check_columns(parts, change)
         with local_settings(connection, default_tablespace=index.tablespace):
             # It is valid when every partition has its own; no partition comes or goes from here on.
-            execute_one(connection, compose_parent_index(index, constraint, final_names(parts, change.name)))
+            execute_one(connection, compose_parent_index(index, constraint, table_of(parts)))
             parent = sql.Identifier(parts.table.schema, change.name)
             for partition in fetch_rows(connection, "shape_partitions", PartitionRow, oid=parts.table.oid):
                 if partition.is_foreign:

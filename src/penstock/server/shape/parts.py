@@ -378,6 +378,10 @@ def spoilt_record(change: Change) -> TargetError:
 
 def _read_row(change: Change, key: str, row_type: type[_Row]) -> _Row:
     found = change.record.get(key)
-    if not isinstance(found, dict) or set(found) != {field.name for field in fields(row_type)}:
+    if not isinstance(found, dict):
+        raise spoilt_record(change)
+    # What earlier penstocks wrote of a constraint besides.
+    found = {name: value for name, value in found.items() if name != "self_reference_head"}
+    if set(found) != {field.name for field in fields(row_type)}:
         raise spoilt_record(change)
     return row_type(**found)

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 from psycopg import sql
 
 from penstock.errors import DataError, PenstockError, TargetError
-from penstock.server.ddl.compose_parts import compose_index
-from penstock.server.ddl.names import WorkingNames
+from penstock.server.ddl.compose import compose_constraint_comment, compose_index, compose_index_marks
 from penstock.server.ddl.session import local_settings
 from penstock.server.errors import in_transaction, translate_errors
 from penstock.server.queries import fetch_rows
@@ -68,8 +67,7 @@ def build_index(connection: Connection, schema: str, change: Change) -> None:
     index, constraint = read_index_record(change)
     with putting_back(connection, change) as parts:
         check_columns(parts, change)
-        names = final_names(parts, change.name)
-        statements = compose_index(index, constraint, names)
+        statements = compose_index(index, constraint, table_of(parts), index.name)
         is_whole = constraint is None or constraint.kind == "x" or constraint.is_temporal
         with local_settings(connection, default_tablespace=index.tablespace):
             for statement in statements if is_whole else statements[:1]:
@@ -88,7 +86,7 @@ def complete_index(connection: Connection, schema: str, change: Change) -> None:
     with putting_back(connection, change) as parts:
         found = parts.index(change.name)
         if constraint is not None and found is not None and found.constraint is None:
-            statements = compose_index(index, constraint, final_names(parts, change.name))
+            statements = compose_index(index, constraint, table_of(parts), index.name)
             execute_one(connection, statements[-1])
         add_marks(connection, parts, index, constraint)
         end_change(connection, schema, change)
@@ -103,7 +101,7 @@ def add_foreign_key(connection: Connection, schema: str, change: Change) -> None
     with putting_back(connection, change) as parts:
         _check_foreign_key(connection, parts, change)
         _refuse_casts(connection, change)
-        relation = sql.Identifier(parts.table.schema, parts.table.name)
+        relation = sql.Identifier(*table_of(parts))
         # A partitioned table's looks at no rows where those of the partitions are valid, and NOT VALID is not for it.
         is_valid = record["is_validated"] and record["is_enforced"] and parts.table.kind != "p"
         add = sql.SQL("ALTER TABLE {} ADD CONSTRAINT {} {}{}").format(
@@ -114,7 +112,7 @@ def add_foreign_key(connection: Connection, schema: str, change: Change) -> None
         )
         execute_one(connection, add)
         if record["comment"] is not None:
-            execute_one(connection, _comment_on_constraint(relation, change.name, record["comment"]))
+            execute_one(connection, compose_constraint_comment(table_of(parts), change.name, record["comment"]))
         if not is_valid:
             end_change(connection, schema, change)
 
@@ -126,7 +124,7 @@ def validate_foreign_key(connection: Connection, schema: str, change: Change) ->
     """
     with putting_back(connection, change) as parts:
         _refuse_casts(connection, change)
-        relation = sql.Identifier(parts.table.schema, parts.table.name)
+        relation = sql.Identifier(*table_of(parts))
         validate = sql.SQL("ALTER TABLE {} VALIDATE CONSTRAINT {}").format(relation, sql.Identifier(change.name))
         execute_one(connection, validate)
         end_change(connection, schema, change)
@@ -185,19 +183,20 @@ def describe_again(connection: Connection, change: Change) -> str:
     parts = capture_for(connection, change)
     if parts is None:
         raise TargetError(f'table "{change.relation}" does not exist any more')
-    names = final_names(parts, change.name)
     if is_foreign_key(change):
         check_foreign_key_record(change)
         definition = change.record["definition"]
     else:
         index, constraint = read_index_record(change)
         if constraint is None:
-            return compose_index(index, None, names)[0].as_string(connection) + ";"
+            return compose_index(index, None, table_of(parts), index.name)[0].as_string(connection) + ";"
         definition = constraint.definition
     # A foreign key that was added has to be validated only.
     stands = any(key.place == place_of(change) for key in parts.foreign_keys)
     words = sql.SQL("ALTER TABLE {} VALIDATE CONSTRAINT {};" if stands else "ALTER TABLE {} ADD CONSTRAINT {} {};")
-    return words.format(names.qualified, sql.Identifier(change.name), sql.SQL(definition)).as_string(connection)
+    return words.format(sql.Identifier(*table_of(parts)), sql.Identifier(change.name), sql.SQL(definition)).as_string(
+        connection
+    )
 
 
 # ---------------------------------------------------------------- its parts
@@ -312,38 +311,15 @@ def _column_changed(change: Change, name: str, *, was: str, now: str | None) -> 
     )
 
 
-def final_names(parts: TableParts, index: str) -> WorkingNames:
-    """Return final names: what is rebuilt lives under its own."""
-    table = parts.table
-    return WorkingNames(schema=table.schema, table=table.name, indexes={index: index}, statistics={}, sequences={})
+def table_of(parts: TableParts) -> tuple[str, str]:
+    """Return the table's schema and name."""
+    return parts.table.schema, parts.table.name
 
 
 def add_marks(connection: Connection, parts: TableParts, index: IndexRow, constraint: ConstraintRow | None) -> None:
     """Set what is said of an index besides its definition."""
-    name = sql.Identifier(parts.table.schema, index.name)
-    table = sql.Identifier(parts.table.schema, parts.table.name)
-    statements: list[sql.Composed] = [
-        sql.SQL("ALTER INDEX {} ALTER COLUMN {} SET STATISTICS {}").format(
-            name, sql.Literal(number), sql.Literal(target)
-        )
-        for number, target in enumerate(index.statistics_targets, 1)
-        if target is not None
-    ]
-    if index.comment is not None:
-        statements.append(sql.SQL("COMMENT ON INDEX {} IS {}").format(name, sql.Literal(index.comment)))
-    if constraint is not None and constraint.comment is not None:
-        statements.append(_comment_on_constraint(table, constraint.name, constraint.comment))
-    if index.is_clustered:
-        statements.append(sql.SQL("ALTER TABLE {} CLUSTER ON {}").format(table, sql.Identifier(index.name)))
-    if index.is_replica_identity:
-        use = sql.SQL("ALTER TABLE {} REPLICA IDENTITY USING INDEX {}")
-        statements.append(use.format(table, sql.Identifier(index.name)))
-    for statement in statements:
+    for statement in compose_index_marks(index, constraint, table_of(parts)):
         execute_one(connection, statement)
-
-
-def _comment_on_constraint(table: sql.Identifier, name: str, comment: str) -> sql.Composed:
-    return sql.SQL("COMMENT ON CONSTRAINT {} ON {} IS {}").format(sql.Identifier(name), table, sql.Literal(comment))
 
 
 def execute_one(connection: Connection, statement: sql.Composed) -> None:

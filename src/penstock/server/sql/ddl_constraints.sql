@@ -2,8 +2,8 @@
 -- returns ddl.definition.ConstraintRow; needs no privilege; PostgreSQL 14+
 -- psql -v oid=1259 -f ddl_constraints.sql
 --
--- Needs penstock's own search_path. NOT NULL is a constraint since PostgreSQL 18 only. A foreign key to the table itself
--- names it: `self_reference_head` is what stands before the name. Fields of later versions are read through JSON.
+-- Needs penstock's own search_path. NOT NULL is a constraint since PostgreSQL 18 only. Fields of later versions are
+-- read through JSON.
 WITH own AS (
     SELECT k.*,
            COALESCE((pg_catalog.to_jsonb(k) ->> 'conperiod')::bool, false) AS is_temporal,
@@ -15,24 +15,6 @@ WITH own AS (
 SELECT k.conname::text AS name,
        k.contype::text AS kind,
        pg_catalog.pg_get_constraintdef(k.oid) AS definition,
-       CASE
-           WHEN k.contype = 'f' AND k.confrelid = k.conrelid
-           THEN pg_catalog.format(
-                    'FOREIGN KEY (%s) REFERENCES ',
-                    (
-                        SELECT pg_catalog.string_agg(
-                                   CASE
-                                       WHEN k.is_temporal AND u.position = pg_catalog.cardinality(k.conkey)
-                                       THEN 'PERIOD '
-                                       ELSE ''
-                                   END || pg_catalog.quote_ident(a.attname),
-                                   ', ' ORDER BY u.position
-                               )
-                          FROM pg_catalog.unnest(k.conkey) WITH ORDINALITY AS u (attnum, position)
-                          JOIN pg_catalog.pg_attribute AS a ON a.attrelid = k.conrelid AND a.attnum = u.attnum
-                    )
-                )
-       END AS self_reference_head,
        k.condeferrable AS is_deferrable,
        k.condeferred AS is_deferred,
        k.convalidated AS is_validated,

@@ -4,18 +4,22 @@
 --
 -- Columns and row filter came with PostgreSQL 15.
 SELECT p.pubname::text AS name,
-       r.oid IS NOT NULL AS is_explicit,
        CASE
-           WHEN r.prattrs IS NOT NULL
-           THEN ARRAY(
-                    SELECT a.attname::text
-                      FROM pg_catalog.pg_attribute AS a
-                     WHERE a.attrelid = r.prrelid
-                       AND a.attnum = ANY (r.prattrs::int2[])
-                     ORDER BY a.attnum
+           WHEN r.oid IS NOT NULL
+           THEN pg_catalog.format(
+                    'ALTER PUBLICATION %I ADD TABLE ONLY %s%s%s',
+                    p.pubname,
+                    r.prrelid::regclass,
+                    (
+                        SELECT ' (' ||
+                               pg_catalog.string_agg(pg_catalog.quote_ident(a.attname), ', ' ORDER BY a.attnum) || ')'
+                          FROM pg_catalog.pg_attribute AS a
+                         WHERE a.attrelid = r.prrelid
+                           AND a.attnum = ANY (r.prattrs::int2[])
+                    ),
+                    ' WHERE (' || pg_catalog.pg_get_expr(r.prqual, r.prrelid) || ')'
                 )
-       END AS columns,
-       pg_catalog.pg_get_expr(r.prqual, r.prrelid) AS filter
+       END AS statement
   FROM pg_catalog.pg_publication AS p
   LEFT JOIN pg_catalog.pg_publication_rel AS r ON r.prpubid = p.oid AND r.prrelid = :'oid'::oid
  WHERE r.oid IS NOT NULL

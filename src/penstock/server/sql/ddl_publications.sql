@@ -2,9 +2,10 @@
 -- returns ddl.definition.PublicationRow; needs no privilege; PostgreSQL 14+
 -- psql -v oid=1259 -f ddl_publications.sql
 SELECT p.pubname::text AS name,
-       r.oid IS NOT NULL AS is_explicit,
-       NULL::text[] AS columns,
-       NULL::text AS filter
+       CASE
+           WHEN r.oid IS NOT NULL
+           THEN pg_catalog.format('ALTER PUBLICATION %I ADD TABLE ONLY %s', p.pubname, r.prrelid::regclass)
+       END AS statement
   FROM pg_catalog.pg_publication AS p
   LEFT JOIN pg_catalog.pg_publication_rel AS r ON r.prpubid = p.oid AND r.prrelid = :'oid'::oid
  WHERE r.oid IS NOT NULL
