@@ -36,10 +36,3 @@ def format_duration(seconds: float) -> str:
         return f"{minutes} min {rest_s:02d} s"
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes:02d} min"
-
-
-def format_rate(length_bytes: float, elapsed_s: float) -> str:
-    """Return a throughput in MB/s, or a dash while no time has passed."""
-    if elapsed_s <= 0:
-        return "- MB/s"
-    return f"{length_bytes / elapsed_s / MB:.1f} MB/s"

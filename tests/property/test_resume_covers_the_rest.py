@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import zlib
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, settings
@@ -12,10 +13,13 @@ from hypothesis import strategies as st
 
 from penstock.errors import DataError
 from penstock.files.blocks import BlockReader, make_cutter
-from penstock.loading.coverage import Edges, join_ranges
+from penstock.loading.coverage import Edges
 from penstock.loading.objects import RangeSums, read_missing
 from penstock.model.dialect import Dialect
 from penstock.model.ledger import CommittedRange
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 CSV = Dialect(format="csv", delimiter=",", quote='"', escape='"', nulls=("",), has_header=True, encoding="UTF8")
 TSV = Dialect(format="tsv", delimiter="\t", quote=None, escape=None, nulls=("\\N",), has_header=False, encoding="UTF8")
@@ -30,6 +34,17 @@ def make_file(rng: random.Random, dialect: Dialect, line_end: str) -> bytes:
     # A lone empty field is an empty line, which is a record too.
     text = line_end.join(["head", *records])
     return (text + rng.choice(["", line_end])).encode()
+
+
+def join_ranges(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return ranges in ascending order, those that touch joined."""
+    joined: list[tuple[int, int]] = []
+    for start, end in sorted(ranges):
+        if joined and start <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
+        else:
+            joined.append((start, end))
+    return joined
 
 
 def in_pieces(data: bytes, rng: random.Random) -> list[bytes]:
@@ -138,7 +153,7 @@ def test_changed_file_is_resumed_as_it_is_now_or_refused(dialect: Dialect, line_
     assert ends is not None
     places = [*ranges, *((block.start, block.end) for block in sent if block.records)]
     assert ends.issuperset(edge for place in places for edge in place)
-    assert join_ranges(places) == ((min(ends), len(now)),)
+    assert join_ranges(places) == [(min(ends), len(now))]
     assert sum(end - start for start, end in places) == len(now) - min(ends)
     assert all(data[start:end] == now[start:end] for start, end in ranges)
     assert sum(block.is_last for block in sent) == (sums.state == "grown")

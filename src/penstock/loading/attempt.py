@@ -78,7 +78,6 @@ class LoadAttempt:
             clock=tools.clock,
         )
         self._watch = ConflictWatch(tools)
-        self._started_s = tools.clock()
         self._pace = Pace(sessions=sessions.initial)
         self._paced_s, self._paced_bytes = tools.clock(), 0
         self._is_full = False

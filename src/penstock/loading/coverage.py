@@ -12,21 +12,6 @@ if TYPE_CHECKING:
     from penstock.model.ledger import Range
 
 
-def join_ranges(ranges: Iterable[Range]) -> tuple[Range, ...]:
-    """Return ranges in ascending order, those that touch joined.
-
-    >>> join_ranges([(5, 9), (0, 3), (3, 5), (20, 21)])
-    ((0, 9), (20, 21))
-    """
-    joined: list[Range] = []
-    for start, end in sorted(ranges):
-        if joined and start <= joined[-1][1]:
-            joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
-        else:
-            joined.append((start, end))
-    return tuple(joined)
-
-
 class Edges:
     """Splits an object's pieces where committed ranges begin and end, and tells which blocks lie within one."""
 

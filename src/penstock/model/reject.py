@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 # The code of a record that refers to one that is not there (yet): it is tried again once all parents have landed.
 FOREIGN_KEY_VIOLATION = "23503"
 CHECK_VIOLATION = "23514"
-UNIQUE_VIOLATION = "23505"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
