@@ -40,7 +40,7 @@ orders: RDS instance, PostgreSQL 16.4, modifying in eu-west-1
                        s3Export arn:aws:iam::111122223333:role/out INVALID
   pending changes      AllocatedStorage: 500
                        DBInstanceClass: db.r6gd.4xlarge
-  pending maintenance  system-update (next-maintenance), comes 2026-11-24 12:00 UTC: New Operating System update"""
+  pending maintenance  system-update (next-maintenance), scheduled for 2026-11-24 12:00 UTC: New Operating System update"""
 
 CLUSTER = """\
 shop: Aurora cluster, Aurora PostgreSQL 16.4, available in eu-west-1
@@ -48,7 +48,7 @@ shop: Aurora cluster, Aurora PostgreSQL 16.4, available in eu-west-1
   reader endpoint      shop.cluster-ro-c7tj4example.eu-west-1.rds.amazonaws.com
   resource id          cluster-SHOPAAAAAAAAAAAAAAAAAAAAAA
   members              shop-1 (writer), shop-2 (reader), shop-3 (reader)
-  storage              Aurora Standard, grows by itself
+  storage              Aurora Standard, grows automatically
   serverless           0.5 to 16 capacity units of 2 GiB memory
   parameter group      default.aurora-postgresql16: in-sync, AWS's own, cannot be changed
   maintenance window   sun:23:45-mon:00:15 UTC

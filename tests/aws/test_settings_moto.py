@@ -40,7 +40,7 @@ def test_group_that_is_shared_is_told(
     with psycopg.connect(conninfo, autocommit=True) as admin:
         admin.execute("CREATE ROLE rds_superuser")
     assert main(["settings", "diff", "max_wal_size=8GB", "--to", conninfo]) == 0
-    assert "no lease: parameter group loads16 is shared by" in capfd.readouterr().out
+    assert "cannot change settings: parameter group loads16 is shared by" in capfd.readouterr().out
     assert main(["settings", "apply", "max_wal_size=8GB", "--to", conninfo]) == 6
     assert "--shared-group" in capfd.readouterr().err
 

@@ -73,7 +73,7 @@ def test_remedies_make_a_refused_load_go(
             # Test servers have fsync off, which is to stay.
             if finding["remedy"] is not None and finding["subject"] != "settings":
                 statements = finding["remedy"].removeprefix("Have the owner run ")
-                admin.execute(statements.partition(" Or name")[0])
+                admin.execute(statements.partition(" Or use")[0])
     again = penstock("doctor", "--to", ordinary, "--into", "sales.t")
     assert (again.code, "GRANT" in again.out) == (0, False)
     _load(ordinary, file)

@@ -123,7 +123,7 @@ def test_unknown_zones_and_labs_are_named(lab: Lab, installation: Installation) 
     assert unknown.value.detail == "It has no zones; members: primary."
     with pytest.raises(LabError, match="no standby to promote"):
         lab.failover()
-    with pytest.raises(UsageError, match='there is no lab "other"'):
+    with pytest.raises(UsageError, match='lab "other" does not exist'):
         Lab.named("other", lab.files.home).kill("zone-a")
 
 
