@@ -31,12 +31,13 @@ _DIALLED = re.compile(r"(host=\S+\.rds\.amazonaws\.com) hostaddr=\S+ port=\d+")
 def mask(screen: str) -> str:
     """Return a screen without what differs, on one line: where lines break depends on it too.
 
-    Disks are one or several, and nearly full or not.
+    Disks are one or several, and nearly full or not; windows are near or not.
     """
     text = " ".join(screen.split())
     for pattern, word in MASKS:
         text = re.sub(pattern, word, text)
     text = re.sub(r"memory; .*? (published|table|refusal|warning|note|ok) ", r"memory; DISKS \1 ", text)
+    text = re.sub(r"note windows .*? UTC, (in|for another) N \w+( N \w+)? ", "", text)
     return re.sub(r"warning disks .*? (?=warning|note|ok)", "", text)
 
 

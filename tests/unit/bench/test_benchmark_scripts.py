@@ -81,4 +81,5 @@ def test_benchmarks_are_listed() -> None:
         "sampler_cost",
         "commits",
         "foretold_commits",
+        "disk_space",
     ]

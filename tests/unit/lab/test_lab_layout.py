@@ -86,7 +86,6 @@ def test_import_of_lab_is_light() -> None:
     heavy = {
         "subprocess",
         "shutil",
-        "hashlib",
         "tempfile",
         "psutil",
         "psycopg",
