@@ -40,7 +40,8 @@ orders: RDS instance, PostgreSQL 16.4, modifying in eu-west-1
                        s3Export arn:aws:iam::111122223333:role/out INVALID
   pending changes      AllocatedStorage: 500
                        DBInstanceClass: db.r6gd.4xlarge
-  pending maintenance  system-update (next-maintenance), scheduled for 2026-11-24 12:00 UTC: New Operating System update"""
+  pending maintenance  system-update (next-maintenance), scheduled for 2026-11-24 12:00 UTC: \
+New Operating System update"""
 
 CLUSTER = """\
 shop: Aurora cluster, Aurora PostgreSQL 16.4, available in eu-west-1
