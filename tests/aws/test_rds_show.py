@@ -63,7 +63,7 @@ shop-2: reader, Aurora PostgreSQL 16.4, available in eu-west-1
   endpoint             shop-2.c7tj4example.eu-west-1.rds.amazonaws.com:5432
   resource id          db-SHOP2AAAAAAAAAAAAAAAAAAAAA
   class                db.r6g.2xlarge, 8 vCPUs
-  Optimized Reads      not known: whether db.r6g.2xlarge has local storage could not be asked
+  Optimized Reads      not known: the local storage of db.r6g.2xlarge could not be read
   parameter group      default.postgres16: in-sync, AWS's own, cannot be changed
   maintenance window   tue:04:00-tue:04:30 UTC
   pending changes      none

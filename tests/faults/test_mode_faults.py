@@ -168,7 +168,7 @@ def test_landing_table_that_vanished_is_made_anew(loads: Loads, path: Path, name
     loads.execute(f"DROP TABLE {table}")
     _run(loads, way, path)
     _assert_done(loads, way)
-    assert any("are loaded again" in notice for notice in loads.notices)
+    assert any("its objects are loaded again" in notice for notice in loads.notices)
 
 
 @pytest.mark.parametrize("name", ["upsert", "replace"])
