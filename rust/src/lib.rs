@@ -9,4 +9,3 @@ pub mod lanes;
 mod python;
 pub mod records;
 pub mod rewrite;
-pub mod screen;

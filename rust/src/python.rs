@@ -9,7 +9,6 @@ use crate::escape;
 use crate::fields::{Format, LineEnd};
 use crate::records::{Cut as NativeCut, RecordCutter as NativeCutter};
 use crate::rewrite::Rewriter as NativeRewriter;
-use crate::screen::{Fault, Screen};
 
 pyo3::create_exception!(penstock._native, RecordError, PyValueError);
 
@@ -121,35 +120,6 @@ impl Rewriter {
             runs => self.0.rewrite(&runs.concat(), line_end, &tail),
         })?;
         Ok(PyBytes::new(py, &rewritten))
-    }
-
-    /// The records that COPY is certain to refuse: (record, what is wrong, and where or how much).
-    #[pyo3(signature = (segments, line_end, *, width, not_null, is_utf8))]
-    fn screen(
-        &self,
-        py: Python<'_>,
-        segments: Vec<(Bound<'_, PyBytes>, usize, usize)>,
-        line_end: &str,
-        width: usize,
-        not_null: Vec<usize>,
-        is_utf8: bool,
-    ) -> PyResult<Vec<(usize, &'static str, usize)>> {
-        let line_end = to_line_end(line_end)?;
-        if not_null.iter().any(|&index| index >= width) {
-            return Err(PyValueError::new_err("a field that must not be null is beyond the record's width"));
-        }
-        let screen = Screen { width, not_null, is_utf8 };
-        let runs = to_runs(&segments)?;
-        let found = py.detach(|| match runs.as_slice() {
-            [run] => screen.find_faults(&self.0, run, line_end),
-            runs => screen.find_faults(&self.0, &runs.concat(), line_end),
-        });
-        let describe = |(record, fault)| match fault {
-            Fault::Bytes(offset) => (record, "bytes", offset),
-            Fault::Width(fields) => (record, "width", fields),
-            Fault::Null(field) => (record, "null", field),
-        };
-        Ok(found.into_iter().map(describe).collect())
     }
 }
 

@@ -79,20 +79,5 @@ class Rewriter:
         `extra` are constants of these records alone, appended behind the rewriter's own.
         """
 
-    def screen(
-        self,
-        segments: Sequence[tuple[bytes, int, int]],
-        line_end: LineEnd,
-        *,
-        width: int,
-        not_null: Sequence[int],
-        is_utf8: bool,
-    ) -> list[tuple[int, Literal["bytes", "width", "null"], int]]:
-        """Return the records that COPY is certain to refuse: (index, what is wrong, where or how much).
-
-        "bytes": at that offset of the record something is no UTF-8, or a NUL. "width": it has so many fields. "null":
-        that field of `not_null` is null. What follows a quote that stays open is not looked at.
-        """
-
 def double_backslashes(segments: Sequence[tuple[bytes, int, int]], *, delimiter: bytes, count: int) -> bytes:
     """Return tsv records that end with line feeds as COPY text; `count` are their stray backslashes."""

@@ -211,8 +211,8 @@ def test_check_prints_each_problem_and_exits_with_5(penstock: Run, database18: s
     finished = penstock("load", str(path), "--into", "people", "--to", database18, "--check")
     assert finished.code == 5
     *problems, summary = finished.out.splitlines()
-    expected = '{} line {}, column "id": invalid input syntax for type integer: "{}" (value "{}")'
-    assert problems == [expected.format(path, 3, "x", "x"), expected.format(path, 5, "y", "y")]
+    expected = '{} line {}, column "id": invalid input syntax for type integer: "{}"'
+    assert problems == [expected.format(path, 3, "x"), expected.format(path, 5, "y")]
     assert summary.endswith(": 2 problems found, nothing loaded")
     assert _query(database18, "SELECT count(*) FROM people") == [(0,)]
 

@@ -83,7 +83,7 @@ def test_rejected_records_are_told_shown_corrected_and_loaded(
 def test_rejected_records_of_an_upsert_are_corrected_and_merged(
     penstock: Run, database18: str, numbers: str, tmp_path: Path
 ) -> None:
-    """Both those that COPY refused and those that the merge did; the one whose key has a row leaves it as it is."""
+    """Both those that COPY refused and those that the merge did: as a load of their own, which retry says."""
     with psycopg.connect(database18, autocommit=True) as connection:
         connection.execute("ALTER TABLE t ADD PRIMARY KEY (a); INSERT INTO t VALUES (2, 'old')")
     file = tmp_path / "rejects.csv"
@@ -92,9 +92,12 @@ def test_rejected_records_of_an_upsert_are_corrected_and_merged(
     assert (finished.code, finished.object["rows"], finished.object["rejected"]) == (3, 2, 2)
     assert file.read_text() == "a,b\ntwo,y\n3,\n"
     file.write_text("a,b\n2,y\n3,z\n")
-    last = penstock("retry", finished.object["load_id"], str(file), "--to", database18)
-    assert (last.code, last.out) == (0, "loaded 1 rejected record, 1 skipped, because their key exists, none remain\n")
-    assert rows(database18) == [1, 2, 3, 4]
+    refused = penstock("retry", finished.object["load_id"], str(file), "--to", database18)
+    assert (refused.code, rows(database18)) == (6, [1, 2, 4])
+    assert 'rejected records of table "t" cannot be retried' in refused.err
+    assert "with the same --mode" in refused.err
+    last = penstock("load", str(file), "--into", "t", *options[:4], "--to", database18)
+    assert (last.code, rows(database18)) == (0, [1, 2, 3, 4])
 
 
 def test_load_says_how_to_see_its_rejects(penstock: Run, database18: str, numbers: str) -> None:

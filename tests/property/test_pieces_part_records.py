@@ -12,8 +12,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from penstock.files.blocks import BlockReader, make_cutter
-from penstock.loading.form import form_from_json, form_to_json, make_origin
-from penstock.loading.pieces import Piece, Spot, count_records, find_spots, part, remove, take_records
+from penstock.loading.rejects.pieces import Piece, Spot, count_records, find_spots, take_records
+from penstock.loading.rejects.record_format import form_from_json, form_to_json, make_origin
 from penstock.model.dialect import Dialect
 from penstock.model.reject import RecordForm
 from penstock.model.table import ColumnMap, TableName
@@ -104,18 +104,18 @@ def places_of(pieces: Sequence[Piece]) -> list[tuple[bytes, int, int]]:
 
 @given(file=files(), data=st.data())
 def test_records_keep_their_places_however_pieces_are_cut(file: File, data: st.DataObject) -> None:
-    """Cut in two, taken from the left, parted at one, or with some removed."""
+    """Cut in two; and each byte leads to its record."""
     pieces = file.pieces()
     places = file.places()
     assert places_of(pieces) == places
-    chosen = sorted(data.draw(st.sets(st.integers(0, len(places) - 1))))
-    spots = [Spot(number, record) for number, piece in enumerate(pieces) for record in range(piece.records)]
-    assert places_of(remove(pieces, [spots[index] for index in chosen])) == [
-        place for index, place in enumerate(places) if index not in chosen
-    ]
-    for index in chosen:
-        before, behind = part(pieces, spots[index])
-        assert (places_of(before), places_of(behind)) == (places[:index], places[index + 1 :])
+    for piece in pieces:
+        middle = data.draw(st.integers(0, piece.records))
+        cuts = [piece.cut(start, end) for start, end in ((0, middle), (middle, piece.records)) if start < end]
+        assert places_of(cuts) == places_of([piece])
+        for cut in cuts:
+            lengths = [len(cut.raw(record)) for record in range(cut.records)]
+            ends = accumulate(lengths)
+            assert [cut.record_at(end - 1) for end in ends] == list(range(cut.records))
 
 
 @given(file=files(), limits=st.lists(st.integers(1, 10), min_size=1))

@@ -1,9 +1,8 @@
-r"""Whatever bad records a file has, and however it is parted on its way: good ones are in, and bad ones put aside.
+r"""Whatever bad records a file has, and however it is parted on its way: good ones are in, and bad ones rejected.
 
 Each record is drawn with the fate that the model gives it. Of records with the same key one goes in, and which one is
-left open; nothing else is. What is put aside has the bytes, the offset and the line of the file, and a load that stops
-at a limit on the way and goes on ends the same. So does one whose bad records the server sorts out, at once or after
-some failures, or holds back where they break a constraint.
+left open; nothing else is. What is rejected has the bytes, the offset and the line of the file, and a load that stops
+at a limit on the way and goes on ends the same.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from hypothesis import HealthCheck, Phase, event, given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import DataError
-from penstock.loading import salvage
+from penstock.loading.rejects import sorter
 from penstock.model.job import LoadRules
 from support.loads import Loads, chop_commands, target
 
@@ -113,7 +112,6 @@ class File:
     max_rejects: int | None
     table: Table
     trigger: str
-    sorts_after: int
     sorts_at_most: int
 
     @property
@@ -171,7 +169,6 @@ def _files(draw: DrawFn) -> File:
         max_rejects=draw(st.sampled_from((None, None, 3))),
         table=table,
         trigger=draw(st.sampled_from(tuple(TRIGGERS))),
-        sorts_after=draw(st.sampled_from((1, 4))),
         sorts_at_most=draw(st.sampled_from((20, 100_000))),
     )
 
@@ -212,7 +209,7 @@ def _expect(file: File) -> list[tuple[int, int, bytes, int, str | None]]:
 
 @EXAMPLES
 @given(file=_files())
-def test_good_records_are_in_and_bad_ones_put_aside(
+def test_good_records_are_in_and_bad_ones_rejected(
     database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: File
 ) -> None:
     """On each version."""
@@ -222,9 +219,7 @@ def test_good_records_are_in_and_bad_ones_put_aside(
     loads.execute("INSERT INTO parent VALUES (1) ON CONFLICT DO NOTHING")
     loads.execute("DROP SCHEMA IF EXISTS penstock CASCADE")
     chop_commands(monkeypatch, file.chunk_bytes)
-    monkeypatch.setattr(salvage, "_FAILURES_BEFORE_SORTING", file.sorts_after)
-    monkeypatch.setattr(salvage, "_FEWEST_SORTED", 1)
-    monkeypatch.setattr(salvage, "_MOST_SORTED", file.sorts_at_most)
+    monkeypatch.setattr(sorter, "_MOST_SORTED", file.sorts_at_most)
     path = tmp_path / "file"
     path.write_bytes(file.data)
     _load(loads, file, path)

@@ -2,21 +2,16 @@ r"""Whichever records a merge refuses, all others land as if those were not in t
 
 The model walks along the records of each key in the order of the mode: a refused one is rejected and the next takes its
 place, the first good one is stored, and those behind it give way. Records may refer to others of the same table.
-
-Rejected records that are tried again, some of them mended, are by the same model a load of their own into what the
-first one has left.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from penstock.api import connect_to
-from penstock.api.ledger_view import LedgerView
 from penstock.model.job import LoadRules
 from penstock.server import merge_sorting
 from support.loads import Loads
@@ -94,7 +89,6 @@ class Case:
     batch_bytes: int
     portion_bytes: int
     deaths: list[int]
-    mends: bool
 
 
 @st.composite
@@ -147,7 +141,6 @@ def _cases(draw: DrawFn) -> Case:
         batch_bytes=draw(st.sampled_from([1, 30, 10_000])),
         portion_bytes=draw(st.sampled_from([1, 10_000_000])),
         deaths=draw(st.lists(st.integers(0, 90), max_size=2)),
-        mends=draw(st.booleans()),
     )
 
 
@@ -251,33 +244,6 @@ def test_all_but_refused_records_land(
     # A loader that died behind its last commit has truncated for a load that is complete.
     loads.execute("DELETE FROM penstock.loads WHERE began_at < (SELECT max(began_at) FROM penstock.loads)")
     _assert_ended(loads, case, model)
-    records = [record for record in case.records if record.w in model.rejected]
-    again = _retry(loads, tmp_path / "rejects", case, records, model.rows)
-    for name in ("stored", "duplicates", "existing"):
-        setattr(again, name, getattr(again, name) + getattr(model, name))
-    _assert_ended(loads, case, again)
-
-
-def _retry(loads: Loads, path: Path, case: Case, records: list[Record], rows: dict[int | None, int | None]) -> Model:
-    """Try rejected records again, mended or not; return what the model says of them."""
-    (load_id,) = loads.execute("SELECT id::text FROM penstock.loads")[0]
-    with LedgerView(connect_to(loads.conninfo)) as view:
-        if case.mends and records:
-            view.write_rejects(load_id, path)
-            path.write_bytes(path.read_bytes().replace(b'"bad"', b'"mended"'))
-            records = [_mend(record) for record in records]
-        done = view.retry(load_id, path if case.mends and records else None)
-    model = _settle(case, records, rows)
-    assert (done.rows, done.left) == (model.stored, len(model.rejected))
-    assert (done.duplicates, done.existing) == (model.duplicates, model.existing)
-    raws = {record.w: record.raw for record in records}
-    case.records[:] = [replace(record, raw=raws.get(record.w, record.raw)) for record in case.records]
-    return model
-
-
-def _mend(record: Record) -> Record:
-    s = "mended" if record.s == "bad" else record.s
-    return replace(record, s=s, raw=record.raw.replace(b'"bad"', b'"mended"'))
 
 
 def _assert_ended(loads: Loads, case: Case, model: Model) -> None:

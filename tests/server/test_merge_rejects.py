@@ -1,4 +1,4 @@
-"""Records that a merge refuses are put aside as they are in their file; all others land, in one transaction."""
+"""Records that a merge refuses are rejected as they are in their file; all others land, in one transaction."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from unittest.mock import patch
 import pytest
 
 from penstock.errors import DataError, SourceError
-from penstock.loading import merge_rejects
+from penstock.loading.rejects import merges
 from penstock.model.job import LoadRules
 from penstock.server.merge_sorting import MergeSorter
 from support.loads import Loads, Row, target
@@ -67,7 +67,7 @@ def loads(database: str) -> Loads:
 
 
 def find_rejects(loads: Loads) -> list[Row]:
-    """Return object, line, offset, SQLSTATE, column and bytes of what is put aside, in the order of the files."""
+    """Return object, line, offset, SQLSTATE, column and bytes of what is rejected, in the order of the files."""
     return loads.execute(
         'SELECT object, line, start, sqlstate, "column", raw FROM penstock.rejects ORDER BY object, start'
     )
@@ -94,9 +94,7 @@ def write_records(path: Path, records: list[str], header: str = "k,d,s,p,u,e") -
 
 @pytest.mark.parametrize("mode", ["upsert", "insert-new", "truncate"])
 @pytest.mark.parametrize("sessions", [1, 3])
-def test_what_a_merge_refuses_is_put_aside_byte_for_byte(
-    loads: Loads, tmp_path: Path, mode: str, sessions: int
-) -> None:
+def test_what_a_merge_refuses_is_rejected_byte_for_byte(loads: Loads, tmp_path: Path, mode: str, sessions: int) -> None:
     """With the line, the offset and the reason; what COPY into staging refused stands beside it."""
     records = [f"{n},2020-01-01,ok,1,{n},mild" for n in range(120)]
     for number, (record, _, _) in BAD.items():
@@ -188,24 +186,6 @@ def test_children_wait_for_parents_of_other_targets(loads: Loads, tmp_path: Path
     ]
 
 
-def test_records_beside_a_merge_wait_for_what_it_brings(loads: Loads, tmp_path: Path) -> None:
-    """COPY meets them before their parents are there; what refers to nothing all the same stays put aside."""
-    loads.execute("CREATE TABLE child (id int, p int REFERENCES parent)")
-    children = write_records(tmp_path / "children", [f"{n},{n}" for n in range(10, 20)], header="id,p")
-    parents = write_records(tmp_path / "parents", [str(n) for n in range(10, 19)], header="id")
-    outcome = loads.run(
-        target(children, into="child", format="csv", has_header=True),
-        mode_target(parents, "upsert", into="parent", key=("id",), keep="last", format="csv", has_header=True),
-        rules=REJECT,
-    )
-    assert (outcome.rows, outcome.rejected, [file.rows for file in outcome.files]) == (18, 1, [9, 9])
-    assert [(number, code, raw) for number, _, _, code, _, raw in find_rejects(loads)] == [(0, "23503", b"19,19")]
-    assert loads.count("child") == 9
-    assert loads.execute("SELECT rows FROM penstock.loads") == [(18,)]
-    sums = loads.execute("SELECT object, sum(rows)::int, sum(rejected)::int FROM penstock.ranges GROUP BY 1 ORDER BY 1")
-    assert sums == [(0, 9, 1), (1, 9, 0)]
-
-
 def test_rows_that_refer_to_each_other_go_in(loads: Loads, tmp_path: Path) -> None:
     """Though neither can before the other, and a constraint that is checked at the commit is checked in time."""
     loads.execute("ALTER TABLE t ADD FOREIGN KEY (u) REFERENCES t, ADD UNIQUE (e) DEFERRABLE INITIALLY DEFERRED")
@@ -215,7 +195,7 @@ def test_rows_that_refer_to_each_other_go_in(loads: Loads, tmp_path: Path) -> No
     assert [(code, raw) for _, _, _, code, _, raw in find_rejects(loads)] == [("23505", b"100,,ok,,100,7")]
 
 
-def test_rows_that_a_policy_refuses_are_put_aside(loads: Loads, tmp_path: Path) -> None:
+def test_rows_that_a_policy_refuses_are_rejected(loads: Loads, tmp_path: Path) -> None:
     """Row-level security, by which a load goes through a staging table."""
     role = "merge_reader"
     loads.execute(
@@ -261,8 +241,8 @@ def test_object_that_was_changed_since_is_staged_anew(loads: Loads, tmp_path: Pa
         path.write_text(path.read_text().replace("2,,no", "2,,XX"))
         return fetch(connection, **values)
 
-    fetch = merge_rejects.check_constraints_at_once
-    with patch.object(merge_rejects, "check_constraints_at_once", change), pytest.raises(SourceError):
+    fetch = merges.check_constraints_at_once
+    with patch.object(merges, "check_constraints_at_once", change), pytest.raises(SourceError):
         run_upsert(loads, path)
     assert loads.count() == 0
     outcome = run_upsert(loads, path, rules=LoadRules(retry_for_s=0.0, on_error="reject", on_changed="load"))
@@ -279,9 +259,9 @@ def test_checksums_tell_a_changed_object(loads: Loads, tmp_path: Path) -> None:
         os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
         return fetch(connection, **values)
 
-    fetch = merge_rejects.check_constraints_at_once
+    fetch = merges.check_constraints_at_once
     with (
-        patch.object(merge_rejects, "check_constraints_at_once", change),
+        patch.object(merges, "check_constraints_at_once", change),
         pytest.raises(DataError, match="has changed since its records were staged"),
     ):
         run_upsert(loads, path)

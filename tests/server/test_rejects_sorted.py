@@ -1,13 +1,13 @@
-r"""Where many records of a command are bad the server sorts them out: the outcome is what commands would come to."""
+r"""The server sorts out the records of a COPY command that it refuses: good ones are in, and the others rejected."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import psycopg
 import pytest
 
-from penstock.errors import TargetError
-from penstock.loading import salvage
+from penstock.errors import DataError, TargetError
 from penstock.model.job import LoadRules
 from penstock.server.sorting import Sorted, Sorter
 from support.loads import Loads, chop_commands, share_ledger, target
@@ -48,15 +48,10 @@ def write_csv(path: Path, records: list[str], header: str = "a,b") -> Path:
 
 
 def read_rejects(loads: Loads) -> list[tuple[int, str, str | None, str, str | None]]:
-    """Return line, SQLSTATE, column, message and detail of what is put aside, in the order of the file."""
+    """Return line, SQLSTATE, column, message and detail of what is rejected, in the order of the file."""
     return loads.execute(  # type: ignore[return-value]
         'SELECT line, sqlstate, "column", message, detail FROM penstock.rejects ORDER BY object, start'
     )
-
-
-def have_commands_do_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have no records sorted."""
-    monkeypatch.setattr(salvage, "_FEWEST_SORTED", 10**9)
 
 
 # Every tenth record is one of these in turn.
@@ -68,43 +63,69 @@ def make_records(count: int = 1000) -> list[str]:
     return [BAD[n // 10 % len(BAD)].format(n) if n % 10 == 9 else f"{n},x" for n in range(count)]
 
 
-def test_reasons_are_those_that_commands_give(
-    loads: Loads, tmp_path: Path, sorts: list[Sorted], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Line, SQLSTATE, column, message and detail; types too, which the server names no column of before 17."""
+def test_reasons_are_the_servers(loads: Loads, tmp_path: Path, sorts: list[Sorted]) -> None:
+    """Line, SQLSTATE, column, message and detail; of types too."""
     path = write_csv(tmp_path / "file.csv", make_records())
     outcome = loads.run(target(path, format="csv"), sessions=1, rules=REJECT)
     assert (outcome.rows, outcome.rejected, loads.count()) == (900, 100, 900)
-    assert sorts
+    assert len(sorts) == 1
     found = read_rejects(loads)
-    assert {(code, column) for _, code, column, *_ in found} == {
-        ("23514", None),
-        ("23505", None),
-        ("22P02", "a"),
-        ("22001", "b"),
-        ("22003", "a"),
-    }
-    sorts.clear()
-    have_commands_do_it(monkeypatch)
-    loads.execute("TRUNCATE t; DROP SCHEMA penstock CASCADE")
-    assert loads.run(target(path, format="csv"), sessions=1, rules=REJECT).rejected == 100
-    assert not sorts
-    # Which of two duplicates stays is open, and so is which line is put aside.
-    assert [item for item in read_rejects(loads) if item[1] != "23505"] == [
-        item for item in found if item[1] != "23505"
-    ]
-    assert {item[1:] for item in read_rejects(loads)} == {item[1:] for item in found}
+    assert [line for line, *_ in found] == list(range(11, 1002, 10))
+    reasons = {(code, column, message, detail) for _, code, column, message, detail in found}
+    assert ("22001", "b", "value too long for type character varying(20)", None) in reasons
+    assert ("22P02", "a", 'invalid input syntax for type integer: "x29"', None) in reasons
+    assert ("22003", "a", 'value "99999999999949" is out of range for type integer', None) in reasons
+    taken = 'duplicate key value violates unique constraint "t_pkey"'
+    assert ("23505", None, taken, "Key (a)=(0) already exists.") in reasons
+    checked = 'new row for relation "t" violates check constraint "t_b_check"'
+    assert ("23514", None, checked, "Failing row contains (9, wrong).") in reasons
 
 
-def test_rows_are_stored_in_the_order_of_the_file(
-    loads: Loads, tmp_path: Path, sorts: list[Sorted], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_are_stored_in_the_order_of_the_file(loads: Loads, tmp_path: Path, sorts: list[Sorted]) -> None:
     """As COPY would, so that what is ordered in the file stays so in the table."""
-    monkeypatch.setattr(salvage, "_FAILURES_BEFORE_SORTING", 1)
     path = write_csv(tmp_path / "file.csv", [f"{n},{'wrong' if n % 7 == 6 else 'x'}" for n in range(1000)])
     loads.run(target(path, format="csv"), sessions=1, rules=REJECT)
     assert sorts
     assert loads.execute("SELECT a FROM t ORDER BY ctid") == loads.execute("SELECT a FROM t ORDER BY a")
+
+
+KEYS = {
+    "pair": "a int, b text, c int, PRIMARY KEY (a, b)",
+    "several": "a int UNIQUE, b text, c int UNIQUE",
+    "collated": 'a int, b text COLLATE "C", c int, UNIQUE (a, b)',
+    "partial": "a int, b text, c int",
+    "deferrable": "a int UNIQUE DEFERRABLE, b text, c int",
+    "partitioned": "a int PRIMARY KEY, b text, c int",
+}
+
+
+@pytest.mark.parametrize("kind", KEYS)
+def test_the_first_record_with_a_key_is_stored(loads: Loads, tmp_path: Path, kind: str) -> None:
+    """Whatever index has the key; but for one that is in the table, and nulls are no key."""
+    loads.execute(f"CREATE TABLE k ({KEYS[kind]}){' PARTITION BY RANGE (a)' if kind == 'partitioned' else ''}")
+    if kind == "partitioned":
+        loads.execute("CREATE TABLE k1 PARTITION OF k FOR VALUES FROM (0) TO (700)")
+        loads.execute("CREATE TABLE k2 PARTITION OF k FOR VALUES FROM (700) TO (100000)")
+    if kind == "partial":
+        loads.execute("CREATE UNIQUE INDEX ON k (a) WHERE b = 'y'")
+    loads.execute("INSERT INTO k SELECT n, 'y', -n FROM generate_series(0, 1900, 100) AS n")
+    keys = [n - n % 3 if n % 50 < 3 else n for n in range(2000)]
+    path = write_csv(tmp_path / "file", [f"{key},y,{n}" for n, key in enumerate(keys)], header="a,b,c")
+    outcome = loads.run(target(path, into="k", format="csv"), sessions=1, rules=REJECT)
+    first: dict[int, int] = {key: -key for key in range(0, 2000, 100)}
+    for n, key in enumerate(keys):
+        first.setdefault(key, n)
+    assert dict(loads.execute("SELECT a, c FROM k")) == first
+    assert (outcome.rows, outcome.rejected) == (len(first) - 20, 2020 - len(first))
+    # Each with the table's own words of which key it is.
+    assert all(code == "23505" and "already exists" in str(detail) for _, code, _, _, detail in read_rejects(loads))
+
+
+def test_key_of_a_refused_record_is_free(loads: Loads, tmp_path: Path) -> None:
+    """The first record with it breaks a constraint: the second goes in."""
+    path = write_csv(tmp_path / "file", [f"{n - n % 2},{'wrong' if n % 4 == 0 else 'y'}" for n in range(1000)])
+    outcome = loads.run(target(path, format="csv"), sessions=1, rules=REJECT)
+    assert (outcome.rows, outcome.rejected, loads.count()) == (500, 500, 500)
 
 
 def test_session_sorts_in_each_of_its_transactions(
@@ -155,23 +176,6 @@ def test_rows_kept_out_by_triggers_are_counted(loads: Loads, tmp_path: Path, sor
     assert loads.execute("SELECT DISTINCT b FROM t") == [("changed",)]
 
 
-def test_orphans_are_tried_again_behind_their_parents(loads: Loads, tmp_path: Path, sorts: list[Sorted]) -> None:
-    """Children before their parents, in one file, besides some without any."""
-    loads.execute("ALTER TABLE t ADD parent int REFERENCES t")
-    records = [f"{n},x,{5000 if n % 50 == 0 else min(n + 7, 999)}" for n in range(1000)]
-    path = write_csv(tmp_path / "file.csv", records, header="a,b,parent")
-    outcome = loads.run(target(path, format="csv"), sessions=1, rules=REJECT)
-    assert sorts
-    assert outcome.rows == loads.count()
-    # Whose parent was put aside is put aside too, and so on.
-    assert outcome.rejected == 1000 - loads.count() >= 20
-    assert {code for _, code, *_ in read_rejects(loads)} == {"23503"}
-    lost = loads.execute(
-        "SELECT count(*) FROM penstock.rejects, t WHERE split_part(convert_from(raw, 'UTF8'), ',', 3)::int = t.a"
-    )
-    assert lost == [(0,)]
-
-
 def test_partitions_and_records_that_have_none(loads: Loads, tmp_path: Path, sorts: list[Sorted]) -> None:
     """They are a record's own fault."""
     loads.execute(
@@ -183,14 +187,44 @@ def test_partitions_and_records_that_have_none(loads: Loads, tmp_path: Path, sor
     assert {code for _, code, *_ in read_rejects(loads)} == {"23514"}
 
 
-def test_records_that_cannot_be_read_do_not_stop_it(loads: Loads, tmp_path: Path, sorts: list[Sorted]) -> None:
-    """They are put aside before, where penstock finds them; types are the stage's to refuse."""
-    records = make_records(600)
-    records[500:503] = ["5", "5,6,7", "500,"]
-    path = write_csv(tmp_path / "file.csv", records)
-    outcome = loads.run(target(path, format="csv"), sessions=1, rules=REJECT)
-    assert (outcome.rows, outcome.rejected, loads.count()) == (537, 63, 537)
-    assert len(sorts) == 1
+@pytest.mark.parametrize("encoding", ["UTF8", "EUC_KR"])
+def test_records_that_cannot_be_read_are_rejected(
+    loads: Loads, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encoding: str
+) -> None:
+    """By the count of fields or their bytes, beside others that are refused; each by its own line."""
+    chop_commands(monkeypatch, 5000)
+    loads._piece_bytes = 1500
+    records = [f'{n},"two\nlines"'.encode() for n in range(1000)]
+    records[500:504] = [b"5", b"5,6,7", b"500,", b"501,wrong"]
+    bad = [20, *range(700, 720), 999]
+    for n in bad:
+        records[n] = f"{n},\xff\x00".encode("latin-1") if n % 2 else f"{n},\xe9 ".encode("latin-1")
+    path = tmp_path / "file.csv"
+    path.write_bytes(b"a,b\n" + b"\n".join(records))
+    outcome = loads.run(target(path, format="csv", encoding=encoding, has_header=True), sessions=1, rules=REJECT)
+    assert (outcome.rows, outcome.rejected, loads.count()) == (1000 - 26, 26, 1000 - 26)
+    found = loads.execute("SELECT line, sqlstate, raw FROM penstock.rejects ORDER BY start")
+    codes = dict(
+        zip([*bad, 500, 501, 502, 503], ["22021"] * len(bad) + ["22P04", "22P04", "23502", "23514"], strict=True)
+    )
+    lines = [2 + b"\n".join(records[:n]).count(b"\n") + (n > 0) for n in range(1000)]
+    assert found == [(lines[n], codes[n], records[n] + (b"\n" if n < 999 else b"")) for n in sorted(codes)]
+
+
+def test_tables_that_are_sorted_by_turns(loads: Loads, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One session's commands of one transaction are for either."""
+    chop_commands(monkeypatch, 2000)
+    loads._piece_bytes = 2000
+    jobs = []
+    for name in ("r", "s"):
+        loads.execute(f"CREATE TABLE {name} (a int PRIMARY KEY, b text CHECK (b <> 'x'))")
+        for number in range(3):
+            records = [f"{n - n % 2},{'x' if n % 10 == 3 else 'y'}" for n in range(number * 500, number * 500 + 500)]
+            path = write_csv(tmp_path / f"{name}{number}", records)
+            jobs.append(target(path, into=name, format="csv"))
+    outcome = loads.run(*jobs, sessions=1, rules=REJECT)
+    assert (outcome.rows, outcome.rejected) == (1500, 1500)
+    assert (loads.count("r"), loads.count("s")) == (750, 750)
 
 
 # ---------------------------------------------------------------- rights
@@ -205,33 +239,28 @@ def test_insert_on_the_columns_is_enough(loads: Loads, tmp_path: Path, user_name
     assert (outcome.rows, outcome.rejected, len(sorts)) == (900, 100, 1)
 
 
-def test_without_the_right_to_temporary_tables_commands_do_it(
-    loads: Loads, tmp_path: Path, user_name: str, sorts: list[Sorted]
+HINDRANCES = {
+    "temporary tables": 'REVOKE TEMPORARY ON DATABASE "{database}" FROM PUBLIC',
+    "plpgsql": "DROP EXTENSION plpgsql",
+    "rules": "CREATE RULE away AS ON INSERT TO t DO INSTEAD NOTHING",
+}
+
+
+@pytest.mark.parametrize("kind", HINDRANCES)
+@pytest.mark.parametrize("bad", ["x,type", "1,wrong"])
+def test_what_stands_in_the_way_is_named_with_the_first_bad_record(
+    loads: Loads, tmp_path: Path, user_name: str, kind: str, bad: str
 ) -> None:
-    """The outcome is the same."""
+    """The load ends, and nothing is loaded; without bad records it goes as ever."""
     share_ledger(loads, f'"{user_name}"')
-    name = loads.execute("SELECT current_database()")[0][0]
-    loads.execute(f'REVOKE TEMPORARY ON DATABASE "{name}" FROM PUBLIC')
-    loads.execute(f'GRANT INSERT ON t TO "{user_name}"')
-    path = write_csv(tmp_path / "file.csv", make_records())
-    outcome = Loads(loads.conninfo, role=user_name).run(target(path, format="csv"), sessions=1, rules=REJECT)
-    assert (outcome.rows, outcome.rejected, sorts) == (900, 100, [])
-
-
-def test_without_plpgsql_commands_do_it(loads: Loads, tmp_path: Path, sorts: list[Sorted]) -> None:
-    """The outcome is the same."""
-    loads.execute("DROP EXTENSION plpgsql")
-    path = write_csv(tmp_path / "file.csv", make_records())
-    outcome = loads.run(target(path, format="csv"), sessions=1, rules=REJECT)
-    assert (outcome.rows, outcome.rejected, sorts) == (900, 100, [])
-
-
-def test_rules_of_a_table_stay_out_of_it(loads: Loads, tmp_path: Path, sorts: list[Sorted]) -> None:
-    """COPY knows no rules, and an INSERT would."""
-    loads.execute("CREATE RULE away AS ON INSERT TO t DO INSTEAD NOTHING")
-    path = write_csv(tmp_path / "file.csv", make_records())
-    outcome = loads.run(target(path, format="csv"), sessions=1, rules=REJECT)
-    assert (outcome.rows, loads.count(), sorts) == (900, 900, [])
+    (database,) = loads.execute("SELECT current_database()")[0]
+    loads.execute(f'GRANT INSERT ON t TO "{user_name}"; {HINDRANCES[kind].format(database=database)}')
+    limited = Loads(loads.conninfo, role=user_name)
+    with pytest.raises(DataError) as caught:
+        limited.run(target(write_csv(tmp_path / "bad", ["1,x", bad]), format="csv"), sessions=1, rules=REJECT)
+    assert ("rules on INSERT" if kind == "rules" else "language plpgsql") in str(caught.value.hint)
+    assert loads.count() == 0
+    assert limited.run(target(write_csv(tmp_path / "good", ["1,x"]), format="csv"), rules=REJECT).rows == 1
 
 
 def test_fault_that_is_no_records_own_ends_the_load(loads: Loads, tmp_path: Path) -> None:
@@ -276,36 +305,35 @@ TYPES = {
 }
 
 
-def test_values_are_what_copy_makes_of_them(
-    loads: Loads, tmp_path: Path, sorts: list[Sorted], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_values_are_what_copy_makes_of_them(loads: Loads, tmp_path: Path, sorts: list[Sorted]) -> None:
     """Of any type, empty and null too; and what COPY refuses is refused for the same reason."""
     names = [f"c{number}" for number in range(len(TYPES))]
     loads.execute("CREATE TYPE mood AS ENUM ('good', 'bad'); CREATE DOMAIN short AS varchar(3) CHECK (VALUE <> 'no')")
     loads.execute("CREATE TYPE pair AS (a int, b varchar(3))")
-    columns = ", ".join(f"{name} {type_name}" for name, type_name in zip(names, TYPES, strict=True))
+    columns = ", ".join(f"{name} {type_name}" for name, (type_name, _) in zip(names, TYPES.items(), strict=True))
+    loads.execute(f"CREATE TABLE v (k int CHECK (k <> 0), {columns}); CREATE TABLE copied (LIKE v)")
     good = [value for value, _ in TYPES.values()]
-    lines = []
+    lines = [["0", *good]]
     for number, (_, refused) in enumerate(TYPES.values()):
         for value in (refused, "\\N", ""):
             fields = list(good)
             fields[number] = fields[number] if value is None else value
             lines.append(["1", *fields])
-    lines += [["0" if n % 5 else "1", *good] for n in range(100)]
     path = tmp_path / "file.tsv"
     path.write_text("".join("\t".join(fields) + "\n" for fields in lines))
-    found = []
-    monkeypatch.setattr(salvage, "_FEWEST_SORTED", 1)
-    for number in range(2):
-        loads.execute(f"DROP TABLE IF EXISTS v; CREATE TABLE v (k int CHECK (k <> 0), {columns})")
-        loads.execute("DROP SCHEMA IF EXISTS penstock CASCADE")
-        job = target(path, into="v", format="text", columns=("k", *names), has_header=False)
-        loads.run(job, sessions=1, rules=REJECT)
-        found.append((sorted(loads.execute("SELECT v::text FROM v")), read_rejects(loads)))
-        assert bool(sorts) == (number == 0)
-        sorts.clear()
-        have_commands_do_it(monkeypatch)
-    assert found[0] == found[1]
+    loads.run(target(path, into="v", format="text", columns=("k", *names), has_header=False), sessions=1, rules=REJECT)
+    assert sorts
+    expected = []
+    with psycopg.connect(loads.conninfo, autocommit=True) as connection:
+        for number, fields in enumerate(lines[1:], start=2):
+            try:
+                with connection.cursor().copy("COPY copied FROM STDIN") as copy:
+                    copy.write("\t".join(fields) + "\n")
+            except psycopg.Error as error:
+                expected.append((number, error.sqlstate, f"c{(number - 2) // 3}", error.diag.message_primary))
+    assert [row[:4] for row in read_rejects(loads)[1:]] == expected
+    assert len(expected) > 20
+    assert sorted(loads.execute("SELECT v::text FROM v")) == sorted(loads.execute("SELECT c::text FROM copied AS c"))
 
 
 def test_column_is_the_one_that_the_message_speaks_of(loads: Loads, tmp_path: Path, sorts: list[Sorted]) -> None:

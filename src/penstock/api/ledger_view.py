@@ -10,7 +10,7 @@ from penstock.aws.credentials import AwsCredentials
 from penstock.errors import TargetError
 from penstock.files import SourceReader
 from penstock.loading.identity import job_from_json
-from penstock.loading.reject_file import read_reject_file, write_reject_files
+from penstock.loading.rejects.reject_file import read_reject_file, write_reject_files
 from penstock.loading.retry import Patience, patiently
 from penstock.loading.tools import LoadTools
 from penstock.server.ledger import Ledger
@@ -115,7 +115,7 @@ class LedgerView(Closing):
 
     def retry(self, load_id: str, path: Path | None = None) -> RetryOutcome:
         """Load the rejected records of a load once more, or those of an edited reject file in their place."""
-        from penstock.loading.again import retry_rejects  # noqa: PLC0415 (paid for by who needs it)
+        from penstock.loading.rejects.retry import retry_rejects  # noqa: PLC0415 (paid for by who needs it)
 
         record, _ = self.load(load_id)
         job = None if record.job is None else job_from_json(record.job)

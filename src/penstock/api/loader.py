@@ -15,11 +15,11 @@ from penstock.api.instance import plan_by_instance
 from penstock.aws.credentials import AwsCredentials
 from penstock.files import SourceReader
 from penstock.host import cpu_count
-from penstock.loading.check import check_load
 from penstock.loading.dialects import refuse_other_dialects
 from penstock.loading.gather import gather_inputs
 from penstock.loading.guard import SpaceGuard
 from penstock.loading.plan import plan_load
+from penstock.loading.rejects.check import check_load
 from penstock.loading.retry import Patience, patiently
 from penstock.loading.run import run_load
 from penstock.loading.shape_plan import free_references, plan_parking
@@ -257,7 +257,7 @@ class Loader(Closing):
 
     def write_rejects(self, load_id: str, path: Path) -> list[Path]:
         """Write the rejected records of a load to a file, or to several where headers or dialects differ."""
-        from penstock.loading.reject_file import write_reject_files  # noqa: PLC0415 (23 ms, for who rejects)
+        from penstock.loading.rejects.reject_file import write_reject_files  # noqa: PLC0415 (23 ms, for who rejects)
 
         def write() -> list[Path]:
             with self._connect.borrow() as connection:

@@ -86,14 +86,12 @@ def describe_problem(problem: Problem) -> str:
     """Return a bad record in one line.
 
     >>> from penstock.model.outcome import Problem
-    >>> print(describe_problem(Problem(uri="a.csv", line=7, column="n", value="x", message="not a number",
-    ...                                sqlstate="22P02")))
-    a.csv line 7, column "n": not a number (value "x")
+    >>> print(describe_problem(Problem(uri="a.csv", line=7, column="n", message="not a number", sqlstate="22P02")))
+    a.csv line 7, column "n": not a number
     """
     line = "" if problem.line is None else f" line {problem.line}"
     column = "" if problem.column is None else f', column "{problem.column}"'
-    value = "" if problem.value is None else f' (value "{problem.value}")'
-    return f"{problem.uri}{line}{column}: {problem.message}{value}"
+    return f"{problem.uri}{line}{column}: {problem.message}"
 
 
 def describe_check(outcome: CheckOutcome) -> str:

@@ -1,4 +1,4 @@
-"""`penstock rejects`: what a load has put aside, and why."""
+"""`penstock rejects`: what a load has rejected, and why."""
 
 from __future__ import annotations
 

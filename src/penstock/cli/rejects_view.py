@@ -58,10 +58,6 @@ def describe_retry(outcome: RetryOutcome) -> str:
     'loaded 2 rejected records, 1 is left: see penstock rejects 1'
     """
     done = f"loaded {_records(outcome.rows, 'rejected ')}"
-    if outcome.duplicates:
-        done += f", {format_count(outcome.duplicates)} skipped for others with the same key"
-    if outcome.existing:
-        done += f", {format_count(outcome.existing)} skipped, because their key exists"
     if outcome.suppressed:
         done += f", row triggers skipped {format_count(outcome.suppressed)}"
     if not outcome.left:

@@ -40,7 +40,8 @@ def retry(
 ) -> None:
     """Load the rejected records of a load again, after the table was changed, or from a corrected file.
 
-    Records that are loaded are removed from the rejected ones, so none is loaded twice; the others remain.
+    Records that are loaded are removed from the rejected ones, so none is loaded twice; the others remain. Rejected
+    records of merged or replaced tables are loaded from a file: see penstock rejects --reject-file.
 
     Exit codes: 0 all were loaded, 3 some remain.
     """

@@ -103,13 +103,20 @@ def python_codec(encoding: str) -> str:
 
 
 def make_encoder(
-    dialect: Dialect, column_map: ColumnMap, *, table: TableName, encoding: str, positions: int | None = None
+    dialect: Dialect,
+    column_map: ColumnMap,
+    *,
+    table: TableName,
+    encoding: str,
+    positions: int | None = None,
+    checks_width: bool = False,
 ) -> Encoder:
     """Return the encoder for one object; `encoding` is what the payload is in. Raises UsageError.
 
     With `positions`, the object's number, every record carries where it stood, in SENT_COLUMNS behind its own columns.
+    With `checks_width` all records are written again, and those with another number of fields than expected refused.
     """
-    is_reshaped = column_map.keep is not None or bool(column_map.constants) or positions is not None
+    is_reshaped = column_map.keep is not None or bool(column_map.constants) or positions is not None or checks_width
     is_tsv = dialect.format == "tsv"
     codec = python_codec(encoding)
     try:

@@ -16,7 +16,7 @@ from penstock.errors import ServerError
 from penstock.loading.feed import Abandoned, BlockFeed, reader_limit
 from penstock.loading.objects import open_blocks
 from penstock.loading.pace import Pace, next_pace
-from penstock.loading.rejects import RejectLimit
+from penstock.loading.rejects.limit import RejectLimit
 from penstock.loading.session import LoadSession
 from penstock.loading.watch import ConflictWatch
 from penstock.model.reject import FOREIGN_KEY_VIOLATION
@@ -26,8 +26,8 @@ from penstock.server.ledger.rejects import RejectStore
 
 if TYPE_CHECKING:
     from penstock.errors import PenstockError
-    from penstock.loading.keeper import RejectKeeper
     from penstock.loading.prepared import PreparedLoad
+    from penstock.loading.rejects.keeper import RejectKeeper
     from penstock.loading.tools import LoadTools
     from penstock.model.outcome import FileOutcome, StepProgress
     from penstock.model.plan import LoadPlan, SessionPlan
@@ -178,7 +178,7 @@ class LoadAttempt:
     def _make_keeper(self, session: CopySession) -> RejectKeeper | None:
         if self._reject_limit is None:
             return None
-        from penstock.loading.keeper import RejectKeeper  # noqa: PLC0415 (10 ms, for who rejects)
+        from penstock.loading.rejects.keeper import RejectKeeper  # noqa: PLC0415 (10 ms, for who rejects)
 
         return RejectKeeper(
             session, store=self._open_rejects(), limit=self._reject_limit, server_major=self._tools.server_major

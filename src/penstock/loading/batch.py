@@ -66,7 +66,7 @@ class Batch:
         self._shares[object_number].suppressed += rows
 
     def note_rejected(self, object_number: int, records: int, *, form: str) -> None:
-        """Count records that were put aside; `form` is how the object's records are read, as JSON."""
+        """Count records that were rejected; `form` is how the object's records are read, as JSON."""
         share = self._shares[object_number]
         share.rejected += records
         share.form = form

@@ -137,7 +137,7 @@ class _Finish:
 
     def _merge_all(self) -> list[LandedCounts]:
         if self._plan.job.rules.on_error == "reject" and self._staged:
-            from penstock.loading.merge_rejects import RejectingMerges  # noqa: PLC0415 (paid for by who needs it)
+            from penstock.loading.rejects.merges import RejectingMerges  # noqa: PLC0415 (paid for by who needs it)
 
             merges = RejectingMerges(self._plan, self._prepared, self._tools, self._connection)
             counts = merges.run(self._staged, self._run_statement, name_object=self._name_object)

@@ -30,7 +30,7 @@ SMALL_PART_BYTES = MIB // 2
 _LOCKS_PER_PART = 2
 _LOCK_SHARE = 2
 
-_REJECTING = "records that violate it are rejected as they come, at the cost of a look-up for each row"
+_REJECTING = "keys stay in place with --on-error reject: each row is checked as it arrives"
 _KEEPS_UNIQUE = "it enforces uniqueness, and other sessions may write to the table"
 
 

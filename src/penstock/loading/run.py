@@ -91,8 +91,6 @@ class _LoadRun:
             raise self._explain_end(error) from error
         except KeyboardInterrupt as exc:
             raise self._explain_end(Interrupted("load interrupted")) from exc
-        if self._is_staged():
-            finished = self._retry_behind_merges(finished)
         self._count_rejected()
         if self._is_staged():
             self._advance_sequences()
@@ -224,7 +222,7 @@ class _LoadRun:
     def _retry_references(self, prepared: PreparedLoad, connection: Connection) -> None:
         rules = self._plan.job.rules
         if rules.on_error == "reject":
-            from penstock.loading.again import retry_references  # noqa: PLC0415
+            from penstock.loading.rejects.retry import retry_references  # noqa: PLC0415
 
             retry_references(prepared.claim, self._tools, connection, max_rejects=rules.max_rejects)
 
@@ -311,7 +309,7 @@ class _LoadRun:
         """Wait before another attempt, or raise the error where there should be none."""
         fewer = fewer_sessions(self._sessions, error)
         if error.is_transient and self._plan.job.rules.on_error == "reject" and fewer.maximum < self._sessions.maximum:
-            # Duplicates, of which one will be put aside: no fault that time would heal, and each time fewer sessions.
+            # Duplicates, of which one will be rejected: no fault that time would heal, and each time fewer sessions.
             self._sessions = fewer
             words = "one session" if fewer.maximum == 1 else f"{fewer.maximum} sessions"
             self._tools.notice(f"{error.message}: continuing with {words}")
@@ -382,33 +380,8 @@ class _LoadRun:
             drop_created(connection, table)
         return 0
 
-    def _retry_behind_merges(self, finished: FinishedLoad) -> FinishedLoad:
-        """Try records of other targets again that may refer to merged ones; return what the load then came to."""
-        is_plain = any(target.landing == "table" for target in self._plan.targets)
-        if self._plan.job.rules.on_error != "reject" or not is_plain:
-            return finished
-        from penstock.loading.again import retry_behind_merges  # noqa: PLC0415
-
-        assert self._claim is not None
-        try:
-            with self._tools.connect.connect(label="end") as connection:
-                stored = retry_behind_merges(self._claim, self._tools, connection)
-                coverage = read_coverage(connection, self._tools.ledger.schema, self._claim.load_id)
-        except (PenstockError, KeyboardInterrupt) as error:
-            # The load is complete, and they stay rejected.
-            self._tools.warnings.warn(
-                "rejects", f"records that refer to merged ones were not retried: {error or 'interrupted'}"
-            )
-            return finished
-        self._tally.set_file_rows({number: found.rows for number, found in coverage.items()})
-        return replace(
-            finished,
-            rows=finished.rows + stored.rows,
-            suppressed=finished.suppressed + stored.suppressed.total(),
-        )
-
     def _count_rejected(self) -> None:
-        """Have the outcome tell how many records are put aside, earlier runs' too."""
+        """Have the outcome tell how many records are rejected, earlier runs' too."""
         assert self._claim is not None
         if self._plan.job.rules.on_error == "reject" or self._claim.is_resumed:
             try:

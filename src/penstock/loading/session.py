@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from penstock.errors import PenstockError
     from penstock.loading.feed import BlockFeed, OpenObject
-    from penstock.loading.keeper import RejectKeeper
+    from penstock.loading.rejects.keeper import RejectKeeper
     from penstock.model.block import Block, CopySpec, LineEnd
     from penstock.model.ledger import Claim
     from penstock.model.plan import BatchPlan
@@ -66,7 +66,7 @@ class LoadSession:
     """Runs one CopySession until the feed is empty; its last batch is sealed and left for `commit`.
 
     A batch's ledger rows travel in its own transaction, so that both are there or neither. With a `keeper` records that
-    the table refuses are put aside; without, they end the load.
+    the table refuses are rejected; without, they end the load.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class LoadSession:
         self._keeper = keeper
         self._warnings = WarningLog() if warnings is None else warnings
         self._opened: dict[int, OpenObject] = {}
-        # Put aside, and not written down before the COPY command has ended.
+        # Rejected, and not written down before the COPY command has ended.
         self._unwritten: list[Reject] = []
         self._clock = clock
         self._chunk: Chunk | None = None
@@ -196,7 +196,7 @@ class LoadSession:
             self._commit_batch()
 
     def _encode(self, opened: OpenObject, block: Block) -> Sequence[bytes | memoryview]:
-        """Return a block's payload, noted in the chunk; records that cannot be written for COPY may be put aside."""
+        """Return a block's payload, noted in the chunk; records that cannot be written for COPY may be rejected."""
         chunk, encoder = self._chunk, opened.encoder
         assert chunk is not None
         assert encoder is not None
@@ -228,8 +228,7 @@ class LoadSession:
     def _is_long_enough(self) -> bool:
         assert self._chunk is not None
         if self._keeper is not None:
-            is_full = self._keeper.is_full(self._chunk.records)
-            return is_full or self._chunk.bytes_sent >= min(_CHUNK_BYTES, _KEPT_CHUNK_BYTES)
+            return self._chunk.bytes_sent >= min(_CHUNK_BYTES, _KEPT_CHUNK_BYTES)
         lasted_s = self._clock() - self._began_s
         is_long = lasted_s >= _ROUND_TRIPS_PER_CHUNK * self.session.round_trip_s
         return is_long and self._chunk.bytes_sent >= _CHUNK_BYTES
@@ -237,8 +236,7 @@ class LoadSession:
     def _begin_chunk(self, spec: CopySpec, line_end: LineEnd) -> None:
         self._spec, self._line_end, self._began_s = spec, line_end, self._clock()
         self._chunk = Chunk(spec)
-        start = self.session.start_copy if self._keeper is None else self._keeper.start
-        self._guarded(lambda: start(spec))
+        self._guarded(lambda: self.session.start_copy(spec))
 
     def _end_chunk(self) -> None:
         chunk = self._chunk
@@ -252,11 +250,11 @@ class LoadSession:
             self._account(chunk, reported)
 
     def _settle(self, keeper: RejectKeeper) -> None:
-        """End the COPY command and account for each record: stored, kept out by a trigger, or put aside."""
-        salvaged = self._guarded(keeper.settle)
+        """End the COPY command and account for each record: stored, kept out by a trigger, or rejected."""
+        found = self._guarded(keeper.settle)
         self._chunk = None
-        rejects, self._unwritten = [*self._unwritten, *salvaged.rejects], []
-        for number, missing in salvaged.suppressed.items():
+        rejects, self._unwritten = [*self._unwritten, *found.rejects], []
+        for number, missing in found.suppressed.items():
             self._note_suppressed(self._opened[number], missing)
         for number, count in Counter(reject.object_number for reject in rejects).items():
             self._batch.note_rejected(number, count, form=keeper.form(number))
@@ -298,7 +296,7 @@ class LoadSession:
         """Return the place in the files: object and line, or the object alone where the server told no line."""
         if self._chunk is None or not self._chunk.uris:
             return None
-        # A command that salvages has lines of its own.
+        # The server may have spoken of a command that sorts records out.
         found = self._chunk.locate(line) if line is not None and self._keeper is None else None
         if found is not None:
             return f"{found.uri} line {found.line}"

@@ -73,7 +73,7 @@ class Tally:
         # The ledger has them among the load's, by the only count there is.
         reported = sum(statement.rows for statement in statements)
         rows = finished.rows - reported
-        # Of what had been stored some may have been put aside since.
+        # Of what had been stored some may have been rejected since.
         before = min(self._rows_before, rows)
         return LoadOutcome(
             load_id=load_id,

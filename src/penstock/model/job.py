@@ -88,7 +88,7 @@ class LoadRules:
     is for a new version of an object that is loaded, or begun; `on_emptied` for objects whose rows are gone from the
     table since. `waits`: another process that works on the same load is waited for. `retry_for_s` bounds how long
     faults that pass are waited out without progress. `on_error` says what becomes of a record that the table refuses:
-    it ends the load, or is put aside, `max_rejects` of them at most (None: any number). `ignores_space`: a load that is
+    it ends the load, or is rejected, `max_rejects` of them at most (None: any number). `ignores_space`: a load that is
     expected to fill a disk begins all the same. `indexes` says whether indexes and keys are parked meanwhile. `vacuums`
     and `checkpoints` say what follows the load; None: a checkpoint where settings were changed for it.
     `triggers` and `autovacuum` are the tables' own, for as long as the load lasts. `max_record_bytes`: a longer record

@@ -42,7 +42,7 @@ class CommittedRange:
     `ranges` are in ascending order and `checksum` is the CRC-32 of their bytes, one after another, xor that of the
     object's header record, which earlier releases left out. `start` is where the first begins; an object without
     records has one row, without ranges. `records` were cut; `rows` were stored, the rest suppressed by row triggers or
-    put aside. `form` tells how the records are read, where some were put aside.
+    rejected. `form` tells how the records are read, where some were rejected.
     """
 
     object_number: int

@@ -134,12 +134,11 @@ class LoadOutcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """One bad record that --check found. `line` is the file's; `column` and `value` where the server told them."""
+    """One bad record that --check found. `line` is the file's; `column` where it is known."""
 
     uri: str
     line: int | None
     column: str | None
-    value: str | None
     message: str
     sqlstate: str | None
     hint: str | None = None

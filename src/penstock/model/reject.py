@@ -1,4 +1,4 @@
-"""Records that were put aside: what each was, why, and how its object's records are read."""
+"""Records that were rejected: what each was, why, and how its object's records are read."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ if TYPE_CHECKING:
 
 # The code of a record that refers to one that is not there (yet): it is tried again once all parents have landed.
 FOREIGN_KEY_VIOLATION = "23503"
-CHECK_VIOLATION = "23514"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,14 +108,9 @@ class RejectingLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryOutcome:
-    """What came of trying rejected records again: rows stored, records suppressed by triggers, and those left.
-
-    `duplicates` gave way to others with their key, and `existing` to rows.
-    """
+    """What came of trying rejected records again: rows stored, records suppressed by triggers, and those left."""
 
     load_id: str
     rows: int
     suppressed: int
     left: int
-    duplicates: int = 0
-    existing: int = 0

@@ -41,20 +41,6 @@ def find_references(connection: Connection, oid: int) -> frozenset[int]:
         return frozenset(row.oid for row in fetch_rows(connection, "references", ReferenceRow, oid=oid))
 
 
-def refers_to_any(connection: Connection, oid: int, others: Sequence[int]) -> bool:
-    """Whether a table's foreign keys refer to one of others, or to a table of the same partition tree.
-
-    Raises ServerError.
-    """
-    references = find_references(connection, oid)
-    query = (
-        "SELECT coalesce(pg_catalog.pg_partition_root(t.oid::regclass)::oid, t.oid) FROM unnest(%s::oid[]) AS t (oid)"
-    )
-    with translate_errors("looking up foreign keys"):
-        roots = [set(connection.execute(query, [list(oids)]).fetchall()) for oids in (references, others)]
-    return not roots[0].isdisjoint(roots[1])
-
-
 def find_blocked(connection: Connection, pids: Sequence[int]) -> list[BlockedRow]:
     """Return those of the given backends that wait for a lock. Raises ServerError."""
     with translate_errors("reading what the load's sessions wait for"):

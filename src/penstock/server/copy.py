@@ -10,7 +10,7 @@ import contextlib
 import re
 import select
 import time
-from typing import TYPE_CHECKING, Any, Final, LiteralString, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, LiteralString, TypeAlias
 
 import psycopg
 from psycopg import sql
@@ -63,13 +63,6 @@ _SAVEPOINTS: Final[dict[str, LiteralString]] = {
 
 # Deferred checks would fail at the commit, when nobody can tell any more by which record.
 _PROTECTION: Final = "SET CONSTRAINTS ALL IMMEDIATE; SET LOCAL client_min_messages = notice"
-
-
-class SkippedRow(NamedTuple):
-    """A row that COPY left out: its line within the command, and the server's words, which name a column."""
-
-    line: int
-    words: str
 
 
 class CopyFailed(Exception):
@@ -151,7 +144,7 @@ class CopySession:
         self._is_protected = is_protected
         self._savepoint = "none"
         self.ignores_types = is_protected and connection.info.server_version >= _IGNORES_SINCE
-        self.skipped: list[SkippedRow] = []
+        self.skipped: list[int] = []
         if is_protected:
             connection.add_notice_handler(self._hear)
         self._is_open = False
@@ -225,10 +218,12 @@ class CopySession:
 
     def _opening(self) -> sql.Composed:
         """Return what a transaction begins with: it waits for no disk, since the load's end does so for all of them."""
-        if self._fence is None:
-            return sql.Composed([sql.SQL("BEGIN")])
-        opening = sql.SQL("BEGIN; SET LOCAL synchronous_commit = off; {}").format(self._fence)
-        return sql.SQL("{}; {}").format(opening, sql.SQL(_PROTECTION)) if self._is_protected else opening
+        parts: list[sql.Composable] = [sql.SQL("BEGIN")]
+        if self._fence is not None:
+            parts += [sql.SQL("SET LOCAL synchronous_commit = off"), self._fence]
+        if self._is_protected:
+            parts.append(sql.SQL(_PROTECTION))
+        return sql.SQL("; ").join(parts)
 
     def _take_opening(self) -> None:
         self._take(ExecStatus.COMMAND_OK)
@@ -237,9 +232,9 @@ class CopySession:
             if self._take(ExecStatus.TUPLES_OK).ntuples == 0:
                 self.abandon()
                 raise Superseded
-            if self._is_protected:
-                self._take(ExecStatus.COMMAND_OK)
-                self._take(ExecStatus.COMMAND_OK)
+        if self._is_protected:
+            self._take(ExecStatus.COMMAND_OK)
+            self._take(ExecStatus.COMMAND_OK)
 
     def send(self, parts: Iterable[bytes | memoryview]) -> None:
         """Send a payload; returns when it has been handed to the kernel."""
@@ -376,7 +371,7 @@ class CopySession:
         """Take note of a row that COPY left out: the first number of the notice is its line."""
         words = notice.message_primary or ""
         if notice.source_file == _COPY_PARSER and (number := _NUMBER.search(words)) is not None:
-            self.skipped.append(SkippedRow(int(number[0]), words[number.end() :]))
+            self.skipped.append(int(number[0]))
 
     def _flush(self) -> None:
         while self._pgconn.flush():

@@ -98,7 +98,7 @@ class PlanCounts:
 class MergeParts:
     """What a merge is made of: all records are inserted where `key`, and `mode` with it, is None.
 
-    With `is_sorted_out` records that the table refuses are put aside.
+    With `is_sorted_out` records that the table refuses are rejected.
     """
 
     staging: TableName

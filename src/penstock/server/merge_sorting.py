@@ -1,7 +1,7 @@
 """Staged records of which the merge refuses some: all others go in, and those are known by where they stood.
 
 The records that are to go to the table (one of each key) are copied into a temporary table in the order of the merge,
-and one DO statement takes them on from there by the merge's own statement, in groups, each under a savepoint
+and one DO statement takes them on from there by the merge's own statement, in stretches, each under a savepoint
 (sorting.py). A refused record goes to another temporary table with the reason. If the files have others with its key,
 the next of them by the rules of the merge takes its place, as if the refused one were not in the files. Records that
 refer to others are tried again as long as some go in.
@@ -21,25 +21,21 @@ from psycopg import sql
 from penstock.model.landing import OBJECT_COLUMN, POSITION_COLUMNS
 from penstock.server.errors import translate_errors
 from penstock.server.merge import PlanCounts, count_staged
-from penstock.server.merge_key import table_identifier
 from penstock.server.merge_locate import staging_identifier
 from penstock.server.merge_refused import RefusedRecords
 from penstock.server.merge_sorting_statements import (
     COUNT,
     DECLARATIONS,
-    HAS_RIGHTS,
     OUTCOME,
     STORE_ALL,
     STORE_COUNTED,
 )
-from penstock.server.queries import fetch_rows
 from penstock.server.search_path import PATHS, users_path
-from penstock.server.sorting import SortingRules, SortingTarget, compose_sorting
+from penstock.server.sorting import compose_sorting
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.model.table import TableFacts
     from penstock.server.connection import Connection
     from penstock.server.merge import MergeCounts, MergeParts
 
@@ -49,41 +45,25 @@ _TEMPORARY: Final = "pg_temp"
 # So much of the temporary table is taken on by one statement, which keeps the place of each of its rows in memory.
 _PORTION_BYTES = 32 * 1024 * 1024
 
-# A group costs as much as some hundred rows, and is undone and stored again for each bad one in it.
-_MOST_IN_GROUP = 20_000
+# A stretch costs as much as some hundred rows, and is undone and stored again for each bad one in it.
+_MOST_IN_STRETCH = 20_000
 
 
 @dataclass(slots=True)
 class _Sums:
-    """What the groups came to, and what the next ones are to know of them."""
+    """What the stretches came to."""
 
     stored: int = 0
     proposed: int = 0
     conflicts: int = 0
     noted: int = 0
-    seen: int = 0
-    weight: int = 1
-
-
-def can_sort_into(connection: Connection, target: TableFacts) -> bool:
-    """Whether a table takes rows one after another, which no rule rewrites and no foreign server gathers."""
-    with translate_errors(f"looking up table {target.name}"):
-        name = table_identifier(target).as_string(connection)
-        rows = fetch_rows(connection, "sorting_target", SortingTarget, table=name)
-    return all(row.is_plain for row in rows)
-
-
-def can_sort_merges(connection: Connection) -> bool:
-    """Whether the role may have refused records sorted out. Raises ServerError."""
-    with translate_errors("looking up the right to temporary tables"):
-        return connection.execute(HAS_RIGHTS).fetchone() == (True,)
 
 
 class MergeSorter:
     """The merge of one staging table, record by record where it must be. Methods raise PenstockError.
 
-    `number` tells several of one transaction apart, `refused` are the records that did not go in. With `can_wait` what
-    a record refers to may come later. Call `merge`; then, with those of other tables, `settle`.
+    `number` tells several of one transaction apart, `refused` are the records that did not go in. Call `merge`; then,
+    with those of other tables, `settle`.
     """
 
     def __init__(
@@ -93,12 +73,10 @@ class MergeSorter:
         *,
         number: int,
         own_codes: Sequence[str],
-        other: Sequence[str],
-        can_wait: bool,
     ) -> None:
         self._connection = connection
         self._parts = replace(parts, is_sorted_out=True)
-        self._rules = SortingRules(own_codes=tuple(own_codes), other_codes=tuple(other), parks=True)
+        self._own_codes = own_codes
         name = f"penstock_merge_{number}"
         self._chosen = sql.Identifier(_TEMPORARY, name)
         self._owner = sql.Identifier(_TEMPORARY, name, OBJECT_COLUMN)
@@ -110,8 +88,6 @@ class MergeSorter:
         self._staged = 0
         self._has_others = False
         self._is_backwards = True
-        # Whether what it refers to may come with this load.
-        self._can_wait = can_wait
 
     @property
     def noted(self) -> int:
@@ -130,19 +106,17 @@ class MergeSorter:
             )
         self._staged = count_staged(self._connection, self._parts.staging)
         self._has_others = self._staged > made
-        self._process(parks=self._can_wait, limit=limit)
+        self._process(limit=limit)
 
     def retry_references(self) -> int:
         """Try records that refer to others once more; return how many of them went in."""
-        if not self._can_wait:
-            return 0
         with translate_errors(self._what):
             moved = self.refused.take_references(self._chosen, is_backwards=self._is_backwards)
         if not moved:
             return 0
         self._is_backwards = not self._is_backwards
         # All at once first: they may be what each other refers to.
-        self._process(parks=False, first_size=moved)
+        self._process(first_size=moved)
         return moved - self.refused.count_references()
 
     def take_next(self, *, references: bool) -> bool:
@@ -162,7 +136,7 @@ class MergeSorter:
             ).rowcount
             self.refused.note_followers(self._chosen)
         if found:
-            self._process(parks=self._can_wait)
+            self._process()
         return bool(found)
 
     def counts(self) -> MergeCounts:
@@ -179,14 +153,14 @@ class MergeSorter:
         )
         return self._parts.count(counted)
 
-    # ---------------------------------------------------------------- groups
+    # ---------------------------------------------------------------- stretches
 
-    def _process(self, *, parks: bool, limit: int | None = None, first_size: int = 16) -> None:
+    def _process(self, *, limit: int | None = None, first_size: int = 16) -> None:
         """Take on what has been chosen, a portion of pages at a time."""
         with translate_errors(self._what):
             pages, portion = self._find_pages()
             for page in range(0, pages, portion):
-                self._take_on(page, page + portion, parks=parks, first_size=first_size)
+                self._take_on(page, page + portion, first_size=first_size)
                 if limit is not None and self._sums.noted > limit:
                     return
             self._connection.execute(sql.SQL("TRUNCATE {}").format(self._chosen))
@@ -201,11 +175,11 @@ class MergeSorter:
         size_bytes, page_bytes = row
         return size_bytes // page_bytes, max(1, _PORTION_BYTES // page_bytes)
 
-    def _take_on(self, page: int, behind: int, *, parks: bool, first_size: int) -> None:
+    def _take_on(self, page: int, behind: int, *, first_size: int) -> None:
         sums = self._sums
         statement = compose_sorting(
             self._connection,
-            replace(self._rules, parks=parks),
+            self._own_codes,
             stage=self._chosen,
             portion=sql.SQL("WHERE s.ctid >= {}::tid AND s.ctid < {}::tid").format(
                 sql.Literal(f"({page},0)"), sql.Literal(f"({behind},0)")
@@ -216,10 +190,8 @@ class MergeSorter:
             count=sql.SQL(COUNT),
             note=self.refused.compose_note(self._chosen),
             outcome=sql.SQL(OUTCOME),
-            most_in_group=_MOST_IN_GROUP,
+            most_in_stretch=_MOST_IN_STRETCH,
             first_size=first_size,
-            seen=sums.seen,
-            weight=sums.weight,
         )
         self._connection.execute(statement)
         row = self._connection.execute("SELECT pg_catalog.current_setting('penstock.outcome')").fetchone()
@@ -229,11 +201,9 @@ class MergeSorter:
         sums.proposed += outcome["proposed"]
         sums.conflicts += outcome["conflicts"]
         sums.noted += outcome["noted"]
-        sums.seen += outcome["proposed"]
-        sums.weight = outcome["weight"]
 
     def _compose_store(self) -> sql.Composed:
-        """Return what stores a group, as the merge's statement does all."""
+        """Return what stores a stretch, as the merge's statement does all."""
         head, tail = self._parts.compose_group(self._chosen)
         middle = " AND s.ctid OPERATOR(pg_catalog.<=) "
         counted = sql.SQL(" AND pg_catalog.nextval({}::pg_catalog.regclass) OPERATOR(pg_catalog.>) 0").format(

@@ -4,16 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-HAS_RIGHTS: Final = """
-    SELECT pg_catalog.has_database_privilege(pg_catalog.current_database(), 'TEMPORARY')
-           AND EXISTS (
-                   SELECT
-                     FROM pg_catalog.pg_language AS l
-                    WHERE l.lanname = 'plpgsql'
-                      AND pg_catalog.has_language_privilege(l.oid, 'USAGE')
-               )
-"""
-
 # The text of the statement is put together before the path is the user's.
 STORE_COUNTED: Final = """
             statement := {head} || pg_catalog.quote_literal(sorting.lower) || {middle}
@@ -53,8 +43,7 @@ NOTE: Final = """
                 noted := noted + CASE WHEN sorting.code = {reference} THEN 0 ELSE 1 END;
 """
 OUTCOME: Final = """
-        pg_catalog.json_build_object('stored', stored, 'proposed', proposed, 'conflicts', conflicts, 'noted', noted,
-                                     'weight', weight)
+        pg_catalog.json_build_object('stored', stored, 'proposed', proposed, 'conflicts', conflicts, 'noted', noted)
 """
 
 READ_REFUSED: Final = """

@@ -7,32 +7,27 @@ from __future__ import annotations
 
 from typing import Final
 
-# {to_users} and {to_own} are search_path.PATHS: an error between them undoes the path with the savepoint.
-
-MAKE: Final = """
-    SAVEPOINT penstock_sorting;
-    {drop}
-    CREATE TABLE {stage} ({columns}) ON COMMIT DROP;
-    {typed}
-    CREATE SEQUENCE {counter} CACHE {cache} OWNED BY {stage}.{first};
-    RELEASE SAVEPOINT penstock_sorting
+HAS_RIGHTS: Final = """
+    SELECT pg_catalog.has_database_privilege(pg_catalog.current_database(), 'TEMPORARY')
+           AND EXISTS (
+                   SELECT
+                     FROM pg_catalog.pg_language AS l
+                    WHERE l.lanname = 'plpgsql'
+                      AND pg_catalog.has_language_privilege(l.oid, 'USAGE')
+               )
 """
 
-DISCARD: Final = "ROLLBACK TO SAVEPOINT penstock_sorting; RELEASE SAVEPOINT penstock_sorting"
-
-# What a record is put aside with; what is no record's fault ends it all.
-NOTE_ERROR: Final = """
-            GET STACKED DIAGNOSTICS
-                code = RETURNED_SQLSTATE,
-                words = MESSAGE_TEXT,
-                more = PG_EXCEPTION_DETAIL,
-                field = COLUMN_NAME;
-            IF code !~ {own_codes} OR code = ANY ({other_codes}) THEN
-                RAISE;
-            END IF;
+# The sequence counts the records that a stretch has begun: it is not rolled back, and drawn from in so large steps
+# since each by itself takes as long as a small INSERT.
+MAKE: Final = """
+    {drop}
+    CREATE TABLE {stage} ({texts}) ON COMMIT DROP;
+    CREATE TABLE {typed} ({columns}) ON COMMIT DROP;
+    CREATE SEQUENCE {counter} CACHE 1000 OWNED BY {stage}.{first}
 """
 
 # Names of a column win over those of a variable, and the block's name tells the latter apart.
+# {to_users} and {to_own} are search_path.PATHS: an error between them undoes the path with the savepoint.
 SORT: Final = """
 #variable_conflict use_column
 <<sorting>>
@@ -40,31 +35,18 @@ DECLARE
     places CONSTANT tid[] := ARRAY(SELECT s.ctid FROM {stage} AS s {portion});
     total CONSTANT int4 := pg_catalog.cardinality(places);
     counter CONSTANT regclass := {counter};
+    size int4 := {size};
+    weight int8 := 1;
     first int4 := 1;
     last int4;
     lower tid;
     upper tid;
-    size int4 := {size};
-    seen CONSTANT int8 := {seen};
-    parked int4 := 1;
-    barriers int4[] := '{{}}';
-    depth int4 := 0;
-    suspects tid[] := '{{}}';
-    judged int4 := 0;
-    passed int4 := 0;
-    ahead int4;
-    left_out tid[];
-    looks int4 := 0;
-    taken int4 := 0;
-    counted_from int4 := 1;
     counted int8;
     begun int8;
-    is_stored boolean;
-    stored int8 := 0;
-    best int4;
-    affected int8;
     bad int4;
-    weight int4 := {weight};
+    is_own boolean;
+    stored int8 := 0;
+    affected int8;
     code text;
     words text;
     more text;
@@ -73,82 +55,52 @@ DECLARE
     {declarations}
 BEGIN
     counted := pg_catalog.nextval(counter);
-    {find_suspects}
     WHILE first <= total LOOP
         last := LEAST(first + size - 1, total);
-        IF depth > 0 THEN
-            last := LEAST(last, barriers[depth] - 1);
-        END IF;
         lower := places[first];
         upper := places[last];
-        WHILE suspects[passed + 1] < lower LOOP
-            passed := passed + 1;
-        END LOOP;
-        ahead := passed;
-        WHILE suspects[ahead + 1] <= upper LOOP
-            ahead := ahead + 1;
-        END LOOP;
-        left_out := suspects[passed + 1 : ahead];
+        code := NULL;
         BEGIN
             {store}
-            is_stored := true;
         EXCEPTION WHEN OTHERS OR ASSERT_FAILURE THEN
-            {note_error}
-            is_stored := false;
+            GET STACKED DIAGNOSTICS
+                code = RETURNED_SQLSTATE,
+                words = MESSAGE_TEXT,
+                more = PG_EXCEPTION_DETAIL,
+                field = COLUMN_NAME;
+            is_own := code ~ {own_codes} AND code <> ALL ({other_codes});
+            bad := first + GREATEST(pg_catalog.currval(counter) - counted, 1) - 1;
+            {find_field}
+            IF NOT is_own THEN
+                -- No record's fault: it ends it all.
+                RAISE;
+            END IF;
         END;
         begun := pg_catalog.currval(counter) - counted;
         counted := counted + begun;
-        IF NOT is_stored AND code = '23505' THEN
-            taken := taken + 1;
-        END IF;
-        IF is_stored THEN
+        IF code IS NULL THEN
             stored := stored + affected;
             {count}
             first := last + 1;
-            best := LEAST({most}, pg_catalog.sqrt({factor}::float8 * (seen + first) / weight));
-            size := LEAST(2 * size, {most}, GREATEST(1, best));
-            parked := 1;
-        ELSIF {parks} AND code = '23503' AND begun = last - first + 1 AND begun <= parked THEN
-            weight := weight + {whole_weight};
-            FOR parked_one IN first .. last LOOP
-                -- Those that were left out have not been tried yet.
-                CONTINUE WHEN places[parked_one] = ANY (left_out);
-                bad := parked_one;
-                {note}
-            END LOOP;
-            first := last + 1;
-            parked := LEAST(2 * parked, {most_parked});
-            size := parked;
-        {find_taken}
-        ELSIF begun > 1 AND first + begun - 1 < last AND code IN ('23505', '23P01') THEN
-            -- Perhaps by a row of this very group that does not stay: the rows before it come first.
-            size := begun - 1;
-            weight := weight + 1;
-        ELSIF first = last OR (begun > 0 AND first + begun - 1 < last) THEN
-            bad := first + GREATEST(begun, 1) - 1;
+            size := LEAST(2 * size, {most}, GREATEST(1, pg_catalog.sqrt({factor}::float8 * first / weight)));
+        ELSIF first = last OR begun = 1 THEN
+            bad := first;
             weight := weight + CASE WHEN first = last THEN {whole_weight} ELSE 1 END;
-            {find_field}
             {note}
-            IF bad = first THEN
-                first := first + 1;
-            ELSE
-                depth := depth + 1;
-                barriers[depth] := bad;
-            END IF;
+            first := first + 1;
+        ELSIF begun > 1 AND bad < last THEN
+            -- The records before it go in first: what it breaks may be the key of one that does not stay.
+            size := begun - 1;
         ELSE
+            -- Nobody knows for which: a reference is looked up when the statement ends.
             size := (last - first + 1) / 2;
         END IF;
-        IF depth > 0 AND first = barriers[depth] THEN
-            first := first + 1;
-            depth := depth - 1;
-        END IF;
     END LOOP;
-    {judge_suspects}
     PERFORM pg_catalog.set_config('penstock.outcome', {outcome}::text, true);
 END sorting
 """
 
-# What stores rows by INSERT alone, and how its refused rows are noted and told.
+# What stores a stretch by INSERT alone, and how its refused records are noted and read.
 STORE: Final = """
             {to_users};
             INSERT INTO {target} ({names}) OVERRIDING SYSTEM VALUE
@@ -156,144 +108,22 @@ STORE: Final = """
             GET DIAGNOSTICS affected = ROW_COUNT;
             {to_own};
 """
-NOTE: Final = "outcome := outcome || pg_catalog.json_build_array(bad, code, words, more, field);"
-OUTCOME: Final = "pg_catalog.json_build_object('stored', stored, 'refused', pg_catalog.to_json(outcome))"
-
-# Those that were left out of their groups, one by one.
-JUDGE_SUSPECTS: Final = """
-    bad := 0;
-    FOR suspect IN judged + 1 .. pg_catalog.cardinality(suspects) LOOP
-        lower := suspects[suspect];
-        BEGIN
-            {store_one}
-            stored := stored + affected;
-        EXCEPTION WHEN OTHERS OR ASSERT_FAILURE THEN
-            {note_error}
-            -- Its place, which is behind that of the last one.
-            first := bad + 1;
-            last := total;
-            WHILE first < last LOOP
-                bad := (first + last) / 2;
-                IF places[bad] < lower THEN
-                    first := bad + 1;
-                ELSE
-                    last := bad;
-                END IF;
-            END LOOP;
-            bad := first;
-            {find_field}
-            {note}
-        END;
-    END LOOP;
-"""
-
-# Rows that are as good as certain to be refused would have their group stored again: they are left for last. What
-# cannot be looked for (an expression that fails, no right to read the table) is found as it is refused.
-FIND_UNCHECKED: Final = """
-    BEGIN
-        suspects := ARRAY(
-            SELECT s.ctid
-              FROM {stage} AS s
-             WHERE {is_unchecked}
-        );
-    EXCEPTION WHEN OTHERS THEN
-        suspects := '{{}}';
-    END;
-"""
-
-# Rows with values that their types refuse are found by reading on behind each: nothing has to be done again for them.
-FIND_UNREAD: Final = """
-    WHILE first <= total LOOP
-        lower := places[first];
-        BEGIN
-            {to_users};
-            PERFORM pg_catalog.count(penstock_row) FROM ({select_rest}) AS penstock_row;
-            {to_own};
-            first := total + 1;
-        EXCEPTION WHEN OTHERS THEN
-            {note_error}
-            EXIT WHEN pg_catalog.currval(counter) = counted;
-            first := first + (pg_catalog.currval(counter) - counted);
-            bad := first - 1;
-            {find_field}
-            outcome := outcome || pg_catalog.json_build_array(bad, code, words, more, field);
-            suspects := suspects || places[bad];
-        END;
-        counted := pg_catalog.currval(counter);
-    END LOOP;
-    judged := pg_catalog.cardinality(suspects);
-    counted := pg_catalog.currval(counter);
-    first := 1;
-"""
-
-# Worth it where it is known to find many: first those that have their key from one before them, then the table's.
-FIND_TAKEN: Final = """
-        ELSIF code = '23505' AND depth = 0 AND (
-            looks = 0 AND first - counted_from <= taken * {twins_worth}
-            OR looks = 1 AND first - counted_from <= taken * {stored_worth}
-        ) THEN
-            BEGIN
-                IF looks = 0 THEN
-                    suspects := ARRAY(SELECT pg_catalog.unnest(suspects) {twins} ORDER BY 1);
-                ELSE
-                    suspects := ARRAY(SELECT pg_catalog.unnest(suspects) {stored} ORDER BY 1);
-                END IF;
-                passed := 0;
-            EXCEPTION WHEN OTHERS THEN
-                looks := 1;
-            END;
-            looks := looks + 1;
-            taken := 0;
-            counted_from := first;
-            -- What is left should fail less often.
-            weight := 1;
-"""
-
-TWINS: Final = """
-                        UNION
-                        SELECT s.ctid
-                          FROM (
-                                   SELECT {names},
-                                          pg_catalog.min(s.ctid) AS penstock_first
-                                     FROM {stage} AS s
-                                    WHERE s.ctid >= sorting.lower
-                                    GROUP BY {names}
-                                   HAVING pg_catalog.count(*) > 1
-                               ) AS t
-                          JOIN {stage} AS s ON {is_same}
-                         WHERE s.ctid > t.penstock_first
-"""
-
-# A query for each row: a join might read all of the table.
-STORED: Final = """
-                        UNION
-                        SELECT s.ctid
-                          FROM {stage} AS s
-                         WHERE s.ctid >= sorting.lower
-                           AND (
-                                   SELECT true
-                                     FROM {only} {target} AS t
-                                    WHERE {is_same}
-                                    LIMIT 1
-                               )
-"""
-
-# The counter counts those too that are left out.
-GROUP: Final = """
+STRETCH: Final = """
 s.ctid OPERATOR(pg_catalog.>=) sorting.lower
                AND s.ctid OPERATOR(pg_catalog.<=) sorting.upper
-               AND CASE WHEN pg_catalog.nextval(sorting.counter) OPERATOR(pg_catalog.>) 0
-                        THEN (
-                                 s.ctid OPERATOR(pg_catalog.=) ANY (SELECT pg_catalog.unnest(sorting.left_out))
-                             ) IS NOT TRUE
-                   END
+               AND pg_catalog.nextval(sorting.counter) OPERATOR(pg_catalog.>) 0
 """
-
-REST: Final = (
-    "s.ctid OPERATOR(pg_catalog.>=) sorting.lower AND pg_catalog.nextval(sorting.counter) OPERATOR(pg_catalog.>) 0"
-)
-
-ONE: Final = "s.ctid OPERATOR(pg_catalog.=) sorting.lower"
+NOTE: Final = "outcome := outcome || pg_catalog.json_build_array(bad, code, words, more, field);"
+OUTCOME: Final = "pg_catalog.json_build_object('stored', stored, 'refused', pg_catalog.to_json(outcome))"
+# As bytes, since in SQL_ASCII they may be no characters of any encoding.
+TAKE_OUTCOME: Final = """
+    SELECT pg_catalog.convert_to(
+               pg_catalog.current_setting('penstock.outcome'),
+               CASE pg_catalog.getdatabaseencoding() WHEN 'SQL_ASCII' THEN 'SQL_ASCII' ELSE 'UTF8' END
+           );
+    SELECT pg_catalog.set_config('penstock.outcome', '', true);
+    TRUNCATE {stage}
+"""
 
 SELECT: Final = """
             SELECT {values}
@@ -313,9 +143,10 @@ SELECT_RECORD: Final = """
                    ) AS s
 """
 
-# The value that a type has refused is known by its being refused alone too.
+# The value that a type has refused is known by its being refused alone too; so is that it was one, since some types
+# refuse values with codes that say something else of a statement.
 FIND_FIELD: Final = """
-            IF code LIKE '22%' AND field = '' THEN
+            IF field = '' AND (NOT is_own OR bad = first AND code LIKE '22%') THEN
                 DECLARE
                     fields CONSTANT text[] := (
                         SELECT ARRAY[{values}]
@@ -323,11 +154,10 @@ FIND_FIELD: Final = """
                          WHERE s.ctid = sorting.places[sorting.bad]
                     );
                     names CONSTANT text[] := {names};
-                    reads CONSTANT boolean[] := {reads};
                     quoted text;
                 BEGIN
                     FOR number IN 1 .. pg_catalog.cardinality(names) LOOP
-                        CONTINUE WHEN fields[number] IS NULL OR NOT reads[number];
+                        CONTINUE WHEN fields[number] IS NULL;
                         quoted := pg_catalog.replace(pg_catalog.replace(fields[number], '\\', '\\\\'), '"', '\\"');
                         BEGIN
                             {to_users};
@@ -347,16 +177,11 @@ FIND_FIELD: Final = """
                             -- Several may be wrong in the same way: the words tell which one was met.
                             IF SQLSTATE = code AND (field = '' OR SQLERRM = words) THEN
                                 field := names[number];
+                                is_own := true;
                                 EXIT WHEN SQLERRM = words;
                             END IF;
                         END;
                     END LOOP;
                 END;
             END IF;
-"""
-
-TAKE_OUTCOME: Final = """
-    SELECT pg_catalog.current_setting('penstock.outcome');
-    SELECT pg_catalog.set_config('penstock.outcome', '', true);
-    TRUNCATE {stage}
 """

@@ -1,6 +1,6 @@
 """Rejected records in the ledger: written beside the ranges they are of, read, and taken out again once they are in.
 
-A role reads only what it put aside itself (policy rejects_owner). Methods raise ServerError.
+A role reads only what it rejected itself (policy rejects_owner). Methods raise ServerError.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from psycopg import sql
 from psycopg.rows import class_row
 
 from penstock.model.jsontext import to_json
-from penstock.model.landing import BLOCK_COLUMN, OBJECT_COLUMN
 from penstock.model.reject import Reason, Reject, RejectCause, RejectingLoad, StoredForm
 from penstock.server.errors import translate_errors
 from penstock.units import MIB
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     import psycopg
 
     from penstock.model.reject import Correction
-    from penstock.model.table import TableName
     from penstock.server.connection import Connection
 
 # More than any object's number.
@@ -86,52 +84,10 @@ class RejectStore:
         ).format(self._schema)
         connection.execute(query, {"load": self._load_id, "rejects": _describe_all(rejects)})
 
-    def note_reasons(self, connection: psycopg.Connection[Any], rejects: Sequence[tuple[int, int, Reason]]) -> None:
-        """Write down why records, by object and offset, were refused this time."""
-        query = sql.SQL(
-            """
-            UPDATE {}.rejects AS r
-               SET "column" = w."column", sqlstate = w.sqlstate, message = w.message, detail = w.detail
-              FROM pg_catalog.json_to_recordset(%(rejects)s::json)
-                   AS w (object integer, start bigint, "column" text, sqlstate text, message text, detail text)
-             WHERE r.load = %(load)s
-               AND r.object = w.object
-               AND r.start = w.start
-            """
-        ).format(self._schema)
-        reasons = [{"object": number, "start": start} | _describe(reason) for number, start, reason in rejects]
-        connection.execute(query, {"load": self._load_id, "rejects": to_json(reasons)})
-
-    def remove_landed(self, connection: psycopg.Connection[Any], staging: TableName) -> dict[int, int]:
-        """Take out the records that a staging table has; return how many of each object there were."""
-        assert staging.schema is not None
-        query = sql.SQL(
-            """
-            WITH gone AS (
-                DELETE FROM {schema}.rejects AS r
-                 USING {staging} AS s
-                 WHERE r.load = %(load)s
-                   AND r.object = s.{object}
-                   AND r.start = s.{block}
-                RETURNING r.object
-            )
-            SELECT object, count(*) FROM gone GROUP BY object ORDER BY object
-            """
-        ).format(
-            schema=self._schema,
-            staging=sql.Identifier(staging.schema, staging.name),
-            object=sql.Identifier(OBJECT_COLUMN),
-            block=sql.Identifier(BLOCK_COLUMN),
-        )
-        return dict(connection.execute(query, {"load": self._load_id}).fetchall())
-
-    def correct(
-        self, connection: psycopg.Connection[Any], corrections: Sequence[Correction], *, stored: int | None = None
-    ) -> None:
+    def correct(self, connection: psycopg.Connection[Any], corrections: Sequence[Correction]) -> None:
         """Write down that rejected records are in after all: rows that correct what the ranges say, and the load's.
 
-        Or the other way round, with negative numbers: that staged ones have been rejected. `stored` are the rows that
-        came of them, where these are not what the corrections say.
+        Or the other way round, with negative numbers: that staged ones have been rejected.
         """
         query = sql.SQL(
             """
@@ -160,13 +116,12 @@ class RejectStore:
             "UPDATE {}.loads SET rows = rows + %s, login = CASE WHEN login = SESSION_USER THEN login END"
             " WHERE id = %s AND state = 'complete'"
         )
-        rows = sum(item.rows for item in corrections) if stored is None else stored
-        connection.execute(total.format(self._schema), [rows, self._load_id])
+        connection.execute(total.format(self._schema), [sum(item.rows for item in corrections), self._load_id])
 
     # ---------------------------------------------------------------- what there is
 
     def count(self, connection: Connection, *, but_code: str | None = None) -> int:
-        """Return how many of the records that were put aside are not in; but for those of one SQLSTATE."""
+        """Return how many of the records that were rejected are not in; but for those of one SQLSTATE."""
         query = sql.SQL("SELECT count(*) FROM {}.rejects WHERE load = %s AND sqlstate IS DISTINCT FROM %s")
         return self._fetch_count(connection, query, [self._load_id, but_code])
 
@@ -182,7 +137,7 @@ class RejectStore:
             return [oid for (oid,) in connection.execute(query.format(self._schema), [self._load_id])]
 
     def read_starts(self, connection: Connection, object_number: int) -> list[int]:
-        """Return where the records of an object begin that were put aside, in ascending order."""
+        """Return where the records of an object begin that were rejected, in ascending order."""
         query = sql.SQL("SELECT start FROM {}.rejects WHERE load = %s AND object = %s ORDER BY start")
         with translate_errors("reading positions of rejected records"):
             rows = connection.execute(query.format(self._schema), [self._load_id, object_number]).fetchall()

@@ -177,26 +177,6 @@ def read_landed(connection: Connection, schema: str, load_id: str) -> list[Lande
         return cursor.execute(query, [load_id]).fetchall()
 
 
-def add_counts(connection: Connection, schema: str, load_id: str, counts: LandedCounts) -> None:
-    """Add what became of further records of a target to its counts. Raises ServerError."""
-    query = sql.SQL(
-        """
-        UPDATE {}
-           SET staged = staged + %s,
-               inserted = inserted + %s,
-               updated = updated + %s,
-               duplicates = duplicates + %s,
-               existing = existing + %s,
-               suppressed = suppressed + %s
-         WHERE load = %s
-           AND number = %s
-        """
-    ).format(_targets(schema))
-    added = [counts.staged, counts.inserted, counts.updated, counts.duplicates, counts.existing, counts.suppressed]
-    with translate_errors("recording what became of the records"):
-        connection.execute(query, [*added, load_id, counts.number])
-
-
 def find_unended(connection: Connection, schema: str, claim: Claim, *, oid: int) -> list[str]:
     """Return the other loads that have committed rows of a table, and have not ended; or of its partitions or parents.
 

@@ -1,4 +1,4 @@
--- sorting_target.sql: whether INSERT does to a relation what COPY does, one row after another; and what may change rows
+-- sorting_target.sql: whether INSERT does to a relation what COPY does, one row after another
 -- returns sorting.SortingTarget; needs no privilege; PostgreSQL 14+
 -- psql -v table=public.t -f sorting_target.sql
 --
@@ -16,17 +16,6 @@ SELECT c.oid::int8 AS oid,
              FROM pg_catalog.pg_partition_tree(c.oid::regclass) AS p
              JOIN pg_catalog.pg_class AS f ON f.oid = p.relid
             WHERE f.relkind = 'f'
-       ) AS is_plain,
-       c.relkind = 'p' AS is_partitioned,
-       EXISTS (
-           -- Row triggers before an INSERT: the bits 1, 2 and 4.
-           SELECT
-             FROM pg_catalog.pg_trigger AS g
-            WHERE g.tgtype & 7 = 7
-              AND (
-                      g.tgrelid = c.oid
-                      OR g.tgrelid IN (SELECT p.relid FROM pg_catalog.pg_partition_tree(c.oid::regclass) AS p)
-                  )
-       ) AS has_row_triggers
+       ) AS is_plain
   FROM pg_catalog.pg_class AS c
  WHERE c.oid = :'table'::regclass;

@@ -1,7 +1,7 @@
 """Staged records found again in their object: the bytes of each, from where it stood.
 
 A staging table has only the offset of a record's block and its number among the block's staged records. So the object
-is read once more, cut at the same blocks, and records that had been put aside before are not counted. What is read must
+is read once more, cut at the same blocks, and records that had been rejected before are not counted. What is read must
 be what was staged: its checksums are held against the ledger's.
 """
 
@@ -12,11 +12,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock.errors import DataError
-from penstock.loading.form import form_to_json
 from penstock.loading.objects import RangeSums, open_blocks
-from penstock.loading.pieces import Origin, Piece
-from penstock.loading.reasons import describe_refused
-from penstock.loading.salvage import make_reject
+from penstock.loading.rejects.pieces import Origin, Piece
+from penstock.loading.rejects.reasons import describe_refused
+from penstock.loading.rejects.record_format import form_to_json
+from penstock.loading.rejects.sorter import make_reject
 from penstock.model.ledger import Coverage
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 class RecordFinder:
     """Finds refused records of one object.
 
-    `blocks` are the offsets of their blocks, `put_aside` those of the object's records that were never staged, both in
+    `blocks` are the offsets of their blocks, `rejected` those of the object's records that were never staged, both in
     ascending order; `committed` is what the ledger has of the object. `form` is known once one was found.
     """
 
@@ -42,7 +42,7 @@ class RecordFinder:
         tools: LoadTools,
         *,
         blocks: Sequence[int],
-        put_aside: Sequence[int],
+        rejected: Sequence[int],
         committed: Sequence[CommittedRange],
     ) -> None:
         self._work = work
@@ -50,12 +50,12 @@ class RecordFinder:
         self._starts = frozenset(blocks)
         # An edge on each, and nothing left out.
         self._coverage = Coverage(ranges=tuple((start, start) for start in blocks))
-        self._put_aside = put_aside
+        self._rejected = rejected
         self._sums = RangeSums(committed)
         self.form: str | None = None
 
     def find(self, records: Iterator[RefusedRecord]) -> Iterator[Reject]:
-        """Yield records as they are put aside; they are given in file order.
+        """Yield records as they are rejected; they are given in file order.
 
         Raises SourceError, and DataError where the object is not what was staged: then what was yielded is not either.
         """
@@ -93,9 +93,9 @@ class RecordFinder:
             )
 
     def _find_missing(self, piece: Piece) -> list[int]:
-        """Return which records of a piece were put aside before they were staged, by their index."""
+        """Return which records of a piece were rejected before they were staged, by their index."""
         block = piece.block
-        starts = self._put_aside[bisect_left(self._put_aside, block.start) : bisect_left(self._put_aside, block.end)]
+        starts = self._rejected[bisect_left(self._rejected, block.start) : bisect_left(self._rejected, block.end)]
         return [
             bisect_left(range(block.records), start, key=lambda record: piece.bounds(record).start) for start in starts
         ]

@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from penstock.copyformat import make_encoder
-from penstock.loading.pieces import Origin
+from penstock.loading.rejects.pieces import Origin
 from penstock.model.dialect import Dialect
 from penstock.model.jsontext import to_json
 from penstock.model.reject import RecordForm
@@ -39,17 +39,9 @@ def form_from_json(text: str) -> RecordForm:
     )
 
 
-def make_origin(
-    form: RecordForm, *, number: int, uri: str, server_major: int, landing: TableName | None = None
-) -> Origin:
-    """Return what records of an object need to be sent without it; to a staging table where `landing` names one."""
-    encoder = make_encoder(
-        form.dialect,
-        form.column_map,
-        table=form.table if landing is None else landing,
-        encoding=form.encoding,
-        positions=None if landing is None else number,
-    )
+def make_origin(form: RecordForm, *, number: int, uri: str, server_major: int) -> Origin:
+    """Return what records of an object need to be sent without it."""
+    encoder = make_encoder(form.dialect, form.column_map, table=form.table, encoding=form.encoding)
     return Origin(number=number, uri=uri, form=form, encoder=encoder, server_major=server_major)
 
 

@@ -1,4 +1,4 @@
-"""How many records a load may put aside, counted over all of its sessions."""
+"""How many records a load may reject, counted over all of its sessions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class RejectLimit:
         self._lock = threading.Lock()
 
     def note(self, rejects: Sequence[Reject], *, uris: dict[int, str]) -> None:
-        """Count records that were put aside; raises DataError where there are too many."""
+        """Count rejected records; raises DataError where there are too many."""
         final = [reject for reject in rejects if reject.reason.sqlstate != FOREIGN_KEY_VIOLATION]
         with self._lock:
             self._count += len(final)
@@ -40,7 +40,7 @@ class RejectLimit:
 
 
 def too_many_rejects(limit: int, rejects: Sequence[Reject], *, uris: dict[int, str]) -> DataError:
-    """Return the error for a load that put more records aside than it may, with some of them."""
+    """Return the error for a load that rejected more records than it may, with some of them."""
     records = "record was" if limit == 1 else "records were"
     return DataError(
         f"more than {limit} {records} rejected",

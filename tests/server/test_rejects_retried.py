@@ -67,7 +67,7 @@ def run_id(outcome: LoadOutcome) -> str:
 def test_children_before_their_parents_go_in(
     loads: Loads, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk_bytes: int
 ) -> None:
-    """Whatever the order of the job; orphans alone are put aside."""
+    """Whatever the order of the job; orphans alone are rejected."""
     chop_commands(monkeypatch, chunk_bytes)
     parents = write(tmp_path / "parents", "id", [str(n) for n in range(100)])
     orphans = {17: "17,1000", 500: "500,2000"}
@@ -90,7 +90,7 @@ def test_children_before_their_parents_go_in(
 def test_tree_that_is_written_leaves_first_goes_in(
     loads: Loads, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch_bytes: int | None
 ) -> None:
-    """A table that refers to itself; a branch without a root is put aside with all that hangs on it."""
+    """A table that refers to itself; a branch without a root is rejected with all that hangs on it."""
     chop_commands(monkeypatch, 300)
     records = [f"{n},{n // 2 if n > 1 else ''}" for n in range(400, 0, -1)]
     records += ["1002,1001", "1001,1000"]
@@ -263,12 +263,3 @@ def test_causes_are_grouped_and_counted(loads: Loads, ledger: LedgerView, tmp_pa
         ("22P02", "id", 1),
         ("22P04", None, 1),
     ]
-
-
-def test_columns_are_told_apart_by_odd_names(loads: Loads, tmp_path: Path) -> None:
-    """Names that a notice has for other reasons, or that hold numbers."""
-    loads.execute('CREATE TABLE odd (line int, "column 7" int, "type" int)')
-    path = write(tmp_path / "file", "line,column 7,type", ["1,2,3", "x,2,3", "1,y,3", "1,2,z"])
-    assert loads.run(target(path, into="odd", format="csv", has_header=True), rules=REJECT).rejected == 3
-    found = loads.execute('SELECT line, sqlstate, "column" FROM penstock.rejects ORDER BY line')
-    assert found == [(3, "22P02", "line"), (4, "22P02", "column 7"), (5, "22P02", "type")]

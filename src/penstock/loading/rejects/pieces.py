@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate, pairwise
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 
     from penstock.copyformat import Encoder
     from penstock.loading.bisect import MakeCutter
-    from penstock.loading.screen import Screen
     from penstock.model.block import Block, CopySpec, LineEnd
     from penstock.model.reject import RecordForm
 
@@ -28,14 +28,13 @@ _WINDOW_BYTES = 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Origin:
-    """The object that pieces are of. `screen` finds what its table is certain to refuse, where that is known."""
+    """The object that pieces are of."""
 
     number: int
     uri: str
     form: RecordForm
     encoder: Encoder
     server_major: int
-    screen: Screen | None = None
 
     def cutter_for(self, line_end: LineEnd) -> MakeCutter:
         """Return a maker of cutters for what the object has from the beginning of any record on."""
@@ -100,23 +99,20 @@ class Piece:
         index, at = self._indexed(), self._first + record
         return index.data[index.starts[at] : index.starts[at + 1]]
 
-    def payload_of(self, records: Sequence[int]) -> bytes:
-        """Return what COPY is sent of the records of those indices, with line ends."""
-        if self.origin.encoder.positions is not None:
-            # They carry where their block begins.
-            return b"".join(b"".join(self.cut(record, record + 1).payload()) for record in records)
-        data = b"".join([self.raw(record) for record in records])
-        is_unended = self.block.is_unended and records[-1] == self.records - 1
-        picked = replace(
-            self.block,
-            segments=((data, 0, len(data)),),
-            records=len(records),
-            stray_backslashes=self._count_strays(data, is_unended=is_unended),
-            is_unended=is_unended,
-        )
-        payload = b"".join(self.origin.encoder.encode(picked))
-        mark = _LINE_ENDS[self.payload_line_end]
-        return payload + mark if is_unended and not payload.endswith(mark) else payload
+    def decode(self) -> None:
+        """Raise UnicodeDecodeError where UTF-8 has bytes that are no characters, or a NUL."""
+        if self.origin.form.encoding.upper() != "UTF8":
+            return
+        index = self._indexed()
+        data = index.data[index.starts[self._first] : index.starts[self._first + self.records]]
+        data.decode()
+        if (at := data.find(0)) >= 0:
+            raise UnicodeDecodeError("utf-8", data, at, at + 1, "NUL")
+
+    def record_at(self, offset: int) -> int:
+        """Return the index of the record that a byte belongs to, counted from the first record's."""
+        starts = self._indexed().starts
+        return bisect_right(starts, starts[self._first] + offset) - 1 - self._first
 
     def cut(self, first: int, behind: int) -> Piece:
         """Return the records from `first` on to the one before `behind`."""
@@ -189,29 +185,6 @@ def take_records(pieces: deque[Piece], limit: int) -> list[Piece]:
         taken.append(piece)
         limit -= piece.records
     return taken
-
-
-def remove(pieces: Sequence[Piece], spots: Sequence[Spot]) -> list[Piece]:
-    """Return pieces without some of their records, given in ascending order."""
-    by_piece: dict[int, list[int]] = {}
-    for spot in spots:
-        by_piece.setdefault(spot.piece, []).append(spot.record)
-    left: list[Piece] = []
-    for number, piece in enumerate(pieces):
-        if (removed := by_piece.get(number)) is None:
-            left.append(piece)
-            continue
-        edges = zip([0, *(record + 1 for record in removed)], [*removed, piece.records], strict=True)
-        left += [piece.cut(start, end) for start, end in edges if start < end]
-    return left
-
-
-def part(pieces: Sequence[Piece], spot: Spot) -> tuple[list[Piece], list[Piece]]:
-    """Return what stands before a record, and what stands behind it."""
-    piece = pieces[spot.piece]
-    head = [piece.cut(0, spot.record)] if spot.record else []
-    tail = [piece.cut(spot.record + 1, piece.records)] if spot.record + 1 < piece.records else []
-    return [*pieces[: spot.piece], *head], [*tail, *pieces[spot.piece + 1 :]]
 
 
 def runs(pieces: Iterable[Piece]) -> Iterator[list[Piece]]:

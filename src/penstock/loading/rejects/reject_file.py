@@ -9,9 +9,9 @@ from penstock.errors import SourceError, TargetError
 from penstock.files.blocks import BlockReader, make_cutter
 from penstock.files.encodings import byte_order_mark, encode_again, transcode
 from penstock.files.newfile import NewFile, could_not_write
-from penstock.loading.again import find_line_end
-from penstock.loading.form import form_from_json, make_origin
-from penstock.loading.pieces import Piece
+from penstock.loading.rejects.pieces import Piece
+from penstock.loading.rejects.record_format import form_from_json, make_origin
+from penstock.loading.rejects.retry import find_line_end
 from penstock.server.ledger.listing import list_objects
 from penstock.server.ledger.rejects import RejectStore
 

@@ -1,4 +1,4 @@
-"""Merges that put aside the records which their tables refuse, in the transaction that takes on all others.
+"""Merges that reject the records which their tables refuse, in the transaction that takes on all others.
 
 The server takes the records on in groups and sorts out what spoils one (server/merge_sorting.py), which costs a merge
 without such records nothing (docs/decisions/0012). The refused ones are found again in their objects (locate.py).
@@ -12,18 +12,19 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from penstock.errors import PenstockError
-from penstock.loading.locate import RecordFinder
-from penstock.loading.reasons import RECORD_CODES
-from penstock.loading.rejects import too_many_rejects
+from penstock.loading.rejects.limit import too_many_rejects
+from penstock.loading.rejects.locate import RecordFinder
+from penstock.loading.rejects.reasons import RECORD_CODES
 from penstock.loading.ways import merge_mode
 from penstock.model.reject import Correction
-from penstock.server.conflicts import refers_to_any
-from penstock.server.errors import NOT_DATA
+from penstock.server.errors import NOT_DATA, translate_errors
 from penstock.server.ledger.committed import read_ranges
 from penstock.server.ledger.rejects import RejectStore
 from penstock.server.merge import find_parts
 from penstock.server.merge_errors import refuse_duplicates
-from penstock.server.merge_sorting import MergeSorter, can_sort_into, can_sort_merges, check_constraints_at_once, settle
+from penstock.server.merge_key import table_identifier
+from penstock.server.merge_sorting import MergeSorter, check_constraints_at_once, settle
+from penstock.server.sorting import find_hindrance
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -31,17 +32,14 @@ if TYPE_CHECKING:
     from penstock.loading.landing import TargetLanding
     from penstock.loading.prepared import PreparedLoad
     from penstock.loading.tools import LoadTools
-    from penstock.model.job import TargetJob
     from penstock.model.plan import LoadPlan
     from penstock.model.reject import Reject
-    from penstock.model.table import TableFacts, TableName
+    from penstock.model.table import TableFacts
     from penstock.server.connection import Connection
     from penstock.server.merge import MergeCounts
 
 # A policy's refusal; without policies it speaks of the role's rights, which no record can help.
 _POLICY = "42501"
-
-_NOT_OWN = tuple(sorted(NOT_DATA))
 
 # How many rejected records are written down at once, and of how many bytes.
 _WRITTEN_RECORDS = 1000
@@ -52,7 +50,7 @@ _SHOWN = 3
 
 
 class RejectingMerges:
-    """The merges of one load that may put records aside. Methods raise PenstockError."""
+    """The merges of one load that may reject records. Methods raise PenstockError."""
 
     def __init__(self, plan: LoadPlan, prepared: PreparedLoad, tools: LoadTools, connection: Connection) -> None:
         self._plan = plan
@@ -69,52 +67,50 @@ class RejectingMerges:
         *,
         name_object: Callable[[int], str],
     ) -> list[MergeCounts]:
-        """Return what became of the records of each landing but those that are put aside.
+        """Return what became of the records of each landing but those that are rejected.
 
-        `run_statement` takes on all records of a landing where none can be put aside; `name_object` is for errors.
+        `run_statement` takes on all records of a landing where none can be rejected; `name_object` is for errors.
         """
         check_constraints_at_once(self._connection)
-        merged = [landing.facts.oid for landing in landings]
         results: list[MergeCounts | MergeSorter] = []
         for landing in landings:
             refusal = self._find_refusal(landing.facts)
             if refusal is not None or landing.target.job.transform is not None:
-                with _explaining(refusal, find_own_codes(landing.facts)):
+                with _explaining(refusal, _find_own_codes(landing.facts)):
                     results.append(run_statement(landing))
             else:
-                results.append(self._sort(landing, merged, name_object))
+                results.append(self._sort(landing, name_object))
         settle(self._sorters)
         self._refuse_too_many()
         for sorter in self._sorters:
             if sorter.refused.count():
-                self._put_aside(sorter)
+                self._reject(sorter)
         return [result.counts() if isinstance(result, MergeSorter) else result for result in results]
 
     def _find_refusal(self, facts: TableFacts) -> str | None:
         """Return why a table's records cannot be sorted out, or not be found again, as a hint."""
         if not self._plan.is_repeatable:
-            return "Say --spool: a record is put aside byte for byte, and a pipe cannot be read again for that."
-        if not can_sort_merges(self._connection):
-            return (
-                "Records that a merge refuses are sorted out in a temporary table: grant the role TEMPORARY on the"
-                " database and USAGE on language plpgsql."
-            )
-        if not can_sort_into(self._connection, facts):
-            return "Correct it: records for views, foreign tables and tables with rules on INSERT cannot be put aside."
-        return None
+            return "Say --spool: a record is rejected byte for byte, and a pipe cannot be read again for that."
+        with translate_errors(f"looking up table {facts.name}"):
+            return find_hindrance(self._connection, table_identifier(facts).as_string(self._connection))
 
-    def _sort(self, landing: TargetLanding, merged: Sequence[int], name_object: Callable[[int], str]) -> MergeSorter:
+    def _sort(self, landing: TargetLanding, name_object: Callable[[int], str]) -> MergeSorter:
+        """Begin the merge of a landing. Raises DataError where two records have one key and neither may give way."""
         assert landing.table is not None
-        sorter = begin_sorting(
+        job, facts = landing.target.job, landing.facts
+        parts = find_parts(
             self._connection,
-            landing.target.job,
-            landing.facts,
-            columns=landing.target.column_map.columns,
             staging=landing.table,
-            number=len(self._sorters),
-            merged=merged,
-            name_object=name_object,
+            target=facts,
+            columns=landing.target.column_map.columns,
+            mode=merge_mode(job),
+            key=job.key,
+            keep=job.keep,
         )
+        if job.mode == "upsert" and job.keep == "error":
+            assert parts.key is not None
+            refuse_duplicates(self._connection, landing.table, parts.key, name_object=name_object)
+        sorter = MergeSorter(self._connection, parts, number=len(self._sorters), own_codes=_find_own_codes(facts))
         self._sorters.append(sorter)
         limit = self._find_limit()
         sorter.merge(limit=limit)
@@ -142,9 +138,9 @@ class RejectingMerges:
         shown = list(islice(finder.find(records), _SHOWN))
         return too_many_rejects(most, shown, uris={number: self._prepared.objects[number].source.uri})
 
-    # ---------------------------------------------------------------- put aside
+    # ---------------------------------------------------------------- rejected
 
-    def _put_aside(self, sorter: MergeSorter) -> None:
+    def _reject(self, sorter: MergeSorter) -> None:
         """Write refused records down, and that they are rejected where the ranges say they are stored."""
         blocks = sorter.refused.read_blocks()
         for number, records in groupby(sorter.refused.read(), attrgetter("object_number")):
@@ -159,7 +155,7 @@ class RejectingMerges:
             self._prepared.objects[number],
             self._tools,
             blocks=blocks,
-            put_aside=self._store.read_starts(self._connection, number),
+            rejected=self._store.read_starts(self._connection, number),
             committed=read_ranges(self._connection, schema, load_id, number),
         )
 
@@ -172,46 +168,9 @@ class RejectingMerges:
         return count
 
 
-def begin_sorting(
-    connection: Connection,
-    job: TargetJob,
-    facts: TableFacts,
-    *,
-    columns: Sequence[str],
-    staging: TableName,
-    number: int,
-    merged: Sequence[int],
-    name_object: Callable[[int], str],
-) -> MergeSorter:
-    """Return what sorts out the records that are staged for a target; `merged` are all tables that are merged with it.
-
-    Raises DataError where two have the same key and neither may give way.
-    """
-    parts = find_parts(
-        connection,
-        staging=staging,
-        target=facts,
-        columns=columns,
-        mode=merge_mode(job),
-        key=job.key,
-        keep=job.keep,
-    )
-    if job.mode == "upsert" and job.keep == "error":
-        assert parts.key is not None
-        refuse_duplicates(connection, staging, parts.key, name_object=name_object)
-    return MergeSorter(
-        connection,
-        parts,
-        number=number,
-        own_codes=find_own_codes(facts),
-        other=_NOT_OWN,
-        can_wait=refers_to_any(connection, facts.oid, merged),
-    )
-
-
 @contextmanager
 def _explaining(hint: str | None, own_codes: Sequence[str]) -> Iterator[None]:
-    """Say of a record's error why the record was not put aside."""
+    """Say of a record's error why the record was not rejected."""
     try:
         yield
     except PenstockError as error:
@@ -220,14 +179,14 @@ def _explaining(hint: str | None, own_codes: Sequence[str]) -> Iterator[None]:
         raise
 
 
-def find_own_codes(facts: TableFacts) -> tuple[str, ...]:
+def _find_own_codes(facts: TableFacts) -> tuple[str, ...]:
     """Return how the SQLSTATEs of errors begin that are a record's own."""
     return (*RECORD_CODES, _POLICY) if facts.row_security_applies else RECORD_CODES
 
 
 def _is_records_fault(error: PenstockError, own_codes: Sequence[str]) -> bool:
     sqlstate = error.sqlstate
-    return sqlstate is not None and sqlstate.startswith(tuple(own_codes)) and sqlstate not in _NOT_OWN
+    return sqlstate is not None and sqlstate.startswith(tuple(own_codes)) and sqlstate not in NOT_DATA
 
 
 def _groups(rejects: Iterator[Reject]) -> Iterator[list[Reject]]:

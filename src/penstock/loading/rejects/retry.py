@@ -1,4 +1,4 @@
-"""Rejected records tried again: those that referred to records which have landed since, or all of them on request.
+"""Rejected records retried: those that referred to records which have landed since, or all of them on request.
 
 Records that go in leave the rejects in the transaction that stores them, so none can go in twice.
 """
@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 from penstock import _native
 from penstock.errors import PenstockError, TargetError
 from penstock.loading.explain import explain_failure
-from penstock.loading.form import form_from_json, make_origin
-from penstock.loading.pieces import Origin, Piece
-from penstock.loading.rejects import too_many_rejects
-from penstock.loading.salvage import Salvage, Salvaged
-from penstock.loading.screen import BAD_FORMAT
+from penstock.loading.rejects.limit import too_many_rejects
+from penstock.loading.rejects.pieces import Origin, Piece
+from penstock.loading.rejects.reasons import describe_unwritable
+from penstock.loading.rejects.record_format import form_from_json, make_origin
+from penstock.loading.rejects.sorter import RejectSorter, SortedOut
 from penstock.model.block import Block
-from penstock.model.ledger import Claim, LandedCounts
-from penstock.model.reject import FOREIGN_KEY_VIOLATION, Correction, Reason, RetryOutcome
+from penstock.model.ledger import Claim
+from penstock.model.reject import FOREIGN_KEY_VIOLATION, Correction, RetryOutcome
 from penstock.server.copy import CopyFailed, CopySession, Superseded
 from penstock.server.ledger.ending import commit_durably
 from penstock.server.ledger.ledger import taken_over
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
     from penstock.loading.tools import LoadTools
     from penstock.model.block import LineEnd
-    from penstock.model.ledger import LandedTarget
     from penstock.model.reject import Reject
     from penstock.server.connection import Connection
 
@@ -50,22 +49,13 @@ def retry_references(
 
     Raises PenstockError, and DataError where more than `max_rejects` records of the load are left.
     """
-    again = _Again(claim, tools, connection)
+    again = _Retry(claim, tools, connection)
     if again.store.count_rejected(connection):
         again.send_references()
     if max_rejects is None or again.store.count(connection) <= max_rejects:
         return
     rejects = again.store.read(connection)
     raise too_many_rejects(max_rejects, rejects, uris=again.uris)
-
-
-def retry_behind_merges(claim: Claim, tools: LoadTools, connection: Connection) -> Salvaged:
-    """Try records again that broke a foreign key, and are not merged themselves: what they refer to may have been.
-
-    The load is complete. Raises PenstockError.
-    """
-    landed = read_landed(connection, tools.ledger.schema, claim.load_id)
-    return _Again(claim, tools, connection, but=_find_landed(landed), is_ended=True).send_references()
 
 
 def retry_rejects(
@@ -85,33 +75,32 @@ def retry_rejects(
     if not try_lock(connection, load.lock_key):
         raise TargetError("another process works on this load", hint="Try again when it has ended.")
     refuse_missing(connection, tools.ledger.schema, store.find_tables(connection))
+    _refuse_merged(store, connection, tools, load_id=load_id)
     raws = None if edited is None else _pair(edited, store, connection, load_id=load_id)
-    landed = read_landed(connection, tools.ledger.schema, load_id)
     claim = Claim(load_id=load_id, epoch=load.epoch, is_resumed=True)
-    again = _Again(claim, tools, connection, but=_find_landed(landed), is_ended=True)
+    again = _Retry(claim, tools, connection, is_ended=True)
     total = again.send_all(raws)
     _add(total, again.send_references())
-    merged = LandedCounts(number=0, target_oid=0)
-    if landed:
-        from penstock.loading.again_landed import retry_landed  # noqa: PLC0415 (paid for by loads that need it)
-
-        merged = retry_landed(claim, landed, tools, connection, job=load.job, raws=raws)
-        if any(reject.reason.sqlstate == FOREIGN_KEY_VIOLATION for reject in total.rejects):
-            # They may refer to what has just been merged.
-            _add(total, again.send_references())
     return RetryOutcome(
         load_id=load_id,
-        rows=total.rows + merged.inserted + merged.updated,
-        suppressed=total.suppressed.total() + merged.suppressed,
+        rows=total.rows,
+        suppressed=total.suppressed.total(),
         left=store.count(connection),
-        duplicates=merged.duplicates,
-        existing=merged.existing,
     )
 
 
-def _find_landed(landed: Sequence[LandedTarget]) -> frozenset[int]:
-    """Return the numbers of the objects whose records landed elsewhere first."""
-    return frozenset(number for target in landed for number in target.objects)
+def _refuse_merged(store: RejectStore, connection: Connection, tools: LoadTools, *, load_id: str) -> None:
+    """Refuse records of tables that the load merged, replaced or filled at its end: COPY is not how they came there."""
+    forms = store.read_forms(connection)
+    landed = read_landed(connection, tools.ledger.schema, load_id)
+    tables = [target.table for target in landed if not forms.keys().isdisjoint(target.objects)]
+    if tables:
+        raise TargetError(
+            f'rejected records of table "{tables[0]}" cannot be retried',
+            detail="They went to a table of the load's own first.",
+            hint=f"Write them to a file with penstock rejects {load_id} --reject-file PATH, correct that, and load it:"
+            " with the same --mode where that was upsert or insert-new, with the same --transform, else without.",
+        )
 
 
 def _pair(
@@ -131,29 +120,13 @@ def _pair(
     }
 
 
-def replace_raw(rejects: Iterable[Reject], raws: Mapping[tuple[int, int], bytes] | None) -> list[Reject]:
-    """Return rejected records with the bytes that they were given since."""
-    if raws is None:
-        return list(rejects)
-    return [replace(reject, raw=raws[reject.object_number, reject.start]) for reject in rejects]
-
-
-class _Again:
-    """The rejected records of one load, on one session, without those of the objects `but`.
+class _Retry:
+    """The rejected records of one load, on one session.
 
     With `is_ended` no end of the load will make safe what is committed here.
     """
 
-    def __init__(
-        self,
-        claim: Claim,
-        tools: LoadTools,
-        connection: Connection,
-        *,
-        but: frozenset[int] = frozenset(),
-        is_ended: bool = False,
-    ) -> None:
-        self._but = but
+    def __init__(self, claim: Claim, tools: LoadTools, connection: Connection, *, is_ended: bool = False) -> None:
         self._is_ended = is_ended
         self.store = RejectStore(tools.ledger.schema, claim.load_id)
         self._claim = claim
@@ -167,60 +140,57 @@ class _Again:
             for number, item in stored.items()
         }
 
-    def send_all(self, raws: Mapping[tuple[int, int], bytes] | None = None) -> Salvaged:
+    def send_all(self, raws: Mapping[tuple[int, int], bytes] | None = None) -> SortedOut:
         """Send all records once, with the bytes that they were given since."""
-        total = Salvaged()
+        total = SortedOut()
         for rejects in self.store.read_all(self._connection):
-            _add(total, self._send(replace_raw(self._without(rejects), raws)))
+            if raws is not None:
+                rejects = [replace(reject, raw=raws[reject.object_number, reject.start]) for reject in rejects]  # noqa: PLW2901
+            _add(total, self._send(rejects))
         return total
 
-    def send_references(self) -> Salvaged:
+    def send_references(self) -> SortedOut:
         """Send those that broke a foreign key until none of them goes in any more.
 
         The last ones first, and the other way round the next time: mostly they stood before what they refer to.
         """
-        total = Salvaged()
+        total = SortedOut()
         is_backwards = True
         while True:
-            sent = Salvaged()
+            sent = SortedOut()
             for rejects in self.store.read_all(
                 self._connection, codes=[FOREIGN_KEY_VIOLATION], is_backwards=is_backwards
             ):
-                _add(sent, self._send(self._without(rejects)))
+                _add(sent, self._send(rejects))
             if not sent.rows:
                 return total
             _add(total, sent)
             is_backwards = not is_backwards
 
-    def _without(self, rejects: Sequence[Reject]) -> list[Reject]:
-        return [reject for reject in rejects if reject.object_number not in self._but]
-
-    def _send(self, rejects: Sequence[Reject]) -> Salvaged:
+    def _send(self, rejects: Sequence[Reject]) -> SortedOut:
         """Send some records in a transaction of their own."""
-        if not rejects:
-            return Salvaged()
-        with committing(self._session, self._claim):
-            pieces, unwritable = make_pieces(rejects, self._origins)
-            salvaged = Salvage(self._session, parks=False).send(pieces)
-            salvaged.rejects += unwritable
-            self._write(rejects, salvaged)
+        with _committing(self._session, self._claim):
+            pieces, unwritable = _make_pieces(rejects, self._origins)
+            found = RejectSorter(self._session).send(pieces)
+            found.rejects += unwritable
+            self._write(rejects, found)
             if self._is_ended:
                 self._session.execute(commit_durably())
-        return salvaged
+        return found
 
-    def _write(self, rejects: Sequence[Reject], salvaged: Salvaged) -> None:
-        refused = {(reject.object_number, reject.start) for reject in salvaged.rejects}
+    def _write(self, rejects: Sequence[Reject], found: SortedOut) -> None:
+        refused = {(reject.object_number, reject.start) for reject in found.rejects}
         stored = [reject for reject in rejects if (reject.object_number, reject.start) not in refused]
         corrections = [
             Correction(
                 object_number=number,
-                rows=count - salvaged.suppressed[number],
-                suppressed=salvaged.suppressed[number],
+                rows=count - found.suppressed[number],
+                suppressed=found.suppressed[number],
             )
             for number, count in Counter(reject.object_number for reject in stored).items()
         ]
         with self._session.between_copies() as connection:
-            self.store.renew(connection, salvaged.rejects)
+            self.store.renew(connection, found.rejects)
             if not stored:
                 return
             if self.store.remove(connection, stored) != len(stored):
@@ -228,7 +198,7 @@ class _Again:
             self.store.correct(connection, corrections)
 
 
-def make_pieces(rejects: Iterable[Reject], origins: Mapping[int, Origin]) -> tuple[list[Piece], list[Reject]]:
+def _make_pieces(rejects: Iterable[Reject], origins: Mapping[int, Origin]) -> tuple[list[Piece], list[Reject]]:
     """Return records as pieces that can be sent, and those that cannot even be written for COPY, with the reason."""
     pieces: list[Piece] = []
     unwritable: list[Reject] = []
@@ -237,7 +207,7 @@ def make_pieces(rejects: Iterable[Reject], origins: Mapping[int, Origin]) -> tup
         try:
             piece.payload()
         except _native.RecordError as exc:
-            unwritable.append(replace(reject, reason=Reason(message=exc.args[0], sqlstate=BAD_FORMAT)))
+            unwritable.append(replace(reject, reason=describe_unwritable(exc)))
         else:
             pieces.append(piece)
     return pieces, unwritable
@@ -276,14 +246,14 @@ def find_line_end(raw: bytes) -> LineEnd | None:
     return next((name for mark, name in ends if raw.endswith(mark)), None)
 
 
-def _add(total: Salvaged, part: Salvaged) -> None:
+def _add(total: SortedOut, part: SortedOut) -> None:
     total.rows += part.rows
     total.suppressed += part.suppressed
     total.rejects += part.rejects
 
 
 @contextmanager
-def committing(session: CopySession, claim: Claim) -> Iterator[None]:
+def _committing(session: CopySession, claim: Claim) -> Iterator[None]:
     """Run the block in one transaction, behind the load's fence, and commit it. Raises PenstockError."""
     try:
         session.begin()

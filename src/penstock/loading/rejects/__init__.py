@@ -1,0 +1,1 @@
+"""Records that a table refuses: found, written down with the reason, loaded again; and --check, which only looks."""

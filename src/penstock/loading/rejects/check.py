@@ -1,0 +1,213 @@
+"""--check: everything is parsed as a load would, by the server itself, and nothing is loaded.
+
+Each block is copied into a temporary table like the target, as by a load that rejects records, and rolled back. Keys,
+foreign keys, partition routing and triggers are not on the temporary table and so are not checked; NOT NULL, CHECK and
+the types are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from penstock.errors import PenstockError, SourceError
+from penstock.loading.dialects import refuse_other_dialects
+from penstock.loading.explain import explain_failure
+from penstock.loading.feed import Abandoned, BlockFeed, OpenObject, reader_limit
+from penstock.loading.objects import open_blocks
+from penstock.loading.plan import table_after_creation
+from penstock.loading.rejects.pieces import Piece
+from penstock.loading.rejects.record_format import make_origin
+from penstock.loading.rejects.sorter import RejectSorter, part_unwritable
+from penstock.loading.work import all_objects
+from penstock.model.outcome import CheckOutcome, Problem
+from penstock.model.table import TableName
+from penstock.server.copy import CopyFailed, CopySession
+from penstock.server.errors import find_hint
+from penstock.server.scratch import ScratchTables
+
+if TYPE_CHECKING:
+    from penstock.loading.tools import LoadTools
+    from penstock.model.block import Block, LineEnd
+    from penstock.model.plan import LoadPlan
+    from penstock.model.reject import Reject
+
+_PROGRESS_INTERVAL_S = 0.1
+
+# More than anybody corrects by hand.
+_PROBLEM_LIMIT = 1000
+
+OnProblem = Callable[[Problem], None]
+
+
+class _Enough(Exception):
+    """There are more problems than the limit; nothing more is checked."""
+
+
+def check_load(plan: LoadPlan, tools: LoadTools, *, on_problem: OnProblem | None = None) -> CheckOutcome:
+    """Parse every object of a plan and return what is wrong with them; ends early behind 1,000 problems.
+
+    `on_problem` is called from several threads, one at a time. Needs TEMPORARY on the database and SELECT on the
+    table. Raises PenstockError where the check itself cannot go on.
+    """
+    tools.connect.refuse_pooler("check")
+    # The check itself tells what cannot be read.
+    with suppress(SourceError):
+        refuse_other_dialects(all_objects(plan.targets), tools.sources)
+    return _Check(plan, tools, on_problem).run()
+
+
+class _Check:
+    def __init__(self, plan: LoadPlan, tools: LoadTools, on_problem: OnProblem | None) -> None:
+        self._plan = plan
+        self._tools = tools
+        self._on_problem = on_problem
+        self._problems: list[Problem] = []
+        self._problem_count = 0
+        self._is_complete = True
+        self._sessions: list[CopySession] = []
+        self._began_s = tools.clock()
+        work = all_objects(plan.targets)
+        self._feed = BlockFeed(
+            work,
+            lambda item: open_blocks(item, tools),
+            reader_limit=reader_limit(work, sessions=plan.sessions.initial),
+            sessions=plan.sessions.initial,
+            on_object_failed=self._object_failed,
+            clock=tools.clock,
+        )
+
+    def run(self) -> CheckOutcome:
+        count = self._plan.sessions.initial
+        with ThreadPoolExecutor(max_workers=count, thread_name_prefix="penstock-check") as pool:
+            try:
+                self._wait({pool.submit(self._run_session, number) for number in range(count)})
+            except _Enough:
+                self._tools.sources.interrupt()
+            except BaseException as exc:
+                self._feed.abandon(exc)
+                self._tools.sources.interrupt()
+                for session in list(self._sessions):
+                    session.cancel()
+                raise
+            finally:
+                self._feed.close()
+        files = self._feed.outcomes()
+        return CheckOutcome(
+            rows=sum(file.rows for file in files),
+            bytes_read=self._feed.bytes_read,
+            seconds=self._tools.clock() - self._began_s,
+            problems=tuple(sorted(self._problems, key=lambda problem: (problem.uri, problem.line or 0))),
+            problem_count=self._problem_count,
+            is_complete=self._is_complete,
+        )
+
+    def _wait(self, pending: set[Future[None]]) -> None:
+        while pending:
+            done, pending = wait(pending, timeout=_PROGRESS_INTERVAL_S, return_when=FIRST_COMPLETED)
+            for future in done:
+                future.result()
+            if self._feed.failure is not None:
+                raise self._feed.failure
+            self._report_progress()
+
+    def _report_progress(self) -> None:
+        if self._tools.on_progress is not None:
+            elapsed_s = self._tools.clock() - self._began_s
+            self._tools.on_progress(
+                self._feed.progress(bytes_copied=0, size_bytes=self._plan.size_bytes, elapsed_s=elapsed_s)
+            )
+
+    def _object_failed(self, opened: OpenObject, error: PenstockError) -> None:
+        if self._feed.failure is not None:
+            # The check has ended, and with it the wait for a pipe's bytes.
+            return
+        self._report(
+            Problem(
+                uri=opened.source.uri,
+                line=None,
+                column=None,
+                message=f"{error.message}: {error.detail}" if error.detail else error.message,
+                sqlstate=None,
+                hint=error.hint,
+            )
+        )
+
+    def _report(self, problem: Problem) -> None:
+        with self._feed.lock:
+            self._problem_count += 1
+            if len(self._problems) < _PROBLEM_LIMIT:
+                self._problems.append(problem)
+                if self._on_problem is not None:
+                    self._on_problem(problem)
+            else:
+                self._is_complete = False
+                self._feed.abandon(_Enough())
+
+    # ---------------------------------------------------------------- one session
+
+    def _run_session(self, number: int) -> None:
+        with self._tools.connect.connect(label=f"check {number + 1}") as connection:
+            scratch = ScratchTables(connection)
+            session = CopySession(connection, is_protected=True)
+            self._sessions.append(session)
+            sorter = RejectSorter(session)
+            try:
+                while (taken := self._feed.take(session=number, prefer=None)) is not None:
+                    opened, block = taken
+                    assert opened.encoder is not None
+                    columns = opened.encoder.spec.columns
+                    name = scratch.name_for(table_after_creation(opened.target), columns)
+                    piece = self._make_piece(opened, block, TableName(schema="pg_temp", name=name))
+                    self._check_piece(session, sorter, opened, piece)
+            except Abandoned:
+                return
+
+    def _make_piece(self, opened: OpenObject, block: Block, scratch: TableName) -> Piece:
+        """Return a block's records as they are sent to a temporary table."""
+        form = opened.form
+        assert form is not None
+        # Errors are to speak of the target.
+        form = replace(form, table=scratch, working_names=((scratch.name, opened.target.table.name),))
+        origin = make_origin(
+            form, number=opened.work.number, uri=opened.source.uri, server_major=self._tools.server_major
+        )
+        return Piece(origin=origin, block=block)
+
+    def _check_piece(self, session: CopySession, sorter: RejectSorter, opened: OpenObject, piece: Piece) -> None:
+        """Copy records in a transaction of their own, and report those that are rejected."""
+        pieces, unwritable = part_unwritable(piece)
+        try:
+            session.begin()
+            refused = sorter.send(pieces).rejects
+            session.roll_back()
+        except CopyFailed as failure:
+            raise explain_failure(failure, where=opened.source.uri) from failure
+        # As a load's error has it: the line on which a record begins, or where COPY speaks of it, the one it ends on.
+        found = [(reject, reject.line) for reject in unwritable]
+        found += [(reject, _last_line(reject, piece.block.line_end)) for reject in refused]
+        for reject, line in sorted(found, key=lambda each: each[0].start):
+            if self._feed.failure is not None:
+                return
+            self._report(_problem(opened, reject, line))
+        self._feed.note_sent(opened, piece.records)
+
+
+def _last_line(reject: Reject, line_end: LineEnd) -> int:
+    mark = b"\r" if line_end == "cr" else b"\n"
+    return reject.line + reject.raw.removesuffix(mark).count(mark)
+
+
+def _problem(opened: OpenObject, reject: Reject, line: int) -> Problem:
+    reason = reject.reason
+    return Problem(
+        uri=opened.source.uri,
+        line=line,
+        column=reason.column,
+        message=reason.message,
+        sqlstate=reason.sqlstate,
+        hint=find_hint(reason.sqlstate),
+    )
