@@ -117,12 +117,12 @@ def _load(conninfo: str, path: Path, kind: Kind) -> tuple[int, int]:
     """Load a file; return by how much the server's files grew at most, and what was forecast of that."""
     job = TargetJob(
         sources=(str(path),),
-        table=parse_table_name("k"),
+        into=parse_table_name("k"),
         columns=tuple(column.split()[0] for column in kind.columns.split(", ")),
         mode=kind.mode,
         key=("a",) if kind.mode == "upsert" else (),
     )
-    rules = LoadRules(is_again=True, indexes="rebuild" if kind.index else "keep")
+    rules = LoadRules(again=True, indexes="rebuild" if kind.index else "keep")
     with Loader(ConnectionFactory(conninfo)) as loader:
         plan = loader.plan(
             LoadJob(targets=(replace(job, dialect=replace(job.dialect, has_header=False)),), rules=rules)

@@ -60,9 +60,9 @@ def _load(conninfo: str, files: list[Path], target: Target, rows: int) -> LoadOu
     target.renew()
     sources = tuple(str(file) for file in files)
     job = LoadJob(
-        targets=(TargetJob(sources=sources, table=TableName(schema=SCHEMA, name=TABLE)),),
+        targets=(TargetJob(sources=sources, into=TableName(schema=SCHEMA, name=TABLE)),),
         sessions=_SESSIONS,
-        rules=LoadRules(is_again=True, vacuums=False),
+        rules=LoadRules(again=True, vacuum=False),
     )
     with Loader(ConnectionFactory(conninfo)) as loader:
         outcome = loader.run(loader.plan(job))

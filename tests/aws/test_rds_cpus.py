@@ -56,7 +56,7 @@ def planned(database18: str, tmp_path: Path) -> Iterator[tuple[LoadPlan, ServerF
     """Provide a load's plan for a server on this machine, as if its CPUs were unknown, and the server's facts."""
     source = tmp_path / "t.csv"
     source.write_text("a\n1\n")
-    target = TargetJob(sources=(str(source),), table=parse_table_name("t"), dialect=DialectOptions(), create=True)
+    target = TargetJob(sources=(str(source),), into=parse_table_name("t"), dialect=DialectOptions(), create=True)
     with Loader(ConnectionFactory(database18)) as loader:
         plan = loader.plan(LoadJob(targets=(target,)))
         yield plan, loader.server
@@ -183,7 +183,7 @@ def test_plan_asks_aws_about_the_host_it_connected_to(
     to = make_conninfo("", **{**settings, "host": moto_rds.instance, "hostaddr": "127.0.0.1", "sslmode": "disable"})
     source = tmp_path / "t.csv"
     source.write_text("a\n1\n")
-    target = TargetJob(sources=(str(source),), table=parse_table_name("t"), dialect=DialectOptions(), create=True)
+    target = TargetJob(sources=(str(source),), into=parse_table_name("t"), dialect=DialectOptions(), create=True)
     with Loader(ConnectionFactory(to)) as loader:
         plan = loader.plan(LoadJob(targets=(target,)))
         assert plan.sessions.reason == "db.m6gd.2xlarge has 8 vCPUs, 4 B to read"

@@ -65,7 +65,7 @@ def cut_short(loads: Loads, job: TargetJob) -> str:
 
     doomed.at_piece = die
     with pytest.raises(Killed):
-        doomed.run(job, batch_bytes=1, rules=LoadRules(retry_for_s=0.0))
+        doomed.run(job, batch_bytes=1, rules=LoadRules(retry_for=0.0))
     return str(loads.execute("SELECT id::text FROM penstock.loads WHERE state = 'running'")[0][0])
 
 

@@ -150,7 +150,7 @@ def test_warning_of_the_stream_ends_the_load(penstock: Run, database: str, numbe
 def test_batches_before_a_warning_stay(database: str, numbers: Path) -> None:
     """Resumed without the rule, the load is complete with each row once."""
     loads = Loads(database, piece_bytes=9)
-    strict = LoadRules(retry_for_s=0.0, warnings="error")
+    strict = LoadRules(retry_for=0.0, warnings="error")
     with pytest.raises(UsageError, match="mind 7") as caught:
         loads.run(target(numbers, into="w"), sessions=1, rules=strict, batch_bytes=1)
     stayed = count(database, "w")

@@ -121,7 +121,7 @@ def test_server_that_stops_leaves_no_row(
     assert not create or "made.new" in loads.notices[0]
     loads = Loads(server.ensure_running())
     assert loads.run(job).rows == 20_000
-    assert loads.count(str(job.table)) == 20_000
+    assert loads.count(str(job.into)) == 20_000
 
 
 # ---------------------------------------------------------------- the loader itself
@@ -232,7 +232,7 @@ def test_session_lost_before_the_first_row_is_waited_out(
         return act(ledger, connection, *args, **options)
 
     monkeypatch.setattr(Ledger, step, lose_first)
-    assert loads.run(target(path), rules=LoadRules(retry_for_s=60)).rows == 20_000
+    assert loads.run(target(path), rules=LoadRules(retry_for=60)).rows == 20_000
     assert loads.count() == 20_000
 
 
@@ -254,7 +254,7 @@ def test_tables_made_by_a_commit_whose_answer_was_lost_are_the_loads_own(
             raise ServerError("the connection is lost", is_transient=True)
 
     monkeypatch.setattr(prepare, "in_transaction", lose_first)
-    outcome = loads.run(target(path, into="made.new", create=True), rules=LoadRules(retry_for_s=60))
+    outcome = loads.run(target(path, into="made.new", create=True), rules=LoadRules(retry_for=60))
     assert (outcome.rows, lost) == (20_000, ["recording the load"])
     assert loads.count("made.new") == 20_000
 
@@ -294,5 +294,5 @@ def test_session_lost_at_the_end_of_a_landing_tables_transaction_is_waited_out(
 
     monkeypatch.setattr(LandingMaker, "_open_staging", lose_first)
     job = replace(target(path), mode="upsert", key=("a",))
-    loads.run(job, rules=LoadRules(retry_for_s=60))
+    loads.run(job, rules=LoadRules(retry_for=60))
     assert loads.count() == 20_000

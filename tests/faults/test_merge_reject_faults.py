@@ -32,7 +32,7 @@ _SETUP = f"""
     END $$;
     CREATE TRIGGER wait BEFORE INSERT ON t FOR EACH ROW EXECUTE FUNCTION wait();
 """
-_RULES = LoadRules(retry_for_s=0.0, on_error="reject")
+_RULES = LoadRules(retry_for=0.0, on_error="reject")
 
 # A look every so often until the loader has come to the gate.
 _LOOK_S = 0.05

@@ -53,7 +53,7 @@ class Way:
     @property
     def rules(self) -> LoadRules:
         """Return rules by which all is seen at once where the mode does not do so by itself."""
-        return LoadRules(retry_for_s=0.0, is_atomic=self.is_atomic, on_error=self.on_error)
+        return LoadRules(retry_for=0.0, atomic=self.is_atomic, on_error=self.on_error)
 
 
 _WAYS = {

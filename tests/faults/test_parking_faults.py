@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from penstock.model.outcome import LoadProgress
     from support.servers import PgServer
 
-REBUILD = LoadRules(retry_for_s=0.0, indexes="rebuild")
+REBUILD = LoadRules(retry_for=0.0, indexes="rebuild")
 ROWS = 40
 MANY = ("many_pkey", "many_a_key", "many_b_idx", "many_b_a_idx", "many_a_b_idx", "many_expr_idx", "many_a_idx")
 TABLES = ("parent", "child", "child_full", "circle_1", "circle_2", "clustered_key", "commented", "excluding", "partial")
@@ -225,7 +225,7 @@ def test_the_last_of_two_loads_rebuilds(pg18: PgServer, loads: Loads, path: Path
     thread = threading.Thread(target=run_second)
     thread.start()
     may_begin.wait(60)
-    first = loads.run(target(path, into="zoo.many"), rules=LoadRules(retry_for_s=0.0))
+    first = loads.run(target(path, into="zoo.many"), rules=LoadRules(retry_for=0.0))
     assert first.rebuilt == ()
     assert seen == [[]]
     assert sorted(parked(loads)) == sorted(MANY)
@@ -310,7 +310,7 @@ def test_a_server_that_crashes_while_indexes_are_rebuilt_is_waited_for(
             query = query.format("application_name LIKE 'penstock rebuild%'")
             os.kill(loads.execute(query)[0][0], signal.SIGKILL)
 
-    rules = LoadRules(retry_for_s=60.0, indexes="rebuild")
+    rules = LoadRules(retry_for=60.0, indexes="rebuild")
     outcome = loads.run(target(path), rules=rules, on_progress=crash)
     assert crashed
     assert outcome.rows == ROWS

@@ -347,7 +347,7 @@ def test_traceback_of_a_library_user_tells_no_secret(planted: Planted, s3: S3, w
         "password": (signed, make_conninfo(planted.conninfo, user="nobody")),
     }[fault]
     with pytest.raises(PenstockError) as caught:
-        load(source, into="t", to=to, rules=LoadRules(retry_for_s=0.0))
+        load(source, into="t", to=to, rules=LoadRules(retry_for=0.0))
     planted.outputs["traceback"] = "".join(traceback.format_exception(caught.value))
     planted.outputs["representation"] = repr(caught.value)
     leaks = planted.find_leaks()
@@ -358,7 +358,7 @@ def test_what_is_passed_around_shows_no_secret(planted: Planted, s3: S3) -> None
     """Jobs, plans and factories land in other people's logs by their repr."""
     s3.put("a.csv", b"1,a\n")
     signed = _presign(planted, s3, "a.csv")
-    job = LoadJob(targets=(TargetJob(sources=(signed,), table=parse_table_name("t")),))
+    job = LoadJob(targets=(TargetJob(sources=(signed,), into=parse_table_name("t")),))
     with Loader(connect_to(planted.conninfo)) as loader:
         planted.outputs["representations"] = f"{job!r} {loader.plan(job)!r} {connect_to(planted.conninfo)!r}"
     leaks = planted.find_leaks()

@@ -186,7 +186,7 @@ def _load(loads: Loads, file: File, path: Path) -> None:
     )
 
     def run(max_rejects: int | None) -> int:
-        rules = LoadRules(retry_for_s=0.0, on_error="reject", max_rejects=max_rejects)
+        rules = LoadRules(retry_for=0.0, on_error="reject", max_rejects=max_rejects)
         return loads.run(job, sessions=file.sessions, rules=rules, batch_bytes=file.batch_bytes).rejected
 
     try:

@@ -229,7 +229,7 @@ def test_all_but_refused_records_land(
         loads.execute(f"INSERT INTO t VALUES ({key}, 'old')")
     monkeypatch.setattr(merge_sorting, "_PORTION_BYTES", case.portion_bytes)
     job = _write(tmp_path, case)
-    rules = LoadRules(retry_for_s=0.0, on_error="reject", is_atomic=True)
+    rules = LoadRules(retry_for=0.0, on_error="reject", atomic=True)
     model = _expect(case)
     for death in case.deaths:
         try:

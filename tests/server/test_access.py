@@ -255,7 +255,7 @@ def test_load_runs_with_tokens(
         create=True,
         sessions=2,
         iam_auth=True,
-        rules=LoadRules(retry_for_s=0),
+        rules=LoadRules(retry_for=0),
     )
     assert outcome.rows == 1000
     assert checker.accepted
@@ -291,7 +291,7 @@ def test_session_after_a_lost_one_has_a_new_token(
         return made[-1]
 
     factory = ConnectionFactory(endpoint(database18, hostaddr="127.0.0.1", port=front.port), make_token=make)
-    job = LoadJob(targets=(TargetJob(sources=(str(file),), table=parse_table_name("t")),), rules=LoadRules())
+    job = LoadJob(targets=(TargetJob(sources=(str(file),), into=parse_table_name("t")),), rules=LoadRules())
     with Loader(factory) as loader:
         outcome = loader.run(loader.plan(job))
     assert outcome.rows == 2

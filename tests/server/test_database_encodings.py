@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-REJECTS = LoadRules(retry_for_s=0.0, on_error="reject", indexes="rebuild")
+REJECTS = LoadRules(retry_for=0.0, on_error="reject", indexes="rebuild")
 
 
 def _in_encoding(database: str, encoding: str) -> Iterator[Loads]:
@@ -76,7 +76,7 @@ def test_a_merge_and_a_transform_beyond_ascii_are_written_down(loads: Loads, tmp
     assert (outcome.rows, outcome.rejected) == (1, 1)
     text = "INSERT INTO t SELECT a::int + 10, 'ü' || a FROM :staging"
     job = replace(target(path), transform=Transform(name="x.sql", text=text))
-    (statement,) = loads.run(job, rules=LoadRules(retry_for_s=0.0, is_again=True)).statements
+    (statement,) = loads.run(job, rules=LoadRules(retry_for=0.0, again=True)).statements
     assert statement.tag == "INSERT 0 2"
     assert loads.rows() == [(1, "é"), (11, "ü1"), (12, "ü2")]
 

@@ -27,7 +27,7 @@ WAYS = {
     "append": ("append", {}, IMPATIENT),
     "append with rejects": ("append", {}, REJECT),
     "truncate": ("truncate", {}, IMPATIENT),
-    "truncate at once": ("truncate", {}, replace(IMPATIENT, is_atomic=True)),
+    "truncate at once": ("truncate", {}, replace(IMPATIENT, atomic=True)),
     "upsert": ("upsert", {"key": ("k",)}, IMPATIENT),
     "upsert with rejects": ("upsert", {"key": ("k",)}, REJECT),
     "insert-new": ("insert-new", {"key": ("k",)}, IMPATIENT),

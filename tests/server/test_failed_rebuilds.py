@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from penstock.loading.rebuild import PutBack
     from support.servers import PgServer
 
-REBUILD = LoadRules(retry_for_s=0.0, indexes="rebuild")
-AUTO = LoadRules(retry_for_s=0.0)
+REBUILD = LoadRules(retry_for=0.0, indexes="rebuild")
+AUTO = LoadRules(retry_for=0.0)
 
 LACKS = 'table "public.t" lacks constraint "t_pkey"'
 KEY = "Key (a)=(1) is duplicated."
@@ -142,7 +142,7 @@ def test_rejected_records_are_not_tried_again_without_the_key(loads: Loads, path
     """It is what would refuse them."""
     other = tmp_path / "other.csv"
     other.write_text("a,b\n9,x\nz,y\n")
-    load_id = loads.run(target(other), rules=LoadRules(retry_for_s=0.0, on_error="reject")).load_id
+    load_id = loads.run(target(other), rules=LoadRules(retry_for=0.0, on_error="reject")).load_id
     assert load_id is not None
     break_the_key(loads, path)
     with LedgerView(ConnectionFactory(loads.conninfo)) as view, pytest.raises(TargetError, match="t_pkey"):

@@ -95,6 +95,6 @@ def test_file_that_is_loaded_again_on_purpose_is_not_warned_of(loads: Loads, pat
     loads.run(target(path))
     renamed = path.with_name("b.csv")
     path.rename(renamed)
-    loads.run(target(renamed), rules=LoadRules(retry_for_s=0.0, is_again=True))
+    loads.run(target(renamed), rules=LoadRules(retry_for=0.0, again=True))
     loads.run(target(renamed))
     assert loads.notices == []

@@ -42,10 +42,10 @@ def test_truncation_is_known_though_the_clock_went_back(loads: Loads, tmp_path: 
     first, second = write(tmp_path / "1", 1), write(tmp_path / "2", 2)
     loads.run(target(first))
     loads.execute(_LATER)
-    loads.run(mode_target(second, "truncate"), rules=LoadRules(is_atomic=is_atomic))
+    loads.run(mode_target(second, "truncate"), rules=LoadRules(atomic=is_atomic))
     with pytest.raises(TargetError, match="was emptied after objects were loaded"):
         loads.run(target(first))
-    assert loads.run(target(first), rules=LoadRules(on_emptied="load")).rows == 1
+    assert loads.run(target(first), rules=LoadRules(emptied="load")).rows == 1
     # The load that counts is the first by the clock.
     assert loads.run(target(first)).rows == 0
     assert loads.rows() == [(1,), (2,)]
@@ -114,6 +114,6 @@ def test_clock_that_goes_back_an_hour_hides_no_truncation(
     loads.run(mode_target(second, "truncate"))
     with pytest.raises(TargetError, match="was emptied after objects were loaded"):
         loads.run(target(first))
-    loads.run(target(first), rules=LoadRules(on_emptied="load"))
+    loads.run(target(first), rules=LoadRules(emptied="load"))
     assert loads.run(target(first)).objects_skipped == 1
     assert loads.rows() == [(1,), (2,)]

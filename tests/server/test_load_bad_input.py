@@ -185,7 +185,7 @@ def test_key_that_is_there_already_is_an_error(loads: Loads, write: Write) -> No
     path = write("a,b\n1,x\n2,y\n")
     loads.run(target(path))
     with pytest.raises(DataError, match="duplicate key") as caught:
-        loads.run(target(path), rules=LoadRules(is_again=True))
+        loads.run(target(path), rules=LoadRules(again=True))
     assert "SQLSTATE 23505" in str(caught.value.detail)
     assert loads.count() == 2
 

@@ -50,7 +50,7 @@ def test_settings_are_the_same_before_and_after(database: str, tmp_path: Path) -
     loads = Loads(database)
     loads.execute(_SEEN)
     before = state(database)
-    loads.run(target(write_numbers(tmp_path / "numbers.csv")), rules=replace(AGAIN, checkpoints=True, vacuums=True))
+    loads.run(target(write_numbers(tmp_path / "numbers.csv")), rules=replace(AGAIN, checkpoint=True, vacuum=True))
     assert state(database) == before
     bad = tmp_path / "bad.csv"
     bad.write_text("a\n1\nx\n")

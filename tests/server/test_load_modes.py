@@ -11,13 +11,11 @@ import pytest
 
 from penstock.api import Loader
 from penstock.cli.outcome_view import describe_outcome, outcome_object
-from penstock.cli.parsing import SourceOptions
 from penstock.cli.plan_view import describe_plan
-from penstock.cli.request import make_request
-from penstock.cli.rules import RuleOptions
 from penstock.errors import DataError, PenstockError, TargetError, UsageError
 from penstock.loading.identity import job_from_json, job_to_json
 from penstock.loading.jobfile import read_job_file
+from penstock.loading.request import make_target
 from penstock.model.job import LoadJob, Transform
 from penstock.server.connection import ConnectionFactory
 from penstock.server.ledger.listing import list_loads
@@ -29,8 +27,7 @@ if TYPE_CHECKING:
 
 
 # What is typed for a load of one file; what is not named was not given.
-_OPTIONS = SourceOptions(sources=("/f.csv",), into="t")
-ATOMIC = replace(IMPATIENT, is_atomic=True)
+ATOMIC = replace(IMPATIENT, atomic=True)
 
 
 def write(path: Path, *lines: str, header: str = "k,v") -> Path:
@@ -162,7 +159,7 @@ def test_corrected_file_takes_the_place_of_what_was_staged(loads18: Loads, tmp_p
     with pytest.raises(DataError, match="duplicated"):
         loads18.run(mode_target([path, other], "upsert", key=("k",)))
     write(path, "2,x", "3,y")
-    rules = replace(IMPATIENT, on_changed="load")
+    rules = replace(IMPATIENT, changed="load")
     outcome = loads18.run(mode_target([path, other], "upsert", key=("k",)), rules=rules)
     assert outcome.rows == 3
     assert loads18.rows() == [(1, "a", None), (2, "x", None), (3, "y", None), (9, "g", None)]
@@ -453,8 +450,7 @@ def test_job_file_and_options_say_the_same(tmp_path: Path) -> None:
     """The transform's text is read with either, since a load may go on where the file is not."""
     sql_file = tmp_path / "f.sql"
     sql_file.write_text("INSERT INTO t SELECT k::int FROM :staging")
-    given = replace(_OPTIONS, transform=str(sql_file))
-    (typed,) = make_request(given, RuleOptions(), to=None, role=None, sessions=None).job.targets
+    typed = make_target({"into": "t", "transform": str(sql_file)}, sources=["/f.csv"])
     job_file = tmp_path / "job.toml"
     job_file.write_text('[[target]]\nsources = ["/f.csv"]\ninto = "t"\ntransform = "f.sql"\n')
     (written,) = read_job_file(job_file).job.targets
@@ -464,19 +460,8 @@ def test_job_file_and_options_say_the_same(tmp_path: Path) -> None:
     job_file.write_text(
         '[[target]]\nsources = "/f.csv"\ninto = "t"\nmode = "upsert"\nkey = ["a", "b"]\nkeep = "last"\n'
     )
-    given = replace(_OPTIONS, mode="upsert", key="a, b", keep="last")
-    (typed,) = make_request(given, RuleOptions(), to=None, role=None, sessions=None).job.targets
+    typed = make_target({"into": "t", "mode": "upsert", "key": "a, b", "keep": "last"}, sources=["/f.csv"])
     assert read_job_file(job_file).job.targets == (typed,)
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [{"mode": "merge"}, {"mode": "insert-new", "keep": "last"}, {"mode": "upsert", "keep": "any"}, {"key": ","}],
-)
-def test_words_that_mean_nothing_are_refused(wrong: dict[str, str]) -> None:
-    """With the words that do."""
-    with pytest.raises(UsageError):
-        make_request(replace(_OPTIONS, **wrong), RuleOptions(), to=None, role=None, sessions=None)
 
 
 def test_plan_says_what_readers_see(loads18: Loads, tmp_path: Path) -> None:

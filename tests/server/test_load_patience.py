@@ -15,7 +15,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from penstock.api import Loader
 from penstock.errors import ServerError
 from penstock.lab.relay import Relay
-from penstock.model.job import LoadJob, LoadRules
+from penstock.model.job import Housekeeping, LoadJob, LoadRules
 from penstock.server.connection import ConnectionFactory
 from support.loads import Loads, target
 
@@ -41,7 +41,7 @@ def job(database18: str, tmp_path: Path) -> LoadJob:
     Loads(database18).execute("CREATE TABLE t (a int)")
     path = tmp_path / "rows.csv"
     path.write_text("a\n1\n")
-    return LoadJob(targets=(target(path),), rules=LoadRules(retry_for_s=30.0))
+    return LoadJob(targets=(target(path),), rules=LoadRules(retry_for=30.0))
 
 
 def through(relay: Relay, conninfo: str) -> ConnectionFactory:
@@ -65,7 +65,7 @@ def test_a_connection_lost_at_a_look_before_the_load_is_waited_out(
     relay: Relay, database18: str, job: LoadJob, step: str
 ) -> None:
     """Room on disks, and the server's settings."""
-    with Loader(through(relay, database18), settings="bulk-load") as loader:
+    with Loader(through(relay, database18), Housekeeping(settings="bulk-load")) as loader:
         plan = loader.plan(job)
         relay.cut_at(3)
         if step == "space":

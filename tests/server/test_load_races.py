@@ -53,7 +53,7 @@ class Process:
         self.on_notice: Callable[[str], None] = lambda _: None
         self._loader = Loader(ConnectionFactory(loads.conninfo))
         self._loader._sources = ChoppedSources(500, at_piece)
-        self._job = LoadJob(targets=(mode_target(path, mode),), sessions=1, rules=LoadRules(retry_for_s=_LONG_S))
+        self._job = LoadJob(targets=(mode_target(path, mode),), sessions=1, rules=LoadRules(retry_for=_LONG_S))
 
     def plan(self) -> LoadPlan:
         """Plan the load."""

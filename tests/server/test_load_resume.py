@@ -37,7 +37,7 @@ ROWS = 2000
 BATCH = 4000
 
 # Files that were changed since the load began are resumed, if what is loaded of them is the same.
-CHANGED = replace(IMPATIENT, on_changed="load")
+CHANGED = replace(IMPATIENT, changed="load")
 
 
 @pytest.fixture
@@ -183,7 +183,7 @@ def test_only_new_files_of_a_folder_are_loaded(loads: Loads, tmp_path: Path) -> 
     write(tmp_path / "3", rows=10)
     outcome = loads.run(target(tmp_path))
     assert (outcome.rows, outcome.objects_skipped, loads.count()) == (10, 2, 210)
-    assert loads.run(target(tmp_path), rules=LoadRules(is_again=True)).rows == 210
+    assert loads.run(target(tmp_path), rules=LoadRules(again=True)).rows == 210
 
 
 def test_files_are_known_on_another_host(loads: Loads, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,8 +223,8 @@ def test_table_that_lost_its_rows_is_a_question(loads: Loads, tmp_path: Path, ho
     loads.execute(how)
     with pytest.raises(TargetError, match="after objects were loaded"):
         loads.run(target(path))
-    assert loads.run(target(path), rules=LoadRules(on_emptied="skip")).rows == 0
-    assert loads.run(target(path), rules=LoadRules(on_emptied="load")).rows == 10
+    assert loads.run(target(path), rules=LoadRules(emptied="skip")).rows == 0
+    assert loads.run(target(path), rules=LoadRules(emptied="load")).rows == 10
 
 
 def test_table_that_lost_a_part_of_a_load_is_told_from_one_that_lost_all(loads: Loads, tmp_path: Path) -> None:
@@ -236,9 +236,9 @@ def test_table_that_lost_a_part_of_a_load_is_told_from_one_that_lost_all(loads: 
     loads.execute("TRUNCATE t")
     for answer in ("error", "load"):
         with pytest.raises(TargetError, match="a part of this load was committed") as caught:
-            loads.run(target(path), rules=replace(CHANGED, on_emptied=answer))
+            loads.run(target(path), rules=replace(CHANGED, emptied=answer))
         assert f"penstock loads forget {load_id}" in str(caught.value.hint)
-    assert loads.run(target(path), rules=replace(CHANGED, on_emptied="skip")).rows == ROWS - before
+    assert loads.run(target(path), rules=replace(CHANGED, emptied="skip")).rows == ROWS - before
 
 
 def test_table_made_anew_under_a_load_ends_it(loads: Loads, tmp_path: Path) -> None:
@@ -434,7 +434,7 @@ def test_file_that_grew_stays_as_it_was_loaded_when_told(loads: Loads, tmp_path:
     path = cut_short_whole(loads, tmp_path / "folder", name="1")
     append_text(path, "1,new\n")
     sources = target([path, path.parent / "2"])
-    rules = replace(IMPATIENT, on_changed="skip")
+    rules = replace(IMPATIENT, changed="skip")
     with pytest.raises(DataError, match="invalid input syntax"):
         loads.run(sources, rules=rules, batch_bytes=BATCH)
     write(path.parent / "2")
@@ -443,7 +443,7 @@ def test_file_that_grew_stays_as_it_was_loaded_when_told(loads: Loads, tmp_path:
     with pytest.raises(TargetError, match="has changed since load"):
         loads.run(sources)
     loads.execute("DELETE FROM penstock.ranges WHERE object = 1; DELETE FROM t")
-    loads.run(sources, rules=replace(rules, on_emptied="skip"))
+    loads.run(sources, rules=replace(rules, emptied="skip"))
     assert numbers(loads) == list(range(ROWS))
     with pytest.raises(TargetError, match="has changed since it was loaded"):
         loads.run(sources)
@@ -550,7 +550,7 @@ def test_second_process_does_not_wait_when_told(loads: Loads, tmp_path: Path) ->
     def try_second(number: int) -> None:
         if number == 10:
             with pytest.raises(TargetError, match="another process is running this load") as caught:
-                Loads(loads.conninfo).run(target(path), rules=LoadRules(waits=False))
+                Loads(loads.conninfo).run(target(path), rules=LoadRules(wait=False))
             errors.append(caught.value)
 
     loads.at_piece = try_second

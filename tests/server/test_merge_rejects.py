@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from penstock.model.outcome import LoadOutcome
 
-REJECT = LoadRules(retry_for_s=0.0, on_error="reject")
+REJECT = LoadRules(retry_for=0.0, on_error="reject")
 
 COLUMNS = """
     k int PRIMARY KEY,
@@ -104,7 +104,7 @@ def test_what_a_merge_refuses_is_rejected_byte_for_byte(loads: Loads, tmp_path: 
         write_records(tmp_path / "bad", records),
     ]
     job = mode_target(paths, mode, format="csv", has_header=True, key=() if mode == "truncate" else ("k",))
-    rules = LoadRules(retry_for_s=0.0, on_error="reject", is_atomic=True)
+    rules = LoadRules(retry_for=0.0, on_error="reject", atomic=True)
     outcome = loads.run(job, sessions=sessions, rules=rules)
     assert (outcome.rows, outcome.rejected, loads.count()) == (220 - len(BAD), len(BAD), 220 - len(BAD))
     data = paths[1].read_bytes()
@@ -223,12 +223,12 @@ def test_limit_ends_the_load_and_a_higher_one_goes_on(loads: Loads, tmp_path: Pa
     records = ["x,,ok,,,", *(f"{n},,no,,," for n in range(10)), *(f"{n},,ok,99,," for n in range(10, 13)), "20,,ok,,,"]
     path = write_records(tmp_path / "file", records)
     with pytest.raises(DataError, match="more than 13 records were rejected") as caught:
-        run_upsert(loads, path, rules=LoadRules(retry_for_s=0.0, on_error="reject", max_rejects=13))
+        run_upsert(loads, path, rules=LoadRules(retry_for=0.0, on_error="reject", max_rejects=13))
     assert f"{path} line 3: new row" in (caught.value.detail or "")
     assert loads.count() == 0
     with pytest.raises(DataError, match="more than 5 records were rejected"):
-        run_upsert(loads, path, rules=LoadRules(retry_for_s=0.0, on_error="reject", max_rejects=5))
-    outcome = run_upsert(loads, path, rules=LoadRules(retry_for_s=0.0, on_error="reject", max_rejects=14))
+        run_upsert(loads, path, rules=LoadRules(retry_for=0.0, on_error="reject", max_rejects=5))
+    outcome = run_upsert(loads, path, rules=LoadRules(retry_for=0.0, on_error="reject", max_rejects=14))
     assert (outcome.rows, outcome.rejected) == (1, 14)
     assert find_sums(loads) == [(0, 15, 1, 0, 14)]
 
@@ -245,7 +245,7 @@ def test_object_that_was_changed_since_is_staged_anew(loads: Loads, tmp_path: Pa
     with patch.object(merges, "check_constraints_at_once", change), pytest.raises(SourceError):
         run_upsert(loads, path)
     assert loads.count() == 0
-    outcome = run_upsert(loads, path, rules=LoadRules(retry_for_s=0.0, on_error="reject", on_changed="load"))
+    outcome = run_upsert(loads, path, rules=LoadRules(retry_for=0.0, on_error="reject", changed="load"))
     assert (outcome.rows, outcome.rejected) == (3, 0)
 
 

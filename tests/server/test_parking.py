@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from penstock.model.shape import Indexes
     from support.servers import PgServer
 
-REBUILD = LoadRules(retry_for_s=0.0, indexes="rebuild")
-AUTO = LoadRules(retry_for_s=0.0)
+REBUILD = LoadRules(retry_for=0.0, indexes="rebuild")
+AUTO = LoadRules(retry_for=0.0)
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ def test_a_large_load_into_an_empty_table_parks(loads: Loads, path: Path, monkey
     assert "--indexes rebuild: it builds t_pkey once" in outcome.gains[0]
     path.write_text("a,b\n90,x\n")
     seen = look_while_loading(loads)
-    assert loads.run(target(path), rules=replace(AUTO, is_again=True, on_changed="load")).rebuilt == ()
+    assert loads.run(target(path), rules=replace(AUTO, again=True, changed="load")).rebuilt == ()
     assert seen == [["i", "t_pkey"]]
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from support.loads import Row
     from support.servers import PgServer
 
-REBUILD = LoadRules(retry_for_s=0.0, indexes="rebuild")
+REBUILD = LoadRules(retry_for=0.0, indexes="rebuild")
 ROWS = 20
 
 TREE = """
@@ -222,7 +222,7 @@ def test_a_load_of_a_partition_puts_back_what_another_left_of_the_whole(
     die_while_loading(loads, path)
     small = tmp_path / "small.csv"
     small.write_text("id,a,b\n" + ("1,1,x\n" if other == "t1" else "11,1,x\n"))
-    loads.run(target(small, into=other), rules=LoadRules(retry_for_s=0.0))
+    loads.run(target(small, into=other), rules=LoadRules(retry_for=0.0))
     assert shape(loads) == before
     assert records(loads) == 0
 
@@ -295,7 +295,7 @@ def test_an_empty_partitioned_table_parks_where_it_pays(
 ) -> None:
     """Every index of a partition asks for its share of bytes; a table with rows in any partition keeps all."""
     monkeypatch.setattr(parking, "SMALL_BYTES", 0)
-    auto = LoadRules(retry_for_s=0.0, is_again=True)
+    auto = LoadRules(retry_for=0.0, again=True)
     assert loads.run(target(path), rules=auto).rebuilt == ()
     monkeypatch.setattr(parking, "SMALL_PART_BYTES", 1)
     loads.execute("DELETE FROM t WHERE id < 19")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from support.servers import PgServer
 
-REBUILD = LoadRules(retry_for_s=0.0, indexes="rebuild")
+REBUILD = LoadRules(retry_for=0.0, indexes="rebuild")
 ROWS = 100
 
 

@@ -175,7 +175,7 @@ def test_a_load_runs_nothing_that_was_planted(loads: Loads, spy: str, tmp_path: 
     path = tmp_path / "file.csv"
     path.write_text("a,b\n1,x\n")
     try:
-        loads.run(target(path), rules=LoadRules(retry_for_s=0.0, indexes="rebuild"))
+        loads.run(target(path), rules=LoadRules(retry_for=0.0, indexes="rebuild"))
     except PenstockError as error:
         assert "was not written by penstock" in error.message
     assert not has_run(loads)

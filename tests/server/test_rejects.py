@@ -15,7 +15,7 @@ from support.loads import Loads, chop_commands, share_ledger, target
 if TYPE_CHECKING:
     from pathlib import Path
 
-REJECT = LoadRules(retry_for_s=0.0, on_error="reject")
+REJECT = LoadRules(retry_for=0.0, on_error="reject")
 
 
 @pytest.fixture
@@ -184,20 +184,20 @@ def test_deferred_constraints_are_a_records_own_too(loads: Loads, tmp_path: Path
 def test_more_rejects_than_allowed_end_the_load(loads: Loads, tmp_path: Path) -> None:
     """Nothing uncommitted stays, and the error shows some of them."""
     path = write_csv(tmp_path / "file.csv", [f"{n},x" for n in range(500)] + ["bad,x"] * 4)
-    rules = LoadRules(retry_for_s=0.0, on_error="reject", max_rejects=3)
+    rules = LoadRules(retry_for=0.0, on_error="reject", max_rejects=3)
     with pytest.raises(DataError, match="more than 3 records were rejected") as caught:
         loads.run(target(path, format="csv"), rules=rules)
     assert "file.csv line 502" in str(caught.value.detail)
     assert "No rows were loaded." in str(caught.value.detail)
     assert loads.count() == 0
-    allowed = LoadRules(retry_for_s=0.0, on_error="reject", max_rejects=4)
+    allowed = LoadRules(retry_for=0.0, on_error="reject", max_rejects=4)
     assert loads.run(target(path, format="csv"), rules=allowed).rejected == 4
 
 
 def test_rejects_of_an_earlier_run_count(loads: Loads, tmp_path: Path) -> None:
     """A load that stopped at its limit goes on with a higher one, and what was rejected is not rejected again."""
     path = write_csv(tmp_path / "file.csv", [f"{n},x" if n % 100 else f"bad {n},x" for n in range(1000)])
-    rules = LoadRules(retry_for_s=0.0, on_error="reject", max_rejects=6)
+    rules = LoadRules(retry_for=0.0, on_error="reject", max_rejects=6)
     with pytest.raises(DataError):
         loads.run(target(path, format="csv"), sessions=1, rules=rules, batch_bytes=700)
     assert 0 < loads.count() < 990
@@ -246,4 +246,4 @@ def test_planted_policy_is_not_taken_for_the_ledgers_own(loads: Loads, tmp_path:
     loads.execute("DROP POLICY rejects_owner ON penstock.rejects")
     loads.execute("CREATE POLICY rejects_owner ON penstock.rejects USING (pg_catalog.pg_sleep(0) IS NOT NULL)")
     with pytest.raises(TargetError, match="cannot trust the ledger"):
-        loads.run(target(path, format="csv"), rules=LoadRules(is_again=True))
+        loads.run(target(path, format="csv"), rules=LoadRules(again=True))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from penstock.model.outcome import LoadOutcome
 
-REJECT = LoadRules(retry_for_s=0.0, on_error="reject")
+REJECT = LoadRules(retry_for=0.0, on_error="reject")
 
 
 @pytest.fixture
@@ -107,9 +107,9 @@ def test_orphans_count_at_the_end_alone(loads: Loads, tmp_path: Path) -> None:
         target(children, into="child", format="csv"),
         target(parents, into="parent", format="csv", has_header=True),
     )
-    assert loads.run(*job, rules=LoadRules(retry_for_s=0.0, on_error="reject", max_rejects=0)).rejected == 0
+    assert loads.run(*job, rules=LoadRules(retry_for=0.0, on_error="reject", max_rejects=0)).rejected == 0
     orphans = write(tmp_path / "orphans", "id,parent", ["1000,1000", "1001,1001"])
-    rules = LoadRules(retry_for_s=0.0, on_error="reject", max_rejects=1)
+    rules = LoadRules(retry_for=0.0, on_error="reject", max_rejects=1)
     with pytest.raises(DataError, match="more than 1 record was rejected"):
         loads.run(target(orphans, into="child", format="csv"), rules=rules)
 
@@ -243,7 +243,7 @@ def test_rejects_of_unlike_files_are_written_to_files_of_their_own(
 def test_load_that_has_not_ended_is_not_retried(loads: Loads, ledger: LedgerView, tmp_path: Path) -> None:
     """It is to be resumed first."""
     path = write(tmp_path / "children", "id,parent", [f"{n}," if n % 20 else f"bad {n}," for n in range(400)])
-    rules = LoadRules(retry_for_s=0.0, on_error="reject", max_rejects=9)
+    rules = LoadRules(retry_for=0.0, on_error="reject", max_rejects=9)
     with pytest.raises(DataError, match="more than 9"):
         loads.run(target(path, into="child", format="csv", has_header=True), sessions=1, rules=rules, batch_bytes=300)
     (load_id,) = loads.execute("SELECT id::text FROM penstock.loads")[0]

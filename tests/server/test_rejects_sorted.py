@@ -15,7 +15,7 @@ from support.loads import Loads, chop_commands, share_ledger, target
 if TYPE_CHECKING:
     from pathlib import Path
 
-REJECT = LoadRules(retry_for_s=0.0, on_error="reject")
+REJECT = LoadRules(retry_for=0.0, on_error="reject")
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from support.servers import PgServer
 
-CARELESS = LoadRules(retry_for_s=0.0, ignores_space=True)
+CARELESS = LoadRules(retry_for=0.0, ignore_space=True)
 
 # 24 MB of text, 31 MB of rows; 38 MB are forecast.
 ROWS = 350_000

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-DISABLE = replace(IMPATIENT, triggers="disable", vacuums=False)
-NEVER = replace(IMPATIENT, vacuums=False)
-PAUSE = replace(IMPATIENT, autovacuum="pause", vacuums=False)
+DISABLE = replace(IMPATIENT, triggers="disable", vacuum=False)
+NEVER = replace(IMPATIENT, vacuum=False)
+PAUSE = replace(IMPATIENT, autovacuum="pause", vacuum=False)
 _LOOKS = 300
 
 # One trigger of each state, one that an INSERT does not fire, and one that tells what it saw.
@@ -124,7 +124,7 @@ def test_upsert_disables_triggers_of_updates_too(database18: str, people: Path) 
     loads.run(target(people), rules=DISABLE)
     loads.execute("ALTER TABLE t DISABLE TRIGGER disabled")
     job = replace(target(people), mode="upsert", key=("id",))
-    assert loads.run(job, rules=replace(DISABLE, is_again=True)).updated == 3
+    assert loads.run(job, rules=replace(DISABLE, again=True)).updated == 3
     assert ("changed", "O") in states(loads)
     assert records(loads) == 0
 

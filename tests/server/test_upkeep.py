@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 # As many as the collector of a busy machine may need.
 _STATISTICS_LOOKS = 100
 
-NEVER = replace(IMPATIENT, vacuums=False)
+NEVER = replace(IMPATIENT, vacuum=False)
 
 
 @pytest.fixture
@@ -293,7 +293,7 @@ def test_checkpoint_follows_where_it_is_asked_for(database: str, people: Path) -
     loads = Loads(database)
     make_table(loads)
     before = last_checkpoint(loads)
-    assert loads.run(target(people), rules=replace(IMPATIENT, checkpoints=True)).checkpoint_s > 0
+    assert loads.run(target(people), rules=replace(IMPATIENT, checkpoint=True)).checkpoint_s > 0
     assert last_checkpoint(loads) != before
 
 
@@ -303,7 +303,7 @@ def test_role_that_may_not_checkpoint_is_told(database: str, people: Path) -> No
     make_table(loads)
     role = make_role(loads, "upkeep_writer")
     writer = Loads(database, role=role)
-    outcome = writer.run(target(people), rules=replace(NEVER, checkpoints=True))
+    outcome = writer.run(target(people), rules=replace(NEVER, checkpoint=True))
     assert outcome.rows == 3000
     assert writer.notices[0].startswith("the load is complete, but the checkpoint failed: ")
     loads.execute(f'DROP OWNED BY "{role}"; DROP ROLE "{role}"')
@@ -317,7 +317,7 @@ def test_member_of_pg_checkpoint_may(database: str, people: Path) -> None:
     role = make_role(loads, "upkeep_pointer")
     loads.execute(f'GRANT pg_checkpoint TO "{role}"')
     pointer = Loads(database, role=role)
-    pointer.run(target(people), rules=replace(NEVER, checkpoints=True))
+    pointer.run(target(people), rules=replace(NEVER, checkpoint=True))
     assert pointer.notices == []
     loads.execute(f'DROP OWNED BY "{role}"; DROP ROLE "{role}"')
 

@@ -15,7 +15,7 @@ from penstock.api import Loader, connect_to
 from penstock.api.repair import Repairer
 from penstock.cli.main import main
 from penstock.errors import Interrupted, TargetError
-from penstock.model.job import LoadJob, LoadRules
+from penstock.model.job import Housekeeping, LoadJob, LoadRules
 from penstock.server.connection import ConnectionFactory
 from penstock.server.leases import LeaseStore
 from penstock.server.ledger import Ledger
@@ -74,11 +74,11 @@ def await_sessions(server: ChangedServer) -> None:
         pass
 
 
-def run(conninfo: str, path: Path, *, settings: str = "none", is_again: bool = False) -> list[str]:
+def run(conninfo: str, path: Path, *, settings: str = "none", again: bool = False) -> list[str]:
     """Load a file into table t, made where it is missing; return the notices."""
     notices: list[str] = []
-    with Loader(connect_to(conninfo), settings=settings) as loader:
-        job = LoadJob(targets=(target(path, create=True),), rules=LoadRules(is_again=is_again))
+    with Loader(connect_to(conninfo), Housekeeping(settings=settings)) as loader:
+        job = LoadJob(targets=(target(path, create=True),), rules=LoadRules(again=again))
         loader.run(loader.plan(job), on_notice=notices.append, on_warning=lambda each: notices.append(each.message))
     return notices
 
@@ -100,7 +100,7 @@ def test_next_load_restores_though_it_asks_for_nothing(
     assert "which had ended" in notice
     assert changed18.snapshot() == before
     assert notes_of(conninfo) == []
-    assert run(conninfo, path, is_again=True) == []
+    assert run(conninfo, path, again=True) == []
 
 
 def test_load_that_finds_all_loaded_restores_too(
@@ -166,7 +166,7 @@ import itertools, os, signal, sys
 import psycopg
 from penstock.api import Loader, connect_to
 from penstock.model.dialect import DialectOptions
-from penstock.model.job import LoadJob, LoadRules, TargetJob
+from penstock.model.job import Housekeeping, LoadJob, LoadRules, TargetJob
 from penstock.model.table import TableName
 
 count, last = itertools.count(1), int(sys.argv[3])
@@ -179,9 +179,9 @@ def counted(connection, *args, **options):
 
 psycopg.Connection.execute = counted
 table = TableName(schema=None, name="t")
-target = TargetJob(sources=(sys.argv[2],), table=table, dialect=DialectOptions(), create=True)
-with Loader(connect_to(sys.argv[1]), settings="bulk-load") as loader:
-    plan = loader.plan(LoadJob(targets=(target,), rules=LoadRules(is_again=True), sessions=1))
+target = TargetJob(sources=(sys.argv[2],), into=table, dialect=DialectOptions(), create=True)
+with Loader(connect_to(sys.argv[1]), Housekeeping(settings="bulk-load")) as loader:
+    plan = loader.plan(LoadJob(targets=(target,), rules=LoadRules(again=True), sessions=1))
     loader.run(plan)
 print(next(count) - 1)
 """
@@ -201,7 +201,7 @@ def test_killed_before_any_statement(changed18: ChangedServer, conninfo: str, pa
         # How often a reload is looked for differs, so a run may end before that statement.
         assert play(last).returncode in {-signal.SIGKILL, 0}
         await_sessions(changed18)
-        run(conninfo, path, is_again=True)
+        run(conninfo, path, again=True)
         assert changed18.snapshot() == before, f"killed before statement {last}"
         assert changed18.execute("SELECT FROM penstock.leases UNION ALL SELECT FROM penstock.lease_priors") == []
         assert notes_of(conninfo) == []
@@ -220,15 +220,15 @@ def test_role_without_rights_is_told_at_each_load_until_somebody_restores(
         changed18.execute("GRANT USAGE ON SCHEMA penstock TO plain")
         changed18.execute("GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA penstock TO plain")
         for _ in range(2):
-            (notice,) = run(conninfo, path, is_again=True)
+            (notice,) = run(conninfo, path, again=True)
             assert "penstock settings restore" in notice
         with Repairer(connect_to(conninfo)) as repairer:
             (error,) = repairer.run().errors
         assert "GRANT ALTER SYSTEM" in str(error.hint)
         assert changed18.show("max_wal_size") == "4GB"
-        run(changed18.conninfo, path, is_again=True)
+        run(changed18.conninfo, path, again=True)
         assert changed18.snapshot() == before
-        assert run(conninfo, path, is_again=True) == []
+        assert run(conninfo, path, again=True) == []
     finally:
         changed18.execute("DROP OWNED BY plain CASCADE", "DROP ROLE plain")
 
@@ -244,7 +244,7 @@ def test_lease_of_a_parameter_group_is_not_forgotten_by_who_cannot_see_it(change
         """And its load is killed."""
     changed18.execute("CREATE ROLE rds_superuser")
     try:
-        (notice,) = run(changed18.conninfo, path, is_again=True)
+        (notice,) = run(changed18.conninfo, path, again=True)
         assert "may have left the server's settings changed" in notice
         with Repairer(connect_to(changed18.conninfo)) as repairer:
             (error,) = repairer.run().errors
@@ -264,9 +264,9 @@ def test_lease_that_is_just_being_taken_is_let_be(changed18: ChangedServer, path
         ConnectionFactory(changed18.conninfo).connect() as connection,
         noting_lease(connection, "penstock", lease_id),
     ):
-        run(changed18.conninfo, path, is_again=True)
+        run(changed18.conninfo, path, again=True)
         assert notes_of(changed18.conninfo) == [lease_id]
-    assert run(changed18.conninfo, path, is_again=True) == []
+    assert run(changed18.conninfo, path, again=True) == []
     assert notes_of(changed18.conninfo) == []
 
 
@@ -281,7 +281,7 @@ def test_running_load_keeps_its_lease_and_its_note(changed18: ChangedServer, pat
         assert run(changed18.conninfo, path) == []
         assert changed18.snapshot() == during
         assert notes_of(changed18.conninfo) == [request.lease_id]
-    run(changed18.conninfo, path, is_again=True)
+    run(changed18.conninfo, path, again=True)
     assert notes_of(changed18.conninfo) == []
 
 
@@ -291,7 +291,7 @@ def test_load_with_settings_notes_its_lease_only_while_it_runs(changed18: Change
     assert notes_of(changed18.conninfo) == []
     changed18.execute("ALTER SYSTEM SET max_wal_size = '64GB'", "ALTER SYSTEM SET checkpoint_timeout = '1h'")
     changed18.reload()
-    run(changed18.conninfo, path, settings="bulk-load", is_again=True)
+    run(changed18.conninfo, path, settings="bulk-load", again=True)
     assert notes_of(changed18.conninfo) == []
 
 
@@ -303,7 +303,7 @@ def test_interrupt_while_settings_of_another_are_put_back_leaves_nothing(
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("penstock.loading.left_leases.end_left_leases", interrupt)
+    monkeypatch.setattr("penstock.loading.run.end_left_leases", interrupt)
     with ConnectionFactory(changed18.conninfo).connect() as connection:
         Ledger().ensure(connection)
     changed18.execute("DROP TABLE IF EXISTS t", "DELETE FROM penstock.loads")

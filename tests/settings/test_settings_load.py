@@ -19,7 +19,7 @@ from penstock.cli.main import main
 from penstock.errors import DataError, TargetError
 from penstock.loading import leasing
 from penstock.loading.leasing import undisturbed
-from penstock.model.job import LoadJob, LoadRules
+from penstock.model.job import Housekeeping, LoadJob, LoadRules
 from penstock.server.leases import LeaseStore
 from penstock.settings.backend import SystemSettings
 from penstock.settings.lease import take
@@ -52,10 +52,10 @@ def run(
     retry_for_s: float = 0.0,
 ) -> LoadOutcome:
     """Load a file into table t, made where it is missing, once more where it is loaded."""
-    with Loader(connect_to(conninfo), settings=settings) as loader:
+    with Loader(connect_to(conninfo), Housekeeping(settings=settings)) as loader:
         loader._sources = ChoppedSources(1009, at_piece)
         job = LoadJob(
-            targets=(target(path, create=True),), rules=LoadRules(is_again=True, retry_for_s=retry_for_s), sessions=2
+            targets=(target(path, create=True),), rules=LoadRules(again=True, retry_for=retry_for_s), sessions=2
         )
         told = [] if notices is None else notices
         return loader.run(loader.plan(job), on_notice=told.append, on_warning=lambda each: told.append(each.message))

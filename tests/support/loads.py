@@ -33,12 +33,13 @@ if TYPE_CHECKING:
 Row = tuple[Any, ...]
 
 _LINGERING_LOOKS = 50
+_OPTIONS = {"has_header": "header", "nulls": "null"}
 
 # A fault ends a test's load at once, unless the test is about waiting for it to pass.
-IMPATIENT = LoadRules(retry_for_s=0.0)
+IMPATIENT = LoadRules(retry_for=0.0)
 # And what the ledger knows of a file of that name does not count.
 # Made by the thousand, and none of their tables lasts: nothing is vacuumed.
-AGAIN = LoadRules(retry_for_s=0.0, is_again=True, vacuums=False)
+AGAIN = LoadRules(retry_for=0.0, again=True, vacuum=False)
 
 
 class ChoppedSources(SourceReader):
@@ -83,14 +84,15 @@ def target(
     create: bool = False,
     **dialect: Any,
 ) -> TargetJob:
-    """Return one target of a job; `dialect` takes what DialectOptions does."""
+    """Return one target of a job; `dialect` takes what Dialect does."""
     paths = [path] if not isinstance(path, (list, tuple)) else path
     return TargetJob(
         sources=tuple(map(str, paths)),
-        table=parse_table_name(into),
-        dialect=DialectOptions(**dialect),
+        into=parse_table_name(into),
+        # As the dialect itself calls them
+        dialect=DialectOptions(**{_OPTIONS.get(name, name): value for name, value in dialect.items()}),
         columns=None if columns is None else tuple(columns),
-        constants=dict(constants or {}),
+        set=dict(constants or {}),
         skip=tuple(skip),
         create=create,
     )
@@ -142,7 +144,7 @@ class Loads:
         """Load what cannot be loaded; return the error, after a look that no target's table has a row."""
         with pytest.raises(PenstockError) as caught:
             self.run(*targets, sessions=sessions, on_progress=on_progress)
-        for table in {str(job.table) for job in targets}:
+        for table in {str(job.into) for job in targets}:
             assert not self.has_table(table) or self.count(table) == 0
         return caught.value
 

@@ -12,20 +12,24 @@ from typing import TYPE_CHECKING
 from penstock.api.loader import Loader
 from penstock.api.rds import find_host
 from penstock.aws.credentials import AwsCredentials
-from penstock.errors import AwsError, ServerError, UsageError
+from penstock.errors import AwsError, PenstockError, ServerError, UsageError
 from penstock.host import cpu_count, measure_disk, read_machine
-from penstock.loading.preflight_rds import find_iam_fault
+from penstock.loading.preflight import judge, sort_findings, would_load
+from penstock.loading.preflight_load import judge_disks, judge_routes, judge_volume, judge_windows
+from penstock.loading.preflight_rds import describe_silence, find_iam_fault, judge_rds
 from penstock.model.endpoints import is_rds_endpoint
+from penstock.model.finding import Finding
 from penstock.model.inspection import HostFacts, Volume
+from penstock.model.job import LoadJob, TargetJob
 from penstock.model.redaction import hide_secrets
 from penstock.model.source import S3Route
 from penstock.server.inspect import inspect_server, inspect_table
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import datetime
 
     from penstock.model.inspection import Inspection
-    from penstock.model.job import LoadJob
     from penstock.model.plan import LoadPlan
     from penstock.model.rds import RdsDescription
     from penstock.model.server import ServerFacts
@@ -67,6 +71,67 @@ class LoadExamination:
     disks: tuple[DiskForecast, ...]
     volume: DiskForecast | None
     routes: tuple[S3Route, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosis:
+    """The facts of a server, what AWS says of it (None: not asked), what that means for loading, and a plan."""
+
+    inspection: Inspection
+    aws: RdsDescription | AwsError | None
+    findings: tuple[Finding, ...]
+    planned: LoadExamination | None = None
+
+    @property
+    def would_load(self) -> bool:
+        """Return whether a load would begin."""
+        return would_load(self.findings)
+
+
+def diagnose(
+    connect: ConnectionFactory,
+    *,
+    now: datetime,
+    table: TableName | None = None,
+    sources: Sequence[str] = (),
+    ledger_schema: str = "penstock",
+    uses_iam: bool = False,
+) -> Diagnosis:
+    """Return what a server is and may do, and what of a load into a table would work; changes nothing.
+
+    Works on a standby and behind a pooler, and needs no privilege. With `sources` a load is planned too, unless
+    something refuses it before. Raises ServerError.
+    """
+    found = examine_server(connect, ledger_schema=ledger_schema, table=table)
+    aws = ask_aws(connect, now=now)
+    described = None if isinstance(aws, AwsError) else aws
+    findings = list(judge(found))
+    if aws is not None:
+        findings += (
+            [describe_silence(aws)]
+            if isinstance(aws, AwsError)
+            else [*judge_rds(aws, uses_iam=uses_iam), *judge_windows(aws, now=now)]
+        )
+    planned: LoadExamination | None = None
+    if sources and table is not None and would_load(findings):
+        job = LoadJob(targets=(TargetJob(sources=tuple(sources), into=table),))
+        try:
+            planned = examine_load(connect, job, described)
+        except PenstockError as error:
+            text = error.message if error.detail is None else f"{error.message}. {error.detail}"
+            findings.append(Finding(severity="refusal", subject="plan", text=text, remedy=error.hint))
+        else:
+            findings += _judge_load(planned, described)
+    return Diagnosis(inspection=found, aws=aws, findings=sort_findings(findings), planned=planned)
+
+
+def _judge_load(planned: LoadExamination, described: RdsDescription | None) -> list[Finding]:
+    findings = [*judge_disks(planned.disks), *judge_routes(planned.plan, planned.routes)]
+    if planned.volume is not None and described is not None:
+        assert described.instance is not None
+        assert described.instance.storage is not None
+        findings += judge_volume(planned.volume, described.instance.storage, described)
+    return findings
 
 
 def examine_server(

@@ -10,10 +10,11 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from penstock.api.closing import Closing
-from penstock.api.connect import connect_to
 from penstock.api.instance import plan_by_instance
+from penstock.api.logs import log_notice, log_warning
 from penstock.aws.credentials import AwsCredentials
 from penstock.files import SourceReader
+from penstock.files.newfile import check_writable
 from penstock.host import cpu_count
 from penstock.loading.dialects import refuse_other_dialects
 from penstock.loading.gather import gather_inputs
@@ -27,62 +28,59 @@ from penstock.loading.tools import LoadTools
 from penstock.loading.warned import WarningLog, strict_error
 from penstock.loading.ways import needs_more_than_copy
 from penstock.loading.work import all_objects
-from penstock.model.dialect import DialectOptions, Notice
-from penstock.model.job import LoadJob, LoadRules, TargetJob
-from penstock.model.names import parse_table_name
+from penstock.model.dialect import Notice
+from penstock.model.job import Housekeeping, LoadRules
+from penstock.model.options import OptionError
 from penstock.server.ledger import Ledger
 from penstock.server.ledger.rights import read_rights
 from penstock.server.ledger.schema import find_version
 from penstock.server.shape.missing import refuse_missing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from penstock.loading.leasing import LoadLease
     from penstock.loading.plan import TargetInput
-    from penstock.model.job import Keep, Mode, Transform
+    from penstock.model.job import LoadJob
     from penstock.model.outcome import CheckOutcome, LoadOutcome, LoadProgress, Problem
     from penstock.model.plan import LoadPlan, ObjectSample
     from penstock.model.server import ServerFacts
     from penstock.model.settings import LoadSettings
     from penstock.model.space import DiskForecast
-    from penstock.model.table import TableName
     from penstock.server.connection import Connection, ConnectionFactory
     from penstock.settings.backend import SettingsBackend
 
 _Result = TypeVar("_Result")
 
+_HOUSEKEEPING = Housekeeping()
+
 
 class Loader(Closing):
     """Plans, checks and carries out loads into one server; close it, or use it as a context manager.
 
-    Loads are written down in schema `ledger_schema` of the target database; `is_publishing_allowed` makes it there
-    though a publication for all tables publishes it. `spools`: pipes are copied to a temporary file and read from that.
-    `settings` is what becomes of the server's settings meanwhile: "none", "auto", or a profile's name;
-    `may_share_group`: also where a parameter group of Amazon RDS is other instances' too. `resumes` is a load's id: it
-    is gone on with, or nothing is loaded.
-    Sources are read once where they cannot be read again (standard input): plan and run with the same Loader.
+    `resumes` is a load's id: it is resumed, or nothing is loaded. Sources are read once if they cannot be read again
+    (standard input): plan and run with the same Loader. Warnings and notices that nobody hears are logged.
     """
 
     def __init__(
         self,
         connect: ConnectionFactory,
+        housekeeping: Housekeeping = _HOUSEKEEPING,
         *,
-        ledger_schema: str = "penstock",
-        is_publishing_allowed: bool = False,
-        spools: bool = False,
-        settings: str = "none",
-        may_share_group: bool = False,
         resumes: str | None = None,
     ) -> None:
+        if housekeeping.settings not in ("none", "auto"):
+            # Not paid for by a load that leaves settings alone
+            from penstock.settings.profiles import PROFILES  # noqa: PLC0415 (19 ms)
+
+            if housekeeping.settings not in PROFILES:
+                raise OptionError("settings", housekeeping.settings, f"none, auto or {', '.join(PROFILES)}")
         self._connect = connect
         self._resumes = resumes
-        self._settings = settings
-        self._may_share_group = may_share_group
-        self._ledger = Ledger(ledger_schema)
-        self._is_publishing_allowed = is_publishing_allowed
-        self._sources = SourceReader(credentials=AwsCredentials(), spools=spools)
+        self._housekeeping = housekeeping
+        self._ledger = Ledger(housekeeping.ledger_schema)
+        self._sources = SourceReader(credentials=AwsCredentials(), spools=housekeeping.spool)
         self._server: ServerFacts | None = None
         self._samples: tuple[ObjectSample, ...] = ()
         self._retry_for_s = 0.0
@@ -104,8 +102,13 @@ class Loader(Closing):
 
         Faults that pass are waited out as those of the load are, once a connection has stood.
         """
-        self._retry_for_s, self._on_notice = job.rules.retry_for_s, on_notice
-        return self._patiently(lambda: self._look(job))
+        self._retry_for_s, self._on_notice = job.rules.retry_for, on_notice or log_notice
+        plan = self._patiently(lambda: self._look(job))
+        if (path := self._housekeeping.reject_file) is not None:
+            objects = [source for target in plan.targets for source in target.objects]
+            # Standard input may be a file too
+            check_writable(path, sources=[0 if source.location == "-" else source.location for source in objects])
+        return plan
 
     def _patiently(self, act: Callable[[], _Result]) -> _Result:
         patience = Patience(self._retry_for_s, time.perf_counter)
@@ -228,9 +231,9 @@ class Loader(Closing):
         outcome has both kinds of warnings. Raises PenstockError, which says what stays and how to go on.
         """
         is_strict = _refuse_warned(plan)
-        with self._hearing(on_warning, is_strict=is_strict) as heard:
+        with self._hearing(on_warning or log_warning, is_strict=is_strict) as heard:
             tools = replace(self._tools(on_progress, on_notice, rules=plan.job.rules), warnings=heard)
-            if self._settings == "none":
+            if self._housekeeping.settings == "none":
                 outcome = run_load(plan, tools)
             else:
                 with self._lease(plan, tools) as lease:
@@ -243,20 +246,27 @@ class Loader(Closing):
 
         Raises PenstockError.
         """
-        return None if self._settings == "none" else self._patiently(self._lease(plan, self._tools(None, None)).look)
+        return (
+            None
+            if self._housekeeping.settings == "none"
+            else self._patiently(self._lease(plan, self._tools(None, None)).look)
+        )
 
     def _lease(self, plan: LoadPlan, tools: LoadTools) -> LoadLease:
         from penstock.loading.leasing import LoadLease  # noqa: PLC0415 (39 ms, for who changes settings)
 
-        return LoadLease(plan, self._samples, tools, choice=self._settings, is_local=self.server.is_local)
+        return LoadLease(plan, self._samples, tools, choice=self._housekeeping.settings, is_local=self.server.is_local)
 
     def _open_settings(self) -> SettingsBackend:
         from penstock.api.settings import open_backend  # noqa: PLC0415 (50 ms, for who changes settings)
 
-        return open_backend(self._connect, may_share_group=self._may_share_group)
+        return open_backend(self._connect, may_share_group=self._housekeeping.shared_group)
 
-    def write_rejects(self, load_id: str, path: Path) -> list[Path]:
-        """Write the rejected records of a load to a file, or to several where headers or dialects differ."""
+    def write_rejects(self, outcome: LoadOutcome) -> list[Path]:
+        """Write the records that were rejected, if a file is asked for; to several if headers or dialects differ."""
+        load_id, path = outcome.load_id, self._housekeeping.reject_file
+        if not outcome.rejected or load_id is None or path is None:
+            return []
         from penstock.loading.rejects.reject_file import write_reject_files  # noqa: PLC0415 (23 ms, for who rejects)
 
         def write() -> list[Path]:
@@ -278,7 +288,7 @@ class Loader(Closing):
         Needs SELECT on the tables and TEMPORARY on the database. Types, NOT NULL and CHECK are checked; keys are not.
         """
         _refuse_warned(plan)
-        with self._hearing(on_warning) as heard:
+        with self._hearing(on_warning or log_warning) as heard:
             outcome = check_load(plan, self._tools(on_progress, None, rules=plan.job.rules), on_problem=on_problem)
         return replace(outcome, warnings=(*plan.notices, *heard.notices))
 
@@ -300,14 +310,14 @@ class Loader(Closing):
             sources=self._sources,
             server_major=self.server.major,
             ledger=self._ledger,
-            is_publishing_allowed=self._is_publishing_allowed,
+            is_publishing_allowed=self._housekeeping.publish_ledger,
             guard=self._guard(),
             on_progress=on_progress,
-            on_notice=on_notice,
+            on_notice=on_notice or log_notice,
             server=self.server,
             open_settings=self._open_settings,
             resumes=self._resumes,
-            max_record_bytes=(rules or LoadRules()).max_record_bytes,
+            max_record_bytes=(rules or LoadRules()).max_record,
         )
 
 
@@ -317,54 +327,3 @@ def _refuse_warned(plan: LoadPlan) -> bool:
     if is_strict and plan.notices:
         raise strict_error(plan.notices[0])
     return is_strict
-
-
-def load(
-    sources: str | Sequence[str],
-    *,
-    into: str | TableName,
-    to: str | None = None,
-    dialect: DialectOptions | None = None,
-    columns: Sequence[str] | None = None,
-    constants: Mapping[str, str] | None = None,
-    skip: Sequence[str] = (),
-    create: bool = False,
-    mode: Mode = "append",
-    key: Sequence[str] = (),
-    keep: Keep = "error",
-    transform: Transform | None = None,
-    sessions: int | None = None,
-    role: str | None = None,
-    iam_auth: bool = False,
-    tunnel: str | None = None,
-    rules: LoadRules | None = None,
-    ledger_schema: str = "penstock",
-    settings: str = "none",
-    on_progress: Callable[[LoadProgress], None] | None = None,
-) -> LoadOutcome:
-    """Load files into one table and return what was done; what is loaded already is left out.
-
-    `sources` are paths, globs and URLs; `into` is "table" or "schema.table" as SQL spells it; `to` is what libpq takes
-    as a connection string, by default PG* variables and else the embedded server; `iam_auth` and `tunnel` are those of
-    connect_to. `mode`, `key`, `keep` and `transform`
-    say how rows get into the table (docs/reference/job.md); `settings` is that of Loader. Raises PenstockError, which
-    says what stays and how to go on. Needs INSERT on the table, CREATE on its schema for `create`, and the use of the
-    ledger.
-    """
-    target = TargetJob(
-        sources=(sources,) if isinstance(sources, str) else tuple(sources),
-        table=parse_table_name(into) if isinstance(into, str) else into,
-        dialect=dialect or DialectOptions(),
-        columns=None if columns is None else tuple(columns),
-        constants=dict(constants or {}),
-        skip=tuple(skip),
-        create=create,
-        mode=mode,
-        key=tuple(key),
-        keep=keep,
-        transform=transform,
-    )
-    connect = connect_to(to, role=role, iam_auth=iam_auth, tunnel=tunnel)
-    with Loader(connect, ledger_schema=ledger_schema, settings=settings) as loader:
-        plan = loader.plan(LoadJob(targets=(target,), sessions=sessions, rules=rules or LoadRules()))
-        return loader.run(plan, on_progress=on_progress)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.api.closing import Closing
+from penstock.api.logs import log_notice
 from penstock.api.settings import open_backend
 from penstock.errors import PenstockError
 from penstock.files import SourceReader
@@ -42,7 +43,7 @@ class _LeasedSettings(NamedTuple):
 class Repairer(Closing):
     """Looks at, and puts back, what loads that are gone have changed; close it, or use it as a context manager.
 
-    `on_notice` hears what is to be known beside the result.
+    `on_notice` hears what is to be known beside the result; by default it is logged.
     """
 
     def __init__(
@@ -54,7 +55,7 @@ class Repairer(Closing):
     ) -> None:
         self._connect = connect
         self._schema = ledger_schema
-        self._on_notice = on_notice
+        self._tell = on_notice or log_notice
 
     def close(self) -> None:
         """Let go of the session kept for the next step."""
@@ -130,10 +131,6 @@ class Repairer(Closing):
             sources=SourceReader(),
             server_major=connection.info.server_version // 10_000,
             ledger=Ledger(self._schema),
-            on_notice=self._on_notice,
+            on_notice=self._tell,
             warnings=WarningLog(lambda notice: self._tell(notice.message)),
         )
-
-    def _tell(self, text: str) -> None:
-        if self._on_notice is not None:
-            self._on_notice(text)

@@ -67,11 +67,11 @@ def load_with_penstock(setting: LoadSetting) -> None:
     """Load all files as one job, by the sessions that penstock chooses."""
     job = LoadJob(
         targets=tuple(
-            TargetJob(sources=(str(file.path),), table=TableName(schema=setting.schema, name=table_of(file)))
+            TargetJob(sources=(str(file.path),), into=TableName(schema=setting.schema, name=table_of(file)))
             for file in setting.files
         ),
         # The same files go into new tables in every round; psql does not vacuum either.
-        rules=LoadRules(is_again=True, vacuums=False),
+        rules=LoadRules(again=True, vacuum=False),
     )
     sources = SourceReader()
     try:

@@ -75,7 +75,7 @@ def commits(
         result = measure_commits(
             QUICK if quick else FULL,
             shapes=shapes,
-            to=None if to is None else open_target(to, role=None, iam_auth=False, tunnel=None),
+            to=None if to is None else open_target({"to": to}),
             say=write_message,
         )
     write_result(as_object(result) if as_json else describe_commits(result))

@@ -6,20 +6,20 @@ import threading
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path  # noqa: TC003 (typer reads annotations)
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli import options as given  # noqa: TC001 (typer reads annotations)
 from penstock.cli.commits_view import describe_commits
 from penstock.cli.load import interrupting_signals
-from penstock.cli.loads import Json  # noqa: TC001 (typer reads annotations)
+from penstock.cli.options.declared import SERVER, takes
+from penstock.cli.options.shared import Json  # noqa: TC001 (typer reads annotations)
 from penstock.cli.output import write_message, write_result
-from penstock.cli.parsing import parse_duration
 from penstock.cli.target import open_target
 from penstock.cli.watched import report_lost, report_unread
 from penstock.diagnose.batches import BATCHES, report_commits
 from penstock.errors import PenstockError, UsageError
+from penstock.model.options import parse_duration
 from penstock.observe import read_recording, sample_on_clock
 from penstock.units import format_duration
 
@@ -38,6 +38,7 @@ _ROWS = 1_000_000
 
 
 @app.command("commits")
+@takes(SERVER)
 def commits(
     for_time: Annotated[
         str | None, typer.Option("--for", metavar="TIME", help="Watch the server for this long (default: 60s).")
@@ -50,11 +51,8 @@ def commits(
         bool,
         typer.Option("--probe", help="Also measure how long 100 small commits take, one after the other."),
     ] = False,
-    to: given.To = None,
-    role: given.Role = None,
-    iam_auth: given.IamAuth = False,
-    tunnel: given.Tunnel = None,
     as_json: Json = False,
+    **options: Any,
 ) -> None:
     """Show which applications wait for their commits, and how long their rows would take in larger batches.
 
@@ -63,7 +61,7 @@ def commits(
 
     Exit codes: 0 reported; others as for every command.
     """
-    if recording is not None and (for_time is not None or probe or to is not None):
+    if recording is not None and (for_time is not None or probe or "to" in options):
         raise UsageError(
             "--recording cannot be used with --for, --probe or --to", hint="With a recording no server is watched."
         )
@@ -74,12 +72,12 @@ def commits(
     else:
         from penstock.api.watching import open_sampler
 
-        factory = open_target(to, role=role, iam_auth=iam_auth, tunnel=tunnel, allows_standby=not probe)
-        sampler = open_sampler(factory, to=to, interval_s=_INTERVAL_S)
+        factory = open_target(options, allows_standby=not probe)
+        sampler = open_sampler(factory, to=options.get("to"), interval_s=_INTERVAL_S)
         try:
             header = sampler.header
             report_unread(header)
-            samples = _sample(sampler, parse_duration(for_time or "60s"))
+            samples = _sample(sampler, parse_duration(for_time or "60s", option="--for"))
         finally:
             sampler.close()
         if probe:

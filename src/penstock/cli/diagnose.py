@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.cli.columns import line_up
-from penstock.cli.loads import Json  # noqa: TC001 (typer reads annotations)
+from penstock.cli.options.shared import Json  # noqa: TC001 (typer reads annotations)
 from penstock.cli.output import write_result
 from penstock.units import format_count, format_duration
 

@@ -11,8 +11,8 @@ import typer
 from penstock.cli.columns import line_up
 from penstock.cli.exit_codes import NOT_RUNNING
 from penstock.cli.output import write_result
-from penstock.cli.parsing import parse_duration
 from penstock.errors import UsageError
+from penstock.model.options import parse_duration
 from penstock.units import format_bytes
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def up(
     from penstock.lab.installations import default_installation, installation_at
     from penstock.lab.topology import Lab
 
-    latency_s = parse_duration(zone_latency)
+    latency_s = parse_duration(zone_latency, option="--zone-latency")
     if latency_s and shape == "single":
         raise UsageError("a single server has no zones to delay", hint="Use --zone-latency with cluster or quorum.")
     installation = default_installation() if pg_bin is None else installation_at(pg_bin)

@@ -3,38 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from penstock.cli import options as given  # noqa: TC001 (typer reads annotations)
 from penstock.cli.loads_view import describe_load, describe_loads, describe_missing, load_object
 from penstock.cli.messages import Messages
+from penstock.cli.options.declared import LEDGER, takes
+from penstock.cli.options.shared import Json, LoadId  # noqa: TC001 (typer reads annotations)
 from penstock.cli.output import write_result
-from penstock.cli.target import open_target
+from penstock.cli.target import open_ledger
 from penstock.errors import UsageError
 
 app = typer.Typer(add_completion=False)
 
-LoadId = Annotated[
-    str, typer.Argument(metavar="ID", show_default=False, help="The load's id, or its first characters.")
-]
 KeepRows = Annotated[
     bool, typer.Option("--keep-rows", help="Remove the load from the ledger and keep its rows in the tables.")
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
 
 
 @app.callback(invoke_without_command=True)
-def list_loads(
-    context: typer.Context,
-    to: given.To = None,
-    role: given.Role = None,
-    iam_auth: given.IamAuth = False,
-    tunnel: given.Tunnel = None,
-    ledger_schema: given.LedgerSchema = "penstock",
-    as_json: Json = False,
-) -> None:
+@takes(LEDGER)
+def list_loads(context: typer.Context, as_json: Json = False, **options: Any) -> None:
     """List the loads that are recorded in a database: state, rows, rate, and number of missing objects.
 
     With a command, show or forget one of them; options must come after the command.
@@ -42,9 +32,7 @@ def list_loads(
     if context.invoked_subcommand is not None:
         _refuse_options(context, context.invoked_subcommand)
         return
-    from penstock.api.ledger_view import LedgerView
-
-    with LedgerView(open_target(to, role=role, iam_auth=iam_auth, tunnel=tunnel), ledger_schema=ledger_schema) as view:
+    with open_ledger(options) as view:
         records, missing = view.loads(), view.missing()
     if as_json:
         loads = [load_object(record) for record in records]
@@ -65,19 +53,10 @@ def _refuse_options(context: typer.Context, command: str) -> None:
 
 
 @app.command()
-def show(
-    load_id: LoadId,
-    to: given.To = None,
-    role: given.Role = None,
-    iam_auth: given.IamAuth = False,
-    tunnel: given.Tunnel = None,
-    ledger_schema: given.LedgerSchema = "penstock",
-    as_json: Json = False,
-) -> None:
+@takes(LEDGER)
+def show(load_id: LoadId, as_json: Json = False, **options: Any) -> None:
     """Show one load with its objects, and what is missing of each."""
-    from penstock.api.ledger_view import LedgerView
-
-    with LedgerView(open_target(to, role=role, iam_auth=iam_auth, tunnel=tunnel), ledger_schema=ledger_schema) as view:
+    with open_ledger(options) as view:
         record, objects = view.load(view.find(load_id))
     if as_json:
         write_result(load_object(record, objects))
@@ -86,22 +65,13 @@ def show(
 
 
 @app.command()
-def forget(
-    load_id: LoadId,
-    to: given.To = None,
-    role: given.Role = None,
-    iam_auth: given.IamAuth = False,
-    tunnel: given.Tunnel = None,
-    ledger_schema: given.LedgerSchema = "penstock",
-    keep_rows: KeepRows = False,
-) -> None:
+@takes(LEDGER)
+def forget(load_id: LoadId, keep_rows: KeepRows = False, **options: Any) -> None:
     """Remove a load from the ledger, and the tables created for it; its objects then count as not loaded.
 
     A running load is refused, and without --keep-rows one that has rows in its tables.
     """
-    from penstock.api.ledger_view import LedgerView
-
-    with LedgerView(open_target(to, role=role, iam_auth=iam_auth, tunnel=tunnel), ledger_schema=ledger_schema) as view:
+    with open_ledger(options) as view:
         whole_id = view.find(load_id)
         staying = view.forget(whole_id, keeps_rows=keep_rows)
     Messages().note(f"forgot load {whole_id}")

@@ -83,7 +83,7 @@ def describe_plan(
     heads += [("disk", f"{disk.device}, {describe_disk(disk)}") for disk in disks]
     heads += describe_after(plan, server, is_leased=settings is not None and settings.is_changing)
     lines = line_up(heads, align="<<")
-    is_single = plan.job.rules.is_atomic or not plan.is_repeatable
+    is_single = plan.job.rules.atomic or not plan.is_repeatable
     for target in plan.targets:
         lines += ["", *_describe_target(target, plan.job.rules, is_atomic=is_single)]
     notices = plan_warnings(plan, disks)
@@ -149,7 +149,7 @@ def _target_object(target: TargetPlan, rules: LoadRules) -> dict[str, object]:
         "dialect": asdict(target.dialect),
         "compression": target.sample_compression,
         "fields": [asdict(use) for use in field_uses(target)],
-        "constants": dict(target.job.constants),
+        "constants": dict(target.job.set),
         "not_in_files": unfed_columns(target),
         "indexes": parking_object(target.parking),
         "objects": [{"uri": source.uri, "size_bytes": source.size_bytes} for source in target.objects],
@@ -190,10 +190,8 @@ def _describe_target(target: TargetPlan, rules: LoadRules, *, is_atomic: bool) -
         align="<<",
     )
     lines += line_up([_field_row(use) for use in field_uses(target)], align="<<<<", indent="  ")
-    others = [(name, "<-", "--set", value) for name, value in target.job.constants.items()]
-    others += [
-        (name, "<-", what, "") for name, what in unfed_columns(target).items() if name not in target.job.constants
-    ]
+    others = [(name, "<-", "--set", value) for name, value in target.job.set.items()]
+    others += [(name, "<-", what, "") for name, what in unfed_columns(target).items() if name not in target.job.set]
     if others:
         lines.append("columns not in the files")
         lines += line_up(others, align="<<<<", indent="  ")

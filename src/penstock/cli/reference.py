@@ -1,26 +1,29 @@
-"""Writes docs/reference/cli.md from the commands themselves: `python -m penstock.cli.reference [FILE]`.
+"""Writes what is declared into docs/reference: `python -m penstock.cli.reference`.
 
-A test compares the file with what this returns, so that no option goes undocumented.
+cli.md is of the commands themselves; job.md gets its tables of keys. A test compares the files with what this returns,
+so that no option goes undocumented.
 """
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer.core
 from typer.main import get_command
 
 from penstock.cli.exit_codes import EXIT_CODES
 from penstock.cli.main import app
+from penstock.cli.options.declared import LOAD_OPTIONS, TARGET_OPTIONS, flags
+from penstock.model.options import find_option
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from dataclasses import Field
 
     from typer._click import Command, Context
 
-_DEFAULT_PATH = Path("docs/reference/cli.md")
+_FOLDER = Path("docs/reference")
 
 _INTRODUCTION = """\
 # Command line
@@ -77,11 +80,29 @@ def _escape(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
 
 
+def render_job_tables(text: str) -> str:
+    """Return the text of job.md with the tables of keys as the options are declared now."""
+    for name, options in (("top level", LOAD_OPTIONS), ("target", TARGET_OPTIONS)):
+        rows = [_key_row(field) for field in options.values()]
+        table = "\n".join(["| key | value | meaning | option |", "|---|---|---|---|", *rows])
+        start, end = f"<!-- {name}: written by python -m penstock.cli.reference -->\n", "\n<!-- end -->"
+        before, _, rest = text.partition(start)
+        text = before + start + table + end + rest.partition(end)[2]
+    return text
+
+
+def _key_row(field: Field[Any]) -> str:
+    option = find_option(field)
+    assert option is not None
+    value = (option.kind.metavar or ("false" if field.default is True else "true or false")).replace("|", ", ")
+    return f"| `{field.name}` | {value} | {_escape(option.help)} | `{flags(field).replace('/', '`, `')}` |"
+
+
 def main() -> None:
-    """Write the reference to the file named, by default its place in the documents."""
-    path = Path(sys.argv[1]) if len(sys.argv) > 1 else _DEFAULT_PATH
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(render_reference(), encoding="utf-8")
+    """Write the references to their places in the documents."""
+    (_FOLDER / "cli.md").write_text(render_reference(), encoding="utf-8")
+    job = _FOLDER / "job.md"
+    job.write_text(render_job_tables(job.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 if __name__ == "__main__":

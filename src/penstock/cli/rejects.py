@@ -3,41 +3,32 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import typer
 
-from penstock.cli import options as given  # noqa: TC001 (typer reads annotations)
-from penstock.cli.loads import Json, LoadId  # noqa: TC001 (typer reads annotations)
 from penstock.cli.messages import Messages
+from penstock.cli.options.declared import LEDGER, takes
+from penstock.cli.options.shared import Json, LoadId  # noqa: TC001 (typer reads annotations)
 from penstock.cli.output import write_result
 from penstock.cli.rejects_view import cause_object, describe_causes, note_reject_files
-from penstock.cli.target import open_target
+from penstock.cli.target import open_ledger
 
 app = typer.Typer(add_completion=False)
 
 
 @app.command("rejects")
-def rejects(
-    load_id: LoadId,
-    to: given.To = None,
-    role: given.Role = None,
-    iam_auth: given.IamAuth = False,
-    tunnel: given.Tunnel = None,
-    reject_file: given.RejectOutput = None,
-    ledger_schema: given.LedgerSchema = "penstock",
-    as_json: Json = False,
-) -> None:
+@takes((*LEDGER, "reject_file"))
+def rejects(load_id: LoadId, as_json: Json = False, **options: Any) -> None:
     """Show why records of a load were rejected, by cause, with the first record of each.
 
     The records are in the ledger, visible only to the role that loaded them; --reject-file writes
     them to a file to be corrected.
     """
-    from penstock.api.ledger_view import LedgerView
-
-    with LedgerView(open_target(to, role=role, iam_auth=iam_auth, tunnel=tunnel), ledger_schema=ledger_schema) as view:
+    with open_ledger(options) as view:
         whole_id = view.find(load_id)
         causes = view.rejects(whole_id)
-        paths = [] if reject_file is None else view.write_rejects(whole_id, Path(reject_file))
+        paths = view.write_rejects(whole_id, Path(options["reject_file"])) if "reject_file" in options else []
     if as_json:
         write_result({"load_id": whole_id, "causes": [cause_object(cause) for cause in causes]})
     else:

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli import options as given  # noqa: TC001 (typer reads annotations)
 from penstock.cli.columns import line_up
 from penstock.cli.load import interrupting_signals
 from penstock.cli.messages import Messages, show_warning
+from penstock.cli.options.declared import LEDGER, takes
+from penstock.cli.options.shared import Json, Quiet  # noqa: TC001 (typer reads annotations)
 from penstock.cli.output import write_result
 from penstock.cli.parking_view import name_with_attached
-from penstock.cli.parsing import split_names
 from penstock.cli.settings_view import describe_report
 from penstock.cli.target import open_target
 from penstock.model.dialect import Notice
+from penstock.model.job import Housekeeping
+from penstock.model.options import pick, split_names
 from penstock.units import format_duration
 
 if TYPE_CHECKING:
@@ -36,20 +38,16 @@ ForgetMissing = Annotated[
         "that create them by hand, and do nothing else.",
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
 
 
 @app.command("repair")
+@takes(LEDGER)
 def repair(
-    to: given.To = None,
-    role: given.Role = None,
-    iam_auth: given.IamAuth = False,
-    tunnel: given.Tunnel = None,
-    ledger_schema: given.LedgerSchema = "penstock",
     plan: Plan = False,
     forget_missing: ForgetMissing = None,
-    quiet: given.Quiet = False,
+    quiet: Quiet = False,
     as_json: Json = False,
+    **options: Any,
 ) -> None:
     """Restore what loads have changed, after a crash or a failed rebuild.
 
@@ -60,8 +58,8 @@ def repair(
     from penstock.api.repair import Repairer
 
     messages = Messages(is_quiet=quiet)
-    connect = open_target(to, role=role, iam_auth=iam_auth, tunnel=tunnel)
-    repairer = Repairer(connect, ledger_schema=ledger_schema, on_notice=messages.note)
+    connect = open_target(options)
+    repairer = Repairer(connect, **pick(Housekeeping, options), on_notice=messages.note)
     with repairer, interrupting_signals():
         if plan or forget_missing is not None:
             names = None if forget_missing is None else split_names(forget_missing) or ("",)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from penstock.cli import options as given  # noqa: TC001 (typer reads annotations)
 from penstock.cli.exit_codes import REJECTS
-from penstock.cli.loads import Json, LoadId  # noqa: TC001 (typer reads annotations)
+from penstock.cli.options.declared import LEDGER, takes
+from penstock.cli.options.shared import Json, LoadId  # noqa: TC001 (typer reads annotations)
 from penstock.cli.output import write_result
 from penstock.cli.rejects_view import describe_retry
-from penstock.cli.target import open_target
+from penstock.cli.target import open_ledger
 
 app = typer.Typer(add_completion=False)
 
@@ -28,16 +28,8 @@ File = Annotated[
 
 
 @app.command("retry")
-def retry(
-    load_id: LoadId,
-    file: File = None,
-    to: given.To = None,
-    role: given.Role = None,
-    iam_auth: given.IamAuth = False,
-    tunnel: given.Tunnel = None,
-    ledger_schema: given.LedgerSchema = "penstock",
-    as_json: Json = False,
-) -> None:
+@takes(LEDGER)
+def retry(load_id: LoadId, file: File = None, as_json: Json = False, **options: Any) -> None:
     """Load the rejected records of a load again, after the table was changed, or from a corrected file.
 
     Records that are loaded are removed from the rejected ones, so none is loaded twice; the others remain. Rejected
@@ -45,9 +37,7 @@ def retry(
 
     Exit codes: 0 all were loaded, 3 some remain.
     """
-    from penstock.api.ledger_view import LedgerView
-
-    with LedgerView(open_target(to, role=role, iam_auth=iam_auth, tunnel=tunnel), ledger_schema=ledger_schema) as view:
+    with open_ledger(options) as view:
         outcome = view.retry(view.find(load_id), None if file is None else Path(file))
     write_result(asdict(outcome) if as_json else describe_retry(outcome))
     if outcome.left:

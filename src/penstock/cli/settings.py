@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli import options as given  # noqa: TC001 (typer reads annotations)
-from penstock.cli import options_settings as wanted  # noqa: TC001 (typer reads annotations)
-from penstock.cli.loads import Json  # noqa: TC001 (typer reads annotations)
 from penstock.cli.messages import Messages, show_warning
+from penstock.cli.options.declared import SERVER, takes
+from penstock.cli.options.shared import Json  # noqa: TC001 (typer reads annotations)
 from penstock.cli.output import write_result
-from penstock.cli.parsing import parse_duration
 from penstock.cli.settings_view import (
     decision_object,
     describe_decision,
@@ -27,15 +25,50 @@ from penstock.cli.settings_view import (
 )
 from penstock.cli.target import open_target
 from penstock.model.dialect import Notice
+from penstock.model.options import parse_duration
 from penstock.model.refusals import REFUSALS
 from penstock.settings.profiles import BULK_LOAD, PROFILES, find_profile, make_profile
 from penstock.settings.values import parse_assignments, parse_value
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from penstock.api.settings import ServerSettings
     from penstock.model.settings import LeaseReport, Profile
+
+GroupName = Annotated[
+    str, typer.Argument(metavar="NAME", show_default=False, help="The name of the parameter group to make.")
+]
+Wishes = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="PROFILE|NAME=VALUE...",
+        show_default=False,
+        help="A profile (bulk-load where nothing is given), or settings such as max_wal_size=8GB.",
+    ),
+]
+ExpectWal = Annotated[
+    str | None,
+    typer.Option("--expect-wal", metavar="SIZE", help="How much WAL is going to be written, as in 20GB."),
+]
+Lasts = Annotated[
+    str,
+    typer.Option(
+        "--for", metavar="TIME", help="How long the lease stands, as in 6h; then the next penstock that looks ends it."
+    ),
+]
+LeaseId = Annotated[
+    str | None,
+    typer.Argument(metavar="ID", show_default=False, help="The lease's id, or its beginning. By default all."),
+]
+Forget = Annotated[
+    bool,
+    typer.Option(
+        "--forget",
+        help="Remove the record of leases that were made on another server, before a failover; nothing of them is "
+        "restored.",
+    ),
+]
 
 app = typer.Typer(
     help="Show a server's settings, change them temporarily, and restore them.",
@@ -53,57 +86,37 @@ def profiles(as_json: Json = False) -> None:
 
 
 @app.command()
-def show(
-    to: given.To = None,
-    role: given.Role = None,
-    iam_auth: given.IamAuth = False,
-    tunnel: given.Tunnel = None,
-    as_json: Json = False,
-) -> None:
+@takes(SERVER)
+def show(as_json: Json = False, **options: Any) -> None:
     """Show the current values of the settings in profiles, their sources, and the leases on them."""
-    with _open(to, role=role, iam_auth=iam_auth, tunnel=tunnel) as server:
+    with _open(options) as server:
         overview = server.show()
     write_result(overview_object(overview) if as_json else describe_overview(overview))
 
 
 @app.command()
-def diff(
-    wishes: wanted.Wishes = None,
-    expect_wal: wanted.ExpectWal = None,
-    shared_group: wanted.SharedGroup = False,
-    to: given.To = None,
-    role: given.Role = None,
-    iam_auth: given.IamAuth = False,
-    tunnel: given.Tunnel = None,
-    as_json: Json = False,
-) -> None:
+@takes(("shared_group", *SERVER))
+def diff(wishes: Wishes = None, expect_wal: ExpectWal = None, as_json: Json = False, **options: Any) -> None:
     """Show what apply would change, and what it would not and why. Changes nothing."""
     profile, expected = _parse_wishes(wishes), _parse_size(expect_wal)
-    with _open(to, role=role, iam_auth=iam_auth, tunnel=tunnel, may_share_group=shared_group) as server:
+    with _open(options) as server:
         decision = server.compare(profile, expected_wal_bytes=expected)
     write_result(decision_object(decision) if as_json else describe_decision(decision))
 
 
 @app.command("apply")
+@takes(("shared_group", *SERVER))
 def apply_settings(
-    wishes: wanted.Wishes = None,
-    lasts: wanted.Lasts = "12h",
-    expect_wal: wanted.ExpectWal = None,
-    shared_group: wanted.SharedGroup = False,
-    to: given.To = None,
-    role: given.Role = None,
-    iam_auth: given.IamAuth = False,
-    tunnel: given.Tunnel = None,
-    as_json: Json = False,
+    wishes: Wishes = None, lasts: Lasts = "12h", expect_wal: ExpectWal = None, as_json: Json = False, **options: Any
 ) -> None:
     """Change settings temporarily, under a lease that lasts until it is restored or expires.
 
     A load does this with --settings; this command is for other work.
     """
     profile, expected = _parse_wishes(wishes), _parse_size(expect_wal)
-    lasts_s = parse_duration(lasts)
+    lasts_s = parse_duration(lasts, option="--for")
     messages = Messages()
-    with _open(to, role=role, iam_auth=iam_auth, tunnel=tunnel, may_share_group=shared_group) as server:
+    with _open(options) as server:
         report, decision = server.apply(profile, lasts_s=lasts_s, expected_wal_bytes=expected)
     _warn(report)
     for note in [*describe_skips(decision), *decision.notes]:
@@ -115,32 +128,20 @@ def apply_settings(
 
 
 @app.command()
-def restore(
-    lease_id: wanted.LeaseId = None,
-    forget: wanted.Forget = False,
-    to: given.To = None,
-    role: given.Role = None,
-    iam_auth: given.IamAuth = False,
-    tunnel: given.Tunnel = None,
-    as_json: Json = False,
-) -> None:
+@takes(SERVER)
+def restore(lease_id: LeaseId = None, forget: Forget = False, as_json: Json = False, **options: Any) -> None:
     """Restore the settings that apply or killed loads have changed; running loads keep theirs."""
-    with _open(to, role=role, iam_auth=iam_auth, tunnel=tunnel) as server:
+    with _open(options) as server:
         report = server.restore(beginning=lease_id, forgets=forget)
     _warn(report)
     write_result(report_object(report) if as_json else describe_report(report))
 
 
 @app.command()
-def leases(
-    to: given.To = None,
-    role: given.Role = None,
-    iam_auth: given.IamAuth = False,
-    tunnel: given.Tunnel = None,
-    as_json: Json = False,
-) -> None:
+@takes(SERVER)
+def leases(as_json: Json = False, **options: Any) -> None:
     """List the leases on a server's settings: who, why, until when, and whether a session holds them."""
-    with _open(to, role=role, iam_auth=iam_auth, tunnel=tunnel) as server:
+    with _open(options) as server:
         overview = server.leases()
     if as_json:
         write_result({"leases": overview_object(overview)["leases"]})
@@ -149,13 +150,8 @@ def leases(
 
 
 @app.command("prepare-rds")
-def prepare_rds(
-    name: wanted.GroupName,
-    to: given.To = None,
-    role: given.Role = None,
-    iam_auth: given.IamAuth = False,
-    tunnel: given.Tunnel = None,
-) -> None:
+@takes(SERVER)
+def prepare_rds(name: GroupName, **options: Any) -> None:
     """Create a parameter group for a server of Amazon RDS that has a default group of AWS, which cannot be changed.
 
     It is of the same family, with nothing set in it, and attached to nothing. Attaching it needs a reboot, so that the
@@ -163,7 +159,7 @@ def prepare_rds(
     """
     from penstock.api.settings import prepare_group
 
-    connect = open_target(to, role=role, iam_auth=iam_auth, tunnel=tunnel)
+    connect = open_target(options)
     try:
         attached, command = prepare_group(connect, name)
     finally:
@@ -177,13 +173,10 @@ def prepare_rds(
     write_result(command)
 
 
-def _open(
-    to: str | None, *, role: str | None, iam_auth: bool, tunnel: str | None, may_share_group: bool = False
-) -> ServerSettings:
+def _open(options: Mapping[str, Any]) -> ServerSettings:
     from penstock.api.settings import ServerSettings
 
-    connect = open_target(to, role=role, iam_auth=iam_auth, tunnel=tunnel)
-    return ServerSettings(connect, may_share_group=may_share_group)
+    return ServerSettings(open_target(options), may_share_group=options.get("shared_group", False))
 
 
 def _parse_wishes(wishes: Sequence[str] | None) -> Profile:

@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from penstock.cli.messages import show_warning
 from penstock.model.dialect import Notice
+from penstock.model.job import Access, Housekeeping
+from penstock.model.options import pick
 from penstock.model.redaction import hide_secrets
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
+    from penstock.api.ledger_view import LedgerView
     from penstock.server.connection import ConnectionFactory
 
 
-def open_target(
-    to: str | None, *, role: str | None, iam_auth: bool, tunnel: str | None, allows_standby: bool = False
-) -> ConnectionFactory:
+def open_target(options: Mapping[str, Any], *, allows_standby: bool = False) -> ConnectionFactory:
     """Return the factory for the server that the options name. Raises UsageError, LabError."""
     from penstock.api import connect_to
 
-    warn_of_secrets(to)
-    return connect_to(to, role=role, iam_auth=iam_auth, tunnel=tunnel, allows_standby=allows_standby)
+    warn_of_secrets(options.get("to"))
+    return connect_to(**pick(Access, options), allows_standby=allows_standby)
+
+
+def open_ledger(options: Mapping[str, Any]) -> LedgerView:
+    """Return what tells of the ledger that the options name. Raises UsageError, LabError."""
+    from penstock.api.ledger_view import LedgerView
+
+    return LedgerView(open_target(options), ledger_schema=Housekeeping(**pick(Housekeeping, options)).ledger_schema)
 
 
 def warn_of_secrets(to: str | None, *, sources: Iterable[str] = ()) -> None:

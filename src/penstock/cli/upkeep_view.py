@@ -71,7 +71,7 @@ def _describe_triggers(target: TargetPlan, rules: LoadRules) -> list[tuple[str, 
 
 def _plan_vacuum(plan: LoadPlan) -> str:
     rules = plan.job.rules
-    if not rules.vacuums:
+    if not rules.vacuum:
         return "no VACUUM: --no-vacuum"
     lacking = [str(target.table) for target in plan.targets if target.facts is not None and not target.facts.may_vacuum]
     if len(lacking) == len(plan.targets):
@@ -86,7 +86,7 @@ def _plan_checkpoint(plan: LoadPlan, server: ServerFacts, *, is_leased: bool) ->
     from penstock.loading.upkeep import decide_checkpoint
 
     decision = decide_checkpoint(
-        asked=plan.job.rules.checkpoints,
+        asked=plan.job.rules.checkpoint,
         # How much it will be is known at the end.
         stored_bytes=float("inf"),
         is_leased=is_leased,
@@ -95,5 +95,5 @@ def _plan_checkpoint(plan: LoadPlan, server: ServerFacts, *, is_leased: bool) ->
     )
     if not decision.is_due:
         return f"no CHECKPOINT: {decision.reason}"
-    size = "" if plan.job.rules.checkpoints else ", if at least 1 GiB is loaded"
+    size = "" if plan.job.rules.checkpoint else ", if at least 1 GiB is loaded"
     return f"CHECKPOINT{size}: {decision.reason}"

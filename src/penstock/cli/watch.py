@@ -10,18 +10,18 @@ import sys
 import threading
 from contextlib import ExitStack
 from pathlib import Path  # noqa: TC003 (typer reads annotations)
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli import options as given  # noqa: TC001 (typer reads annotations)
 from penstock.cli.load import interrupting_signals
+from penstock.cli.options.declared import SERVER, takes
 from penstock.cli.output import write_drawn, write_message, write_result
-from penstock.cli.parsing import parse_duration
 from penstock.cli.target import open_target
 from penstock.cli.watch_view import View, as_object, describe_line
 from penstock.cli.watched import Watched, report_lost, report_unread
 from penstock.errors import UsageError
+from penstock.model.options import parse_duration
 from penstock.observe import Recorder, sample_on_clock
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ QueryText = Annotated[
 
 
 @app.command("watch")
+@takes(SERVER)
 def watch(
     interval: Interval = "1",
     for_time: For = None,
@@ -59,11 +60,8 @@ def watch(
         typer.Option("--record", metavar="FILE", help="Also write every sample to a new file, for penstock diagnose."),
     ] = None,
     with_query_text: QueryText = False,
-    to: given.To = None,
-    role: given.Role = None,
-    iam_auth: given.IamAuth = False,
-    tunnel: given.Tunnel = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object for each sample.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a sample.")] = False,
+    **options: Any,
 ) -> None:
     """Show what a server's sessions do and wait for: on a terminal as a screen, elsewhere as a line for each sample.
 
@@ -76,10 +74,10 @@ def watch(
     from penstock.api.watching import open_sampler
 
     interval_s = parse_interval(interval)
-    for_s = None if for_time is None else parse_duration(for_time)
-    factory = open_target(to, role=role, iam_auth=iam_auth, tunnel=tunnel, allows_standby=True)
+    for_s = None if for_time is None else parse_duration(for_time, option="--for")
+    factory = open_target(options, allows_standby=True)
     with ExitStack() as stack:
-        sampler = open_sampler(factory, to=to, interval_s=interval_s, with_query_text=with_query_text)
+        sampler = open_sampler(factory, to=options.get("to"), interval_s=interval_s, with_query_text=with_query_text)
         stack.callback(sampler.close)
         recorder = None if record is None else stack.enter_context(Recorder(record, sampler.header))
         watched = Watched(interval_s=interval_s)
@@ -90,7 +88,7 @@ def watch(
 
 def parse_interval(text: str) -> float:
     """Return the time between two samples in seconds. Raises UsageError."""
-    seconds = parse_duration(text)
+    seconds = parse_duration(text, option="--interval")
     if seconds < _LEAST_INTERVAL_S:
         raise UsageError(f"an interval of {text} is too short", hint=f"Write {_LEAST_INTERVAL_S} or more.")
     if seconds > _LARGEST_INTERVAL_S:

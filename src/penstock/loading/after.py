@@ -66,7 +66,7 @@ class _Upkeep:
     def run(self) -> LoadOutcome:
         rules = self._plan.job.rules
         vacuum_s = checkpoint_s = 0.0
-        if rules.vacuums:
+        if rules.vacuum:
             vacuum_s = self._measure(self._vacuum, "vacuuming")
         # VACUUM behind a checkpoint would write every page to the log in full; see the decision.
         if self._is_checkpoint_due():
@@ -93,7 +93,7 @@ class _Upkeep:
                     raise
 
         try:
-            self._tools.patiently(run, retry_for_s=self._plan.job.rules.retry_for_s)
+            self._tools.patiently(run, retry_for_s=self._plan.job.rules.retry_for)
         except PenstockError as error:
             self._tools.warnings.warn("upkeep", f"the load is complete, but {what} failed: {error.message}")
         except KeyboardInterrupt:
@@ -168,7 +168,7 @@ class _Upkeep:
     def _is_checkpoint_due(self) -> bool:
         server = self._tools.server
         decision = decide_checkpoint(
-            asked=self._plan.job.rules.checkpoints,
+            asked=self._plan.job.rules.checkpoint,
             stored_bytes=self._stored_bytes(),
             is_leased=self._tools.lease_id is not None,
             is_aurora=server is not None and server.is_aurora,

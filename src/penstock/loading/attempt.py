@@ -214,7 +214,7 @@ class LoadAttempt:
 
     def _note_interrupt(self) -> None:
         """Let the sessions end what they have begun, once; a second interrupt is the caller's."""
-        if self.is_stopped or self._plan.job.rules.is_atomic or not self._plan.is_repeatable:
+        if self.is_stopped or self._plan.job.rules.atomic or not self._plan.is_repeatable:
             raise KeyboardInterrupt
         self._tools.notice("finishing the current batches; interrupt again to cancel them")
         self.stop()

@@ -30,7 +30,7 @@ def name_created_columns(header: Sequence[str], job: TargetJob, *, uri: str) -> 
     Lower case, so that SQL finds them without quotes however they are spelled. Raises TargetError.
     """
     fields = [name for name in header if name not in job.skip]
-    names = tuple(fold_name(name.strip()) for name in fields) + tuple(job.constants)
+    names = tuple(fold_name(name.strip()) for name in fields) + tuple(job.set)
     for position, name in enumerate(names, start=1):
         if not name:
             raise TargetError(
@@ -66,7 +66,7 @@ def map_columns(
     """
     _check_constants(job, table)
     names = job.columns if job.columns is not None else header
-    constants = {name: value for name, value in job.constants.items() if value != DEFAULT_PLACEHOLDER}
+    constants = {name: value for name, value in job.set.items() if value != DEFAULT_PLACEHOLDER}
     values = tuple(_constant(value, uri=uri) for value in constants.values())
     if names is None:
         return _map_by_position(job, table, constants=tuple(constants), values=values)
@@ -92,9 +92,7 @@ def _map_by_position(
             f'cannot skip column "{job.skip[0]}" of a file without a header',
             hint="Name the file's fields with --columns.",
         )
-    columns = tuple(
-        column.name for column in table.columns if not column.is_generated and column.name not in job.constants
-    )
+    columns = tuple(column.name for column in table.columns if not column.is_generated and column.name not in job.set)
     return ColumnMap(columns=columns + constants, constants=values, field_count=len(columns))
 
 
@@ -114,7 +112,7 @@ def _find_column(name: str, table: TableFacts) -> Column | None:
 
 
 def _check_constants(job: TargetJob, table: TableFacts) -> None:
-    for name in job.constants:
+    for name in job.set:
         column = table.column(name)
         if column is None:
             raise TargetError(
@@ -151,7 +149,7 @@ def _refuse_unfit(columns: Sequence[str], *, job: TargetJob, table: TableFacts, 
     for position, name in enumerate(columns):
         if name in columns[:position]:
             raise TargetError(f'column "{name}" appears twice in the file', detail=f"{uri} line 1.")
-        if name in job.constants:
+        if name in job.set:
             raise TargetError(
                 f'column "{name}" is both in the file and in --set',
                 hint=f"Skip the file's with --skip {name}.",
@@ -167,7 +165,7 @@ def _refuse_unfit(columns: Sequence[str], *, job: TargetJob, table: TableFacts, 
         column.name
         for column in table.columns
         if column.name not in columns
-        and column.name not in job.constants
+        and column.name not in job.set
         and not (column.is_generated or column.has_default or column.identity)
         and (column.is_not_null or not allows_missing_columns(job))
     ]

@@ -63,7 +63,7 @@ def decide_objects(
             if item.number not in landed:
                 _refuse_loss(item, mine, emptied=emptied, rules=rules)
             is_changed = not _is_same(item, mine)
-            if is_changed and item.version is not None and rules.on_changed == "error":
+            if is_changed and item.version is not None and rules.changed == "error":
                 raise _changed_since_it_began(item, mine)
             decisions.append(Decision(item=item, action="resume", number=mine.number, is_changed=is_changed))
         elif item.number not in fresh and _is_loaded(item, found_here, running=running, emptied=emptied, rules=rules):
@@ -87,7 +87,7 @@ def _is_loaded(
     rules: LoadRules,
 ) -> bool:
     """Whether an object is in its table already."""
-    if rules.is_again:
+    if rules.again:
         return False
     for found in known:
         if found.state == "running" and found.load_id != running:
@@ -95,9 +95,9 @@ def _is_loaded(
     same = [found for found in known if _is_same(item, found)]
     if same:
         return not _is_lost(item, same, emptied=emptied, rules=rules)
-    if not known or rules.on_changed == "load":
+    if not known or rules.changed == "load":
         return False
-    if rules.on_changed == "skip":
+    if rules.changed == "skip":
         return True
     raise TargetError(
         f'"{item.uri}" has changed since it was loaded into table "{item.target}"',
@@ -127,14 +127,14 @@ def _is_lost(item: LedgerObject, same: Sequence[KnownObject], *, emptied: frozen
     )
     if is_there or not had_rows:
         return False
-    if rules.on_emptied == "error":
+    if rules.emptied == "error":
         raise _emptied(item, had_rows[-1])
-    return rules.on_emptied == "load"
+    return rules.emptied == "load"
 
 
 def _refuse_loss(item: LedgerObject, found: KnownObject, *, emptied: frozenset[int], rules: LoadRules) -> None:
     """Refuse to go on where what was committed before is gone."""
-    if found.rows and item.target_oid in emptied and rules.on_emptied != "skip":
+    if found.rows and item.target_oid in emptied and rules.emptied != "skip":
         raise TargetError(
             f'table "{item.target}" was emptied after a part of this load was committed',
             detail=f'Load {found.load_id} has committed {found.rows} rows of "{item.uri}".',

@@ -27,7 +27,7 @@ def gather_inputs(
     Reads a few hundred KiB of one object a target, and those before it that hold nothing. Raises SourceError,
     TargetError, ServerError.
     """
-    server, tables = survey(connection, [target.table for target in job.targets])
+    server, tables = survey(connection, [target.into for target in job.targets])
     inputs = tuple(
         _gather_target(target, facts, sources=sources, connection=connection, server=server)
         for target, facts in zip(job.targets, tables, strict=True)

@@ -12,9 +12,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from penstock.model.dialect import DialectOptions
-from penstock.model.job import LoadJob, LoadRules, TargetJob, Transform
+from penstock.model.job import LoadJob, LoadRules, TargetJob
 from penstock.model.jsontext import to_json
-from penstock.model.table import TableName
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -35,7 +34,7 @@ def describe_meaning(
         for target, oid, names in zip(plan.targets, oids, sources, strict=True)
     ]
     rules = plan.job.rules
-    return to_json({"targets": targets, "settings": dict(settings), "again": rules.is_again, "atomic": rules.is_atomic})
+    return to_json({"targets": targets, "settings": dict(settings), "again": rules.again, "atomic": rules.atomic})
 
 
 def digest(meaning: str) -> str:
@@ -78,45 +77,57 @@ def _describe_target(target: TargetPlan, *, oid: int, sources: Sequence[str]) ->
         "sources": list(sources),
         "dialect": asdict(target.dialect),
         "columns": target.job.columns,
-        "set": dict(target.job.constants),
+        "set": dict(target.job.set),
         "skip": target.job.skip,
     }
 
 
 def job_to_json(job: LoadJob) -> str:
-    """Return a job as JSON, from which `job_from_json` makes it again."""
+    """Return a job as JSON, from which `job_from_json` makes it again: its options by their names."""
     return to_json(asdict(job))
 
 
+# What fields were called in ledgers before each option had one name.
+_FORMER_NAMES = {
+    "is_atomic": "atomic",
+    "is_again": "again",
+    "on_changed": "changed",
+    "on_emptied": "emptied",
+    "waits": "wait",
+    "retry_for_s": "retry_for",
+    "ignores_space": "ignore_space",
+    "vacuums": "vacuum",
+    "checkpoints": "checkpoint",
+    "max_record_bytes": "max_record",
+    "table": "into",
+    "constants": "set",
+    "nulls": "null",
+    "has_header": "header",
+}
+# What earlier versions had by default: autovacuum paused once it was seen, and VACUUM within a budget.
+_FORMER_DEFAULTS = {"autovacuum": "auto", "vacuum": None}
+
+
 def job_from_json(text: str) -> LoadJob:
-    """Return the job that `job_to_json` wrote down."""
+    """Return the job that `job_to_json` wrote down, or that of an earlier version. Raises UsageError."""
     fields = json.loads(text)
     return LoadJob(
         targets=tuple(_read_target(target) for target in fields["targets"]),
         sessions=fields["sessions"],
-        rules=_read_rules(fields["rules"]),
+        rules=LoadRules(**_named(fields["rules"])),
     )
-
-
-def _read_rules(fields: dict[str, Any]) -> LoadRules:
-    # What earlier versions had by default: autovacuum paused once it was seen, and VACUUM within a budget.
-    former = {"autovacuum": "auto", "vacuums": None}
-    return LoadRules(**{name: value for name, value in fields.items() if name not in former or value != former[name]})
 
 
 def _read_target(fields: dict[str, Any]) -> TargetJob:
-    dialect = fields["dialect"]
-    nulls = dialect["nulls"]
-    return TargetJob(
-        sources=tuple(fields["sources"]),
-        table=TableName(**fields["table"]),
-        dialect=DialectOptions(**(dialect | {"nulls": None if nulls is None else tuple(nulls)})),
-        columns=None if fields["columns"] is None else tuple(fields["columns"]),
-        constants=fields["constants"],
-        skip=tuple(fields["skip"]),
-        create=fields["create"],
-        mode=fields["mode"],
-        key=tuple(fields["key"]),
-        keep=fields["keep"],
-        transform=None if fields["transform"] is None else Transform(**fields["transform"]),
-    )
+    fields = _named(fields)
+    return TargetJob(**(fields | {"dialect": DialectOptions(**_named(fields["dialect"]))}))
+
+
+def _named(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return fields by today's names; what JSON has as lists are tuples."""
+    named = {_FORMER_NAMES.get(name, name): value for name, value in fields.items()}
+    return {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in named.items()
+        if name not in _FORMER_DEFAULTS or value != _FORMER_DEFAULTS[name]
+    }

@@ -128,7 +128,7 @@ def with_locks(
         connection,
         act,
         relations=relations,
-        deadline_s=plan.job.rules.retry_for_s if is_patient else 0.0,
+        deadline_s=plan.job.rules.retry_for if is_patient else 0.0,
         on_blocked=tell,
         clock=tools.clock,
         sleep=tools.sleep,

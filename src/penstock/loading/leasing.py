@@ -102,7 +102,7 @@ class LoadLease:
 
     @property
     def _retry_for_s(self) -> float:
-        return self._plan.job.rules.retry_for_s
+        return self._plan.job.rules.retry_for
 
     def _take(self) -> None:
         """Take a lease, or find that there is none to take; after a fault once more, under another id."""

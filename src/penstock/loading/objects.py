@@ -158,7 +158,7 @@ def _make_encoder(work: ObjectWork, blocks: BlockReader, stream: ObjectStream) -
     if target.dialect.has_header and (record := blocks.take_header()) is not None:
         header = read_header(record, target, uri=uri)
     column_map = target.column_map
-    if header != target.header or target.job.constants:
+    if header != target.header or target.job.set:
         # Objects may order their columns differently, and a constant may hold the object's name.
         column_map = map_columns(header, job=target.job, table=table_after_creation(target), uri=uri)
         _refuse_other_columns(column_map, target, uri=uri)

@@ -64,13 +64,13 @@ def plan_load(
             hint="Close connections, or raise max_connections or the role's connection limit.",
         )
     planned = [_plan_target(gathered, job.rules, server) for gathered in inputs]
-    targets = _stage_together([target for target, _ in planned], is_atomic=job.rules.is_atomic)
+    targets = _stage_together([target for target, _ in planned], is_atomic=job.rules.atomic)
     _refuse_double_creation(targets)
     refuse_shared_tables(targets)
     depends = _rows_depend_on_each_other(inputs, targets)
     is_repeatable = not any(_is_read_once(source) for target, _ in planned for source in target.objects)
     # A pipe cannot be read again, so there is nothing to resume: it is loaded whole or not at all.
-    is_single = not is_repeatable or (job.rules.is_atomic and any(target.landing == "table" for target in targets))
+    is_single = not is_repeatable or (job.rules.atomic and any(target.landing == "table" for target in targets))
     return LoadPlan(
         load_id=load_id,
         job=job,
@@ -127,7 +127,7 @@ def _plan_target(gathered: TargetInput, rules: LoadRules, server: ServerFacts) -
     validate_options(job.dialect)
     if facts is None and not job.create:
         raise TargetError(
-            f'table "{job.table}" does not exist',
+            f'table "{job.into}" does not exist',
             hint="Create it first, or use --create: text columns, named by the header.",
         )
     check_way(job, facts)
@@ -150,8 +150,8 @@ def _plan_target(gathered: TargetInput, rules: LoadRules, server: ServerFacts) -
     refuse_unclear_escapes(sample.head, is_whole=sample.is_whole, dialect=probe.dialect, options=options, uri=uri)
     created = None if facts is not None else _created_columns(probe, job, uri=uri)
     staged = None if job.transform is None else _created_columns(probe, job, uri=uri)
-    table = facts if facts is not None else _text_table(job.table, created or ())
-    landing = choose_landing(job, facts, is_atomic=rules.is_atomic)
+    table = facts if facts is not None else _text_table(job.into, created or ())
+    landing = choose_landing(job, facts, is_atomic=rules.atomic)
     filled = table if staged is None else _text_table(table.name, staged)
     target = TargetPlan(
         job=job,
@@ -175,7 +175,7 @@ def _plan_target(gathered: TargetInput, rules: LoadRules, server: ServerFacts) -
 
 def _header_notices(probe: ProbeResult, job: TargetJob, table: TableFacts, *, uri: str) -> tuple[Notice, ...]:
     """Return a warning of a first record that is left out as a header though nobody knows its names."""
-    if job.columns is None or job.dialect.has_header is not None or probe.header is None:
+    if job.columns is None or job.dialect.header is not None or probe.header is None:
         return ()
     known = {name.strip().casefold() for name in (*job.columns, *(column.name for column in table.columns))}
     if any(name.strip().casefold() in known for name in probe.header):
@@ -194,7 +194,7 @@ def _header_notices(probe: ProbeResult, job: TargetJob, table: TableFacts, *, ur
 def _created_columns(probe: ProbeResult, job: TargetJob, *, uri: str) -> tuple[str, ...]:
     names = job.columns if job.columns is not None else probe.header
     if names is None:
-        what = f'table "{job.table}"' if job.transform is None else "a staging table"
+        what = f'table "{job.into}"' if job.transform is None else "a staging table"
         raise UsageError(
             f"cannot create {what} without column names",
             detail=f"{uri} has no header.",

@@ -87,7 +87,7 @@ class _Preparation:
     def run(self) -> PreparedLoad | NothingToDo:
         # By name, since a table that is still to be made has no oid.
         self._lock = digest(self._meaning([0] * len(self._plan.targets)))
-        open_ledger(self._lock, self._tools, self._connection, waits=self._plan.job.rules.waits)
+        open_ledger(self._lock, self._tools, self._connection, waits=self._plan.job.rules.wait)
         if self._begun is not None:
             known = read_meaning(self._connection, self._ledger.schema, self._begun)
             if known is not None and known.state == "complete":
@@ -167,18 +167,8 @@ class _Preparation:
         coverage = read_coverage(self._connection, self._ledger.schema, claim.load_id) if claim.is_resumed else {}
         if claim.is_resumed:
             self._let_missing_go(claim, coverage, decisions)
-        by_place = {landing.record.number: landing for landing in landings}
-        prepared = [
-            self._place(work, decision, coverage.get(decision.number, Coverage()), by_place.get(work.place))
-            for work, decision in zip(works, decisions, strict=True)
-            if decision.action != "skip"
-        ]
+        prepared = self._place_all(works, decisions, claim, coverage, landings)
         landed = {number for landing in landings if landing.table is not None for number in landing.objects}
-        changed = {decision.number: decision for decision in decisions if decision.is_changed}
-        prepared = [
-            self._resume_changed(work, changed[work.number], claim) if work.number in changed else work
-            for work in prepared
-        ]
         return PreparedLoad(
             claim=claim,
             work=tuple(work for work in prepared if not work.coverage.is_complete),
@@ -192,6 +182,24 @@ class _Preparation:
             objects={work.number: work for work in prepared},
             tables=self._find_tables(facts, created, landings),
         )
+
+    def _place_all(
+        self,
+        works: Sequence[ObjectWork],
+        decisions: Sequence[Decision],
+        claim: Claim,
+        coverage: Mapping[int, Coverage],
+        landings: Sequence[TargetLanding],
+    ) -> list[ObjectWork]:
+        """Return what is left to be done of objects that are not skipped."""
+        by_place = {landing.record.number: landing for landing in landings}
+        prepared = []
+        for work, decision in zip(works, decisions, strict=True):
+            if decision.action != "skip":
+                place = by_place.get(work.place)
+                placed = self._place(work, decision, coverage.get(decision.number, Coverage()), place)
+                prepared.append(self._resume_changed(placed, decision, claim) if decision.is_changed else placed)
+        return prepared
 
     def _put_back_replaced(self) -> None:
         targets = [target for target in self._plan.targets if target.landing == "replacement"]
@@ -339,7 +347,7 @@ class _Preparation:
         new = [replace(each.item, number=each.number) for each in decisions if each.action == "new"]
         unshared = self._find_unshared(decisions)
         if running is not None:
-            waits = self._plan.job.rules.waits
+            waits = self._plan.job.rules.wait
             claim = take_over(running, self._tools, self._connection, waits=waits, job=self._job_text())
             if new and not self._ledger.add_objects(self._connection, claim, new, unshared=unshared, seen=seen):
                 return None
@@ -360,7 +368,7 @@ class _Preparation:
 
     def _find_unshared(self, decisions: list[Decision]) -> frozenset[int]:
         """Return the numbers of the objects that no other load may have: those that what was loaded decides about."""
-        if self._plan.job.rules.is_again:
+        if self._plan.job.rules.again:
             return frozenset()
         works = all_objects(self._plan.targets)
         return frozenset(
@@ -405,7 +413,7 @@ class _Preparation:
         """
         committed = read_ranges(self._connection, self._ledger.schema, claim.load_id, work.number)
         is_known = decision.item.version is not None
-        if committed and is_known and self._plan.job.rules.on_changed == "skip":
+        if committed and is_known and self._plan.job.rules.changed == "skip":
             return self._leave_as_loaded(work, claim)
         has_records = any(row.ranges for row in committed)
         # Where there is nothing to compare with, nothing is read: a pipe can be read but once.

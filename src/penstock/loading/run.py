@@ -65,7 +65,7 @@ class _LoadRun:
         self._tools = tools
         self._sessions = plan.sessions
         self._tally = Tally(began_s=tools.clock())
-        self._patience = Patience(plan.job.rules.retry_for_s if plan.is_repeatable else 0.0, tools.clock)
+        self._patience = Patience(plan.job.rules.retry_for if plan.is_repeatable else 0.0, tools.clock)
         self._created: tuple[CreatedTable, ...] = ()
         self._claim: Claim | None = None
         self._landings: tuple[TargetLanding, ...] = ()
@@ -138,7 +138,7 @@ class _LoadRun:
 
     def _refuse_shortage(self, prepared: PreparedLoad, connection: Connection) -> None:
         guard = self._tools.guard
-        if guard is not None and not self._plan.job.rules.ignores_space:
+        if guard is not None and not self._plan.job.rules.ignore_space:
             guard.refuse_shortage(self._plan, prepared.work, connection, self._tools.warnings)
 
     def _at_end(self, act: Callable[[Connection], _Result]) -> _Result:
@@ -148,7 +148,7 @@ class _LoadRun:
             with self._tools.connect.borrow() as connection:
                 return act(connection)
 
-        return self._tools.patiently(run, retry_for_s=self._plan.job.rules.retry_for_s)
+        return self._tools.patiently(run, retry_for_s=self._plan.job.rules.retry_for)
 
     # ---------------------------------------------------------------- attempts
 
@@ -396,13 +396,13 @@ class _LoadRun:
     def _note_partitions(self, prepared: PreparedLoad, connection: Connection) -> None:
         """Look at partitions before they are loaded, so that it can be told which of them were."""
         has_partitions = any(target.facts is not None and target.facts.kind == "p" for target in self._plan.targets)
-        if not prepared.claim.is_resumed and has_partitions and self._plan.job.rules.vacuums:
+        if not prepared.claim.is_resumed and has_partitions and self._plan.job.rules.vacuum:
             self._partitions = read_partitions(self._plan, connection)
 
     def _let_go(self, connection: Connection, *, is_done: bool) -> None:
         """End the session that held the load's lock; without that lock it can do what follows the load."""
         try:
-            if is_done and self._plan.job.rules.vacuums:
+            if is_done and self._plan.job.rules.vacuum:
                 self._tools.connect.keep(connection)
                 return
         except KeyboardInterrupt:
@@ -412,7 +412,7 @@ class _LoadRun:
 
     def _keep_up(self, outcome: LoadOutcome) -> LoadOutcome:
         rules = self._plan.job.rules
-        if not rules.vacuums and not (rules.checkpoints or self._tools.lease_id):
+        if not rules.vacuum and not (rules.checkpoint or self._tools.lease_id):
             return outcome
 
         return keep_up(self._plan, self._tools, outcome, before=self._partitions)

@@ -287,7 +287,7 @@ class LoadSession:
         return explain_failure(
             failure,
             where=self._where(failure.place.line),
-            constants=self._current.target.job.constants if self._current is not None else (),
+            constants=self._current.target.job.set if self._current is not None else (),
             working_names=self._current.work.working_names if self._current is not None else (),
             is_in_conflict=self.is_in_conflict,
         )

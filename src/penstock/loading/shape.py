@@ -341,7 +341,7 @@ class LoadShape:
             self._tools,
             connection,
             is_local=self._tools.guard is not None,
-            patience_s=max(self._plan.job.rules.retry_for_s, DEFAULT_PATIENCE_S),
+            patience_s=max(self._plan.job.rules.retry_for, DEFAULT_PATIENCE_S),
             report=report,
         )
 

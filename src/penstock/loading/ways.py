@@ -46,7 +46,10 @@ def check_way(job: TargetJob, facts: TableFacts | None) -> None:
     if job.mode not in _KEYED and job.key:
         raise UsageError(f"--key cannot be used with --mode {job.mode}", hint="It is for upsert and insert-new.")
     if job.keep != "error" and job.mode != "upsert":
-        raise UsageError(f"--keep cannot be used with --mode {job.mode}", hint="It is for --mode upsert.")
+        raise UsageError(
+            f"--keep cannot be used with --mode {job.mode}",
+            hint="It is for --mode upsert; insert-new keeps the first record.",
+        )
     if job.transform is not None and job.mode != "append":
         raise UsageError(
             f"--transform cannot be used with --mode {job.mode}",
@@ -54,7 +57,7 @@ def check_way(job: TargetJob, facts: TableFacts | None) -> None:
         )
     if facts is None and (job.mode in _KEYED or job.transform is not None):
         what = "--transform" if job.transform is not None else f"--mode {job.mode}"
-        raise UsageError(f"--create cannot be used with {what}", hint=f'Create table "{job.table}" first.')
+        raise UsageError(f"--create cannot be used with {what}", hint=f'Create table "{job.into}" first.')
     if facts is not None and job.mode == "replace" and facts.row_security_applies:
         raise TargetError(
             f'cannot replace table "{facts.name}": row-level security applies to the role',

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from penstock.model.options import CHARACTER, SWITCH, options_in, read_options, text, texts, words
+
 Format = Literal["csv", "text", "tsv"]
 
 
@@ -28,17 +30,36 @@ class Dialect:
     encoding: str
 
 
+_files = options_in("How the files are written")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DialectOptions:
-    """What the user said of the dialect; None where probing decides."""
+    """What the user said of the dialect; None where probing decides. Raises UsageError."""
 
-    format: Format | None = None
-    delimiter: str | None = None
-    quote: str | None = None
-    escape: str | None = None
-    nulls: tuple[str, ...] | None = None
-    has_header: bool | None = None
-    encoding: str | None = None
+    format: Format | None = _files(
+        None,
+        words(Format),
+        "csv and text as COPY has them, or tsv: tab separated without quoting, so that quotes and backslashes are "
+        "data. By default found in the file's first block, as is all that follows.",
+    )
+    delimiter: str | None = _files(None, CHARACTER, "Character between fields; a tab may be written \\t.")
+    quote: str | None = _files(None, CHARACTER, "Quoting character of csv.")
+    escape: str | None = _files(
+        None,
+        CHARACTER,
+        "Character before a quote inside quotes (csv); by default the quote itself.",
+    )
+    null: tuple[str, ...] | None = _files(None, texts("TEXT"), "What stands for null. May be given several times.")
+    header: bool | None = _files(None, SWITCH, "Whether the first line of each file names its columns.")
+    encoding: str | None = _files(
+        None,
+        text("NAME"),
+        "Encoding of the files, by PostgreSQL's name, or UTF16 or UTF32 (default: UTF8).",
+    )
+
+    def __post_init__(self) -> None:
+        read_options(self)
 
 
 # What a warning is of, in a word that stays the same: docs/reference/warnings.md tells what each means.

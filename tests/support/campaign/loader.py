@@ -23,7 +23,7 @@ from penstock.errors import PenstockError
 from penstock.files import SourceReader
 from penstock.loading.identity import job_from_json
 from penstock.model.dialect import DialectOptions
-from penstock.model.job import LoadJob, LoadRules, TargetJob
+from penstock.model.job import Housekeeping, LoadJob, LoadRules, TargetJob
 from penstock.model.names import parse_table_name
 from penstock.model.plan import BatchPlan
 from penstock.server.connection import ConnectionFactory
@@ -53,7 +53,7 @@ def run_load(request: dict[str, Any]) -> int:
     connect = ConnectionFactory(request["conninfo"], application_name=request["name"])
     phase = "planning"
     try:
-        with Loader(connect, settings=request.get("settings", "none")) as loader:
+        with Loader(connect, Housekeeping(settings=request.get("settings", "none"))) as loader:
             _say("phase planning")
             loader._sources = _Sources(request["piece_bytes"], request["piece_s"])
             plan = loader.plan(job, on_notice=_say)
@@ -77,14 +77,12 @@ def run_load(request: dict[str, Any]) -> int:
 def _read_job(request: dict[str, Any]) -> LoadJob:
     target = TargetJob(
         sources=tuple(request["sources"]),
-        table=parse_table_name(request["table"]),
+        into=parse_table_name(request["table"]),
         dialect=DialectOptions(**request["dialect"]),
         mode=request["mode"],
         key=tuple(request["key"]),
     )
-    rules = LoadRules(
-        retry_for_s=request["retry_for_s"], on_error=request["on_error"], on_changed=request["on_changed"]
-    )
+    rules = LoadRules(retry_for=request["retry_for_s"], on_error=request["on_error"], changed=request["on_changed"])
     return LoadJob(targets=(target,), sessions=request["sessions"], rules=rules)
 
 

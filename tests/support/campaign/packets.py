@@ -95,11 +95,11 @@ class CutLoad:
             path.write_text("id,referenced,note\n" + "".join(lines))
         job = LoadJob(
             targets=(
-                TargetJob(sources=(str(paths[0]),), table=parse_table_name("plain")),
-                TargetJob(sources=(str(paths[1]),), table=parse_table_name("merged"), mode="upsert", key=("id",)),
+                TargetJob(sources=(str(paths[0]),), into=parse_table_name("plain")),
+                TargetJob(sources=(str(paths[1]),), into=parse_table_name("merged"), mode="upsert", key=("id",)),
             ),
             sessions=2,
-            rules=LoadRules(retry_for_s=60.0, indexes="rebuild", triggers="disable", autovacuum="pause"),
+            rules=LoadRules(retry_for=60.0, indexes="rebuild", triggers="disable", autovacuum="pause"),
         )
         self._job = job_to_json(job)
 

@@ -237,8 +237,8 @@ class Run:
             "dialect": {
                 "format": self.files.format,
                 "delimiter": "," if is_csv else "\t",
-                "nulls": [""] if is_csv else ["\\N"],
-                "has_header": True,
+                "null": [""] if is_csv else ["\\N"],
+                "header": True,
                 "encoding": "UTF8",
             },
             "sessions": self.scenario.sessions,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.errors import UsageError
-from penstock.files.probe import parse_character, validate_options
+from penstock.files.probe import validate_options
 from penstock.model.dialect import DialectOptions
 
 TEXT_FORBIDDEN = "\\.abcdefghijklmnopqrstuvwxyz0123456789"
@@ -19,17 +19,17 @@ TEXT_FORBIDDEN = "\\.abcdefghijklmnopqrstuvwxyz0123456789"
         (DialectOptions(delimiter="§"), "COPY delimiter must be a single one-byte character"),
         (DialectOptions(delimiter="\n"), "COPY delimiter cannot be newline or carriage return"),
         (DialectOptions(delimiter="\r"), "COPY delimiter cannot be newline or carriage return"),
-        (DialectOptions(nulls=("a\nb",)), "COPY null representation cannot use newline or carriage return"),
+        (DialectOptions(null=("a\nb",)), "COPY null representation cannot use newline or carriage return"),
         (DialectOptions(format="csv", quote='""'), "COPY quote must be a single one-byte character"),
         (DialectOptions(quote=""), "COPY quote must be a single one-byte character"),
         (DialectOptions(format="csv", escape=""), "COPY escape must be a single one-byte character"),
         (DialectOptions(format="csv", delimiter='"'), "COPY delimiter and quote must be different"),
         (DialectOptions(quote=",", delimiter=","), "COPY delimiter and quote must be different"),
-        (DialectOptions(format="csv", nulls=('"',)), "CSV quote character must not appear in the NULL specification"),
+        (DialectOptions(format="csv", null=('"',)), "CSV quote character must not appear in the NULL specification"),
         (DialectOptions(format="text", quote='"'), "COPY QUOTE requires CSV mode"),
         (DialectOptions(format="tsv", escape="\\"), "COPY ESCAPE requires CSV mode"),
         (
-            DialectOptions(delimiter=",", nulls=("", "a,b")),
+            DialectOptions(delimiter=",", null=("", "a,b")),
             "COPY delimiter character must not appear in the NULL specification",
         ),
         (
@@ -59,8 +59,8 @@ def test_text_refuses_delimiters_that_a_backslash_gives_a_meaning(format_name: s
     [
         DialectOptions(),
         DialectOptions(format="csv", delimiter="a"),
-        DialectOptions(format="csv", delimiter="\x01", quote="\x02", escape="\\", nulls=("", "\\N")),
-        DialectOptions(format="text", delimiter="|", nulls=("",)),
+        DialectOptions(format="csv", delimiter="\x01", quote="\x02", escape="\\", null=("", "\\N")),
+        DialectOptions(format="text", delimiter="|", null=("",)),
         DialectOptions(format="tsv", delimiter="\t", encoding="LATIN1"),
     ],
 )
@@ -75,4 +75,4 @@ def test_accepted(options: DialectOptions) -> None:
 )
 def test_characters_may_be_spelled_as_in_c(text: str, character: str) -> None:
     """What is no spelling comes back as it is."""
-    assert parse_character(text) == character
+    assert DialectOptions(quote=text).quote == character

@@ -122,7 +122,7 @@ def test_a_few_broken_records_do_not_hide_the_delimiter() -> None:
 
 def test_options_win_over_the_sample() -> None:
     """What is given is kept as it is, what is not is COPY's default for the format."""
-    result = probe(b"a,b\n", options=DialectOptions(format="text", delimiter="|", nulls=("NULL", "")))
+    result = probe(b"a,b\n", options=DialectOptions(format="text", delimiter="|", null=("NULL", "")))
     assert (result.dialect.format, result.dialect.delimiter, result.dialect.nulls) == ("text", "|", ("NULL", ""))
     assert (result.dialect.quote, result.dialect.escape) == (None, None)
 
@@ -135,7 +135,7 @@ def test_a_quote_option_means_csv() -> None:
 
 def test_a_null_string_rules_delimiters_out() -> None:
     """COPY refuses a delimiter that stands in the null string, so probing does not choose it."""
-    assert probe(b"a,b;c,d\n", options=DialectOptions(nulls=("n,a",))).dialect.delimiter == ";"
+    assert probe(b"a,b;c,d\n", options=DialectOptions(null=("n,a",))).dialect.delimiter == ";"
 
 
 def test_defaults_of_csv() -> None:
@@ -191,20 +191,20 @@ def test_words_above_words_are_data_and_told(head: bytes, *, is_told: bool) -> N
     assert not result.dialect.has_header
     message = ("first line looks like a header but is treated as data", 1, None)
     assert messages(result) == ([message] if is_told else [])
-    assert probe(head, table_columns=["a"], options=DialectOptions(has_header=False)).notices == ()
+    assert probe(head, table_columns=["a"], options=DialectOptions(header=False)).notices == ()
 
 
 def test_header_option_wins() -> None:
     """Numbers become names, and names data, when the user says so."""
-    assert probe(b"1,2\n", options=DialectOptions(has_header=True)).header == ("1", "2")
-    assert probe(b"a,b\n", options=DialectOptions(has_header=False)).header is None
-    assert probe(b"", options=DialectOptions(has_header=True)).dialect.has_header
+    assert probe(b"1,2\n", options=DialectOptions(header=True)).header == ("1", "2")
+    assert probe(b"a,b\n", options=DialectOptions(header=False)).header is None
+    assert probe(b"", options=DialectOptions(header=True)).dialect.has_header
 
 
 def test_header_longer_than_the_sample_is_an_error() -> None:
     """Half a header would name the wrong columns."""
     with pytest.raises(DataError, match="header does not end within 7 bytes"):
-        probe(b"aaa,bbb", is_whole=False, options=DialectOptions(has_header=True))
+        probe(b"aaa,bbb", is_whole=False, options=DialectOptions(header=True))
 
 
 def test_field_count_is_the_first_records() -> None:
@@ -286,7 +286,7 @@ def test_clean_files_have_no_notices() -> None:
     """Line ends and quotes inside quoted fields, and escapes of COPY text, are in order."""
     assert messages(probe(b'a,b\r\n1,"x\n""y"""\r\n')) == []
     assert messages(probe(b"a\tb\n1\\n\t\\N\n", options=DialectOptions(format="text"))) == []
-    assert messages(probe(b"a,b\n1,\\N\n", options=DialectOptions(nulls=("", "\\N")))) == []
+    assert messages(probe(b"a,b\n1,\\N\n", options=DialectOptions(null=("", "\\N")))) == []
 
 
 def test_a_first_record_that_does_not_end_is_told() -> None:
@@ -319,7 +319,7 @@ def test_utf16_without_mark_is_hinted_at() -> None:
 def test_probed_delimiter_is_checked_with_the_options() -> None:
     """What was found must go with what was given."""
     with pytest.raises(UsageError, match="must not appear in the NULL"):
-        probe(b"a,b\n", options=DialectOptions(nulls=("x,y|z;\t",)))
+        probe(b"a,b\n", options=DialectOptions(null=("x,y|z;\t",)))
 
 
 alphabet = st.lists(
@@ -333,8 +333,8 @@ any_options = st.builds(
     delimiter=characters,
     quote=characters,
     escape=characters,
-    nulls=st.none() | st.lists(st.sampled_from(["", "\\N", "NULL", ",", '"', "\n"]), max_size=3).map(tuple),
-    has_header=st.none() | st.booleans(),
+    null=st.none() | st.lists(st.sampled_from(["", "\\N", "NULL", ",", '"', "\n"]), max_size=3).map(tuple),
+    header=st.none() | st.booleans(),
     encoding=st.none() | st.sampled_from(["UTF8", "LATIN1", "WIN1252", "EUC_JP", "SQL_ASCII", "KOI8R", "UTF16", "x"]),
 )
 plain_options = st.builds(DialectOptions, format=st.none() | st.sampled_from(["csv", "text", "tsv"]))
@@ -357,7 +357,7 @@ def test_probing_fails_with_a_penstock_error_or_not_at_all(
         return
     assert options.format in (None, result.dialect.format)
     assert options.delimiter in (None, result.dialect.delimiter)
-    assert options.has_header in (None, result.dialect.has_header)
+    assert options.header in (None, result.dialect.has_header)
     assert all(notice.line is None or notice.line >= 1 for notice in result.notices)
 
 
@@ -368,7 +368,7 @@ field = st.text(st.sampled_from('ab1é,;|\t"\n \\'), min_size=1, max_size=8).fil
 def test_fully_quoted_csv_is_told_and_read_back(rows: list[list[str]]) -> None:
     """A file with every field quoted has one reading, tabs and newlines in its fields or not."""
     lines = [",".join('"' + value.replace('"', '""') + '"' for value in row).encode() for row in rows]
-    options = DialectOptions(format="csv", has_header=False)
+    options = DialectOptions(format="csv", header=False)
     result = probe(b"\n".join(lines) + b"\n", options=options, table_columns=["x", "y", "z"])
     assert result.dialect.delimiter == ","
     assert [split_record(line, result.dialect) for line in lines] == rows

@@ -27,7 +27,7 @@ TABLE = TableFacts(
 
 
 def _map(header: tuple[str, ...] | None, **options: Any) -> ColumnMap:
-    job = TargetJob(sources=("s3://b/dir/file.csv",), table=NAME, **options)
+    job = TargetJob(sources=("s3://b/dir/file.csv",), into=NAME, **options)
     return map_columns(header, job=job, table=TABLE, uri="s3://b/dir/file.csv")
 
 
@@ -44,7 +44,7 @@ def test_names_match_but_for_case_and_blanks() -> None:
 
 def test_file_without_header_fills_columns_in_order() -> None:
     """Generated ones and those of --set left out."""
-    mapped = _map(None, constants={"made": "2024-01-01"})
+    mapped = _map(None, set={"made": "2024-01-01"})
     assert mapped.columns == ("id", "title", "Year", "made")
     assert (mapped.constants, mapped.field_count) == (("2024-01-01",), 3)
 
@@ -57,7 +57,7 @@ def test_skipped_fields_are_left_out() -> None:
 
 def test_constants_stand_behind_the_fields() -> None:
     """{filename} is the object's last part, {null} is null, {default} leaves the column to its default."""
-    mapped = _map(("id",), constants={"title": "{filename}", "Year": "{null}", "made": "{default}"})
+    mapped = _map(("id",), set={"title": "{filename}", "Year": "{null}", "made": "{default}"})
     assert (mapped.columns, mapped.constants) == (("id", "title", "Year"), ("file.csv", None))
 
 
@@ -68,9 +68,9 @@ def test_constants_stand_behind_the_fields() -> None:
         (("title",), {}, TargetError, '"Year" of table'),
         (("title", "title", "Year"), {}, TargetError, "twice"),
         (("title", "Year", "twice"), {}, TargetError, "generated"),
-        (("title", "Year"), {"constants": {"title": "x"}}, TargetError, "both in the file and in --set"),
-        (("title", "Year"), {"constants": {"none": "x"}}, TargetError, "does not exist"),
-        (("title", "Year"), {"constants": {"twice": "1"}}, TargetError, "generated"),
+        (("title", "Year"), {"set": {"title": "x"}}, TargetError, "both in the file and in --set"),
+        (("title", "Year"), {"set": {"none": "x"}}, TargetError, "does not exist"),
+        (("title", "Year"), {"set": {"twice": "1"}}, TargetError, "generated"),
         (("title", "Year"), {"skip": ("none",)}, UsageError, "is not in the file"),
         (None, {"skip": ("title",)}, UsageError, "without a header"),
     ],
@@ -92,13 +92,13 @@ def test_near_name_is_suggested() -> None:
 
 def test_created_columns_are_lower_case() -> None:
     """With those of --set behind them and those of --skip left out."""
-    job = TargetJob(sources=("f",), table=NAME, skip=("X",), constants={"origin": "{filename}"})
+    job = TargetJob(sources=("f",), into=NAME, skip=("X",), set={"origin": "{filename}"})
     assert name_created_columns(("Id", "X", " Name"), job, uri="f") == ("id", "name", "origin")
 
 
 def test_created_columns_answer_to_their_names_without_quotes() -> None:
     """Which fold the letters of ASCII alone."""
-    names = name_created_columns(("ÄNDERUNG", "Straße"), TargetJob(sources=("f",), table=NAME), uri="f")
+    names = name_created_columns(("ÄNDERUNG", "Straße"), TargetJob(sources=("f",), into=NAME), uri="f")
     assert names == ("Änderung", "straße")
 
 
@@ -106,5 +106,5 @@ def test_created_columns_answer_to_their_names_without_quotes() -> None:
 def test_names_that_no_table_can_have_are_refused(header: tuple[str, ...]) -> None:
     """Empty, doubled, or longer than PostgreSQL keeps."""
     with pytest.raises(TargetError) as caught:
-        name_created_columns(header, TargetJob(sources=("f",), table=NAME), uri="f")
+        name_created_columns(header, TargetJob(sources=("f",), into=NAME), uri="f")
     assert "--columns" in str(caught.value.hint)

@@ -27,13 +27,15 @@ LOADED = KnownObject(
 )
 
 
-def decide(*known: KnownObject, running: str | None = None, emptied: int | None = None, **rules: object) -> list[str]:
+def decide(
+    *known: KnownObject, running: str | None = None, emptied_oid: int | None = None, **rules: object
+) -> list[str]:
     """Return what is done with the object, and its number."""
     decisions = decide_objects(
         [ITEM],
         known,
         running=running,
-        emptied=frozenset() if emptied is None else frozenset({emptied}),
+        emptied=frozenset() if emptied_oid is None else frozenset({emptied_oid}),
         rules=LoadRules(**rules),  # type: ignore[arg-type]
     )
     return [f"{each.action} {each.number}{' changed' if each.is_changed else ''}" for each in decisions]
@@ -51,13 +53,13 @@ def test_loaded_object_is_left_out() -> None:
 
 def test_loaded_object_is_loaded_again_when_told() -> None:
     """--again."""
-    assert decide(LOADED, is_again=True) == ["new 0"]
+    assert decide(LOADED, again=True) == ["new 0"]
 
 
 @pytest.mark.parametrize(("on_changed", "done"), [("load", "new 0"), ("skip", "skip -1")])
 def test_another_version_is_loaded_or_left_out_as_told(on_changed: str, done: str) -> None:
     """--changed."""
-    assert decide(replace(LOADED, version="0"), on_changed=on_changed) == [done]
+    assert decide(replace(LOADED, version="0"), changed=on_changed) == [done]
 
 
 def test_another_version_is_an_error_until_told() -> None:
@@ -87,7 +89,7 @@ def test_own_object_that_has_changed_is_an_error_until_told(on_changed: str, row
     own = replace(LOADED, load_id="own", state="running", version="0", rows=rows)
     with pytest.raises(TargetError, match="has changed since load own began"):
         decide(own, running="own")
-    assert decide(own, running="own", on_changed=on_changed) == ["resume 3 changed"]
+    assert decide(own, running="own", changed=on_changed) == ["resume 3 changed"]
 
 
 def test_own_object_without_a_version_must_be_compared() -> None:
@@ -109,10 +111,10 @@ def test_object_of_another_unfinished_load_is_an_error() -> None:
 def test_rows_that_are_gone_are_a_question(found: KnownObject, on_emptied: str, done: str | None) -> None:
     """--emptied; by default the error names both answers."""
     if done is not None:
-        assert decide(found, emptied=7, on_emptied=on_emptied) == [done]
+        assert decide(found, emptied_oid=7, emptied=on_emptied) == [done]
         return
     with pytest.raises(TargetError, match="after objects were loaded") as caught:
-        decide(found, emptied=7)
+        decide(found, emptied_oid=7)
     assert "--emptied load" in str(caught.value.hint)
 
 
@@ -127,7 +129,7 @@ def test_rows_that_any_load_has_left_are_there(*, is_last: bool) -> None:
 
 def test_object_without_rows_is_not_missed() -> None:
     """An empty file left nothing that could be gone."""
-    assert decide(replace(LOADED, rows=0), emptied=7) == ["skip -1"]
+    assert decide(replace(LOADED, rows=0), emptied_oid=7) == ["skip -1"]
 
 
 def test_new_objects_are_numbered_behind_those_that_the_load_has() -> None:

@@ -21,7 +21,7 @@ from penstock.server.ddl.definition import ConstraintRow, IndexRow
 from penstock.server.shape.parts import ForeignKey, IndexFacts, IndexPart, ShapeTable, TableParts
 from penstock.units import GIB, MIB
 
-JOB = TargetJob(sources=("f",), table=TableName(schema="s", name="t"))
+JOB = TargetJob(sources=("f",), into=TableName(schema="s", name="t"))
 FACTS = ParkingFacts(indexes="auto", job=JOB, is_empty=True, size_bytes=SMALL_BYTES)
 TABLE = ShapeTable(
     oid=1,
@@ -389,7 +389,7 @@ def make_change(name: str, number: int, *, width: int = 4, method: str = "btree"
     record = {"index": {"body": "(a)"}, "method": method, "width_bytes": width, "columns": {"a": types}}
     return Change(
         target_oid=1,
-        target=JOB.table,
+        target=JOB.into,
         kind="index",
         relation_oid=1,
         name=name,

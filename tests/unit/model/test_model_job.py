@@ -19,13 +19,13 @@ _TABLE = TableName(schema=None, name="t")
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: TargetJob(sources=("a",), table=_TABLE, mode="truncat"), 'invalid value "truncat" for mode'),
-        (lambda: TargetJob(sources=("a",), table=_TABLE, keep="frist"), 'invalid value "frist" for keep'),
-        (lambda: TargetJob(sources=(), table=_TABLE), "no source to load"),
+        (lambda: TargetJob(sources=("a",), into=_TABLE, mode="truncat"), 'invalid value "truncat" for mode'),
+        (lambda: TargetJob(sources=("a",), into=_TABLE, keep="frist"), 'invalid value "frist" for keep'),
+        (lambda: TargetJob(sources=(), into=_TABLE), "no source to load"),
         (lambda: LoadRules(on_error="rejct"), 'invalid value "rejct" for on_error'),
         (lambda: LoadRules(indexes="none"), 'invalid value "none" for indexes'),
-        (lambda: LoadRules(max_record_bytes=1000), "max_record_bytes cannot be 1000"),
-        (lambda: LoadJob(targets=(), sessions=0), "sessions cannot be 0"),
+        (lambda: LoadRules(max_record=1000), 'invalid value "1000" for max_record'),
+        (lambda: LoadJob(targets=(), sessions=0), 'invalid value "0" for sessions'),
     ],
 )
 def test_word_that_means_nothing_is_refused(make: Callable[[], object], message: str) -> None:

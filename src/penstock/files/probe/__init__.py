@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from penstock.files.probe.agreement import Contradiction, find_contradiction, refuse_unclear_escapes
 from penstock.files.probe.json_text import check_is_not_json
-from penstock.files.probe.options import parse_character, validate_options
+from penstock.files.probe.options import validate_options
 from penstock.files.probe.probing import ProbeResult, probe_dialect
 from penstock.files.probe.records import split_record
 
@@ -19,7 +19,6 @@ __all__ = [
     "ProbeResult",
     "check_is_not_json",
     "find_contradiction",
-    "parse_character",
     "probe_dialect",
     "refuse_unclear_escapes",
     "split_record",

@@ -69,7 +69,7 @@ def find_contradiction(
             with suppress(UsageError):
                 other = complete_options(options, format_name=choice.form.format, delimiter=found)
                 return _compare(head, records, dialect=dialect, other=replace(other, encoding=dialect.encoding))
-    if options.has_header is not None:
+    if options.header is not None:
         return None
     is_whole = is_whole and len(head) <= _HEADER_BYTES
     head = head[:_HEADER_BYTES]

@@ -5,7 +5,6 @@ Source: src/backend/commands/copy.c
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -22,24 +21,6 @@ DEFAULT_DELIMITER: Final = {"csv": ",", "text": "\t", "tsv": "\t"}
 # COPY refuses these as delimiters of text, in which a backslash gives them a meaning.
 _TEXT_FORBIDDEN: Final = "\\.abcdefghijklmnopqrstuvwxyz0123456789"
 _LINE_ENDS: Final = "\r\n"
-_NAMED_ESCAPES: Final = {
-    "\\t": "\t",
-    "\\n": "\n",
-    "\\r": "\r",
-    "\\b": "\b",
-    "\\f": "\f",
-    "\\v": "\v",
-    "\\\\": "\\",
-}
-_NUMBERED_ESCAPE: Final = re.compile(r"\\(?:x([0-9A-Fa-f]{1,2})|([0-7]{1,3}))")
-
-
-def parse_character(text: str) -> str:
-    r"""Return the character that an argument spells as C does (\t, \x1f, \037); other text comes back as it is."""
-    if match := _NUMBERED_ESCAPE.fullmatch(text):
-        hexadecimal, octal = match.groups()
-        return chr(int(hexadecimal, 16) if hexadecimal else int(octal, 8))
-    return _NAMED_ESCAPES.get(text, text)
 
 
 def complete_options(options: DialectOptions, *, format_name: Format, delimiter: str) -> Dialect:
@@ -57,8 +38,8 @@ def complete_options(options: DialectOptions, *, format_name: Format, delimiter:
         delimiter=delimiter,
         quote=quote,
         escape=escape,
-        nulls=options.nulls or DEFAULT_NULLS[format_name],
-        has_header=bool(options.has_header),
+        nulls=options.null or DEFAULT_NULLS[format_name],
+        has_header=bool(options.header),
         encoding=DEFAULT_ENCODING if options.encoding is None else options.encoding,
     )
 
@@ -69,7 +50,7 @@ def validate_options(options: DialectOptions) -> None:
     if options.delimiter is not None and options.delimiter in _LINE_ENDS:
         msg = "COPY delimiter cannot be newline or carriage return"
         raise UsageError(msg, hint="Use --delimiter with another character.")
-    for null in options.nulls or ():
+    for null in options.null or ():
         _check_null(null)
     if options.format == "csv" or (options.format is None and (options.quote, options.escape) != (None, None)):
         _check_quoting(options)
@@ -107,7 +88,7 @@ def _check_quoting(options: DialectOptions) -> None:
     if options.delimiter == quote:
         msg = "COPY delimiter and quote must be different"
         raise UsageError(msg, hint="Use --quote or --delimiter with another character.")
-    if any(quote in null for null in options.nulls or ()):
+    if any(quote in null for null in options.null or ()):
         msg = "CSV quote character must not appear in the NULL specification"
         raise UsageError(msg, hint="A quoted field is never null: give --null without quotes.")
 
@@ -126,6 +107,6 @@ def _check_unquoted(options: DialectOptions, format_name: str) -> None:
 
 def _check_delimiter_and_nulls(options: DialectOptions) -> None:
     default = () if options.format is None else DEFAULT_NULLS[options.format]
-    if options.delimiter is not None and any(options.delimiter in null for null in options.nulls or default):
+    if options.delimiter is not None and any(options.delimiter in null for null in options.null or default):
         msg = "COPY delimiter character must not appear in the NULL specification"
         raise UsageError(msg, hint="Use --null or --delimiter with another string.")

@@ -70,7 +70,7 @@ def probe_dialect(
         check_is_utf8(head, is_whole=is_whole, uri=uri, locate=sample.locate)
     header, verdict = read_header(sample, dialect, options=options, table_columns=table_columns)
     first = next((head[record.start : record.end] for record in sample.pieces), None)
-    has_header = header is not None if options.has_header is None else options.has_header
+    has_header = header is not None if options.header is None else options.header
     dialect = replace(dialect, has_header=has_header)
     return ProbeResult(
         dialect=dialect,
@@ -85,17 +85,17 @@ def read_header(
     sample: Sample, dialect: Dialect, *, options: DialectOptions, table_columns: Sequence[str] | None
 ) -> tuple[tuple[str, ...] | None, HeaderVerdict]:
     """Return the names in the first record where it is a header, else None, and what it was taken for."""
-    if options.has_header is False or not sample.pieces:
+    if options.header is False or not sample.pieces:
         return None, "none"
     if not sample.records.whole:
-        if options.has_header is None:
+        if options.header is None:
             return None, "none"
         msg = "header does not end" if sample.is_whole else f"header does not end within {len(sample.head)} bytes"
         raise DataError(msg, detail=f"{sample.uri} line 1.", hint="Check --format and --quote, or use --no-header.")
     first = sample.records.whole[0]
     raw = sample.head[first.start : first.end]
     fields = split_record(raw, replace(dialect, nulls=()))
-    verdict = "certain" if options.has_header else judge_header(fields, _rows_after(sample, dialect), table_columns)
+    verdict = "certain" if options.header else judge_header(fields, _rows_after(sample, dialect), table_columns)
     return (tuple(field or "" for field in fields) if verdict == "certain" else None), verdict
 
 

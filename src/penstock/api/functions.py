@@ -1,0 +1,154 @@
+"""penstock in one call each: what the package exports. The classes beside take what is done apart."""
+
+from __future__ import annotations
+
+import glob
+import os
+import tempfile
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from penstock.api.connect import connect_to
+from penstock.api.loader import Loader
+from penstock.api.logs import log_warning
+from penstock.api.options import ACCESS, OPTIONS, takes
+from penstock.errors import ServerError
+from penstock.loading.request import make_request, make_target
+from penstock.model.job import Access
+from penstock.model.names import parse_table_name
+from penstock.model.options import pick
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from penstock.api.doctor import Diagnosis
+    from penstock.api.ledger_view import LedgerView
+    from penstock.api.repair import RepairOutcome
+    from penstock.model.dialect import DialectOptions
+    from penstock.model.ledger import LoadRecord
+    from penstock.model.outcome import LoadOutcome, LoadProgress
+    from penstock.model.reject import RetryOutcome
+    from penstock.model.table import TableName
+    from penstock.server.connection import ConnectionFactory
+
+    Source = str | os.PathLike[str] | IO[bytes] | IO[str]
+
+
+# Of a file object at once; bytes, or characters.
+_PIECE = 1 << 20
+
+
+@takes(name for name in OPTIONS if name not in ("into", "to"))
+def load(
+    source: Source | Sequence[Source],
+    into: str | TableName,
+    *,
+    to: str | None = None,
+    dialect: DialectOptions | None = None,
+    on_progress: Callable[[LoadProgress], None] | None = None,
+    **options: Any,
+) -> LoadOutcome:
+    """Load files into one table and return what was done; objects that are loaded already are skipped.
+
+    `source` is a path, wildcard or URL, a file object, or a list of those. A file object is read to its end into a
+    temporary file first, text as UTF-8: each call loads it, and no other process can resume such a load. `into` is
+    "table" or "schema.table" as SQL spells it; `to` is what libpq takes as a connection string, by default PG*
+    variables and else the embedded server. Warnings are logged, and in the outcome. Raises PenstockError, which says
+    what stays and how to resume.
+    """
+    sources = list(source) if isinstance(source, (list, tuple)) else [source]
+    with ExitStack() as stack:
+        paths = [_path_of(each, stack) for each in sources]
+        target = make_target({**options, "into": into, "dialect": dialect}, sources=paths)
+        request = make_request({**options, "to": to}, [target])
+        loader = stack.enter_context(Loader(_connect(to, options), request.housekeeping))
+        plan = loader.plan(request.job)
+        for notice in plan.notices:
+            log_warning(notice)
+        outcome = loader.run(plan, on_progress=on_progress)
+        loader.write_rejects(outcome)
+        return outcome
+
+
+def _path_of(source: Any, stack: ExitStack) -> str:
+    """Return the path or URL of a source; what is read of a file object lasts until the stack is closed."""
+    if not hasattr(source, "read"):
+        return str(os.fspath(source))
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-")))
+    # A descriptor's name is a number
+    path = folder / (Path(str(getattr(source, "name", ""))).name or "data")
+    with path.open("wb") as copy:
+        while piece := source.read(_PIECE):
+            copy.write(piece.encode() if isinstance(piece, str) else piece)
+    return glob.escape(str(path))
+
+
+@takes(("pg_bin", *ACCESS))
+def doctor(
+    into: str | TableName | None = None, source: str | Sequence[str] = (), *, to: str | None = None, **options: Any
+) -> Diagnosis:
+    """Return what a server is, what the role may do there, and what of a load would work; changes nothing.
+
+    With `source` a load into table `into` is planned too. Raises ServerError.
+    """
+    from penstock.api.doctor import diagnose, explain_refused_token  # noqa: PLC0415 (60 ms and more, for who asks)
+
+    now = datetime.now(UTC)
+    connect = connect_to(to, allows_standby=True, **pick(Access, options))
+    is_iam = bool(options.get("iam_auth"))
+    try:
+        return diagnose(
+            connect,
+            now=now,
+            table=parse_table_name(into) if isinstance(into, str) else into,
+            sources=(source,) if isinstance(source, str) else tuple(source),
+            ledger_schema=options.get("ledger_schema", "penstock"),
+            uses_iam=is_iam,
+        )
+    except ServerError as error:
+        raise (explain_refused_token(error, to=to, now=now) if is_iam else error) from error.__cause__
+    finally:
+        connect.close()
+
+
+@takes(("pg_bin", *ACCESS))
+def loads(*, to: str | None = None, **options: Any) -> list[LoadRecord]:
+    """Return the loads that are written down in a database, the newest last. Raises ServerError, TargetError."""
+    with _open_ledger(to, options) as view:
+        return view.loads()
+
+
+@takes(("pg_bin", *ACCESS))
+def retry(
+    load_id: str, file: str | os.PathLike[str] | None = None, *, to: str | None = None, **options: Any
+) -> RetryOutcome:
+    """Load the rejected records of a load once more, or those of a corrected reject file in their place.
+
+    `load_id` may be its beginning. Raises ServerError, TargetError.
+    """
+    with _open_ledger(to, options) as view:
+        return view.retry(view.find(load_id), None if file is None else Path(file))
+
+
+@takes(("pg_bin", *ACCESS))
+def repair(*, to: str | None = None, **options: Any) -> RepairOutcome:
+    """Restore what loads that are gone have left changed. Raises ServerError, TargetError.
+
+    What could not be restored is in the outcome's errors.
+    """
+    from penstock.api.repair import Repairer  # noqa: PLC0415 (60 ms and more, for who asks)
+
+    with Repairer(_connect(to, options), ledger_schema=options.get("ledger_schema", "penstock")) as repairer:
+        return repairer.run()
+
+
+def _connect(to: str | None, options: Mapping[str, Any]) -> ConnectionFactory:
+    return connect_to(to, **pick(Access, options))
+
+
+def _open_ledger(to: str | None, options: Mapping[str, Any]) -> LedgerView:
+    from penstock.api.ledger_view import LedgerView  # noqa: PLC0415 (60 ms and more, for who asks)
+
+    return LedgerView(_connect(to, options), ledger_schema=options.get("ledger_schema", "penstock"))

@@ -1,0 +1,52 @@
+"""Functions that take options by their names: their signature and help follow from where the options are declared."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from dataclasses import MISSING
+from functools import wraps
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
+
+from penstock.model.job import LOAD_KINDS, TARGET_KINDS
+from penstock.model.options import find_option, option_fields
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+_Given = ParamSpec("_Given")
+_Result = TypeVar("_Result")
+
+OPTIONS = {name: field for kind in (*TARGET_KINDS, *LOAD_KINDS) for name, field in option_fields(kind).items()}
+# Which server, how it is reached, and where its ledger is.
+ACCESS = ("role", "iam_auth", "tunnel", "ledger_schema")
+
+
+def takes(names: Iterable[str]) -> Callable[[Callable[_Given, _Result]], Callable[_Given, _Result]]:
+    """Return a decorator for a function with **options: it takes these by name and no other, and help() shows them."""
+    fields = [OPTIONS[name] for name in names]
+
+    def decorate(function: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
+        own = [each for each in inspect.signature(function).parameters.values() if each.kind is not each.VAR_KEYWORD]
+        added = []
+        for field in fields:
+            default = {} if field.default is MISSING else field.default
+            kind = inspect.Parameter.KEYWORD_ONLY
+            added.append(inspect.Parameter(field.name, kind, default=default, annotation=field.type))
+        signature = inspect.signature(function).replace(parameters=[*own, *added])
+
+        @wraps(function)
+        def call(*args: _Given.args, **options: _Given.kwargs) -> _Result:
+            for name in options:
+                if name not in signature.parameters:
+                    near = difflib.get_close_matches(name, signature.parameters, n=1)
+                    hint = f"; did you mean {near[0]!r}?" if near else ""
+                    raise TypeError(f"{function.__name__}() got an unexpected keyword argument {name!r}{hint}")
+            return function(*args, **options)
+
+        call.__signature__ = signature  # type: ignore[attr-defined]
+        lines = [f"    {field.name}: {option.help}" for field in fields if (option := find_option(field))]
+        call.__doc__ = "\n".join([inspect.cleandoc(function.__doc__ or ""), "", "Options:", *lines])
+        return call
+
+    return decorate

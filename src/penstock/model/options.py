@@ -1,0 +1,272 @@
+"""How an option of a load is declared: once, as a dataclass's field, from which everything else that has it follows.
+
+The field has its name, type and default, and `options_in` adds its help and how it is read. The command line
+(`--on-error`), job files, the Python functions (`on_error`) and the ledger's JSON all give the dataclass what they were
+given, and `read_options` makes a value of it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import Field, dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
+
+from penstock.errors import UsageError
+from penstock.model.names import parse_table_name
+from penstock.model.table import TableName
+from penstock.units import GB, MB
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+_KEY = "option"
+_SIZES = {"kB": 1000, "MB": MB, "GB": GB}
+_SECONDS = {"ms": 0.001, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_NAMED_ESCAPES = {r"\t": "\t", r"\n": "\n", r"\r": "\r", r"\b": "\b", r"\f": "\f", r"\v": "\v", r"\\": "\\"}
+_NUMBERED_ESCAPE = re.compile(r"\\(?:x([0-9A-Fa-f]{1,2})|([0-7]{1,3}))")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """How values of a kind are read and shown; a switch has no `metavar`. `is_list`: it may be typed several times.
+
+    `read` takes what an option was given as, which may be its value already. It raises ValueError with what it may be.
+    """
+
+    read: Callable[[Any], object]
+    metavar: str | None
+    is_list: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """What a field does not say: its kind, its help, and the panel of the help that it stands in."""
+
+    kind: Kind
+    group: str
+    help: str
+
+
+class OptionError(UsageError):
+    """An option cannot be what it was given as; `name` is its field's."""
+
+    def __init__(self, name: str, value: object, expected: str) -> None:
+        self.name = name
+        # What is neither may hold a password in a list
+        self._shown = f' "{value}"' if isinstance(value, (str, int, float)) else ""
+        super().__init__(f"invalid value{self._shown} for {name}", hint=f"Use {expected}.")
+
+    def spelled(self, name: str) -> UsageError:
+        """Return the error for who knows the option by another name."""
+        return UsageError(f"invalid value{self._shown} for {name}", hint=self.hint)
+
+
+def options_in(group: str) -> Callable[[Any, Kind, str], Any]:
+    """Return what declares an option in a panel of the help: by its default (MISSING: none), its kind and its help."""
+
+    def option(default: Any, kind: Kind, text: str) -> Any:
+        metadata = {_KEY: Option(kind=kind, group=group, help=text)}
+        if default == {}:
+            return field(default_factory=dict, metadata=metadata)
+        return field(default=default, metadata=metadata)
+
+    return option
+
+
+def find_option(field: Field[Any]) -> Option | None:
+    """Return what is declared of a field, None for one that is no option."""
+    found: Option | None = field.metadata.get(_KEY)
+    return found
+
+
+def option_fields(kind: type[DataclassInstance]) -> dict[str, Field[Any]]:
+    """Return the options that a dataclass declares, by name."""
+    return {field.name: field for field in fields(kind) if find_option(field) is not None}
+
+
+def pick(kind: type[DataclassInstance], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those of the given values that are options of a dataclass."""
+    return {name: given[name] for name in option_fields(kind) if name in given}
+
+
+def read_options(instance: DataclassInstance) -> None:
+    """Make values of what the options of a frozen dataclass were given as. Raises UsageError."""
+    for name, declared in option_fields(type(instance)).items():
+        value, found = getattr(instance, name), find_option(declared)
+        if found is not None and value is not declared.default:
+            try:
+                object.__setattr__(instance, name, found.kind.read(value))
+            except ValueError as exc:
+                raise OptionError(name, value, str(exc)) from None
+
+
+def _read_switch(value: Any) -> bool:
+    """Return a switch."""
+    if value is not True and value is not False:
+        raise ValueError("true or false")
+    return bool(value)
+
+
+def read_text(value: Any) -> str:
+    """Return a text."""
+    if not isinstance(value, str):
+        raise ValueError("a text")  # noqa: TRY004 (what callers make an error of the option)
+    return value
+
+
+def _read_path(value: Any) -> Path:
+    """Return the path of a file."""
+    return value if isinstance(value, Path) else Path(read_text(value))
+
+
+def words(literal: Any) -> Kind:
+    """Return the kind of the words of a Literal."""
+    known: tuple[str, ...] = get_args(literal)
+    *others, last = known
+
+    def read(value: Any) -> str:
+        if value not in known:
+            raise ValueError(f"{', '.join(others)} or {last}")
+        return str(value)
+
+    return Kind(read=read, metavar="|".join(known))
+
+
+def read_texts(value: Any) -> tuple[str, ...]:
+    """Return texts; one alone need not be in a list."""
+    texts = (value,) if isinstance(value, str) else value
+    if not isinstance(texts, (list, tuple)) or not all(isinstance(text, str) for text in texts):
+        raise ValueError("a text, or a list of texts")
+    return tuple(texts)
+
+
+def read_names(value: Any) -> tuple[str, ...]:
+    """Return the names of a list, or of a text such as a,b,"c,d".
+
+    >>> read_names('id, "a,b"')
+    ('id', 'a,b')
+    """
+    names = split_names(value) if isinstance(value, str) else value
+    if not isinstance(names, (list, tuple)) or not names or not all(isinstance(name, str) and name for name in names):
+        raise ValueError("names such as a,b; fields that are not wanted are left out by skip")
+    return tuple(names)
+
+
+def split_names(text: str) -> tuple[str, ...]:
+    """Return the names of a list, as they stand."""
+    import csv  # noqa: PLC0415 (few loads name columns)
+
+    return tuple(name.strip() for name in next(csv.reader([text], skipinitialspace=True), []))
+
+
+def _read_values(value: Any) -> Mapping[str, str]:
+    """Return columns and their values, also of a list of COLUMN=VALUE."""
+    pairs = list(value.items()) if isinstance(value, Mapping) else [_split_pair(text) for text in read_texts(value)]
+    if not all(isinstance(text, str) for pair in pairs for text in pair):
+        raise ValueError("texts as values")
+    if len(dict(pairs)) < len(pairs):
+        raise ValueError("each column once")
+    return dict(pairs)
+
+
+def _split_pair(text: str) -> tuple[str, str]:
+    column, separator, value = text.partition("=")
+    if not separator or not column.strip():
+        raise ValueError("COLUMN=VALUE, as in source={filename}, or note= for an empty string")
+    return column.strip(), value
+
+
+def _read_table(value: Any) -> TableName:
+    """Return a table's name. Raises UsageError."""
+    if isinstance(value, Mapping):
+        return TableName(**value)
+    return value if isinstance(value, TableName) else parse_table_name(read_text(value))
+
+
+def read_character(value: Any) -> str:
+    r"""Return the character that a text spells as C does (\t, \x1f, \037); other text comes back as it is."""
+    text = read_text(value)
+    if match := _NUMBERED_ESCAPE.fullmatch(text):
+        hexadecimal, octal = match.groups()
+        return chr(int(hexadecimal, 16) if hexadecimal else int(octal, 8))
+    return _NAMED_ESCAPES.get(text, text)
+
+
+def _read_count(value: Any, *, least: int = 0) -> int:
+    """Return a whole number, of a text too."""
+    is_text = isinstance(value, str) and value.isascii() and value.isdigit()
+    if isinstance(value, bool) or not (is_text or isinstance(value, int)) or int(value) < least:
+        raise ValueError(f"a number from {least} upwards")
+    return int(value)
+
+
+def _read_sessions(value: Any) -> int | None:
+    """Return a number of sessions, None for auto."""
+    if value == "auto":
+        return None
+    try:
+        return _read_count(value, least=1)
+    except ValueError as exc:
+        raise ValueError(f"auto, or {exc}") from None
+
+
+def read_duration(value: Any) -> float:
+    """Return a time in seconds: a number of them, or as PostgreSQL's settings spell it.
+
+    >>> read_duration("5min"), read_duration("90"), read_duration("1.5 h")
+    (300.0, 90.0, 5400.0)
+    """
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0:
+        return float(value)
+    match = re.fullmatch(r"(\d+(?:\.\d+)?) ?(ms|s|min|h|d)?", value.strip()) if isinstance(value, str) else None
+    if match is None:
+        raise ValueError("a time such as 30s, 5min or 1h")
+    return float(match[1]) * _SECONDS[match[2] or "s"]
+
+
+def parse_duration(text: str, *, option: str) -> float:
+    """Return the time that an option of some command names, in seconds. Raises UsageError."""
+    try:
+        return read_duration(text)
+    except ValueError as exc:
+        raise OptionError(option, text, str(exc)) from None
+
+
+def size(least_bytes: int, most_bytes: int, expected: str) -> Kind:
+    """Return the kind of a number of bytes, or a size such as 512MB, within limits."""
+
+    def read(value: Any) -> int:
+        match = re.fullmatch(r"(\d+(?:\.\d+)?) ?(kB|MB|GB)", value.strip()) if isinstance(value, str) else None
+        length_bytes = round(float(match[1]) * _SIZES[match[2]]) if match is not None else value
+        if not isinstance(length_bytes, int) or not least_bytes <= length_bytes <= most_bytes:
+            raise ValueError(expected)
+        return length_bytes
+
+    return Kind(read=read, metavar="SIZE")
+
+
+def text(metavar: str) -> Kind:
+    """Return the kind of any text."""
+    return Kind(read=read_text, metavar=metavar)
+
+
+def texts(metavar: str) -> Kind:
+    """Return the kind of several texts."""
+    return Kind(read=read_texts, metavar=metavar, is_list=True)
+
+
+def path(metavar: str) -> Kind:
+    """Return the kind of a file's path."""
+    return Kind(read=_read_path, metavar=metavar)
+
+
+SWITCH = Kind(read=_read_switch, metavar=None)
+TABLE = Kind(read=_read_table, metavar="TABLE")
+NAMES = Kind(read=read_names, metavar="LIST")
+VALUES = Kind(read=_read_values, metavar="COLUMN=VALUE", is_list=True)
+CHARACTER = Kind(read=read_character, metavar="CHAR")
+COUNT = Kind(read=_read_count, metavar="N")
+SESSIONS = Kind(read=_read_sessions, metavar="auto|N")
+TIME = Kind(read=read_duration, metavar="TIME")

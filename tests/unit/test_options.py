@@ -1,0 +1,120 @@
+"""Each option of a load is declared in one place, and everything that has options follows from it."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from dataclasses import MISSING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import penstock
+from penstock.cli.options.declared import LOAD_OPTIONS, TARGET_OPTIONS, flag
+from penstock.errors import UsageError
+from penstock.loading.jobfile import read_job_file
+from penstock.loading.request import make_request, make_target
+from penstock.model.job import LOAD_KINDS, TARGET_KINDS
+from penstock.model.options import find_option, option_fields
+
+if TYPE_CHECKING:
+    from dataclasses import Field
+
+_SOURCE = Path(penstock.__file__).parent
+_OPTIONS = TARGET_OPTIONS | LOAD_OPTIONS
+# A value for each kind whose values are not any text, as it is typed.
+_TYPED = {"LIST": "a,b", "COLUMN=VALUE": ["a=b"], "TIME": "1min", "N": "3", "SIZE": "2MB", "auto|N": "2"}
+
+
+def _typed(field: Field[Any]) -> Any:
+    option = find_option(field)
+    assert option is not None
+    metavar = option.kind.metavar
+    if metavar is None:
+        return field.default is not True
+    return _TYPED.get(metavar) or (["x"] if option.kind.is_list else metavar.split("|")[-1])
+
+
+def test_each_option_is_declared_once() -> None:
+    """In one dataclass, and by no typer.Option of a command of its own that stands for the same."""
+    names = [name for kind in (*TARGET_KINDS, *LOAD_KINDS) for name in option_fields(kind)]
+    assert len(names) == len(set(names))
+    flags = {flag(field) for field in _OPTIONS.values()}
+    by_hand = [
+        (path.name, argument.value)
+        for path in _SOURCE.glob("cli/**/*.py")
+        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(call, ast.Call) and ast.unparse(call.func) == "typer.Option"
+        for argument in call.args
+        if isinstance(argument, ast.Constant) and argument.value in flags
+    ]
+    # Those of the lab and of benchmarks, which are no options of a load by the same name.
+    assert {name for name, _ in by_hand} <= {
+        "bench.py",
+        "demo.py",
+        "doctor.py",
+        "lab.py",
+        "lab_topology.py",
+        "rds_show.py",
+        "server.py",
+        "rds_access.py",
+    }
+
+
+@pytest.mark.parametrize("name", [name for name in _OPTIONS if name not in ("transform", "pg_bin")])
+def test_option_is_the_same_typed_written_and_in_python(name: str, tmp_path: Path) -> None:
+    """The name of the field is the job file's key and the function's keyword, and with dashes what is typed."""
+    field = _OPTIONS[name]
+    typed = _typed(field)
+    needed = {
+        "max_rejects": {"on_error": "reject"},
+        "reject_file": {"on_error": "reject"},
+        "shared_group": {"settings": "auto"},
+    }
+    given = {"into": "t", name: typed, **needed.get(name, {})}
+    request = make_request(given, [make_target(given, sources=["/f"])])
+    top, target = [], ["sources = '/f'"]
+    for key, value in given.items():
+        text = str(value).lower() if isinstance(value, bool) else repr(value)
+        (target if key in TARGET_OPTIONS else top).append(f"{key} = {text}")
+    path = tmp_path / "job.toml"
+    path.write_text("\n".join([*top, "[[target]]", *target]))
+    assert read_job_file(path) == request
+    assert name in inspect.signature(penstock.load).parameters
+    assert flag(field).removeprefix("--").removeprefix("no-").replace("-", "_") == name
+
+
+@pytest.mark.parametrize("name", _OPTIONS)
+def test_default_is_what_its_own_kind_makes_of_it(name: str) -> None:
+    """So that a value that was read once may be read again, as replace() does."""
+    field = _OPTIONS[name]
+    option = find_option(field)
+    assert option is not None
+    if field.default not in (MISSING, None, ()):
+        assert option.kind.read(field.default) == field.default
+
+
+def test_error_names_what_the_option_may_be_and_no_secret() -> None:
+    """A list may hold a connection string."""
+    with pytest.raises(UsageError, match="invalid value for to") as caught:
+        make_request({"to": ["password=s3cret"]}, [])
+    assert "s3cret" not in str(caught.value)
+
+
+def test_unknown_option_of_python_is_a_type_error_with_the_nearest() -> None:
+    """As of any function, before a server is asked."""
+    with pytest.raises(
+        TypeError, match=r"load\(\) got an unexpected keyword argument 'colums'; did you mean 'columns'"
+    ):
+        penstock.load("f", "t", colums="a")
+    with pytest.raises(TypeError, match=r"loads\(\) got an unexpected keyword argument 'mode'"):
+        penstock.loads(mode="append")
+
+
+def test_help_of_python_shows_all_options() -> None:
+    """With what each does and what it is by default."""
+    parameters = inspect.signature(penstock.load).parameters
+    assert parameters["on_error"].default == "stop"
+    assert "\n    on_error: What to do with a record that the table refuses" in (penstock.load.__doc__ or "")
+    assert list(inspect.signature(penstock.retry).parameters)[:3] == ["load_id", "file", "to"]
