@@ -1,7 +1,7 @@
 """penstock loads files into PostgreSQL as fast as the server can take them, and says what limits it.
 
-As a library it is `load`, `Loader` and `connect_to`, which penstock.api defines; they are imported when first used, so
-that importing the package alone costs nothing.
+As a library it is the names below (docs/python.md); they are imported when first used, so that importing the package
+alone costs nothing.
 """
 
 from __future__ import annotations
@@ -10,15 +10,37 @@ from importlib import import_module
 
 __version__ = "0.1.0"
 
-__all__ = ["Loader", "__version__", "connect_to", "load"]
+_PLACES = {
+    "penstock.api.functions": ("doctor", "load", "loads", "repair", "retry"),
+    "penstock.api.loader": ("Loader",),
+    "penstock.api.connect": ("connect_to",),
+    "penstock.model.dialect": ("Dialect",),
+    "penstock.model.outcome": ("LoadOutcome", "Progress"),
+    "penstock.errors": (
+        "AwsError",
+        "DataError",
+        "Interrupted",
+        "LabError",
+        "PenstockError",
+        "ServerError",
+        "SourceError",
+        "TargetError",
+        "UsageError",
+    ),
+}
+_MODULES = {name: module for module, names in _PLACES.items() for name in names}
+# What users write shorter than the code does.
+_RENAMED = {"Dialect": "DialectOptions", "Progress": "LoadProgress"}
+
+__all__ = ["__version__", *_MODULES]  # noqa: PLE0604 (they are strings)
 
 
 def __getattr__(name: str) -> object:
-    """Return what penstock.api defines under a public name."""
-    if name not in __all__:
+    """Return what a room defines under a public name."""
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     # Every room imports the package: a plain import here would tie them all to the api, also for import-linter
-    found: object = getattr(import_module("penstock.api"), name)
+    found: object = getattr(import_module(_MODULES[name]), _RENAMED.get(name, name))
     return found
 
 

@@ -42,3 +42,19 @@ def test_documented_commands_work_in_order(document: Path, tmp_path: Path, serve
         argv = [sys.executable, "-m", *shlex.split(command)]
         done = subprocess.run(argv, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
         assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+
+
+def test_documented_python_runs_as_it_stands(tmp_path: Path, servers: ServerPool) -> None:
+    """The blocks of docs/python.md are one program, on an embedded server; without set-up its warnings are printed."""
+    text = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
+    program = "\n".join(re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE))
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
+    environment["PENSTOCK_HOME"] = str(servers.new_home())
+    argv = [sys.executable, "-W", "error", "-c", program]
+    done = subprocess.run(argv, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    stop = [sys.executable, "-m", "penstock", "server", "stop"]
+    subprocess.run(stop, env=environment, capture_output=True, check=True)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    (literal_null,) = re.findall(r"^literal-null (.*?) Use ", done.stdout, re.MULTILINE)
+    assert literal_null in done.stderr
+    assert "0 records are left" in done.stdout

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -11,10 +13,13 @@ import penstock
 from penstock import api
 
 
-def test_public_names_are_those_of_the_api() -> None:
-    """Whichever way they are reached."""
+def test_public_names_are_those_of_the_stub() -> None:
+    """All of them can be had, and type checkers know them."""
     assert (penstock.load, penstock.Loader, penstock.connect_to) == (api.load, api.Loader, api.connect_to)
-    assert set(penstock.__all__) <= set(dir(penstock))
+    assert all(getattr(penstock, name) is not None for name in penstock.__all__)
+    stub = Path(penstock.__file__).with_suffix(".pyi").read_text(encoding="utf-8")
+    known = {first or second for first, second in re.findall(r" as (\w+)$|^(\w+) = ", stub, re.MULTILINE)}
+    assert {*known, "__version__"} == set(penstock.__all__) <= set(dir(penstock))
 
 
 def test_unknown_name_is_an_attribute_error() -> None:

@@ -1,0 +1,88 @@
+"""The functions that the package exports, against real servers."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import logging
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import penstock
+from support.loads import Loads
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_sources_of_every_kind_are_loaded_together(database18: str, tmp_path: Path) -> None:
+    """Paths, text, and file objects: binary, text, compressed, with a name that is a pattern, or none."""
+    (tmp_path / "1.csv").write_text("id,name\n1,a\n")
+    (tmp_path / "[2].csv").write_text("id,name\n2,b\n")
+    packed = io.BytesIO(gzip.compress(b"id,name\n4,d\n"))
+    with (tmp_path / "[2].csv").open("rb") as file:
+        sources: list[Any] = [tmp_path / "1.csv", file, io.StringIO("id,name\n3,é\n"), packed]
+        outcome = penstock.load(sources, "t", to=database18, create=True)
+    assert outcome.rows == 4
+    assert Loads(database18).rows() == [("1", "a"), ("2", "b"), ("3", "é"), ("4", "d")]
+
+
+def test_file_object_is_loaded_each_time_and_a_file_once(database18: str, tmp_path: Path) -> None:
+    """The ledger knows a file by its name; a copy of a stream has none that lasts."""
+    path = tmp_path / "f.csv"
+    path.write_text("id,name\n1,a\n")
+    rows = [penstock.load(path, "t", to=database18, create=True).rows for _ in range(2)]
+    rows += [penstock.load(io.StringIO("id,name\n2,b\n"), "t", to=database18).rows for _ in range(2)]
+    assert rows == [1, 0, 1, 1]
+
+
+def test_warnings_are_logged_and_in_the_outcome(database18: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Nobody has to ask for them; what is done is logged as information."""
+    caplog.set_level(logging.INFO, logger="penstock")
+    text = io.StringIO("id,name\n1,\\N\n")
+    outcome = penstock.load(text, "t", to=database18, create=True)
+    (warning,) = outcome.warnings
+    logged = [record for record in caplog.records if record.name == "penstock"]
+    assert [record.levelname for record in logged if record.getMessage().startswith(warning.message)] == ["WARNING"]
+
+
+def test_options_may_be_given_as_they_are_typed_or_as_values(database18: str, tmp_path: Path) -> None:
+    """Rejected records are written and retried, and the ledger's loads are values."""
+    bad = tmp_path / "bad.csv"
+    Loads(database18).execute("CREATE TABLE t (id int PRIMARY KEY, name text)")
+    outcome = penstock.load(
+        io.StringIO("1;a\nx;b\n"),
+        "t",
+        to=database18,
+        dialect=penstock.Dialect(delimiter=";"),
+        header=False,
+        on_error="reject",
+        retry_for="5s",
+        max_record=1_000_000,
+        reject_file=bad,
+    )
+    assert (outcome.rows, outcome.rejected, bad.read_text()) == (1, 1, "x;b\n")
+    (record,) = penstock.loads(to=database18)
+    assert record.load_id == outcome.load_id
+    bad.write_text("2;b\n")
+    assert penstock.retry(record.load_id[:8], bad, to=database18).left == 0
+    assert Loads(database18).rows() == [(1, "a"), (2, "b")]
+    assert penstock.repair(to=database18).errors == []
+
+
+def test_diagnosis_is_a_value(database18: str, tmp_path: Path) -> None:
+    """Of the server alone, and of a load that would be refused."""
+    assert penstock.doctor(to=database18).would_load
+    (tmp_path / "f.csv").write_text("a,b\n1,2\n")
+    Loads(database18).execute("CREATE TABLE t (a int)")
+    found = penstock.doctor("t", str(tmp_path / "f.csv"), to=database18)
+    assert not found.would_load
+    assert [finding.subject for finding in found.findings if finding.severity == "refusal"] == ["plan"]
+
+
+def test_error_is_of_a_kind_that_the_package_exports(database18: str) -> None:
+    """With a message, and a hint."""
+    with pytest.raises(penstock.TargetError, match='table "none" does not exist') as caught:
+        penstock.load(io.StringIO("a\n1\n"), "none", to=database18)
+    assert isinstance(caught.value, penstock.PenstockError)
