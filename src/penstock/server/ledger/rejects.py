@@ -190,14 +190,8 @@ class RejectStore:
             order=sql.SQL("DESC" if is_backwards else "ASC"),
         )
         number, start = beyond or ((_BEHIND_ALL, 0) if is_backwards else (-1, 0))
-        values = {
-            "load": self._load_id,
-            "object": number,
-            "start": start,
-            "codes": codes and list(codes),
-            "limit": limit_bytes,
-            "overhead": _OVERHEAD_BYTES,
-        }
+        values = {"load": self._load_id, "object": number, "start": start, "codes": codes and list(codes)}
+        values |= {"limit": limit_bytes, "overhead": _OVERHEAD_BYTES}
         with translate_errors("reading rejected records"):
             rows = connection.execute(query, values).fetchall()
         return [
