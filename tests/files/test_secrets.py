@@ -22,7 +22,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from penstock.api import Loader, connect_to, load
 from penstock.errors import PenstockError
 from penstock.files.zstd import zstd
-from penstock.model.job import LoadJob, LoadRules, TargetJob
+from penstock.model.job import LoadJob, TargetJob
 from penstock.model.names import parse_table_name
 from support.tls import RDS_HOST, FakeTokenCheck, TlsFront, amazon_like_authority, write_roots
 
@@ -347,7 +347,7 @@ def test_traceback_of_a_library_user_tells_no_secret(planted: Planted, s3: S3, w
         "password": (signed, make_conninfo(planted.conninfo, user="nobody")),
     }[fault]
     with pytest.raises(PenstockError) as caught:
-        load(source, into="t", to=to, rules=LoadRules(retry_for=0.0))
+        load(source, into="t", to=to, retry_for=0)
     planted.outputs["traceback"] = "".join(traceback.format_exception(caught.value))
     planted.outputs["representation"] = repr(caught.value)
     leaks = planted.find_leaks()

@@ -255,7 +255,7 @@ def test_load_runs_with_tokens(
         create=True,
         sessions=2,
         iam_auth=True,
-        rules=LoadRules(retry_for=0),
+        retry_for=0,
     )
     assert outcome.rows == 1000
     assert checker.accepted
