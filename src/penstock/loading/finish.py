@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.errors import PenstockError, TargetError
-from penstock.loading.landing import TargetLanding, refuse_unended, truncate_target, with_locks
+from penstock.loading.landing import refuse_unended, truncate_target, with_locks
 from penstock.model.ledger import LandedCounts
 from penstock.model.outcome import StatementOutcome
 from penstock.server.conflicts import find_references
@@ -23,7 +23,7 @@ from penstock.server.tables import analyze_table
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock.loading.prepared import PreparedLoad
+    from penstock.loading.prepared import PreparedLoad, TargetLanding
     from penstock.loading.tools import LoadTools
     from penstock.model.ledger import FinishedLoad
     from penstock.model.plan import LoadPlan

@@ -8,11 +8,12 @@ its objects begin anew with it.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from penstock.errors import TargetError
+from penstock.loading.prepared import TargetLanding
 from penstock.loading.ways import merge_mode
 from penstock.model.landing import POSITION_COLUMNS
 from penstock.model.ledger import LandingRecord
@@ -44,43 +45,13 @@ if TYPE_CHECKING:
 
     from penstock.loading.tools import LoadTools
     from penstock.model.ledger import Claim
-    from penstock.model.plan import LoadPlan, TargetPlan
+    from penstock.model.plan import LoadPlan
     from penstock.model.table import TableFacts
     from penstock.server.connection import Connection
     from penstock.server.ddl.definition import TableDefinition
     from penstock.server.locking import Blocker
 
 _Result = TypeVar("_Result")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TargetLanding:
-    """One target of a load that does more than COPY into its table.
-
-    `facts` are the table's, `record` is what the ledger has of it, `objects` are its objects' numbers. `definition` is
-    that of a table to be replaced.
-    """
-
-    target: TargetPlan
-    facts: TableFacts
-    record: LandingRecord
-    objects: tuple[int, ...]
-    definition: TableDefinition | None = None
-
-    @property
-    def table(self) -> TableName | None:
-        """Return the table that COPY fills, None where that is the target's own."""
-        if self.record.kind is None or self.record.table is None:
-            return None
-        return TableName(schema=self.record.schema, name=self.record.table)
-
-    @property
-    def working_names(self) -> tuple[tuple[str, str], ...]:
-        """Return what a table that replaces another, and its indexes, are called, each with the name that follows."""
-        if self.definition is None or self.record.table is None or self.record.oid is None:
-            return ()
-        indexes = self.definition.name_indexes(self.record.oid)
-        return (self.record.table, self.definition.table.name), *((now, name) for name, now in indexes.items())
 
 
 def check_ways(plan: LoadPlan, connection: Connection, *, ledger_schema: str) -> None:

@@ -37,7 +37,7 @@ from penstock.server.tables import CreatedTable, create_text_table, is_empty
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from penstock.loading.landing import TargetLanding
+    from penstock.loading.prepared import TargetLanding
     from penstock.loading.tools import LoadTools
     from penstock.model.job import LoadJob
     from penstock.model.plan import LoadPlan

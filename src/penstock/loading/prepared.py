@@ -5,16 +5,48 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from penstock.model.table import TableName
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from penstock.loading.landing import TargetLanding
     from penstock.loading.work import ObjectWork
-    from penstock.model.ledger import Claim
-    from penstock.model.plan import LoadPlan
-    from penstock.model.table import TableName
+    from penstock.model.ledger import Claim, LandingRecord
+    from penstock.model.plan import LoadPlan, TargetPlan
+    from penstock.model.table import TableFacts
+    from penstock.server.ddl.definition import TableDefinition
     from penstock.server.identity import LoadedTable
     from penstock.server.tables import CreatedTable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetLanding:
+    """One target of a load that does more than COPY into its table.
+
+    `facts` are the table's, `record` is what the ledger has of it, `objects` are its objects' numbers. `definition` is
+    that of a table to be replaced.
+    """
+
+    target: TargetPlan
+    facts: TableFacts
+    record: LandingRecord
+    objects: tuple[int, ...]
+    definition: TableDefinition | None = None
+
+    @property
+    def table(self) -> TableName | None:
+        """Return the table that COPY fills, None where that is the target's own."""
+        if self.record.kind is None or self.record.table is None:
+            return None
+        return TableName(schema=self.record.schema, name=self.record.table)
+
+    @property
+    def working_names(self) -> tuple[tuple[str, str], ...]:
+        """Return what a table that replaces another, and its indexes, are called, each with the name that follows."""
+        if self.definition is None or self.record.table is None or self.record.oid is None:
+            return ()
+        indexes = self.definition.name_indexes(self.record.oid)
+        return (self.record.table, self.definition.table.name), *((now, name) for name, now in indexes.items())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

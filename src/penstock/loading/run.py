@@ -30,8 +30,7 @@ from penstock.server.tables import drop_created
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from penstock.loading.landing import TargetLanding
-    from penstock.loading.prepared import PreparedLoad
+    from penstock.loading.prepared import PreparedLoad, TargetLanding
     from penstock.loading.shape import LoadShape
     from penstock.loading.tools import LoadTools, Report
     from penstock.model.ledger import Claim

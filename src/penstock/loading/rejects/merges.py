@@ -29,8 +29,7 @@ from penstock.server.sorting import find_hindrance
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from penstock.loading.landing import TargetLanding
-    from penstock.loading.prepared import PreparedLoad
+    from penstock.loading.prepared import PreparedLoad, TargetLanding
     from penstock.loading.tools import LoadTools
     from penstock.model.plan import LoadPlan
     from penstock.model.reject import Reject
