@@ -14,9 +14,9 @@ import psycopg
 from benchmarks.record import save
 from benchmarks.server import Target, bench_server
 from penstock.api import Loader
-from penstock.model.job import LoadJob, LoadRules, Mode, TargetJob
-from penstock.model.names import parse_table_name
-from penstock.server.connection import ConnectionFactory
+from penstock.model.load.job import LoadJob, LoadRules, Mode, TargetJob
+from penstock.model.server.names import parse_table_name
+from penstock.server.connect.connection import ConnectionFactory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -12,13 +12,13 @@ from penstock.diagnose.batches import report_commits
 from penstock.lab.installations import default_installation
 from penstock.lab.topology import Lab
 from penstock.observe import Sampler, sampling_beside
-from penstock.server.commits import experiment
-from penstock.server.connection import ConnectionFactory, over_own_socket
+from penstock.server.benchmarks.commits import experiment
+from penstock.server.connect.connection import ConnectionFactory, over_own_socket
 
 if TYPE_CHECKING:
     from benchmarks.options import Options
     from penstock.model.recording import Sample
-    from penstock.server.commits import CommitExperiment
+    from penstock.server.benchmarks.commits import CommitExperiment
 
 _MILLION = 1_000_000
 # About five seconds each on two cores.

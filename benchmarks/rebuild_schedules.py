@@ -16,9 +16,9 @@ from benchmarks.rounds import WrongRows
 from benchmarks.server import Target, bench_server
 from benchmarks.tpch import INDEXES, KEY, LINEITEM, Warehouse, lineitem_rows, write_lineitem
 from penstock.files import SourceReader
-from penstock.loading.rebuild import Rebuilder
-from penstock.loading.tools import LoadTools
-from penstock.server.connection import ConnectionFactory
+from penstock.loading.context import LoadTools
+from penstock.loading.shape.rebuild import Rebuilder
+from penstock.server.connect.connection import ConnectionFactory
 from penstock.server.ledger import Ledger
 from penstock.server.shape import write_changes
 from penstock.server.shape.park import make_changes, park

@@ -16,15 +16,15 @@ from benchmarks.rounds import WrongRows
 from benchmarks.server import SCHEMA, TABLE, Target, bench_server
 from penstock.api import Loader
 from penstock.lab.imdb import expected_rows
-from penstock.model.job import LoadJob, LoadRules, TargetJob
-from penstock.model.table import TableName
-from penstock.server.connection import ConnectionFactory
+from penstock.model.load.job import LoadJob, LoadRules, TargetJob
+from penstock.model.server.table import TableName
+from penstock.server.connect.connection import ConnectionFactory
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from benchmarks.options import Options
-    from penstock.model.outcome import LoadOutcome
+    from penstock.model.load.outcome import LoadOutcome
 
 # In megabytes; what counts is how they compare.
 _SIZES_MB = (300, *[40] * 3, *[1] * 20)

@@ -14,8 +14,8 @@ _PLACES = {
     "penstock.api.functions": ("doctor", "load", "loads", "repair", "retry"),
     "penstock.api.loader": ("Loader",),
     "penstock.api.connect": ("connect_to",),
-    "penstock.model.dialect": ("Dialect",),
-    "penstock.model.outcome": ("LoadOutcome", "Progress"),
+    "penstock.model.source.dialect": ("Dialect",),
+    "penstock.model.load.outcome": ("LoadOutcome", "Progress"),
     "penstock.errors": (
         "AwsError",
         "DataError",

@@ -14,9 +14,9 @@ from penstock.errors import ServerError as ServerError
 from penstock.errors import SourceError as SourceError
 from penstock.errors import TargetError as TargetError
 from penstock.errors import UsageError as UsageError
-from penstock.model.dialect import DialectOptions
-from penstock.model.outcome import LoadOutcome as LoadOutcome
-from penstock.model.outcome import LoadProgress
+from penstock.model.load.outcome import LoadOutcome as LoadOutcome
+from penstock.model.load.outcome import LoadProgress
+from penstock.model.source.dialect import DialectOptions
 
 Dialect = DialectOptions
 Progress = LoadProgress

@@ -17,19 +17,19 @@ from penstock.api.loader import Loader
 from penstock.aws.clients import AwsClients
 from penstock.aws.quick import ask_briefly
 from penstock.errors import AwsError
-from penstock.model.dialect import DialectOptions
-from penstock.model.job import LoadJob, TargetJob
-from penstock.model.names import parse_table_name
-from penstock.server.connection import ConnectionFactory
+from penstock.model.load.job import LoadJob, TargetJob
+from penstock.model.server.names import parse_table_name
+from penstock.model.source.dialect import DialectOptions
+from penstock.server.connect.connection import ConnectionFactory
 from support.fake_aws import ACCOUNT, NOW, REGION, FakeAws, cluster, instance, member
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from aws.conftest import MotoRds
-    from penstock.model.plan import LoadPlan
-    from penstock.model.rds import RdsDescription
-    from penstock.model.server import ServerFacts
+    from penstock.model.load.plan import LoadPlan
+    from penstock.model.server.rds import RdsDescription
+    from penstock.model.server.server import ServerFacts
     from support.servers import PgServer
 
 # What a test waits for at most; nothing here is to take so long.
@@ -173,7 +173,7 @@ def test_plan_asks_aws_about_the_host_it_connected_to(
 ) -> None:
     """The embedded server in the place of RDS: its host name is RDS's, and it does not count as local."""
     monkeypatch.setattr(api_instance, "_WORTH_ASKING_BYTES", 1)
-    monkeypatch.setattr("penstock.server.facts.is_local_server", lambda **_: False)
+    monkeypatch.setattr("penstock.server.facts.facts.is_local_server", lambda **_: False)
     monkeypatch.setattr("penstock.aws.quick._PATIENCE_S", PATIENCE_S)
     if pg18.server is None:
         pytest.skip("needs a server that listens on 127.0.0.1")

@@ -12,11 +12,11 @@ import pytest
 
 from penstock.aws.rds import describe_instance
 from penstock.errors import AwsError, UsageError
-from penstock.model.rds import AssociatedRole, Gap, OptimizedReads, PendingChange
+from penstock.model.server.rds import AssociatedRole, Gap, OptimizedReads, PendingChange
 from support.fake_aws import ACCOUNT, NOW, REGION, FakeAws, cluster, instance, member, resource_id
 
 if TYPE_CHECKING:
-    from penstock.model.rds import RdsDescription, RdsInstance
+    from penstock.model.server.rds import RdsDescription, RdsInstance
 
 
 def describe(aws: FakeAws, wanted: str, **more: Any) -> RdsDescription:

@@ -10,7 +10,7 @@ import pytest
 
 from penstock.aws.rds import describe_instance
 from penstock.cli.main import main
-from penstock.cli.rds_view import describe_lines, description_object
+from penstock.cli.views.rds_view import describe_lines, description_object
 from support.fake_aws import ACCOUNT, NOW, REGION, FakeAws, cluster, instance, member
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from penstock.bench.commits.run import check_sums, measure_commits
 from penstock.errors import ServerError, TargetError
 from penstock.lab.installations import default_installation
 from penstock.lab.topology import Lab
-from penstock.server.commits import SCHEMA, CallResult, DatabaseCounters, experiment
-from penstock.server.connection import ConnectionFactory
+from penstock.server.benchmarks.commits import SCHEMA, CallResult, DatabaseCounters, experiment
+from penstock.server.connect.connection import ConnectionFactory
 from support import pgbouncer
 
 if TYPE_CHECKING:
@@ -145,8 +145,8 @@ def test_a_signal_drops_the_schema(database18: str, signal_number: signal.Signal
 def test_what_a_killed_run_left_is_replaced(database18: str) -> None:
     """It is known by its comment."""
     program = (
-        f"import os\nfrom penstock.server.commits import experiment\n"
-        f"from penstock.server.connection import ConnectionFactory\n"
+        f"import os\nfrom penstock.server.benchmarks.commits import experiment\n"
+        f"from penstock.server.connect.connection import ConnectionFactory\n"
         f"with experiment(ConnectionFactory({database18!r})): os.kill(os.getpid(), 9)"
     )
     subprocess.run([sys.executable, "-c", program], check=False)

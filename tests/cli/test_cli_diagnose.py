@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.model.inspection import Unread
+from penstock.model.server.inspection import Unread
 from penstock.observe import Recorder
 from support.made_samples import database, recording_of, sample, session
 

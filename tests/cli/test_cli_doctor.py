@@ -9,10 +9,10 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from penstock.api import Loader, connect_to
-from penstock.cli.doctor_screen import render
+from penstock.cli.views.doctor_screen import render
 from penstock.errors import PenstockError
 from penstock.model.finding import Finding
-from penstock.model.job import LoadJob
+from penstock.model.load.job import LoadJob
 from support.loads import target
 
 if TYPE_CHECKING:

@@ -12,13 +12,13 @@ import psycopg
 import pytest
 from rich.console import Console
 
-from penstock.cli import visible
-from penstock.cli.bars import Bars
-from penstock.cli.doctor_screen import render
-from penstock.cli.messages import Messages
-from penstock.cli.output import write_result
+from penstock.cli.terminal import visible
+from penstock.cli.terminal.bars import Bars
+from penstock.cli.terminal.messages import Messages
+from penstock.cli.terminal.output import write_result
+from penstock.cli.views.doctor_screen import render
 from penstock.model.finding import Finding
-from penstock.model.outcome import FileProgress, LoadProgress, StepProgress
+from penstock.model.load.outcome import FileProgress, LoadProgress, StepProgress
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,9 +9,9 @@ import psycopg
 import pytest
 
 from penstock.errors import UsageError
-from penstock.loading.jobfile import read_job_file
-from penstock.model.job import Housekeeping, LoadRules, Request
-from penstock.model.table import TableName
+from penstock.loading.job.jobfile import read_job_file
+from penstock.model.load.job import Housekeeping, LoadRules, Request
+from penstock.model.server.table import TableName
 
 if TYPE_CHECKING:
     from collections.abc import Callable

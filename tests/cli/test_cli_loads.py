@@ -14,9 +14,9 @@ import pytest
 from cli.conftest import run_process
 from penstock.api import ledger_view
 from penstock.api.ledger_view import LedgerView
-from penstock.cli.load import LoadCommand
+from penstock.cli.commands.load import LoadCommand
 from penstock.errors import DataError, PenstockError, ServerError
-from penstock.model.job import LoadRules
+from penstock.model.load.job import LoadRules
 from penstock.server.ledger import Ledger
 from penstock.server.ledger.listing import list_loads
 from support.loads import Loads, chop_commands, target
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cli.conftest import Finished
-    from penstock.model.job import LoadJob
-    from penstock.model.ledger import LoadRecord
-    from penstock.server.connection import Connection
+    from penstock.model.load.job import LoadJob
+    from penstock.model.load.ledger import LoadRecord
+    from penstock.server.connect.connection import Connection
 
     Run = Callable[..., Finished]
 

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from penstock.model.job import LoadRules, Transform
+from penstock.model.load.job import LoadRules, Transform
 from support.loads import Loads, share_ledger, target
 from support.modes import Killed, mode_target
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from cli.conftest import Finished
-    from penstock.model.job import TargetJob
+    from penstock.model.load.job import TargetJob
 
     Run = Callable[..., Finished]
 

@@ -9,12 +9,12 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from penstock.cli.bars import Bars
-from penstock.cli.columns import width_of
-from penstock.cli.messages import Messages
-from penstock.cli.meter import Meter
-from penstock.cli.progress import PlainProgress
-from penstock.model.outcome import FileProgress, LoadProgress, StepProgress
+from penstock.cli.terminal.bars import Bars
+from penstock.cli.terminal.columns import width_of
+from penstock.cli.terminal.messages import Messages
+from penstock.cli.terminal.meter import Meter
+from penstock.cli.terminal.progress import PlainProgress
+from penstock.model.load.outcome import FileProgress, LoadProgress, StepProgress
 
 _MB = 1_000_000
 

@@ -8,7 +8,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from penstock.server import roots
+from penstock.server.connect import roots
 from support.tls import RDS_HOST, TlsFront, amazon_like_authority, write_roots
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cli.conftest import Finished
-    from penstock.server.connection import Connection
+    from penstock.server.connect.connection import Connection
 
     Run = Callable[..., Finished]
 

@@ -12,8 +12,8 @@ import pytest
 from penstock.api import Loader, connect_to, load
 from penstock.errors import UsageError
 from penstock.loading.warned import WarningLog
-from penstock.model.dialect import Notice, WarningCode
-from penstock.model.job import LoadJob, LoadRules
+from penstock.model.load.job import LoadJob, LoadRules
+from penstock.model.source.dialect import Notice, WarningCode
 from support.loads import Loads, target
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from penstock.diagnose import diagnose, measure_rates
-from penstock.server.commits import MY_INSERT
+from penstock.server.benchmarks.commits import MY_INSERT
 from support.recorded import execute, recording, working
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ import pytest
 
 from penstock.errors import Interrupted, ServerError, TargetError
 from penstock.loading import prepare
-from penstock.loading.landing import LandingMaker
-from penstock.model.job import LoadRules
+from penstock.loading.landing.landing import LandingMaker
+from penstock.model.load.job import LoadRules
 from penstock.server.ledger import Ledger
 from support.loads import Loads, target
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.lab import EmbeddedServer
-    from penstock.server.connection import Connection
+    from penstock.server.connect.connection import Connection
 
 # What a process does that loads a pipe; its exit code is the error's.
 _PROGRAM = """

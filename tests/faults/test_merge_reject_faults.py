@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from penstock.model.job import LoadRules
+from penstock.model.load.job import LoadRules
 from support.loads import Loads
 from support.modes import landing_tables, mode_target
 
 if TYPE_CHECKING:
-    from penstock.model.job import TargetJob
+    from penstock.model.load.job import TargetJob
 
 _GATE = 4242
 

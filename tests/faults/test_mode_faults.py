@@ -15,9 +15,9 @@ import psycopg
 import pytest
 
 from penstock.errors import PenstockError, TargetError
-from penstock.model.job import LoadRules, Transform
-from penstock.model.ledger import Claim
-from penstock.server.connection import ConnectionFactory
+from penstock.model.load.job import LoadRules, Transform
+from penstock.model.load.ledger import Claim
+from penstock.server.connect.connection import ConnectionFactory
 from penstock.server.ledger import Ledger
 from penstock.server.ledger.ending import finish
 from penstock.server.ledger.listing import forget_load
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable
 
-    from penstock.model.job import OnError, TargetJob
+    from penstock.model.load.job import OnError, TargetJob
 
 _SETUP = "CREATE TABLE t (k int PRIMARY KEY, v text); INSERT INTO t VALUES (1, 'old'), (2, 'old')"
 _OLD: list[Row] = [(1, "old"), (2, "old")]

@@ -17,8 +17,8 @@ import pytest
 
 from penstock.api.repair import Repairer
 from penstock.errors import DataError, PenstockError
-from penstock.model.job import LoadRules
-from penstock.server.connection import ConnectionFactory
+from penstock.model.load.job import LoadRules
+from penstock.server.connect.connection import ConnectionFactory
 from support.loads import Loads, target
 from support.modes import Killed, killing_at
 from support.zoo import can_describe, describe_zoo, make_zoo
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.lab import EmbeddedServer
-    from penstock.loading.rebuild import PutBack
-    from penstock.model.job import TargetJob
-    from penstock.model.outcome import LoadProgress
+    from penstock.loading.shape.rebuild import PutBack
+    from penstock.model.load.job import TargetJob
+    from penstock.model.load.outcome import LoadProgress
     from support.servers import PgServer
 
 REBUILD = LoadRules(retry_for=0.0, indexes="rebuild")

@@ -22,8 +22,8 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from penstock.api import Loader, connect_to, load
 from penstock.errors import PenstockError
 from penstock.files.zstd import zstd
-from penstock.model.job import LoadJob, TargetJob
-from penstock.model.names import parse_table_name
+from penstock.model.load.job import LoadJob, TargetJob
+from penstock.model.server.names import parse_table_name
 from support.tls import RDS_HOST, FakeTokenCheck, TlsFront, amazon_like_authority, write_roots
 
 if TYPE_CHECKING:

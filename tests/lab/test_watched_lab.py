@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.server.commits import experiment
-from penstock.server.connection import ConnectionFactory, over_own_socket
+from penstock.server.benchmarks.commits import experiment
+from penstock.server.connect.connection import ConnectionFactory, over_own_socket
 
 if TYPE_CHECKING:
     from pathlib import Path

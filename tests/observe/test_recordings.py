@@ -15,8 +15,8 @@ import pytest
 
 from penstock.errors import SourceError
 from penstock.files.zstd import zstd
-from penstock.model.inspection import Unread
 from penstock.model.recording import Progress, Sample, SessionSample
+from penstock.model.server.inspection import Unread
 from penstock.observe import Recorder, read_recording
 from support import made_samples
 

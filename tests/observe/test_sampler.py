@@ -15,8 +15,8 @@ from psycopg.conninfo import make_conninfo
 
 from penstock.errors import ServerError
 from penstock.observe import Sampler, sample_on_clock
-from penstock.server.commit_probe import probe_commits
-from penstock.server.connection import ConnectionFactory
+from penstock.server.connect.connection import ConnectionFactory
+from penstock.server.inspect.commit_probe import probe_commits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

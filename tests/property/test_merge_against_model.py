@@ -11,20 +11,20 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from penstock.model.table import TableFacts, TableName
-from penstock.server.catalog import find_table
-from penstock.server.landing import make_landing_table
-from penstock.server.merge import MergeCounts, insert_all, merge_insert_new, merge_upsert
-from penstock.server.merge_errors import DuplicateKey
-from penstock.server.merge_locate import RecordPlace
+from penstock.model.server.table import TableFacts, TableName
+from penstock.server.merge.merge import MergeCounts, insert_all, merge_insert_new, merge_upsert
+from penstock.server.merge.merge_errors import DuplicateKey
+from penstock.server.merge.merge_locate import RecordPlace
+from penstock.server.table.catalog import find_table
+from penstock.server.table.staging import make_landing_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from hypothesis.strategies import DrawFn
 
-    from penstock.model.job import Keep
-    from penstock.server.connection import Connection
+    from penstock.model.load.job import Keep
+    from penstock.server.connect.connection import Connection
 
 STAGING = TableName(schema="public", name="staged")
 

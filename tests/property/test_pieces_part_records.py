@@ -14,16 +14,16 @@ from hypothesis import strategies as st
 from penstock.files.blocks import BlockReader, make_cutter
 from penstock.loading.rejects.pieces import Piece, Spot, count_records, find_spots, take_records
 from penstock.loading.rejects.record_format import form_from_json, form_to_json, make_origin
-from penstock.model.dialect import Dialect
-from penstock.model.reject import RecordForm
-from penstock.model.table import ColumnMap, TableName
+from penstock.model.load.reject import RecordForm
+from penstock.model.server.table import ColumnMap, TableName
+from penstock.model.source.dialect import Dialect
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hypothesis.strategies import DrawFn
 
-    from penstock.model.block import LineEnd
+    from penstock.model.source.block import LineEnd
 
 Format = Literal["csv", "text", "tsv"]
 

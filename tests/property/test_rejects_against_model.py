@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from penstock.errors import DataError
 from penstock.loading.rejects import sorter
-from penstock.model.job import LoadRules
+from penstock.model.load.job import LoadRules
 from support.loads import Loads, chop_commands, target
 
 if TYPE_CHECKING:

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from penstock.errors import DataError
 from penstock.files.blocks import BlockReader, make_cutter
-from penstock.loading.coverage import Edges
-from penstock.loading.objects import RangeSums, read_missing
-from penstock.model.dialect import Dialect
-from penstock.model.ledger import CommittedRange
+from penstock.loading.reading.coverage import Edges
+from penstock.loading.reading.objects import RangeSums, read_missing
+from penstock.model.load.ledger import CommittedRange
+from penstock.model.source.dialect import Dialect
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from hypothesis.strategies import DrawFn
 
-    from penstock.model.job import TargetJob
-    from penstock.model.outcome import LoadOutcome
+    from penstock.model.load.job import TargetJob
+    from penstock.model.load.outcome import LoadOutcome
 
 # A row of table t: key, value, and a column that the files may lack.
 Row = tuple[int, str | None, int | None]

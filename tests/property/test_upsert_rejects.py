@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from penstock.model.job import LoadRules
-from penstock.server import merge_sorting
+from penstock.model.load.job import LoadRules
+from penstock.server.merge.merge import merge_sorting
 from support.loads import Loads
 from support.modes import Killed, killing_at, landing_tables, mode_target
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pytest
     from hypothesis.strategies import DrawFn
 
-    from penstock.model.job import TargetJob
+    from penstock.model.load.job import TargetJob
 
 EXAMPLES = settings(
     phases=[Phase.explicit, Phase.generate],

@@ -12,13 +12,13 @@ from penstock.api import Loader, connect_to, load
 from penstock.aws.rds_token import RdsTokens
 from penstock.errors import ServerError, UsageError
 from penstock.lab.users import choose_server_user, give_to
-from penstock.model.inspection import Encryption
-from penstock.model.job import LoadJob, LoadRules, TargetJob
-from penstock.model.names import parse_table_name
-from penstock.server import roots
-from penstock.server.connection import ConnectionFactory
-from penstock.server.facts import read_server_facts
-from penstock.server.inspect import inspect_server
+from penstock.model.load.job import LoadJob, LoadRules, TargetJob
+from penstock.model.server.inspection import Encryption
+from penstock.model.server.names import parse_table_name
+from penstock.server.connect import roots
+from penstock.server.connect.connection import ConnectionFactory
+from penstock.server.facts.facts import read_server_facts
+from penstock.server.inspect.inspect import inspect_server
 from support.servers import installed
 from support.tls import RDS_HOST, FakeTokenCheck, TlsFront, amazon_like_authority, write_roots
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import trustme
 
     from penstock.lab import EmbeddedServer
-    from penstock.server.connection import Connection
+    from penstock.server.connect.connection import Connection
 
 _KEY, _SECRET = "AKIAEXAMPLE", "very-secret"
 

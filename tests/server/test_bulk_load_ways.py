@@ -13,8 +13,8 @@ from penstock.bench.ways import WAYS, LoadSetting, staging_tables
 from penstock.errors import LabError, TargetError
 from penstock.lab.imdb import write_imdb
 from penstock.lab.psql_copy import copy_with_psql
-from penstock.server.connection import ConnectionFactory
-from penstock.server.staging import make_staging
+from penstock.server.benchmarks.tables import make_staging
+from penstock.server.connect.connection import ConnectionFactory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -10,11 +10,11 @@ import pytest
 from psycopg import sql
 
 from penstock.errors import TargetError
-from penstock.model.table import TableFacts, TableName
-from penstock.server.catalog import check_loadable, find_foreign_partitions, find_table
+from penstock.model.server.table import TableFacts, TableName
+from penstock.server.table.catalog import check_loadable, find_foreign_partitions, find_table
 
 if TYPE_CHECKING:
-    from penstock.server.connection import Connection
+    from penstock.server.connect.connection import Connection
 
 PLAIN = TableFacts(oid=1, name=TableName(schema="s", name="t"), kind="r", columns=())
 

@@ -13,14 +13,14 @@ import pytest
 from penstock.api import Loader
 from penstock.errors import PenstockError, ServerError, TargetError
 from penstock.loading.rejects import check as loading_check
-from penstock.model.job import LoadJob
-from penstock.server.connection import ConnectionFactory
+from penstock.model.load.job import LoadJob
+from penstock.server.connect.connection import ConnectionFactory
 from support.loads import Loads, target
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.model.outcome import CheckOutcome, LoadProgress, Problem
+    from penstock.model.load.outcome import CheckOutcome, LoadProgress, Problem
 
 Found = list[tuple[int | None, str | None, str | None]]
 

@@ -10,15 +10,15 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from penstock.errors import ServerError, UsageError
-from penstock.server import connection as connections
-from penstock.server.connection import ConnectionFactory, describe_connection, has_connection_settings
-from penstock.server.conninfo import describe_target, given_settings, missing_defaults, parse_conninfo
-from penstock.server.search_path import users_path
+from penstock.server.connect import connection as connections
+from penstock.server.connect.connection import ConnectionFactory, describe_connection, has_connection_settings
+from penstock.server.connect.conninfo import describe_target, given_settings, missing_defaults, parse_conninfo
+from penstock.server.connect.search_path import users_path
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.server.connection import Connection
+    from penstock.server.connect.connection import Connection
 
 
 def show(connection: Connection, setting: str) -> str:

@@ -8,14 +8,14 @@ import psycopg
 import pytest
 
 from penstock.errors import ServerError, TargetError
-from penstock.server.conflicts import find_references
-from penstock.server.locking import Blocker, find_blockers, with_lock_retries
+from penstock.server.table.conflicts import find_references
+from penstock.server.table.locking import Blocker, find_blockers, with_lock_retries
 from support.ddl import capture, create_replacement, finish_replacement, swap_replacement, table_oid
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from penstock.server.connection import Connection
+    from penstock.server.connect.connection import Connection
 
 LOCK_TIMEOUT_S = 0.05
 

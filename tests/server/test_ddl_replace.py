@@ -12,7 +12,7 @@ from psycopg import sql
 
 from penstock.errors import DataError, ServerError, TargetError
 from penstock.server.ddl.definition import find_differences
-from penstock.server.landing import drop_landing_table
+from penstock.server.table.staging import drop_landing_table
 from support.ddl import (
     NEW,
     capture,
@@ -29,7 +29,7 @@ from support.ddl import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from penstock.server.connection import Connection
+    from penstock.server.connect.connection import Connection
     from penstock.server.ddl.definition import TableDefinition
 
 RICH = 'shop."Order s"'

@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from penstock.api import connect_to
-from penstock.cli.server import app
+from penstock.cli.commands.server import app
 from penstock.lab import default_server
 from penstock.lab.installations import default_installation, find_installations
 
@@ -40,7 +40,7 @@ def _run(*argv: str, exit_code: int = 0) -> str:
 
 
 def _run_process(*argv: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    program = "from penstock.cli.server import app; app()"
+    program = "from penstock.cli.commands.server import app; app()"
     return subprocess.run(
         [sys.executable, "-c", program, *argv],
         env={**os.environ, **environment},

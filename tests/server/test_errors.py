@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from penstock.errors import DataError, PenstockError, ServerError, TargetError
-from penstock.server.errors import (
+from penstock.server.connect.errors import (
     CopyContext,
     choose_class,
     find_hint,
@@ -18,7 +18,7 @@ from penstock.server.errors import (
 )
 
 if TYPE_CHECKING:
-    from penstock.server.connection import Connection
+    from penstock.server.connect.connection import Connection
 
 
 @pytest.mark.parametrize(

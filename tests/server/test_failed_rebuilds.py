@@ -13,16 +13,16 @@ import pytest
 from penstock.api.ledger_view import LedgerView
 from penstock.api.repair import Repairer
 from penstock.errors import DataError, TargetError
-from penstock.loading import parking
-from penstock.model.job import LoadRules
-from penstock.server.connection import ConnectionFactory
+from penstock.loading.plan.plan import parking
+from penstock.model.load.job import LoadRules
+from penstock.server.connect.connection import ConnectionFactory
 from support.loads import Loads, share_ledger, target
 from support.modes import Killed, mode_target
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.loading.rebuild import PutBack
+    from penstock.loading.shape.rebuild import PutBack
     from support.servers import PgServer
 
 REBUILD = LoadRules(retry_for=0.0, indexes="rebuild")

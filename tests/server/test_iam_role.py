@@ -9,7 +9,7 @@ import pytest
 from psycopg import sql
 
 from penstock.errors import ServerError
-from penstock.server.iam_role import check_iam_role
+from penstock.server.inspect.iam_role import check_iam_role
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -17,11 +17,11 @@ from penstock.errors import ServerError
 from penstock.lab.copies import make_reachable
 from penstock.lab.programs import run_program
 from penstock.lab.users import choose_server_user
-from penstock.model.inspection import Mark
-from penstock.server.connection import ConnectionFactory
-from penstock.server.inspect import inspect_server
+from penstock.model.server.inspection import Mark
+from penstock.server.connect.connection import ConnectionFactory
+from penstock.server.facts.recognise import recognise_flavour, recognise_managers
+from penstock.server.inspect.inspect import inspect_server
 from penstock.server.ledger import Ledger
-from penstock.server.recognise import recognise_flavour, recognise_managers
 from support.campaign.plant import Pair
 from support.tls import TlsFront, amazon_like_authority
 
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from penstock.lab import EmbeddedServer
-    from penstock.model.inspection import Archiver, Inspection
-    from penstock.server.connection import Connection
+    from penstock.model.server.inspection import Archiver, Inspection
+    from penstock.server.connect.connection import Connection
     from support.servers import PgServer, ServerPool
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.errors import TargetError
-from penstock.model.job import LoadRules
+from penstock.model.load.job import LoadRules
 from support.loads import Loads, target
 
 if TYPE_CHECKING:

@@ -9,15 +9,15 @@ import pytest
 from psycopg import sql
 
 from penstock.errors import TargetError
-from penstock.model.landing import POSITION_COLUMNS
-from penstock.model.table import TableFacts, TableName
-from penstock.server.catalog import find_table
-from penstock.server.landing import drop_landing_table, find_landing_table, make_landing_table
+from penstock.model.load.landing import POSITION_COLUMNS
+from penstock.model.server.table import TableFacts, TableName
+from penstock.server.table.catalog import find_table
+from penstock.server.table.staging import drop_landing_table, find_landing_table, make_landing_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.server.connection import Connection
+    from penstock.server.connect.connection import Connection
 
 NAME = 'Landing "1"'
 

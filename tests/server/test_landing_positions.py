@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from penstock.copyformat import make_encoder
 from penstock.files.blocks import BlockReader, make_cutter
-from penstock.model.dialect import Dialect, Format
-from penstock.model.landing import POSITION_COLUMNS
-from penstock.model.table import ColumnMap, TableName
-from penstock.server.catalog import find_table
-from penstock.server.copy import copy_statement
-from penstock.server.landing import make_landing_table
+from penstock.model.load.landing import POSITION_COLUMNS
+from penstock.model.server.table import ColumnMap, TableName
+from penstock.model.source.dialect import Dialect, Format
+from penstock.server.copy.copy import copy_statement
+from penstock.server.table.catalog import find_table
+from penstock.server.table.staging import make_landing_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from hypothesis.strategies import DrawFn
 
     from penstock.copyformat import Encoder
-    from penstock.model.block import Block
-    from penstock.server.connection import Connection
+    from penstock.model.source.block import Block
+    from penstock.server.connect.connection import Connection
 
 STAGING = TableName(schema="public", name="staged")
 PLAIN = TableName(schema="public", name="t")

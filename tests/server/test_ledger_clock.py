@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.errors import TargetError
-from penstock.model.job import LoadRules
+from penstock.model.load.job import LoadRules
 from penstock.server.ledger import schema as ledger_schema
 from support.clock import HAS_FAKETIME, faking_time
 from support.loads import AGAIN, Loads, target

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.errors import TargetError
-from penstock.server.connection import ConnectionFactory
+from penstock.server.connect.connection import ConnectionFactory
 from penstock.server.ledger import Ledger
 from support.loads import Loads, share_ledger, target
 

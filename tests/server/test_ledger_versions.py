@@ -10,9 +10,9 @@ import pytest
 from psycopg import sql
 
 from penstock.errors import TargetError
-from penstock.model.shape import Change
-from penstock.model.table import TableName
-from penstock.server.connection import ConnectionFactory
+from penstock.model.load.shape import Change
+from penstock.model.server.table import TableName
+from penstock.server.connect.connection import ConnectionFactory
 from penstock.server.ledger import Ledger
 from penstock.server.ledger import schema as ledger_schema
 from penstock.server.ledger.locks import try_lock
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from penstock.server.connection import Connection
+    from penstock.server.connect.connection import Connection
 
 _IDENTITY = "0123456789abcdef" * 2
 _LOAD = "00000000-0000-4000-8000-000000000001"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.errors import DataError, SourceError, TargetError
-from penstock.model.job import LoadRules
+from penstock.model.load.job import LoadRules
 from support.loads import Loads, chop_commands, target
 
 if TYPE_CHECKING:

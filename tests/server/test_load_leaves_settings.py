@@ -10,8 +10,8 @@ import pytest
 
 from penstock.api import Loader
 from penstock.errors import DataError
-from penstock.model.job import LoadJob
-from penstock.server.connection import ConnectionFactory
+from penstock.model.load.job import LoadJob
+from penstock.server.connect.connection import ConnectionFactory
 from support.loads import AGAIN, Loads, target
 
 if TYPE_CHECKING:

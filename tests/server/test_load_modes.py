@@ -10,14 +10,14 @@ import psycopg
 import pytest
 
 from penstock.api import Loader
-from penstock.cli.outcome_view import describe_outcome, outcome_object
-from penstock.cli.plan_view import describe_plan
+from penstock.cli.views.outcome_view import describe_outcome, outcome_object
+from penstock.cli.views.plan_view import describe_plan
 from penstock.errors import DataError, PenstockError, TargetError, UsageError
-from penstock.loading.identity import job_from_json, job_to_json
-from penstock.loading.jobfile import read_job_file
-from penstock.loading.request import make_target
-from penstock.model.job import LoadJob, Transform
-from penstock.server.connection import ConnectionFactory
+from penstock.loading.job.jobfile import read_job_file
+from penstock.loading.job.request import make_target
+from penstock.loading.plan.identity import job_from_json, job_to_json
+from penstock.model.load.job import LoadJob, Transform
+from penstock.server.connect.connection import ConnectionFactory
 from penstock.server.ledger.listing import list_loads
 from support.loads import IMPATIENT, Loads, share_ledger, target
 from support.modes import landing_tables, mode_target

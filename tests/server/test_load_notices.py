@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.model.table import TableName
-from penstock.server.catalog import find_table
+from penstock.model.server.table import TableName
+from penstock.server.table.catalog import find_table
 from support.loads import Loads, target
 
 if TYPE_CHECKING:
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.lab import EmbeddedServer
-    from penstock.model.table import TableFacts
-    from penstock.server.connection import Connection
+    from penstock.model.server.table import TableFacts
+    from penstock.server.connect.connection import Connection
 
 PARTITIONED = (
     "CREATE TABLE t (a int) PARTITION BY RANGE (a); CREATE {} TABLE p PARTITION OF t FOR VALUES FROM (0) TO (9)"
@@ -133,7 +133,7 @@ def test_plan_knows_how_often_row_triggers_fire(database18: str, numbers: Path) 
     loads = Loads(database18)
     loads.execute(TRIGGERS)
     with loads._loader() as loader:
-        from penstock.model.job import LoadJob
+        from penstock.model.load.job import LoadJob
 
         plan = loader.plan(LoadJob(targets=(replace(target(numbers)),)))
     assert plan.targets[0].estimated_records == 5

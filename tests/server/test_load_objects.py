@@ -12,7 +12,7 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from penstock.errors import DataError
-from penstock.model.job import LoadJob
+from penstock.model.load.job import LoadJob
 from support.loads import Loads, target
 
 if TYPE_CHECKING:

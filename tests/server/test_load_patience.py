@@ -15,8 +15,8 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from penstock.api import Loader
 from penstock.errors import ServerError
 from penstock.lab.relay import Relay
-from penstock.model.job import Housekeeping, LoadJob, LoadRules
-from penstock.server.connection import ConnectionFactory
+from penstock.model.load.job import Housekeeping, LoadJob, LoadRules
+from penstock.server.connect.connection import ConnectionFactory
 from support.loads import Loads, target
 
 if TYPE_CHECKING:

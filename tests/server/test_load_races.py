@@ -10,9 +10,9 @@ import pytest
 
 from penstock.api import Loader
 from penstock.errors import PenstockError, TargetError
-from penstock.loading.landing import check_ways
-from penstock.model.job import LoadJob, LoadRules
-from penstock.server.connection import ConnectionFactory
+from penstock.loading.landing.landing import check_ways
+from penstock.model.load.job import LoadJob, LoadRules
+from penstock.server.connect.connection import ConnectionFactory
 from penstock.server.shape.parts import capture_tree
 from support.loads import ChoppedSources, Loads
 from support.modes import mode_target
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from penstock.model.outcome import LoadOutcome
-    from penstock.model.plan import LoadPlan
+    from penstock.model.load.outcome import LoadOutcome
+    from penstock.model.load.plan import LoadPlan
 
 _LONG_S = 60.0
 

@@ -15,12 +15,12 @@ import pytest
 
 from penstock.errors import DataError, SourceError, TargetError
 from penstock.files import local
-from penstock.loading import plan as loading_plan
-from penstock.loading import session as loading_session
-from penstock.model.job import LoadRules
-from penstock.model.ledger import Claim
-from penstock.model.plan import BatchPlan
-from penstock.server.connection import ConnectionFactory
+from penstock.loading.plan.plan import plan as loading_plan
+from penstock.loading.stream import session as loading_session
+from penstock.model.load.job import LoadRules
+from penstock.model.load.ledger import Claim
+from penstock.model.load.plan import BatchPlan
+from penstock.server.connect.connection import ConnectionFactory
 from penstock.server.ledger import Ledger
 from penstock.server.ledger.committed import count_rows
 from support.loads import IMPATIENT, Loads, chop_commands, target
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.lab import EmbeddedServer
-    from penstock.model.outcome import LoadOutcome
+    from penstock.model.load.outcome import LoadOutcome
 
 ROWS = 2000
 BATCH = 4000

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
     from pathlib import Path
 
-    from penstock.model.outcome import LoadProgress
+    from penstock.model.load.outcome import LoadProgress
 
 
 @pytest.fixture

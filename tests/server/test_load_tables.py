@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from penstock.model.job import Mode
+    from penstock.model.load.job import Mode
 
 
 @pytest.fixture

@@ -9,10 +9,8 @@ import psycopg
 import pytest
 
 from penstock.errors import DataError, TargetError
-from penstock.model.table import TableFacts, TableName
-from penstock.server.catalog import find_table
-from penstock.server.landing import make_landing_table
-from penstock.server.merge import (
+from penstock.model.server.table import TableFacts, TableName
+from penstock.server.merge.merge import (
     MergeCounts,
     PlanCounts,
     check_merge,
@@ -21,15 +19,17 @@ from penstock.server.merge import (
     merge_insert_new,
     merge_upsert,
 )
-from penstock.server.merge_errors import DuplicateKey
-from penstock.server.merge_locate import RecordPlace
+from penstock.server.merge.merge_errors import DuplicateKey
+from penstock.server.merge.merge_locate import RecordPlace
+from penstock.server.table.catalog import find_table
+from penstock.server.table.staging import make_landing_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.model.job import Keep
-    from penstock.server.connection import Connection
-    from penstock.server.merge_key import MergeMode
+    from penstock.model.load.job import Keep
+    from penstock.server.connect.connection import Connection
+    from penstock.server.merge.merge_key import MergeMode
 
 STAGING = TableName(schema="land", name="s 1")
 

@@ -9,14 +9,14 @@ import pytest
 from psycopg import sql
 
 from penstock.errors import TargetError, UsageError
-from penstock.model.table import TableFacts, TableName
-from penstock.server.catalog import find_table
-from penstock.server.merge_key import MergeMode, check_key, find_key
+from penstock.model.server.table import TableFacts, TableName
+from penstock.server.merge.merge_key import MergeMode, check_key, find_key
+from penstock.server.table.catalog import find_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.server.connection import Connection
+    from penstock.server.connect.connection import Connection
 
 
 # What CREATE INDEX CONCURRENTLY leaves when it fails.

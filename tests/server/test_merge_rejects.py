@@ -10,16 +10,16 @@ from unittest.mock import patch
 import pytest
 
 from penstock.errors import DataError, SourceError
-from penstock.loading.rejects import merges
-from penstock.model.job import LoadRules
-from penstock.server.merge_sorting import MergeSorter
+from penstock.loading.landing.landing import merges
+from penstock.model.load.job import LoadRules
+from penstock.server.merge.merge_sorting import MergeSorter
 from support.loads import Loads, Row, target
 from support.modes import landing_tables, mode_target
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.model.outcome import LoadOutcome
+    from penstock.model.load.outcome import LoadOutcome
 
 REJECT = LoadRules(retry_for=0.0, on_error="reject")
 

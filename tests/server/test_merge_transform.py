@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.errors import DataError, TargetError, UsageError
-from penstock.model.table import TableName
-from penstock.server.catalog import find_table
-from penstock.server.landing import make_landing_table
-from penstock.server.merge_transform import (
+from penstock.model.server.table import TableName
+from penstock.server.merge.merge_transform import (
     Transform,
     check_transform,
     find_place,
@@ -18,9 +16,11 @@ from penstock.server.merge_transform import (
     run_transform,
     to_original,
 )
+from penstock.server.table.catalog import find_table
+from penstock.server.table.staging import make_landing_table
 
 if TYPE_CHECKING:
-    from penstock.server.connection import Connection
+    from penstock.server.connect.connection import Connection
 
 STAGING = TableName(schema="land", name='s "1"')
 

@@ -13,20 +13,20 @@ import psycopg
 import pytest
 
 from penstock.api.repair import Repairer
-from penstock.cli.repair import describe_steps
+from penstock.cli.commands.repair import describe_steps
 from penstock.errors import DataError, ServerError, TargetError
-from penstock.loading import parking
-from penstock.loading import shape as shape_of_loads
-from penstock.model.job import LoadRules
-from penstock.server.connection import ConnectionFactory
+from penstock.loading.plan.plan import parking
+from penstock.loading.shape.shape import shape as shape_of_loads
+from penstock.model.load.job import LoadRules
+from penstock.server.connect.connection import ConnectionFactory
 from support.loads import Loads, share_ledger, target
 from support.modes import Killed
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.loading.rebuild import PutBack
-    from penstock.server.connection import Connection
+    from penstock.loading.shape.rebuild import PutBack
+    from penstock.server.connect.connection import Connection
     from support.loads import Row
     from support.servers import PgServer
 

@@ -12,8 +12,8 @@ import pytest
 from penstock.api import Loader
 from penstock.api.repair import Repairer
 from penstock.errors import PenstockError, TargetError
-from penstock.model.job import LoadJob, LoadRules
-from penstock.server.connection import ConnectionFactory
+from penstock.model.load.job import LoadJob, LoadRules
+from penstock.server.connect.connection import ConnectionFactory
 from support.loads import Loads, share_ledger, target
 
 if TYPE_CHECKING:

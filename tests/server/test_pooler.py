@@ -11,10 +11,10 @@ from psycopg.conninfo import make_conninfo
 
 from penstock.api.doctor import examine_server
 from penstock.api.ledger_view import LedgerView
-from penstock.cli.exit_codes import WOULD_NOT_LOAD
 from penstock.cli.main import main
+from penstock.cli.terminal.exit_codes import WOULD_NOT_LOAD
 from penstock.errors import ServerError
-from penstock.server.connection import ConnectionFactory
+from penstock.server.connect.connection import ConnectionFactory
 from support import pgbouncer
 from support.loads import Loads, target
 

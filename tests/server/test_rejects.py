@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from penstock.errors import DataError, TargetError
-from penstock.model.job import LoadRules
+from penstock.model.load.job import LoadRules
 from support.loads import Loads, chop_commands, share_ledger, target
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ import pytest
 from penstock.api import connect_to
 from penstock.api.ledger_view import LedgerView
 from penstock.errors import DataError, TargetError
-from penstock.model.job import LoadRules
-from penstock.server.copy import CopySession
+from penstock.model.load.job import LoadRules
+from penstock.server.copy.copy import CopySession
 from support.loads import Loads, chop_commands, target
 from support.modes import mode_target
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from penstock.model.outcome import LoadOutcome
+    from penstock.model.load.outcome import LoadOutcome
 
 REJECT = LoadRules(retry_for=0.0, on_error="reject")
 

@@ -8,8 +8,8 @@ import psycopg
 import pytest
 
 from penstock.errors import DataError, TargetError
-from penstock.model.job import LoadRules
-from penstock.server.sorting import Sorted, Sorter
+from penstock.model.load.job import LoadRules
+from penstock.server.copy.sorting import Sorted, Sorter
 from support.loads import Loads, chop_commands, share_ledger, target
 
 if TYPE_CHECKING:

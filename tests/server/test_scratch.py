@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from penstock.model.table import Column, TableFacts, TableName
-from penstock.server.scratch import ScratchTables, made_up_columns
+from penstock.model.server.table import Column, TableFacts, TableName
+from penstock.server.table.scratch import ScratchTables, made_up_columns
 
 if TYPE_CHECKING:
-    from penstock.server.connection import Connection
+    from penstock.server.connect.connection import Connection
 
 FACTS = TableFacts(
     oid=1,

@@ -10,17 +10,17 @@ import psycopg
 import pytest
 
 from penstock.api import Loader
-from penstock.loading.space import estimate_needs, estimate_wal
-from penstock.loading.work import all_objects
-from penstock.model.job import LoadJob, TargetJob
-from penstock.server.connection import ConnectionFactory
-from penstock.server.space import read_table_places
+from penstock.loading.plan.space import estimate_needs, estimate_wal
+from penstock.loading.plan.work import all_objects
+from penstock.model.load.job import LoadJob, TargetJob
+from penstock.server.connect.connection import ConnectionFactory
+from penstock.server.table.space import read_table_places
 from support.loads import IMPATIENT, Loads, target
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.model.space import SpaceNeed
+    from penstock.model.load.space import SpaceNeed
 
 
 def estimate(loads: Loads, job: TargetJob) -> list[SpaceNeed]:

@@ -13,7 +13,7 @@ import pytest
 
 from penstock.errors import ServerError, TargetError
 from penstock.lab.users import choose_server_user, give_to, is_root
-from penstock.model.job import LoadRules
+from penstock.model.load.job import LoadRules
 from support.loads import IMPATIENT, Loads, target
 
 if TYPE_CHECKING:

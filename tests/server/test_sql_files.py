@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.server.queries import choose_file, to_parameters
+from penstock.server.sql.queries import choose_file, to_parameters
 
 if TYPE_CHECKING:
-    from penstock.server.connection import Connection
+    from penstock.server.connect.connection import Connection
 
 FOLDER = resources.files("penstock.server") / "sql"
 FILES = sorted(entry.name for entry in FOLDER.iterdir() if entry.name.endswith(".sql"))

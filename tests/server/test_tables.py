@@ -10,13 +10,13 @@ import pytest
 from psycopg import sql
 
 from penstock.errors import TargetError
-from penstock.model.table import TableName
-from penstock.server.catalog import find_table
-from penstock.server.tables import check_names, create_text_table, drop_created
+from penstock.model.server.table import TableName
+from penstock.server.table.catalog import find_table
+from penstock.server.table.tables import check_names, create_text_table, drop_created
 
 if TYPE_CHECKING:
-    from penstock.server.connection import Connection
-    from penstock.server.tables import CreatedTable
+    from penstock.server.connect.connection import Connection
+    from penstock.server.table.tables import CreatedTable
 
 NAME = TableName(schema="Stag.ing", name='ti"tle %d')
 

@@ -15,17 +15,17 @@ from psycopg import sql
 
 from penstock.loading import after, upkeep
 from penstock.loading.run import run_load
-from penstock.model.job import LoadJob
-from penstock.server import vacuum
-from penstock.server.connection import ConnectionFactory
+from penstock.model.load.job import LoadJob
+from penstock.server.connect.connection import ConnectionFactory
+from penstock.server.table import vacuum
 from support.loads import IMPATIENT, Loads, share_ledger, target
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from penstock.model.upkeep import VacuumStep
-    from penstock.server.connection import Connection
+    from penstock.model.load.upkeep import VacuumStep
+    from penstock.server.connect.connection import Connection
 
 # As many as the collector of a busy machine may need.
 _STATISTICS_LOOKS = 100
@@ -341,7 +341,7 @@ def test_checkpoint_follows_a_load_for_which_settings_were_changed(
 _PATIENT = """
 import sys
 from penstock.cli.main import main
-from penstock.server import vacuum
+from penstock.server.table import vacuum
 vacuum.LOCK_TIMEOUT_S = 300.0
 sys.exit(main(sys.argv[1:]))
 """

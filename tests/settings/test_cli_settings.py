@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from penstock.cli.main import main
-from penstock.cli.settings_view import describe_report
+from penstock.cli.views.settings_view import describe_report
 from penstock.model.refusals import REFUSALS
-from penstock.model.settings import LeaseReport
+from penstock.model.server.settings import LeaseReport
 from penstock.settings.profiles import BULK_LOAD
 
 if TYPE_CHECKING:

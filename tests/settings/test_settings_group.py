@@ -8,7 +8,7 @@ import pytest
 
 from penstock.aws.parameter_groups import RdsParameterGroups
 from penstock.errors import AwsError, ServerError, TargetError
-from penstock.server.connection import ConnectionFactory
+from penstock.server.connect.connection import ConnectionFactory
 from penstock.settings.parameter_group import GroupSettings
 from penstock.settings.profiles import make_profile
 from support.changed_server import request_for

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _PROGRAM = """
 import os, signal, sys
 import psycopg
-from penstock.server.connection import ConnectionFactory
+from penstock.server.connect.connection import ConnectionFactory
 from penstock.server.leases import LeaseStore
 from penstock.settings.lease import LeaseRequest, release, take
 from penstock.settings.profiles import BULK_LOAD

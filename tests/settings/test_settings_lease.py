@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from penstock.errors import TargetError
-from penstock.server.connection import ConnectionFactory
+from penstock.server.connect.connection import ConnectionFactory
 from penstock.server.leases import LeaseStore
 from penstock.settings.lease import release, restore, take
 from penstock.settings.profiles import make_profile

@@ -15,8 +15,8 @@ from penstock.api import Loader, connect_to
 from penstock.api.repair import Repairer
 from penstock.cli.main import main
 from penstock.errors import Interrupted, TargetError
-from penstock.model.job import Housekeeping, LoadJob, LoadRules
-from penstock.server.connection import ConnectionFactory
+from penstock.model.load.job import Housekeeping, LoadJob, LoadRules
+from penstock.server.connect.connection import ConnectionFactory
 from penstock.server.leases import LeaseStore
 from penstock.server.ledger import Ledger
 from penstock.server.ledger.lease_notes import noting_lease, read_lease_notes
@@ -165,9 +165,9 @@ _VICTIM = """
 import itertools, os, signal, sys
 import psycopg
 from penstock.api import Loader, connect_to
-from penstock.model.dialect import DialectOptions
-from penstock.model.job import Housekeeping, LoadJob, LoadRules, TargetJob
-from penstock.model.table import TableName
+from penstock.model.source.dialect import DialectOptions
+from penstock.model.load.job import Housekeeping, LoadJob, LoadRules, TargetJob
+from penstock.model.server.table import TableName
 
 count, last = itertools.count(1), int(sys.argv[3])
 execute = psycopg.Connection.execute

@@ -14,12 +14,12 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from penstock.api import Loader, connect_to
-from penstock.cli.exit_codes import WOULD_NOT_LOAD
 from penstock.cli.main import main
+from penstock.cli.terminal.exit_codes import WOULD_NOT_LOAD
 from penstock.errors import DataError, TargetError
-from penstock.loading import leasing
-from penstock.loading.leasing import undisturbed
-from penstock.model.job import Housekeeping, LoadJob, LoadRules
+from penstock.loading.leases import leasing
+from penstock.loading.leases.leasing import undisturbed
+from penstock.model.load.job import Housekeeping, LoadJob, LoadRules
 from penstock.server.leases import LeaseStore
 from penstock.settings.backend import SystemSettings
 from penstock.settings.lease import take
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from penstock.model.outcome import LoadOutcome
+    from penstock.model.load.outcome import LoadOutcome
     from support.changed_server import ChangedServer
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 
 from penstock.lab import EmbeddedServer
-from penstock.server.connection import ConnectionFactory
+from penstock.server.connect.connection import ConnectionFactory
 from penstock.server.leases import LeaseStore
 from penstock.settings.lease import LeaseRequest
 from penstock.settings.profiles import BULK_LOAD

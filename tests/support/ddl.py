@@ -9,7 +9,7 @@ from penstock.server.ddl import replacement
 from support.paths import in_own_path
 
 if TYPE_CHECKING:
-    from penstock.server.connection import Connection
+    from penstock.server.connect.connection import Connection
     from penstock.server.ddl.definition import TableDefinition
 
 NEW = "new orders"

@@ -13,12 +13,12 @@ import pytest
 from penstock.api import Loader
 from penstock.errors import PenstockError
 from penstock.files import ObjectStream, SourceReader
-from penstock.loading import session as loading_session
-from penstock.model.dialect import DialectOptions
-from penstock.model.job import LoadJob, LoadRules, TargetJob
-from penstock.model.names import parse_table_name
-from penstock.model.plan import BatchPlan
-from penstock.server.connection import ConnectionFactory
+from penstock.loading.stream import session as loading_session
+from penstock.model.load.job import LoadJob, LoadRules, TargetJob
+from penstock.model.load.plan import BatchPlan
+from penstock.model.server.names import parse_table_name
+from penstock.model.source.dialect import DialectOptions
+from penstock.server.connect.connection import ConnectionFactory
 from penstock.server.ledger import Ledger
 from support.results import has_rows
 
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from penstock.model.dialect import Notice
-    from penstock.model.outcome import CheckOutcome, LoadOutcome
-    from penstock.model.source import SourceObject
+    from penstock.model.load.outcome import CheckOutcome, LoadOutcome
+    from penstock.model.source.dialect import Notice
+    from penstock.model.source.source import SourceObject
 
 Row = tuple[Any, ...]
 

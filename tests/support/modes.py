@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from penstock.model.job import TargetJob
+    from penstock.model.load.job import TargetJob
     from support.loads import Loads
 
 

@@ -12,7 +12,7 @@ import psycopg
 
 from penstock.model.recording import Recording
 from penstock.observe import Sampler, sampling_beside
-from penstock.server.connection import ConnectionFactory
+from penstock.server.connect.connection import ConnectionFactory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

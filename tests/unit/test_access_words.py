@@ -8,8 +8,8 @@ import json
 import pytest
 
 from penstock.model import endpoints, iam
-from penstock.model.endpoints import is_rds_endpoint, region_of
-from penstock.model.iam import connect_policy, explain_refusal
+from penstock.model.server.endpoints import is_rds_endpoint, region_of
+from penstock.model.server.iam import connect_policy, explain_refusal
 from penstock.server import facts, roots, route
 
 

@@ -13,9 +13,9 @@ import pytest
 import penstock
 from penstock.cli.options.declared import LOAD_OPTIONS, TARGET_OPTIONS, flag
 from penstock.errors import UsageError
-from penstock.loading.jobfile import read_job_file
-from penstock.loading.request import make_request, make_target
-from penstock.model.job import LOAD_KINDS, TARGET_KINDS
+from penstock.loading.job.jobfile import read_job_file
+from penstock.loading.job.request import make_request, make_target
+from penstock.model.load.job import LOAD_KINDS, TARGET_KINDS
 from penstock.model.options import find_option, option_fields
 
 if TYPE_CHECKING:

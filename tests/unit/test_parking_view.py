@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from penstock.cli.parking_view import describe_parking, parking_object
-from penstock.model.shape import ParkingPlan, Part
+from penstock.cli.views.parking_view import describe_parking, parking_object
+from penstock.model.load.shape import ParkingPlan, Part
 
 
 def part(name: str, **facts: object) -> Part:

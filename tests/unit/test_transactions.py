@@ -11,8 +11,8 @@ import penstock
 SOURCE = Path(penstock.__file__).parent
 
 # The way itself; and the session that copies, which sends its own BEGIN with its first command.
-_OPENING = "server/errors.py"
-_SPEAKING = {_OPENING, "server/copy.py"}
+_OPENING = "server/connect/errors.py"
+_SPEAKING = {_OPENING, "server/copy/copy.py"}
 
 _STATEMENT = re.compile(r"\s*(BEGIN|START TRANSACTION|COMMIT|ROLLBACK)\s*(;|$)", re.IGNORECASE)
 

@@ -6,12 +6,12 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import UsageError
-from penstock.model.job import Access
-from penstock.server.connection import ConnectionFactory, has_connection_settings, over_own_socket
-from penstock.server.route import parse_tunnel
+from penstock.model.load.job import Access
+from penstock.server.connect.connection import ConnectionFactory, has_connection_settings, over_own_socket
+from penstock.server.connect.route import parse_tunnel
 
 if TYPE_CHECKING:
-    from penstock.server.route import TokenMaker
+    from penstock.server.connect.route import TokenMaker
 
 
 def connect_to(to: str | None = None, *, allows_standby: bool = False, **options: Any) -> ConnectionFactory:

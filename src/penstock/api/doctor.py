@@ -9,33 +9,33 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from penstock.access.load import judge_disks, judge_routes, judge_volume, judge_windows
+from penstock.access.preflight import judge, sort_findings, would_load
+from penstock.access.rds import describe_silence, find_iam_fault, judge_rds
 from penstock.api.loader import Loader
 from penstock.api.rds import find_host
 from penstock.aws.credentials import AwsCredentials
 from penstock.errors import AwsError, PenstockError, ServerError, UsageError
 from penstock.host import cpu_count, measure_disk, read_machine
-from penstock.loading.preflight import judge, sort_findings, would_load
-from penstock.loading.preflight_load import judge_disks, judge_routes, judge_volume, judge_windows
-from penstock.loading.preflight_rds import describe_silence, find_iam_fault, judge_rds
-from penstock.model.endpoints import is_rds_endpoint
 from penstock.model.finding import Finding
-from penstock.model.inspection import HostFacts, Volume
-from penstock.model.job import LoadJob, TargetJob
+from penstock.model.load.job import LoadJob, TargetJob
 from penstock.model.redaction import hide_secrets
-from penstock.model.source import S3Route
-from penstock.server.inspect import inspect_server, inspect_table
+from penstock.model.server.endpoints import is_rds_endpoint
+from penstock.model.server.inspection import HostFacts, Volume
+from penstock.model.source.source import S3Route
+from penstock.server.inspect.inspect import inspect_server, inspect_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    from penstock.model.inspection import Inspection
-    from penstock.model.plan import LoadPlan
-    from penstock.model.rds import RdsDescription
-    from penstock.model.server import ServerFacts
-    from penstock.model.space import DiskForecast
-    from penstock.model.table import TableName
-    from penstock.server.connection import ConnectionFactory
+    from penstock.model.load.plan import LoadPlan
+    from penstock.model.load.space import DiskForecast
+    from penstock.model.server.inspection import Inspection
+    from penstock.model.server.rds import RdsDescription
+    from penstock.model.server.server import ServerFacts
+    from penstock.model.server.table import TableName
+    from penstock.server.connect.connection import ConnectionFactory
 
 
 def explain_refused_token(error: ServerError, *, to: str | None, now: datetime) -> ServerError:

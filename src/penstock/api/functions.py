@@ -15,10 +15,10 @@ from penstock.api.loader import Loader
 from penstock.api.logs import log_warning
 from penstock.api.options import ACCESS, OPTIONS, takes
 from penstock.errors import ServerError
-from penstock.loading.request import make_request, make_target
-from penstock.model.job import Access
-from penstock.model.names import parse_table_name
+from penstock.loading.job.request import make_request, make_target
+from penstock.model.load.job import Access
 from penstock.model.options import pick
+from penstock.model.server.names import parse_table_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from penstock.api.doctor import Diagnosis
     from penstock.api.ledger_view import LedgerView
     from penstock.api.repair import RepairOutcome
-    from penstock.model.dialect import DialectOptions
-    from penstock.model.ledger import LoadRecord
-    from penstock.model.outcome import LoadOutcome, LoadProgress
-    from penstock.model.reject import RetryOutcome
-    from penstock.model.table import TableName
-    from penstock.server.connection import ConnectionFactory
+    from penstock.model.load.ledger import LoadRecord
+    from penstock.model.load.outcome import LoadOutcome, LoadProgress
+    from penstock.model.load.reject import RetryOutcome
+    from penstock.model.server.table import TableName
+    from penstock.model.source.dialect import DialectOptions
+    from penstock.server.connect.connection import ConnectionFactory
 
     Source = str | os.PathLike[str] | IO[bytes] | IO[str]
 

@@ -6,17 +6,17 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from penstock.loading.pace import plan_sessions
-from penstock.model.dialect import Notice
-from penstock.model.endpoints import is_rds_endpoint
-from penstock.model.windows import describe_near
+from penstock.loading.plan.pace import plan_sessions
+from penstock.model.server.endpoints import is_rds_endpoint
+from penstock.model.server.windows import describe_near
+from penstock.model.source.dialect import Notice
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock.model.plan import LoadPlan
-    from penstock.model.rds import RdsDescription
-    from penstock.model.server import ServerFacts
+    from penstock.model.load.plan import LoadPlan
+    from penstock.model.server.rds import RdsDescription
+    from penstock.model.server.server import ServerFacts
 
 # A smaller load is over before the answer has paid for itself: asking takes 0.2 s and the time that AWS takes.
 _WORTH_ASKING_BYTES = 64 * 1024 * 1024

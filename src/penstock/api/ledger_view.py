@@ -9,10 +9,10 @@ from penstock.api.closing import Closing
 from penstock.aws.credentials import AwsCredentials
 from penstock.errors import TargetError
 from penstock.files import SourceReader
-from penstock.loading.identity import job_from_json
+from penstock.loading.context import LoadTools
+from penstock.loading.plan.identity import job_from_json
 from penstock.loading.rejects.reject_file import read_reject_file, write_reject_files
 from penstock.loading.retry import Patience, patiently
-from penstock.loading.tools import LoadTools
 from penstock.server.ledger import Ledger
 from penstock.server.ledger.listing import forget_load, list_loads, list_objects, no_such_load
 from penstock.server.ledger.rejects import RejectStore
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from penstock.model.job import LoadJob
-    from penstock.model.ledger import LoadRecord, ObjectRecord, StayingRows
-    from penstock.model.reject import RejectCause, RetryOutcome
-    from penstock.model.shape import Missing
-    from penstock.server.connection import Connection, ConnectionFactory
+    from penstock.model.load.job import LoadJob
+    from penstock.model.load.ledger import LoadRecord, ObjectRecord, StayingRows
+    from penstock.model.load.reject import RejectCause, RetryOutcome
+    from penstock.model.load.shape import Missing
+    from penstock.server.connect.connection import Connection, ConnectionFactory
     from penstock.server.ledger.rights import LoadRights
 
 

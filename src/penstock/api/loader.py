@@ -16,21 +16,21 @@ from penstock.aws.credentials import AwsCredentials
 from penstock.files import SourceReader
 from penstock.files.newfile import check_writable
 from penstock.host import cpu_count
-from penstock.loading.dialects import refuse_other_dialects
-from penstock.loading.gather import gather_inputs
-from penstock.loading.guard import SpaceGuard
-from penstock.loading.plan import plan_load
+from penstock.loading.context import LoadTools
+from penstock.loading.plan.dialects import refuse_other_dialects
+from penstock.loading.plan.gather import gather_inputs
+from penstock.loading.plan.guard import SpaceGuard
+from penstock.loading.plan.modes import needs_more_than_copy
+from penstock.loading.plan.plan import plan_load
+from penstock.loading.plan.shape_plan import free_references, plan_parking
+from penstock.loading.plan.work import all_objects
 from penstock.loading.rejects.check import check_load
 from penstock.loading.retry import Patience, patiently
 from penstock.loading.run import run_load
-from penstock.loading.shape_plan import free_references, plan_parking
-from penstock.loading.tools import LoadTools
 from penstock.loading.warned import WarningLog, strict_error
-from penstock.loading.ways import needs_more_than_copy
-from penstock.loading.work import all_objects
-from penstock.model.dialect import Notice
-from penstock.model.job import Housekeeping, LoadRules
+from penstock.model.load.job import Housekeeping, LoadRules
 from penstock.model.options import OptionError
+from penstock.model.source.dialect import Notice
 from penstock.server.ledger import Ledger
 from penstock.server.ledger.rights import read_rights
 from penstock.server.ledger.schema import find_version
@@ -40,15 +40,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from penstock.loading.leasing import LoadLease
-    from penstock.loading.plan import TargetInput
-    from penstock.model.job import LoadJob
-    from penstock.model.outcome import CheckOutcome, LoadOutcome, LoadProgress, Problem
-    from penstock.model.plan import LoadPlan, ObjectSample
-    from penstock.model.server import ServerFacts
-    from penstock.model.settings import LoadSettings
-    from penstock.model.space import DiskForecast
-    from penstock.server.connection import Connection, ConnectionFactory
+    from penstock.loading.leases.leasing import LoadLease
+    from penstock.loading.plan.plan import TargetInput
+    from penstock.model.load.job import LoadJob
+    from penstock.model.load.outcome import CheckOutcome, LoadOutcome, LoadProgress, Problem
+    from penstock.model.load.plan import LoadPlan, ObjectSample
+    from penstock.model.load.space import DiskForecast
+    from penstock.model.server.server import ServerFacts
+    from penstock.model.server.settings import LoadSettings
+    from penstock.server.connect.connection import Connection, ConnectionFactory
     from penstock.settings.backend import SettingsBackend
 
 _Result = TypeVar("_Result")
@@ -132,7 +132,7 @@ class Loader(Closing):
             if not server.is_local:
                 plan = plan_by_instance(plan, server, host=connection.info.host)
             if needs_more_than_copy(plan.targets):
-                from penstock.loading.landing import check_ways  # noqa: PLC0415 (20 ms, for who merges or replaces)
+                from penstock.loading.landing.landing import check_ways  # noqa: PLC0415 (20 ms, for who merges or replaces)
 
                 check_ways(plan, connection, ledger_schema=self._ledger.schema)
         return self._note_pooler(plan)
@@ -253,7 +253,7 @@ class Loader(Closing):
         )
 
     def _lease(self, plan: LoadPlan, tools: LoadTools) -> LoadLease:
-        from penstock.loading.leasing import LoadLease  # noqa: PLC0415 (39 ms, for who changes settings)
+        from penstock.loading.leases.leasing import LoadLease  # noqa: PLC0415 (39 ms, for who changes settings)
 
         return LoadLease(plan, self._samples, tools, choice=self._housekeeping.settings, is_local=self.server.is_local)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from penstock.model.redaction import hide_secrets
 
 if TYPE_CHECKING:
-    from penstock.model.dialect import Notice
+    from penstock.model.source.dialect import Notice
 
 _log = logging.getLogger("penstock")
 

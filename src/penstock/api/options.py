@@ -8,7 +8,7 @@ from dataclasses import MISSING
 from functools import wraps
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
-from penstock.model.job import LOAD_KINDS, TARGET_KINDS
+from penstock.model.load.job import LOAD_KINDS, TARGET_KINDS
 from penstock.model.options import find_option, option_fields
 
 if TYPE_CHECKING:

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from penstock.aws.rds import describe_instance
 from penstock.errors import UsageError
-from penstock.model.endpoints import parse_endpoint
-from penstock.server.conninfo import given_settings, parse_conninfo
+from penstock.model.server.endpoints import parse_endpoint
+from penstock.server.connect.conninfo import given_settings, parse_conninfo
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from penstock.model.rds import RdsDescription
+    from penstock.model.server.rds import RdsDescription
 
 
 def describe_rds(

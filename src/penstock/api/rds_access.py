@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 from penstock.api.connect import connect_to
 from penstock.aws.rds_token import RdsTokens
-from penstock.server.certificate import look_at_server
-from penstock.server.iam_role import check_iam_role
-from penstock.server.roots import bundle_url, missing_roots, search_roots
-from penstock.server.route import parse_tunnel, resolve_tunnel
+from penstock.server.connect.certificate import look_at_server
+from penstock.server.connect.roots import bundle_url, missing_roots, search_roots
+from penstock.server.connect.route import parse_tunnel, resolve_tunnel
+from penstock.server.inspect.iam_role import check_iam_role
 
 if TYPE_CHECKING:
-    from penstock.model.roots import RootSearch, ServerCertificate
+    from penstock.model.server.roots import RootSearch, ServerCertificate
 
 __all__ = ["bundle_url", "check_token_user", "find_certificates", "make_token", "verify_server"]
 

@@ -10,21 +10,21 @@ from penstock.api.logs import log_notice
 from penstock.api.settings import open_backend
 from penstock.errors import PenstockError
 from penstock.files import SourceReader
-from penstock.loading.left_leases import end_leases, find_noted, plan_leases
-from penstock.loading.rebuild import PutBack
+from penstock.loading.context import LoadTools
+from penstock.loading.leases.left_leases import end_leases, find_noted, plan_leases
 from penstock.loading.repair import forget_missing, plan_repair, repair
-from penstock.loading.tools import LoadTools
+from penstock.loading.shape.rebuild import PutBack
 from penstock.loading.warned import WarningLog
-from penstock.model.settings import LeaseReport
-from penstock.server.facts import read_server_facts
+from penstock.model.server.settings import LeaseReport
+from penstock.server.facts.facts import read_server_facts
 from penstock.server.ledger import Ledger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from penstock.model.settings import SettingsOverview
-    from penstock.model.shape import RepairStep
-    from penstock.server.connection import Connection, ConnectionFactory
+    from penstock.model.load.shape import RepairStep
+    from penstock.model.server.settings import SettingsOverview
+    from penstock.server.connect.connection import Connection, ConnectionFactory
     from penstock.settings.backend import SettingsBackend
 
 

@@ -5,21 +5,21 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from penstock.access.rds import compose_command
 from penstock.api.closing import Closing
 from penstock.errors import UsageError
 from penstock.host import measure_disk
-from penstock.loading.claims import client_name
-from penstock.loading.preflight_rds import compose_command
-from penstock.model.endpoints import is_rds_endpoint
-from penstock.server.facts import read_server_facts
-from penstock.server.space import read_table_places
+from penstock.loading.claim.claims import client_name
+from penstock.model.server.endpoints import is_rds_endpoint
+from penstock.server.facts.facts import read_server_facts
+from penstock.server.table.space import read_table_places
 from penstock.settings.backend import SystemSettings
 from penstock.settings.lease import LeaseRequest
 from penstock.settings.parameter_group import GroupSettings
 
 if TYPE_CHECKING:
-    from penstock.model.settings import AttachedGroup, LeaseReport, Profile, SettingsDecision, SettingsOverview
-    from penstock.server.connection import ConnectionFactory
+    from penstock.model.server.settings import AttachedGroup, LeaseReport, Profile, SettingsDecision, SettingsOverview
+    from penstock.server.connect.connection import ConnectionFactory
     from penstock.settings.backend import SettingsBackend
 
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from penstock.api.rds import find_host
 from penstock.errors import UsageError
-from penstock.model.endpoints import is_rds_endpoint
+from penstock.model.server.endpoints import is_rds_endpoint
 from penstock.observe import Sampler
 
 if TYPE_CHECKING:
-    from penstock.server.connection import ConnectionFactory
+    from penstock.server.connect.connection import ConnectionFactory
 
 
 def open_sampler(

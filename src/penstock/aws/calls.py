@@ -10,7 +10,7 @@ from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
 from botocore.parsers import ResponseParserError
 
 from penstock.errors import AwsError
-from penstock.model.rds import Gap
+from penstock.model.server.rds import Gap
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from penstock.model.rds import EbsLimits, InstanceClass, OptimizedReads
+from penstock.model.server.rds import EbsLimits, InstanceClass, OptimizedReads
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

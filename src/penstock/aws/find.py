@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.errors import AwsError
-from penstock.model.endpoints import parse_endpoint
+from penstock.model.server.endpoints import parse_endpoint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from penstock.aws.calls import Calls, Raw
-    from penstock.model.endpoints import RdsEndpoint
-    from penstock.model.rds import FoundBy
+    from penstock.model.server.endpoints import RdsEndpoint
+    from penstock.model.server.rds import FoundBy
 
     Resolve = Callable[[str], Sequence[str]]
 

@@ -14,14 +14,14 @@ from penstock.aws.calls import Calls
 from penstock.aws.clients import AwsClients
 from penstock.aws.rds import describe_instance
 from penstock.errors import AwsError
-from penstock.model.endpoints import parse_endpoint
-from penstock.model.settings import AttachedGroup
+from penstock.model.server.endpoints import parse_endpoint
+from penstock.model.server.settings import AttachedGroup
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from penstock.aws.calls import Raw
-    from penstock.model.rds import RdsDescription
+    from penstock.model.server.rds import RdsDescription
 
 # ModifyDBParameterGroup takes no more at a time.
 _PARAMETERS_AT_ONCE = 20

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
-    from penstock.model.rds import RdsDescription
+    from penstock.model.server.rds import RdsDescription
 
 _log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from penstock.aws.clients import AwsClients
 from penstock.aws.find import find_endpoint, locate_endpoint, locate_identifier, resolve_names
 from penstock.aws.shapes import InstanceContext, read_cluster, read_instance
 from penstock.errors import AwsError, UsageError
-from penstock.model.rds import RdsDescription
+from penstock.model.server.rds import RdsDescription
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from penstock.aws.calls import Raw
     from penstock.aws.find import Located, Resolve
-    from penstock.model.endpoints import RdsEndpoint
-    from penstock.model.rds import Gap, RdsCluster, RdsInstance
+    from penstock.model.server.endpoints import RdsEndpoint
+    from penstock.model.server.rds import Gap, RdsCluster, RdsInstance
 
 _ENGINES = ("postgres", "aurora-postgresql", "custom-postgres")
 

@@ -14,7 +14,7 @@ from botocore.exceptions import NoCredentialsError
 from penstock.aws.calls import explain
 from penstock.aws.credentials import AwsCredentials, credential_failures
 from penstock.errors import ServerError, UsageError
-from penstock.model.endpoints import region_of
+from penstock.model.server.endpoints import region_of
 
 
 class RdsTokens:

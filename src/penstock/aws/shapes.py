@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.aws.classes import judge_optimized_reads
-from penstock.model.rds import (
+from penstock.model.server.rds import (
     AssociatedRole,
     ClusterMember,
     Gap,
@@ -17,14 +17,14 @@ from penstock.model.rds import (
     RdsInstance,
     Storage,
 )
-from penstock.model.windows import parse_window
+from penstock.model.server.windows import parse_window
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from penstock.aws.calls import Raw
-    from penstock.model.rds import InstanceClass
-    from penstock.model.windows import Window, WindowKind, WindowOwner
+    from penstock.model.server.rds import InstanceClass
+    from penstock.model.server.windows import Window, WindowKind, WindowOwner
 
 # AWS masks it, and what stands for it is nobody's business either.
 _SECRETS = frozenset({"MasterUserPassword"})

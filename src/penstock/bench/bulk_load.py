@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 from penstock.bench.ways import WAYS, LoadSetting, Way, staging_tables, table_of
 from penstock.errors import LabError
 from penstock.host import Machine, read_machine
-from penstock.server.connection import ConnectionFactory, over_own_socket
-from penstock.server.facts import read_server_facts
-from penstock.server.staging import checkpoint, count_rows, make_staging
+from penstock.server.benchmarks.tables import checkpoint, count_rows, make_staging
+from penstock.server.connect.connection import ConnectionFactory, over_own_socket
+from penstock.server.facts.facts import read_server_facts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -11,20 +11,20 @@ from penstock.files import SourceReader
 from penstock.host import cpu_count
 from penstock.lab.imdb import IMDB_TABLES, ImdbFile
 from penstock.lab.psql_copy import copy_with_psql
-from penstock.loading.gather import gather_inputs
-from penstock.loading.plan import plan_load
+from penstock.loading.context import LoadTools
+from penstock.loading.plan.gather import gather_inputs
+from penstock.loading.plan.plan import plan_load
 from penstock.loading.run import run_load
-from penstock.loading.tools import LoadTools
-from penstock.model.block import CopySpec
-from penstock.model.job import LoadJob, LoadRules, TargetJob
-from penstock.model.table import TableName
-from penstock.server.staging import describe_copy
+from penstock.model.load.job import LoadJob, LoadRules, TargetJob
+from penstock.model.server.table import TableName
+from penstock.model.source.block import CopySpec
+from penstock.server.benchmarks.tables import describe_copy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from penstock.lab import EmbeddedServer
-    from penstock.server.connection import ConnectionFactory
+    from penstock.server.connect.connection import ConnectionFactory
 
 # COPY has no option for "no quoting", so the quote is a byte that IMDb's files do not have. Under the article's own
 # FORMAT csv, \N would load as text and quotes would vanish: rows could not be compared.

@@ -20,9 +20,9 @@ import typer.core
 from typer.main import get_command
 
 from penstock import __version__
-from penstock.cli.exit_codes import BROKEN_PIPE, EXIT_CODES, INTERNAL_ERROR, OK
-from penstock.cli.messages import show_error, showing_log
-from penstock.cli.output import (
+from penstock.cli.terminal.exit_codes import BROKEN_PIPE, EXIT_CODES, INTERNAL_ERROR, OK
+from penstock.cli.terminal.messages import show_error, showing_log
+from penstock.cli.terminal.output import (
     OutputError,
     abandon_output,
     begin_output,
@@ -46,22 +46,22 @@ if TYPE_CHECKING:
 # Every command, in the order of --help: its name and the module whose `app` it is. A new command is added here.
 COMMANDS = MappingProxyType(
     {
-        "load": "penstock.cli.load",
-        "loads": "penstock.cli.loads",
-        "resume": "penstock.cli.resume",
-        "rejects": "penstock.cli.rejects",
-        "retry": "penstock.cli.retry",
-        "repair": "penstock.cli.repair",
-        "doctor": "penstock.cli.doctor",
-        "demo": "penstock.cli.demo",
-        "settings": "penstock.cli.settings",
-        "diagnose": "penstock.cli.diagnose",
-        "server": "penstock.cli.server",
-        "rds": "penstock.cli.rds",
-        "watch": "penstock.cli.watch",
-        "commits": "penstock.cli.commits",
-        "lab": "penstock.cli.lab",
-        "bench": "penstock.cli.bench",
+        "load": "penstock.cli.commands.load",
+        "loads": "penstock.cli.commands.loads",
+        "resume": "penstock.cli.commands.resume",
+        "rejects": "penstock.cli.commands.rejects",
+        "retry": "penstock.cli.commands.retry",
+        "repair": "penstock.cli.commands.repair",
+        "doctor": "penstock.cli.commands.doctor",
+        "demo": "penstock.cli.commands.demo",
+        "settings": "penstock.cli.commands.settings",
+        "diagnose": "penstock.cli.commands.watching.diagnose",
+        "server": "penstock.cli.commands.server",
+        "rds": "penstock.cli.commands.rds.rds",
+        "watch": "penstock.cli.commands.watching.watch",
+        "commits": "penstock.cli.commands.watching.commits",
+        "lab": "penstock.cli.commands.lab",
+        "bench": "penstock.cli.commands.bench",
     }
 )
 

@@ -3,7 +3,7 @@ r"""Which COPY command carries a file's dialect, and the payload of each block f
 COPY has no option for tsv (no quoting, no escapes): it travels as COPY text with its backslashes doubled, and a block
 whose every backslash belongs to a `\N` field travels untouched. csv and text travel untouched unless fields are left
 out, constants are added or several null strings must become one. On the way to a staging table every record is given
-its object's number and its block's offset (model/landing.py).
+its object's number and its block's offset (model/load/landing.py).
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 
 from penstock import _native
 from penstock.errors import UsageError
-from penstock.model.block import Block, CopySpec
-from penstock.model.landing import SENT_COLUMNS
+from penstock.model.load.landing import SENT_COLUMNS
+from penstock.model.source.block import Block, CopySpec
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.model.dialect import Dialect
-    from penstock.model.table import ColumnMap, TableName
+    from penstock.model.server.table import ColumnMap, TableName
+    from penstock.model.source.dialect import Dialect
 
 _TEXT_NULL = "\\N"
 

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 from penstock import _native
 from penstock.errors import DataError, PenstockError
-from penstock.model.block import Block, Segment
+from penstock.model.source.block import Block, Segment
 from penstock.units import KIB, format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from penstock.model.dialect import Dialect
+    from penstock.model.source.dialect import Dialect
 
 # Sixteen hundred columns with names of the longest kind take half of it.
 HEADER_LIMIT_BYTES = 256 * KIB

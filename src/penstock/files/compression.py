@@ -20,7 +20,7 @@ from penstock.units import KIB, MIB
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from penstock.model.source import Compression
+    from penstock.model.source.source import Compression
 
 # The pieces that blocks are made of. Each costs the interpreter some 120 us on its way: half as many as of 256 KiB took
 # 7 % off a load's client CPU, and 1 MiB put 10 % on it (it no longer fits a second-level cache of 2 MiB).

@@ -15,8 +15,8 @@ from urllib.parse import unquote_to_bytes
 from penstock.errors import SourceError
 from penstock.files.local import STDIN_LOCATION, stat_object
 from penstock.files.parallel import map_at_once
-from penstock.model.dialect import Notice
-from penstock.model.source import SourceObject
+from penstock.model.source.dialect import Notice
+from penstock.model.source.source import SourceObject
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -14,7 +14,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from penstock.errors import SourceError
-from penstock.model.source import SourceObject
+from penstock.model.source.source import SourceObject
 from penstock.units import KIB
 
 if TYPE_CHECKING:

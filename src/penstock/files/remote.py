@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from obstore import GetOptions, GetResult
     from obstore.store import ObjectStore
 
-    from penstock.model.source import SourceObject
+    from penstock.model.source.source import SourceObject
 
 # By AWS's performance guidelines a request gives 85 to 90 MB/s after a first byte that takes 30 to 200 ms. Four of
 # 4 MiB at a time are then some 80 to 200 MB/s of compressed text, more than a server loads, and bound the memory of

@@ -18,7 +18,7 @@ from obstore.exceptions import NotSupportedError
 
 from penstock.errors import SourceError
 from penstock.files.stores import STORE_ERRORS, Stores, describe_failure, retry_delay_s, source_error
-from penstock.model.source import SourceObject
+from penstock.model.source.source import SourceObject
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

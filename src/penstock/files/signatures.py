@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from penstock.errors import SourceError
 
 if TYPE_CHECKING:
-    from penstock.model.source import Compression
+    from penstock.model.source.source import Compression
 
 # As many bytes as the furthest signature needs: tar's stands at 257 and is 8 bytes long
 SIGNATURE_BYTES = 512

@@ -11,7 +11,7 @@ from penstock.errors import SourceError
 from penstock.files.local import LocalObject, stat_object
 
 if TYPE_CHECKING:
-    from penstock.model.source import SourceObject
+    from penstock.model.source.source import SourceObject
 
 
 class Spool:

@@ -18,7 +18,7 @@ from penstock.files.local import LocalObject, refuse_remote
 from penstock.files.parallel import map_at_once
 from penstock.files.signatures import SIGNATURE_BYTES, check_is_not_compressed, check_is_text, sniff
 from penstock.files.spool import Spool
-from penstock.model.plan import ObjectSample
+from penstock.model.load.plan import ObjectSample
 from penstock.units import KIB, MIB
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from penstock.files.stores import CredentialSource, Stores
-    from penstock.model.dialect import Notice
-    from penstock.model.source import Compression, SourceObject
+    from penstock.model.source.dialect import Notice
+    from penstock.model.source.source import Compression, SourceObject
 
 # Some thousand records: enough to tell a dialect, read in a few ms
 SAMPLE_BYTES = 256 * KIB

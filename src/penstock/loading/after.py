@@ -9,19 +9,19 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock.errors import PenstockError
-from penstock.loading.upkeep import decide_checkpoint, decide_vacuum
-from penstock.model.outcome import LoadProgress
-from penstock.server.locking import describe_blocker, find_blockers
-from penstock.server.vacuum import find_filled, limited_lock_wait, read_relations, run_checkpoint, run_vacuum
+from penstock.loading.plan.upkeep import decide_checkpoint, decide_vacuum
+from penstock.model.load.outcome import LoadProgress
+from penstock.server.table.locking import describe_blocker, find_blockers
+from penstock.server.table.vacuum import find_filled, limited_lock_wait, read_relations, run_checkpoint, run_vacuum
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from penstock.loading.tools import LoadTools
-    from penstock.model.outcome import LoadOutcome
-    from penstock.model.plan import LoadPlan
-    from penstock.model.upkeep import Relation, VacuumPlan, VacuumStep
-    from penstock.server.connection import Connection
+    from penstock.loading.context import LoadTools
+    from penstock.model.load.outcome import LoadOutcome
+    from penstock.model.load.plan import LoadPlan
+    from penstock.model.load.upkeep import Relation, VacuumPlan, VacuumStep
+    from penstock.server.connect.connection import Connection
 
 _LOCK_NOT_AVAILABLE = "55P03"
 _QUERY_CANCELED = "57014"

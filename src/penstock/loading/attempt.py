@@ -13,25 +13,25 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock.errors import ServerError
-from penstock.loading.feed import Abandoned, BlockFeed, reader_limit
-from penstock.loading.objects import open_blocks
-from penstock.loading.pace import Pace, next_pace
+from penstock.loading.plan.pace import Pace, next_pace
+from penstock.loading.reading.feed import Abandoned, BlockFeed, reader_limit
+from penstock.loading.reading.objects import open_blocks
 from penstock.loading.rejects.limit import RejectLimit
-from penstock.loading.session import LoadSession
-from penstock.loading.watch import ConflictWatch
-from penstock.model.reject import FOREIGN_KEY_VIOLATION
-from penstock.server.copy import CopyFailed, CopySession
-from penstock.server.errors import find_hint, is_passing
+from penstock.loading.stream.session import LoadSession
+from penstock.loading.stream.watch import ConflictWatch
+from penstock.model.load.reject import FOREIGN_KEY_VIOLATION
+from penstock.server.connect.errors import find_hint, is_passing
+from penstock.server.copy.copy import CopyFailed, CopySession
 from penstock.server.ledger.rejects import RejectStore
 
 if TYPE_CHECKING:
     from penstock.errors import PenstockError
-    from penstock.loading.prepared import PreparedLoad
+    from penstock.loading.claim.prepared import PreparedLoad
+    from penstock.loading.context import LoadTools
     from penstock.loading.rejects.keeper import RejectKeeper
-    from penstock.loading.tools import LoadTools
-    from penstock.model.outcome import FileOutcome, StepProgress
-    from penstock.model.plan import LoadPlan, SessionPlan
-    from penstock.server.connection import Connection
+    from penstock.model.load.outcome import FileOutcome, StepProgress
+    from penstock.model.load.plan import LoadPlan, SessionPlan
+    from penstock.server.connect.connection import Connection
 
 _log = logging.getLogger(__name__)
 

@@ -13,36 +13,36 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import DataError, SourceError, TargetError
 from penstock.files.listing import is_remote, lasting_name, lasting_version, resolved_name
-from penstock.loading.claims import client_name, open_ledger, take_over
-from penstock.loading.decide import Decision, decide_objects
-from penstock.loading.dialects import refuse_other_dialects
-from penstock.loading.identity import describe_changes, describe_meaning, digest, job_to_json
-from penstock.loading.objects import compare_committed
-from penstock.loading.plan import table_after_creation
-from penstock.loading.prepared import NothingToDo, PreparedLoad, tables_made
-from penstock.loading.ways import is_fresh, needs_more_than_copy
-from penstock.loading.work import ObjectWork, all_objects
-from penstock.model.ledger import Claim, Coverage, LedgerObject
-from penstock.server.catalog import find_table
-from penstock.server.errors import in_transaction
-from penstock.server.identity import LoadedTable
-from penstock.server.landing import delete_landed
+from penstock.loading.claim.claims import client_name, open_ledger, take_over
+from penstock.loading.claim.decide import Decision, decide_objects
+from penstock.loading.claim.prepared import NothingToDo, PreparedLoad, tables_made
+from penstock.loading.plan.dialects import refuse_other_dialects
+from penstock.loading.plan.identity import describe_changes, describe_meaning, digest, job_to_json
+from penstock.loading.plan.modes import is_fresh, needs_more_than_copy
+from penstock.loading.plan.plan import table_after_creation
+from penstock.loading.plan.work import ObjectWork, all_objects
+from penstock.loading.reading.objects import compare_committed
+from penstock.model.load.ledger import Claim, Coverage, LedgerObject
+from penstock.server.connect.errors import in_transaction
 from penstock.server.ledger.committed import find_others, move_end, read_coverage, read_ranges
 from penstock.server.ledger.listing import no_such_load
 from penstock.server.ledger.lookup import read_meaning
 from penstock.server.ledger.rights import read_rights
 from penstock.server.ledger.targets import drop_ranges
-from penstock.server.tables import CreatedTable, create_text_table, is_empty
+from penstock.server.table.catalog import find_table
+from penstock.server.table.identity import LoadedTable
+from penstock.server.table.staging import delete_landed
+from penstock.server.table.tables import CreatedTable, create_text_table, is_empty
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from penstock.loading.prepared import TargetLanding
-    from penstock.loading.tools import LoadTools
-    from penstock.model.job import LoadJob
-    from penstock.model.plan import LoadPlan
-    from penstock.model.table import TableFacts, TableName
-    from penstock.server.connection import Connection
+    from penstock.loading.claim.prepared import TargetLanding
+    from penstock.loading.context import LoadTools
+    from penstock.model.load.job import LoadJob
+    from penstock.model.load.plan import LoadPlan
+    from penstock.model.server.table import TableFacts, TableName
+    from penstock.server.connect.connection import Connection
 
 
 def prepare_load(
@@ -204,7 +204,7 @@ class _Preparation:
     def _put_back_replaced(self) -> None:
         targets = [target for target in self._plan.targets if target.landing == "replacement"]
         if oids := [target.facts.oid for target in targets if target.facts is not None]:
-            from penstock.loading.shape import put_back_replaced  # noqa: PLC0415 (32 ms, after a load that died)
+            from penstock.loading.shape.shape import put_back_replaced  # noqa: PLC0415 (32 ms, after a load that died)
 
             put_back_replaced(oids, self._tools, self._connection)
 
@@ -225,7 +225,7 @@ class _Preparation:
 
     def _check_ways(self) -> None:
         if needs_more_than_copy(self._plan.targets):
-            from penstock.loading.landing import check_ways  # noqa: PLC0415 (20 ms, for who merges or replaces)
+            from penstock.loading.landing.landing import check_ways  # noqa: PLC0415 (20 ms, for who merges or replaces)
 
             check_ways(self._plan, self._connection, ledger_schema=self._ledger.schema)
 
@@ -252,7 +252,7 @@ class _Preparation:
         """Find or make the tables in which records land, for the targets that have objects in this load."""
         if not needs_more_than_copy(self._plan.targets):
             return ()
-        from penstock.loading.landing import LandingMaker  # noqa: PLC0415 (20 ms, for who merges or replaces)
+        from penstock.loading.landing.landing import LandingMaker  # noqa: PLC0415 (20 ms, for who merges or replaces)
 
         objects: dict[int, list[int]] = {}
         for work, decision in zip(works, decisions, strict=True):

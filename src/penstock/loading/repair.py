@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock.errors import PenstockError, TargetError
-from penstock.loading.rebuild import DEFAULT_PATIENCE_S, PutBack, Rebuilder
-from penstock.model.shape import RepairStep
+from penstock.loading.shape.rebuild import DEFAULT_PATIENCE_S, PutBack, Rebuilder
+from penstock.model.load.shape import RepairStep
 from penstock.server.ledger.locks import find_lock_holder
 from penstock.server.ledger.schema import CHANGES_VERSION, find_version
 from penstock.server.shape import read_changes
@@ -25,10 +25,10 @@ from penstock.server.shape.switches import SWITCHES, look_at_switch
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from penstock.loading.tools import LoadTools, Report
-    from penstock.model.outcome import StepProgress
-    from penstock.model.shape import Change, RepairAction
-    from penstock.server.connection import Connection
+    from penstock.loading.context import LoadTools, Report
+    from penstock.model.load.outcome import StepProgress
+    from penstock.model.load.shape import Change, RepairAction
+    from penstock.server.connect.connection import Connection
 
 
 _GIVEN_UP = "it will not be rebuilt; to create it by hand: "

@@ -10,7 +10,7 @@ from penstock.errors import PenstockError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock.model.plan import SessionPlan
+    from penstock.model.load.plan import SessionPlan
 
 _Result = TypeVar("_Result")
 

@@ -12,33 +12,33 @@ from typing import TYPE_CHECKING, TypeVar
 from penstock.errors import Interrupted, PenstockError
 from penstock.loading.after import keep_up, read_partitions
 from penstock.loading.attempt import LoadAttempt
-from penstock.loading.left_leases import end_left_leases
+from penstock.loading.claim.prepared import NothingToDo
+from penstock.loading.failure import fills_tables, tell_unknown, tell_what_stays
+from penstock.loading.leases.left_leases import end_left_leases
+from penstock.loading.plan.modes import needs_more_than_copy
 from penstock.loading.prepare import prepare_load
-from penstock.loading.prepared import NothingToDo
 from penstock.loading.retry import Patience, fewer_sessions
-from penstock.loading.stays import fills_tables, tell_unknown, tell_what_stays
 from penstock.loading.tally import Tally
-from penstock.loading.ways import needs_more_than_copy
-from penstock.model.ledger import FinishedLoad
-from penstock.server.errors import in_transaction
+from penstock.model.load.ledger import FinishedLoad
+from penstock.server.connect.errors import in_transaction
 from penstock.server.ledger.committed import count_rows, has_all, read_coverage
 from penstock.server.ledger.ending import confirm, finish
 from penstock.server.ledger.rejects import RejectStore
-from penstock.server.sequences import advance_sequences
-from penstock.server.tables import drop_created
+from penstock.server.table.sequences import advance_sequences
+from penstock.server.table.tables import drop_created
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from penstock.loading.prepared import PreparedLoad, TargetLanding
-    from penstock.loading.shape import LoadShape
-    from penstock.loading.tools import LoadTools, Report
-    from penstock.model.ledger import Claim
-    from penstock.model.outcome import LoadOutcome
-    from penstock.model.plan import LoadPlan, TargetPlan
-    from penstock.model.upkeep import Relation
-    from penstock.server.connection import Connection
-    from penstock.server.tables import CreatedTable
+    from penstock.loading.claim.prepared import PreparedLoad, TargetLanding
+    from penstock.loading.context import LoadTools, Report
+    from penstock.loading.shape.shape import LoadShape
+    from penstock.model.load.ledger import Claim
+    from penstock.model.load.outcome import LoadOutcome
+    from penstock.model.load.plan import LoadPlan, TargetPlan
+    from penstock.model.load.upkeep import Relation
+    from penstock.server.connect.connection import Connection
+    from penstock.server.table.tables import CreatedTable
 
 _Result = TypeVar("_Result")
 
@@ -212,7 +212,7 @@ class _LoadRun:
 
     def _truncate(self, prepared: PreparedLoad, connection: Connection) -> None:
         if prepared.landings:
-            from penstock.loading.landing import truncate_targets  # noqa: PLC0415 (20 ms, for who merges or replaces)
+            from penstock.loading.landing.landing import truncate_targets  # noqa: PLC0415 (20 ms, for who merges or replaces)
 
             truncate_targets(
                 prepared.landings, plan=self._plan, tools=self._tools, connection=connection, claim=prepared.claim
@@ -227,7 +227,7 @@ class _LoadRun:
 
     def _open_shape(self) -> LoadShape:
         if self._shape is None:
-            from penstock.loading.shape import LoadShape  # noqa: PLC0415 (32 ms, for who rebuilds indexes or merges)
+            from penstock.loading.shape.shape import LoadShape  # noqa: PLC0415 (32 ms, for who rebuilds indexes or merges)
 
             self._shape = LoadShape(self._plan, self._tools)
         return self._shape
@@ -249,7 +249,7 @@ class _LoadRun:
             self._advance_sequences(connection)
         if not prepared.landings:
             return finish(ledger, connection, claim)
-        from penstock.loading.finish import finish_load  # noqa: PLC0415 (24 ms, for who merges or replaces)
+        from penstock.loading.landing.finish import finish_load  # noqa: PLC0415 (24 ms, for who merges or replaces)
 
         finished = finish_load(self._plan, prepared, self._tools, connection, note_statement=self._tally.note_statement)
         self._is_complete = finished is not None
@@ -366,7 +366,7 @@ class _LoadRun:
             if not self._tools.ledger.forget_unused(connection, self._claim, even_if_used=is_lost):
                 return count_rows(connection, self._tools.ledger.schema, self._claim.load_id)
             if self._landings:
-                from penstock.loading.landing import give_up_landings  # noqa: PLC0415 (20 ms, for who merges or replaces)
+                from penstock.loading.landing.landing import give_up_landings  # noqa: PLC0415 (20 ms, for who merges or replaces)
 
                 give_up_landings(
                     self._landings,

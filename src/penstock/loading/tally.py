@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from penstock.model.outcome import FileOutcome, LoadOutcome
+from penstock.model.load.outcome import FileOutcome, LoadOutcome
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from penstock.loading.attempt import LoadAttempt
-    from penstock.model.ledger import FinishedLoad
-    from penstock.model.outcome import StatementOutcome
-    from penstock.model.shape import Rebuilt
+    from penstock.model.load.ledger import FinishedLoad
+    from penstock.model.load.outcome import StatementOutcome
+    from penstock.model.load.shape import Rebuilt
 
 
 class Tally:

@@ -6,12 +6,12 @@ import threading
 from typing import TYPE_CHECKING
 
 from penstock.errors import UsageError
-from penstock.model.dialect import Notice
+from penstock.model.source.dialect import Notice
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock.model.dialect import WarningCode
+    from penstock.model.source.dialect import WarningCode
 
 # A trigger may warn of each row. More than anybody reads.
 _KEPT = 1000

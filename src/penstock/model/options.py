@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from penstock.errors import UsageError
-from penstock.model.names import parse_table_name
-from penstock.model.table import TableName
+from penstock.model.server.names import parse_table_name
+from penstock.model.server.table import TableName
 from penstock.units import GB, MB
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
-    from penstock.model.inspection import Unread
+    from penstock.model.server.inspection import Unread
 
 # A statistics view's row as the server has it: newer servers have columns that others lack.
 CounterRow: TypeAlias = Mapping[str, object]

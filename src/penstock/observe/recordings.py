@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, get_args, get_origin, get_
 
 from penstock.errors import SourceError
 from penstock.files.zstd import zstd
-from penstock.model.inspection import Unread
 from penstock.model.recording import FORMAT, Progress, Recording, RecordingHeader, Sample, SessionSample
+from penstock.model.server.inspection import Unread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

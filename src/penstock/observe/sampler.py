@@ -16,18 +16,18 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import PenstockError
 from penstock.host import busy_cpu_s, cpu_count, process_cpu_s
-from penstock.model.inspection import Unread
 from penstock.model.recording import RecordingHeader, Sample
+from penstock.model.server.inspection import Unread
 from penstock.observe.statements import strip_literals
-from penstock.server.activity import STATEMENTS, ActivityReader, flush_statistics, open_reader
-from penstock.server.facts import read_server_facts
-from penstock.server.inspect import read_moment
+from penstock.server.facts.facts import read_server_facts
+from penstock.server.inspect.activity import STATEMENTS, ActivityReader, flush_statistics, open_reader
+from penstock.server.inspect.inspect import read_moment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from penstock.model.recording import CounterRow, SessionSample
-    from penstock.server.connection import ConnectionFactory
+    from penstock.server.connect.connection import ConnectionFactory
 
 # What a view shows arrives once a second: sessions report what they did no more often than that.
 _COUNTERS_EVERY_S = 1.0

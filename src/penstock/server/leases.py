@@ -13,18 +13,18 @@ import psycopg
 from psycopg import sql
 
 from penstock.errors import PenstockError, ServerError, TargetError
-from penstock.model.settings import Lease, PriorSetting, ServerIdentity
-from penstock.server.connection import is_usable
-from penstock.server.errors import in_transaction, translate_errors
+from penstock.model.server.settings import Lease, PriorSetting, ServerIdentity
+from penstock.server.connect.connection import is_usable
+from penstock.server.connect.errors import in_transaction, translate_errors
 from penstock.server.ledger.locks import find_lock_holder, try_lock
 from penstock.server.ledger.trust import LedgerRelation, PublicationRow, refuse_foreign
-from penstock.server.queries import fetch_rows
+from penstock.server.sql.queries import fetch_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from datetime import datetime
 
-    from penstock.server.connection import Connection
+    from penstock.server.connect.connection import Connection
 
 # The database where leases are; every cluster has it unless somebody dropped it.
 LEASE_DATABASE = "postgres"

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from penstock.errors import ServerError, TargetError
-from penstock.model.settings import LeaseReport, SettingsOverview
+from penstock.model.server.settings import LeaseReport, SettingsOverview
+from penstock.server.facts.settings import read_facts, read_identity, read_settings
 from penstock.server.leases import LEASE_DATABASE, LeaseStore
-from penstock.server.settings import read_facts, read_identity, read_settings
 from penstock.settings.decide import has_parameter_group
 from penstock.settings.lease import clear, look, release, restore, take
 
 if TYPE_CHECKING:
-    from penstock.model.settings import SettingsDecision, SettingsFacts
-    from penstock.server.connection import Connection, ConnectionFactory
+    from penstock.model.server.settings import SettingsDecision, SettingsFacts
+    from penstock.server.connect.connection import Connection, ConnectionFactory
     from penstock.settings.lease import LeaseRequest
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.model.settings import SettingChange, SettingsDecision, SettingSkip
+from penstock.model.server.settings import SettingChange, SettingsDecision, SettingSkip
 from penstock.settings.profiles import (
     LEAST_WAL_MB,
     MOST_WAL_MB,
@@ -16,7 +16,7 @@ from penstock.settings.values import show, to_text
 from penstock.units import format_bytes
 
 if TYPE_CHECKING:
-    from penstock.model.settings import Backend, Profile, ProfileValue, SettingsFacts
+    from penstock.model.server.settings import Backend, Profile, ProfileValue, SettingsFacts
 
 # Values that no file changes: given when the server was started, or computed by it.
 _FIXED_SOURCES = {

@@ -9,7 +9,7 @@ import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from penstock.model.settings import Lease, PriorSetting, ServerIdentity
+from penstock.model.server.settings import Lease, PriorSetting, ServerIdentity
 from penstock.settings.profiles import LEASABLE
 from penstock.settings.values import is_sound
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from penstock.errors import ServerError, TargetError
-from penstock.model.settings import Lease, LeaseReport, PriorSetting, SettingResult
-from penstock.server.settings import (
+from penstock.model.server.settings import Lease, LeaseReport, PriorSetting, SettingResult
+from penstock.server.facts.settings import (
     alter_system,
     find_unchanged,
     read_facts,
@@ -31,7 +31,7 @@ from penstock.settings.values import is_sound, parse_value, show
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from penstock.model.settings import (
+    from penstock.model.server.settings import (
         Profile,
         ServerIdentity,
         SettingMove,
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
         SettingsFacts,
         SettingState,
     )
+    from penstock.server.facts.settings import FileLine
     from penstock.server.leases import LeaseStore
-    from penstock.server.settings import FileLine
 
 _log = logging.getLogger(__name__)
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from penstock.model.settings import SettingMove
+from penstock.model.server.settings import SettingMove
 from penstock.settings.profiles import LEASABLE
 from penstock.settings.values import is_sound, to_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from penstock.model.settings import Lease, PriorSetting
+    from penstock.model.server.settings import Lease, PriorSetting
 
 
 def settle(

@@ -13,9 +13,16 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Protocol
 
 from penstock.errors import AwsError, ServerError, TargetError
-from penstock.model.settings import Lease, LeaseReport, PriorSetting, ServerIdentity, SettingResult, SettingsOverview
+from penstock.model.server.settings import (
+    Lease,
+    LeaseReport,
+    PriorSetting,
+    ServerIdentity,
+    SettingResult,
+    SettingsOverview,
+)
+from penstock.server.facts.settings import find_unchanged, read_facts, read_settings
 from penstock.server.leases import LEASE_DATABASE, LeaseStore
-from penstock.server.settings import find_unchanged, read_facts, read_settings
 from penstock.settings.decide import decide
 from penstock.settings.group_tags import lease_keys, lease_tags, prior_key, prior_tag, read_tags, write_number
 from penstock.settings.lease import refuse_obstacle
@@ -25,8 +32,8 @@ from penstock.settings.values import is_sound, parse_value, show
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from penstock.model.settings import AttachedGroup, SettingMove, SettingsDecision, SettingsFacts
-    from penstock.server.connection import Connection, ConnectionFactory
+    from penstock.model.server.settings import AttachedGroup, SettingMove, SettingsDecision, SettingsFacts
+    from penstock.server.connect.connection import Connection, ConnectionFactory
     from penstock.settings.lease import LeaseRequest
 
 _log = logging.getLogger(__name__)

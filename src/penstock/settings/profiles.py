@@ -6,12 +6,12 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from penstock.errors import UsageError
-from penstock.model.settings import Profile, ProfileValue
+from penstock.model.server.settings import Profile, ProfileValue
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from penstock.model.inspection import FlavourKind
+    from penstock.model.server.inspection import FlavourKind
 
 # Aurora's storage applies WAL itself: its instances write no pages at checkpoints.
 _WITH_CHECKPOINTS: frozenset[FlavourKind] = frozenset(

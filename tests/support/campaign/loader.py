@@ -21,12 +21,12 @@ from penstock.api import Loader
 from penstock.aws.credentials import AwsCredentials
 from penstock.errors import PenstockError
 from penstock.files import SourceReader
-from penstock.loading.identity import job_from_json
-from penstock.model.dialect import DialectOptions
-from penstock.model.job import Housekeeping, LoadJob, LoadRules, TargetJob
-from penstock.model.names import parse_table_name
-from penstock.model.plan import BatchPlan
-from penstock.server.connection import ConnectionFactory
+from penstock.loading.plan.identity import job_from_json
+from penstock.model.load.job import Housekeeping, LoadJob, LoadRules, TargetJob
+from penstock.model.load.plan import BatchPlan
+from penstock.model.server.names import parse_table_name
+from penstock.model.source.dialect import DialectOptions
+from penstock.server.connect.connection import ConnectionFactory
 from support.loads import ChoppedSources
 
 # The exit status of a loader that ended by what is no PenstockError: a bug.

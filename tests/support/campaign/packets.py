@@ -19,10 +19,10 @@ import psycopg
 from psycopg.conninfo import make_conninfo
 
 from penstock.api.repair import Repairer
-from penstock.loading.identity import job_to_json
-from penstock.model.job import LoadJob, LoadRules, TargetJob
-from penstock.model.names import parse_table_name
-from penstock.server.connection import ConnectionFactory
+from penstock.loading.plan.identity import job_to_json
+from penstock.model.load.job import LoadJob, LoadRules, TargetJob
+from penstock.model.server.names import parse_table_name
+from penstock.server.connect.connection import ConnectionFactory
 from support.campaign.plant import Plant
 from support.servers import installed, server_pool
 

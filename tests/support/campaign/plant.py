@@ -15,7 +15,7 @@ from penstock.lab.layout import SUPERUSER
 from penstock.lab.relay import Relay
 from penstock.lab.standby import copy_primary, promote
 from penstock.lab.users import choose_server_user, give_to, is_root
-from penstock.server.connection import ConnectionFactory
+from penstock.server.connect.connection import ConnectionFactory
 from penstock.server.ledger import Ledger
 from support.campaign.processes import Zygote
 from support.campaign.s3 import Store

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.lab.relay import Relay
-    from penstock.model.job import Mode
+    from penstock.model.load.job import Mode
     from support.campaign.files import Row
     from support.campaign.plant import Pair, Plant, Single
     from support.campaign.processes import LoaderProcess

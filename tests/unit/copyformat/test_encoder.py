@@ -8,9 +8,9 @@ import pytest
 
 from penstock.copyformat import Encoder, make_encoder
 from penstock.errors import UsageError
-from penstock.model.block import Block, LineEnd
-from penstock.model.dialect import Dialect, Format
-from penstock.model.table import ColumnMap, TableName
+from penstock.model.server.table import ColumnMap, TableName
+from penstock.model.source.block import Block, LineEnd
+from penstock.model.source.dialect import Dialect, Format
 
 TABLE = TableName(schema="s", name="t")
 PLAIN = ColumnMap(columns=("a", "b"), field_count=2)

@@ -6,10 +6,10 @@ import pytest
 
 from penstock._native import RecordError, Rewriter
 from penstock.copyformat import Encoder, make_encoder
-from penstock.model.block import Block, LineEnd
-from penstock.model.dialect import Dialect, Format
-from penstock.model.landing import SENT_COLUMNS
-from penstock.model.table import ColumnMap, TableName
+from penstock.model.load.landing import SENT_COLUMNS
+from penstock.model.server.table import ColumnMap, TableName
+from penstock.model.source.block import Block, LineEnd
+from penstock.model.source.dialect import Dialect, Format
 
 PLAIN = ColumnMap(columns=("a", "b"), field_count=2)
 

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from penstock.errors import DataError
 from penstock.files.blocks import BlockReader, make_cutter
-from penstock.model.dialect import Dialect, Format
+from penstock.model.source.dialect import Dialect, Format
 
 if TYPE_CHECKING:
-    from penstock.model.block import Block
+    from penstock.model.source.block import Block
 
 PIECES = st.lists(st.integers(1, 40), min_size=1, max_size=5)
 

@@ -23,7 +23,7 @@ from penstock.files.zstd import zstd
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from penstock.model.source import Compression
+    from penstock.model.source.source import Compression
 
 
 def _zstd(data: bytes) -> bytes:

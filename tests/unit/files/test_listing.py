@@ -13,7 +13,7 @@ from penstock.files import SourceReader
 from penstock.files.remote_listing import matches, safe_url
 
 if TYPE_CHECKING:
-    from penstock.model.dialect import Notice
+    from penstock.model.source.dialect import Notice
 
 
 def _names(*sources: str) -> list[str]:

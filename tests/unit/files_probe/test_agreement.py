@@ -12,7 +12,7 @@ import pytest
 
 from penstock.errors import DataError
 from penstock.files.probe import find_contradiction, probe_dialect, refuse_unclear_escapes
-from penstock.model.dialect import DialectOptions
+from penstock.model.source.dialect import DialectOptions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,7 +6,7 @@ import pytest
 
 from penstock.errors import UsageError
 from penstock.files.probe import validate_options
-from penstock.model.dialect import DialectOptions
+from penstock.model.source.dialect import DialectOptions
 
 TEXT_FORBIDDEN = "\\.abcdefghijklmnopqrstuvwxyz0123456789"
 

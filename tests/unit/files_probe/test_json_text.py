@@ -8,7 +8,7 @@ import pytest
 
 from penstock.errors import SourceError
 from penstock.files.probe import probe_dialect
-from penstock.model.dialect import DialectOptions, Format
+from penstock.model.source.dialect import DialectOptions, Format
 
 _OBJECTS = [{"id": number, "name": "Ann, Bob", "tags": ["a", 1]} for number in range(9)]
 _LINES = "".join(f"{json.dumps(each)}\n" for each in _OBJECTS)

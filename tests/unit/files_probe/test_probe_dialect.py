@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from penstock.errors import DataError, PenstockError, UsageError
 from penstock.files.probe import ProbeResult, probe_dialect, split_record
 from penstock.lab.imdb import IMDB_TABLES, write_imdb
-from penstock.model.dialect import DialectOptions
+from penstock.model.source.dialect import DialectOptions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,7 +6,7 @@ import pytest
 
 from penstock.errors import DataError
 from penstock.files.probe import split_record
-from penstock.model.dialect import Dialect
+from penstock.model.source.dialect import Dialect
 
 CSV = Dialect(format="csv", delimiter=",", quote='"', escape='"', nulls=("", "NULL"), has_header=False, encoding="UTF8")
 BACKSLASH_CSV = Dialect(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from typer.testing import CliRunner
 
-from penstock.cli.lab import app
+from penstock.cli.commands.lab import app
 from penstock.errors import UsageError
 
 if TYPE_CHECKING:

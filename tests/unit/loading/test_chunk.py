@@ -7,10 +7,10 @@ from functools import partial
 import pytest
 
 from penstock.files.blocks import BlockReader, make_cutter
-from penstock.loading import chunk as chunk_module
-from penstock.loading.chunk import Chunk
-from penstock.model.block import CopySpec
-from penstock.model.dialect import Dialect
+from penstock.loading.stream import chunk as chunk_module
+from penstock.loading.stream.chunk import Chunk
+from penstock.model.source.block import CopySpec
+from penstock.model.source.dialect import Dialect
 
 DIALECT = Dialect(format="csv", delimiter=",", quote='"', escape='"', nulls=("",), has_header=False, encoding="UTF8")
 SPEC = CopySpec(

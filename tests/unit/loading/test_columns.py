@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from penstock.errors import PenstockError, TargetError, UsageError
-from penstock.loading.columns import map_columns, name_created_columns
-from penstock.model.job import TargetJob
-from penstock.model.table import Column, ColumnMap, TableFacts, TableName
+from penstock.loading.plan.columns import map_columns, name_created_columns
+from penstock.model.load.job import TargetJob
+from penstock.model.server.table import Column, ColumnMap, TableFacts, TableName
 
 NAME = TableName(schema="public", name="t")
 TABLE = TableFacts(

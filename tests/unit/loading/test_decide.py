@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from penstock.errors import TargetError
-from penstock.loading.decide import decide_objects
-from penstock.model.job import LoadRules
-from penstock.model.ledger import KnownObject, LedgerObject
-from penstock.model.table import TableName
+from penstock.loading.claim.decide import decide_objects
+from penstock.model.load.job import LoadRules
+from penstock.model.load.ledger import KnownObject, LedgerObject
+from penstock.model.server.table import TableName
 
 TABLE = TableName(schema="public", name="t")
 ITEM = LedgerObject(number=0, target_oid=7, target=TABLE, uri="/a", version="1", size_bytes=10)

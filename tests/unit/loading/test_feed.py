@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from penstock.loading.feed import Abandoned, BlockFeed, NothingReady
-from penstock.loading.work import ObjectWork
-from penstock.model.source import SourceObject
+from penstock.loading.plan.work import ObjectWork
+from penstock.loading.reading.feed import Abandoned, BlockFeed, NothingReady
+from penstock.model.source.source import SourceObject
 from penstock.units import KIB, MIB
 
 if TYPE_CHECKING:
-    from penstock.model.plan import TargetPlan
+    from penstock.model.load.plan import TargetPlan
 
 
 @pytest.mark.parametrize(

@@ -6,17 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.loading.parking import SMALL_BYTES, SMALL_PART_BYTES, Decision, ParkingFacts, decide_parking
-from penstock.loading.rebuild_plan import (
+from penstock.loading.plan.parking import SMALL_BYTES, SMALL_PART_BYTES, Decision, ParkingFacts, decide_parking
+from penstock.loading.plan.rebuild_plan import (
     RebuildPlan,
     estimate_cost,
     order_by_cost,
     order_by_depth,
     plan_rebuild,
 )
-from penstock.model.job import TargetJob
-from penstock.model.shape import Change
-from penstock.model.table import TableName
+from penstock.model.load.job import TargetJob
+from penstock.model.load.shape import Change
+from penstock.model.server.table import TableName
 from penstock.server.ddl.definition import ConstraintRow, IndexRow
 from penstock.server.shape.parts import ForeignKey, IndexFacts, IndexPart, ShapeTable, TableParts
 from penstock.units import GIB, MIB

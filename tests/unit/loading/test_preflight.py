@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.loading.preflight import judge, would_load
-from penstock.loading.preflight_server import describe_change
-from penstock.model.inspection import (
+from penstock.access.preflight import judge, would_load
+from penstock.access.server import describe_change
+from penstock.model.server.inspection import (
     Archiver,
     Clock,
     Connections,
@@ -31,8 +31,8 @@ from penstock.model.inspection import (
     Unread,
     Volume,
 )
-from penstock.model.server import ServerFacts
-from penstock.model.table import TableFacts, TableName
+from penstock.model.server.server import ServerFacts
+from penstock.model.server.table import TableFacts, TableName
 
 if TYPE_CHECKING:
     from penstock.model.finding import Finding

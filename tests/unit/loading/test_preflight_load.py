@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from penstock.access.load import judge_disks, judge_volume, judge_windows
 from penstock.aws.rds import describe_instance
-from penstock.loading.preflight_load import judge_disks, judge_volume, judge_windows
-from penstock.model.space import DiskForecast, SpaceNeed
+from penstock.model.load.space import DiskForecast, SpaceNeed
 from support.fake_aws import NOW, FakeAws, instance
 
 if TYPE_CHECKING:
     from penstock.model.finding import Finding
-    from penstock.model.rds import RdsDescription
+    from penstock.model.server.rds import RdsDescription
 
 GIB = 2**30
 

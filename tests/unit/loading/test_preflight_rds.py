@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from penstock.access.rds import describe_silence, judge_rds
 from penstock.aws.rds import describe_instance
-from penstock.cli.doctor_rds import describe_rds_facts
+from penstock.cli.commands.rds.doctor import describe_rds_facts
 from penstock.errors import AwsError
-from penstock.loading.preflight_rds import describe_silence, judge_rds
 from support.fake_aws import ACCOUNT, NOW, REGION, FakeAws, cluster, instance, member
 
 if TYPE_CHECKING:
     from penstock.model.finding import Finding
-    from penstock.model.rds import RdsDescription
+    from penstock.model.server.rds import RdsDescription
 
 GIB = 2.0**30
 

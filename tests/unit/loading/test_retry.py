@@ -6,7 +6,7 @@ import pytest
 
 from penstock.errors import ServerError
 from penstock.loading.retry import Patience, fewer_sessions, patiently
-from penstock.model.plan import SessionPlan
+from penstock.model.load.plan import SessionPlan
 
 FOUR = SessionPlan(initial=4, maximum=8, is_adaptive=True, reason="")
 

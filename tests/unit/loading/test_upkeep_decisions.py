@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.loading.upkeep import decide_checkpoint, decide_vacuum
-from penstock.model.upkeep import CheckpointDecision, FilledTable, Relation, VacuumPlan
+from penstock.loading.plan.upkeep import decide_checkpoint, decide_vacuum
+from penstock.model.load.upkeep import CheckpointDecision, FilledTable, Relation, VacuumPlan
 from penstock.units import GIB, MB
 
 # A mebibyte in pages.

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from penstock.loading.identity import job_from_json, job_to_json
-from penstock.model.dialect import DialectOptions
-from penstock.model.job import LoadJob, LoadRules, TargetJob
-from penstock.model.names import parse_table_name
-from penstock.model.table import TableName
+from penstock.loading.plan.identity import job_from_json, job_to_json
+from penstock.model.load.job import LoadJob, LoadRules, TargetJob
+from penstock.model.server.names import parse_table_name
+from penstock.model.server.table import TableName
+from penstock.model.source.dialect import DialectOptions
 
 _JOB = LoadJob(targets=(TargetJob(sources=("a.csv",), into=parse_table_name("t")),), rules=LoadRules(retry_for=5.0))
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.errors import UsageError
-from penstock.model.job import LoadJob, LoadRules, TargetJob
-from penstock.model.table import TableName
+from penstock.model.load.job import LoadJob, LoadRules, TargetJob
+from penstock.model.server.table import TableName
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,8 +6,8 @@ import doctest
 
 import pytest
 
-from penstock.model import endpoints
-from penstock.model.endpoints import parse_endpoint
+from penstock.model.server.endpoints import parse_endpoint
+from penstock.model.server.server import endpoints
 
 
 @pytest.mark.parametrize(

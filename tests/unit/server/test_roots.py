@@ -9,8 +9,8 @@ import pytest
 import trustme
 
 from penstock.errors import ServerError
-from penstock.server import roots
-from penstock.server.roots import find_roots, read_roots, search_roots
+from penstock.server.connect import roots
+from penstock.server.connect.roots import find_roots, read_roots, search_roots
 from support.tls import RDS_HOST, amazon_like_authority, write_roots
 
 if TYPE_CHECKING:

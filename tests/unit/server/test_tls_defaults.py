@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.errors import ServerError, UsageError
-from penstock.server.conninfo import given_settings
-from penstock.server.route import Tunnel, named_routes, tunnel_route
-from penstock.server.tls import tls_defaults
+from penstock.server.connect.conninfo import given_settings
+from penstock.server.connect.route import Tunnel, named_routes, tunnel_route
+from penstock.server.connect.tls import tls_defaults
 from support.tls import RDS_HOST
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 
 from penstock.errors import UsageError
-from penstock.model.inspection import Archiver, Flavour, Manager, Slot
 from penstock.model.refusals import REFUSALS, Refusal, refuse_value
-from penstock.model.settings import SettingsDecision, SettingsFacts, SettingsRights, SettingState
+from penstock.model.server.inspection import Archiver, Flavour, Manager, Slot
+from penstock.model.server.settings import SettingsDecision, SettingsFacts, SettingsRights, SettingState
 from penstock.settings.decide import decide, is_too_small, pays
 from penstock.settings.profiles import BULK_LOAD, PROFILES
 from penstock.settings.values import parse_assignments

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from penstock.model.settings import Lease, PriorSetting, ServerIdentity
+from penstock.model.server.settings import Lease, PriorSetting, ServerIdentity
 from penstock.settings.moves import settle
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)

@@ -22,8 +22,8 @@ from penstock.host import Machine, read_machine
 from penstock.lab.installations import default_installation
 from penstock.lab.topology import Lab
 from penstock.observe import Sampler, sampling_beside
-from penstock.server.commits import CallResult, CommitExperiment, experiment
-from penstock.server.connection import ConnectionFactory, over_own_socket
+from penstock.server.benchmarks.commits import CallResult, CommitExperiment, experiment
+from penstock.server.connect.connection import ConnectionFactory, over_own_socket
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

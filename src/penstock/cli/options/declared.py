@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.model.job import LOAD_KINDS, TARGET_KINDS
+from penstock.model.load.job import LOAD_KINDS, TARGET_KINDS
 from penstock.model.options import OptionError, find_option, option_fields
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from penstock.files.probe.records import Record
-    from penstock.model.dialect import Dialect, DialectOptions
+    from penstock.model.source.dialect import Dialect, DialectOptions
 
 # Enough for the records that a header is compared with
 _HEADER_BYTES: Final = 8 * 1024

@@ -14,7 +14,7 @@ from penstock.files.probe.records import Form, Record, Records, count_fields, cu
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from penstock.model.dialect import DialectOptions, Format
+    from penstock.model.source.dialect import DialectOptions, Format
 
 # Of two that divide the records alike the first is taken: numbers and texts have commas (95,26), hardly the others.
 _DELIMITERS: Final = ("\t", "|", ";", ",")

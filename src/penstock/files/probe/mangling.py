@@ -14,13 +14,13 @@ from penstock.files.encodings import guess_utf16
 from penstock.files.probe.form import COPY_ESCAPES, find_escapes, follows_copy_escapes
 from penstock.files.probe.quoting import find_stray_quote
 from penstock.files.probe.records import Form, Record, Records, count_fields
-from penstock.model.dialect import Notice, WarningCode
+from penstock.model.source.dialect import Notice, WarningCode
 from penstock.units import format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock.model.dialect import Dialect
+    from penstock.model.source.dialect import Dialect
 
 _LINE_END_NAMES: Final = {b"\n": "newline", b"\r\n": "carriage return and newline", b"\r": "carriage return"}
 # A quoted field this long in one record of a sample is more likely a quote that never was one.

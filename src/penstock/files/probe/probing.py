@@ -13,13 +13,13 @@ from penstock.files.probe.json_text import check_is_not_json
 from penstock.files.probe.mangling import Sample, find_mangling
 from penstock.files.probe.options import complete_options, validate_options
 from penstock.files.probe.records import count_fields, cut_records, split_record
-from penstock.model.dialect import Notice
+from penstock.model.source.dialect import Notice
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from penstock.files.probe.header import HeaderVerdict
-    from penstock.model.dialect import Dialect, DialectOptions
+    from penstock.model.source.dialect import Dialect, DialectOptions
 
 # Records after the first that tell whether it is one of them
 _COMPARED_RECORDS: Final = 100

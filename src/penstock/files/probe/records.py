@@ -14,7 +14,7 @@ from penstock.files.encodings import client_encoding
 from penstock.files.probe.options import DEFAULT_QUOTE
 
 if TYPE_CHECKING:
-    from penstock.model.dialect import Dialect, Format
+    from penstock.model.source.dialect import Dialect, Format
 
 _UNESCAPED: Final = {b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"v": b"\v"}
 _TEXT_ESCAPE: Final = re.compile(rb"\\(?:([0-7]{1,3})|x([0-9A-Fa-f]{1,2})|(.?))", re.DOTALL)

@@ -26,13 +26,13 @@ from penstock.lab.topology.processes import Processes
 from penstock.lab.topology.shapes import members_of, needed_acknowledgements
 from penstock.lab.topology.state import LabFiles, LabState, check_name, lab_names
 from penstock.lab.users import choose_server_user, is_root
-from penstock.server.replication import commit_durably, create_slots, read_received, read_standbys
+from penstock.server.inspect.replication import commit_durably, create_slots, read_received, read_standbys
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from penstock.lab.topology.shapes import Kind, Member, Parameters, Shape
-    from penstock.model.inspection import Standby
+    from penstock.model.server.inspection import Standby
 
 _PROGRAMS: dict[Shape, tuple[str, ...]] = {
     "single": ("pg_ctl",),

@@ -22,8 +22,8 @@ from penstock.lab.standby import copy_primary
 from penstock.lab.topology.processes import Launch, Processes
 from penstock.lab.topology.shapes import base_settings, server_settings
 from penstock.lab.users import choose_server_user
-from penstock.server.connection import ConnectionFactory, over_own_socket
-from penstock.server.replication import create_slots, read_standbys
+from penstock.server.connect.connection import ConnectionFactory, over_own_socket
+from penstock.server.inspect.replication import create_slots, read_standbys
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from penstock.lab.topology.shapes import Member
     from penstock.lab.topology.state import LabFiles, LabState
     from penstock.lab.users import ServerUser
-    from penstock.server.connection import Connection
+    from penstock.server.connect.connection import Connection
 
 _PORT = 5432
 _POLL_S = 0.05

@@ -14,26 +14,26 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock.errors import PenstockError, SourceError
-from penstock.loading.dialects import refuse_other_dialects
-from penstock.loading.explain import explain_failure
-from penstock.loading.feed import Abandoned, BlockFeed, OpenObject, reader_limit
-from penstock.loading.objects import open_blocks
-from penstock.loading.plan import table_after_creation
+from penstock.loading.plan.dialects import refuse_other_dialects
+from penstock.loading.plan.plan import table_after_creation
+from penstock.loading.plan.work import all_objects
+from penstock.loading.reading.feed import Abandoned, BlockFeed, OpenObject, reader_limit
+from penstock.loading.reading.objects import open_blocks
+from penstock.loading.rejects.explain import explain_failure
 from penstock.loading.rejects.pieces import Piece
 from penstock.loading.rejects.record_format import make_origin
 from penstock.loading.rejects.sorter import RejectSorter, part_unwritable
-from penstock.loading.work import all_objects
-from penstock.model.outcome import CheckOutcome, Problem
-from penstock.model.table import TableName
-from penstock.server.copy import CopyFailed, CopySession
-from penstock.server.errors import find_hint
-from penstock.server.scratch import ScratchTables
+from penstock.model.load.outcome import CheckOutcome, Problem
+from penstock.model.server.table import TableName
+from penstock.server.connect.errors import find_hint
+from penstock.server.copy.copy import CopyFailed, CopySession
+from penstock.server.table.scratch import ScratchTables
 
 if TYPE_CHECKING:
-    from penstock.loading.tools import LoadTools
-    from penstock.model.block import Block, LineEnd
-    from penstock.model.plan import LoadPlan
-    from penstock.model.reject import Reject
+    from penstock.loading.context import LoadTools
+    from penstock.model.load.plan import LoadPlan
+    from penstock.model.load.reject import Reject
+    from penstock.model.source.block import Block, LineEnd
 
 _PROGRESS_INTERVAL_S = 0.1
 

@@ -12,12 +12,12 @@ from penstock.loading.rejects.sorter import RejectSorter, part_unwritable
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.loading.feed import OpenObject
+    from penstock.loading.reading.feed import OpenObject
     from penstock.loading.rejects.limit import RejectLimit
     from penstock.loading.rejects.sorter import SortedOut
-    from penstock.model.block import Block
-    from penstock.model.reject import Reject
-    from penstock.server.copy import CopySession
+    from penstock.model.load.reject import Reject
+    from penstock.model.source.block import Block
+    from penstock.server.copy.copy import CopySession
     from penstock.server.ledger.rejects import RejectStore
 
 

@@ -6,12 +6,12 @@ import threading
 from typing import TYPE_CHECKING
 
 from penstock.errors import DataError
-from penstock.model.reject import FOREIGN_KEY_VIOLATION
+from penstock.model.load.reject import FOREIGN_KEY_VIOLATION
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.model.reject import Reject
+    from penstock.model.load.reject import Reject
 
 # How many of them an error quotes.
 _SHOWN = 3

@@ -9,16 +9,16 @@ from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.files.blocks import make_cutter
-from penstock.loading.bisect import find_by_server_line, knowing, make_payload_cutter
+from penstock.loading.rejects.bisect import find_by_server_line, knowing, make_payload_cutter
 
 if TYPE_CHECKING:
     from collections import deque
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from penstock.copyformat import Encoder
-    from penstock.loading.bisect import MakeCutter
-    from penstock.model.block import Block, CopySpec, LineEnd
-    from penstock.model.reject import RecordForm
+    from penstock.loading.rejects.bisect import MakeCutter
+    from penstock.model.load.reject import RecordForm
+    from penstock.model.source.block import Block, CopySpec, LineEnd
 
 _LINE_ENDS: dict[LineEnd, bytes] = {"lf": b"\n", "crlf": b"\r\n", "cr": b"\r"}
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.errors import DataError
-from penstock.loading.explain import is_types_refusal, shorten_message
-from penstock.model.reject import Reason
-from penstock.server.errors import DATA_CLASSES, choose_class
+from penstock.loading.rejects.explain import is_types_refusal, shorten_message
+from penstock.model.load.reject import Reason
+from penstock.server.connect.errors import DATA_CLASSES, choose_class
 
 if TYPE_CHECKING:
-    from penstock.server.copy import CopyFailed
-    from penstock.server.merge_refused import RefusedRecord
-    from penstock.server.sorting import RefusedRow
+    from penstock.server.copy.copy import CopyFailed
+    from penstock.server.copy.sorting import RefusedRow
+    from penstock.server.merge.merge_refused import RefusedRecord
 
 # What a trigger or function raises on purpose (P0001, P0004), rows that break a view's check option, and values that
 # are too large for an index or a page (54000).

@@ -8,10 +8,10 @@ from typing import Any
 
 from penstock.copyformat import make_encoder
 from penstock.loading.rejects.pieces import Origin
-from penstock.model.dialect import Dialect
 from penstock.model.jsontext import to_json
-from penstock.model.reject import RecordForm
-from penstock.model.table import ColumnMap, TableName
+from penstock.model.load.reject import RecordForm
+from penstock.model.server.table import ColumnMap, TableName
+from penstock.model.source.dialect import Dialect
 
 
 def form_to_json(form: RecordForm) -> str:

@@ -18,9 +18,9 @@ from penstock.server.ledger.rejects import RejectStore
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.loading.tools import LoadTools
-    from penstock.model.reject import RecordForm
-    from penstock.server.connection import Connection
+    from penstock.loading.context import LoadTools
+    from penstock.model.load.reject import RecordForm
+    from penstock.server.connect.connection import Connection
 
 _LINE_ENDS = {"lf": b"\n", "crlf": b"\r\n", "cr": b"\r", None: b""}
 

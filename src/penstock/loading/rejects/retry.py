@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING
 
 from penstock import _native
 from penstock.errors import PenstockError, TargetError
-from penstock.loading.explain import explain_failure
+from penstock.loading.rejects.explain import explain_failure
 from penstock.loading.rejects.limit import too_many_rejects
 from penstock.loading.rejects.pieces import Origin, Piece
 from penstock.loading.rejects.reasons import describe_unwritable
 from penstock.loading.rejects.record_format import form_from_json, make_origin
 from penstock.loading.rejects.sorter import RejectSorter, SortedOut
-from penstock.model.block import Block
-from penstock.model.ledger import Claim
-from penstock.model.reject import FOREIGN_KEY_VIOLATION, Correction, RetryOutcome
-from penstock.server.copy import CopyFailed, CopySession, Superseded
+from penstock.model.load.ledger import Claim
+from penstock.model.load.reject import FOREIGN_KEY_VIOLATION, Correction, RetryOutcome
+from penstock.model.source.block import Block
+from penstock.server.copy.copy import CopyFailed, CopySession, Superseded
 from penstock.server.ledger.ending import commit_durably
 from penstock.server.ledger.ledger import taken_over
 from penstock.server.ledger.locks import try_lock
@@ -32,10 +32,10 @@ from penstock.server.shape.missing import refuse_missing
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from penstock.loading.tools import LoadTools
-    from penstock.model.block import LineEnd
-    from penstock.model.reject import Reject
-    from penstock.server.connection import Connection
+    from penstock.loading.context import LoadTools
+    from penstock.model.load.reject import Reject
+    from penstock.model.source.block import LineEnd
+    from penstock.server.connect.connection import Connection
 
 
 def retry_references(

@@ -1,8 +1,8 @@
 """The records of a COPY command of which the table refuses some: all others go in, and those are rejected.
 
 A command is sent under a savepoint and its records are kept until it has ended well. If it fails for one of them, it is
-undone and the server sorts all of them out (server/sorting.py). Records with values that their types refuse need not
-fail a command: PostgreSQL 17 skips them, and says so of each; then those alone are sorted out, to know why.
+undone and the server sorts all of them out (server/copy/sorting.py). Records with values that their types refuse need
+not fail a command: PostgreSQL 17 skips them, and says so of each; then those alone are sorted out, to know why.
 
 What cannot even be copied into a temporary table of texts is found before: records with too few or too many fields and
 bytes that are no UTF-8 by penstock, others (in other encodings) by the line that the server names.
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from penstock import _native
 from penstock.copyformat import make_encoder
-from penstock.loading.explain import explain_miscount, rename
+from penstock.loading.rejects.explain import explain_miscount, rename
 from penstock.loading.rejects.pieces import Origin, Piece, count_records, find_spots, runs, take_records
 from penstock.loading.rejects.reasons import (
     RECORD_CODES,
@@ -27,17 +27,17 @@ from penstock.loading.rejects.reasons import (
     describe_unwritable,
     is_records_fault,
 )
-from penstock.model.reject import Reason, Reject
-from penstock.server.copy import CopyFailed
-from penstock.server.errors import CopyContext, ServerReport
-from penstock.server.sorting import Hindered, Sorter
+from penstock.model.load.reject import Reason, Reject
+from penstock.server.connect.errors import CopyContext, ServerReport
+from penstock.server.copy.copy import CopyFailed
+from penstock.server.copy.sorting import Hindered, Sorter
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from penstock.model.block import CopySpec
-    from penstock.server.copy import CopySession
-    from penstock.server.sorting import Sorted
+    from penstock.model.source.block import CopySpec
+    from penstock.server.copy.copy import CopySession
+    from penstock.server.copy.sorting import Sorted
 
 # More at once would have the server and penstock hold too many reasons, should all of them be bad.
 _MOST_SORTED = 100_000

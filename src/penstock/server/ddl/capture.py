@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from psycopg import sql
 
 from penstock.errors import OtherTableError, TargetError
+from penstock.server.connect.errors import translate_errors
 from penstock.server.ddl.definition import (
     ConstraintRow,
     IndexRow,
@@ -21,14 +22,13 @@ from penstock.server.ddl.definition import (
     TableRow,
 )
 from penstock.server.ddl.session import Unread, look_again
-from penstock.server.errors import translate_errors
-from penstock.server.queries import fetch_many, fetch_rows
+from penstock.server.sql.queries import fetch_many, fetch_rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.model.table import TableName
-    from penstock.server.connection import Connection
+    from penstock.model.server.table import TableName
+    from penstock.server.connect.connection import Connection
 
 # The parts of a definition that one query each describes.
 _PARTS: dict[str, type] = {

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from penstock.model.table import TableName
+from penstock.model.server.table import TableName
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

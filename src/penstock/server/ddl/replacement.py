@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING
 from psycopg import errors, sql
 
 from penstock.errors import ServerError, TargetError
-from penstock.model.table import TableName
+from penstock.model.server.table import TableName
+from penstock.server.connect.errors import in_transaction, translate_errors
 from penstock.server.ddl.capture import capture_table, find_obstacles, refuse_obstacles
 from penstock.server.ddl.compose import compose_create, compose_foreign_key, compose_index, compose_index_marks
 from penstock.server.ddl.definition import HandoverRow, find_differences
 from penstock.server.ddl.session import local_settings, run_all
-from penstock.server.errors import in_transaction, translate_errors
-from penstock.server.queries import fetch_rows
-from penstock.server.tables import check_names
+from penstock.server.sql.queries import fetch_rows
+from penstock.server.table.tables import check_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from penstock.server.connection import Connection
+    from penstock.server.connect.connection import Connection
     from penstock.server.ddl.definition import TableDefinition
 
 _log = logging.getLogger(__name__)

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, TypeVar
 from psycopg import sql
 
 from penstock.errors import TargetError
-from penstock.server.errors import in_transaction
+from penstock.server.connect.errors import in_transaction
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from psycopg.sql import Composed
 
-    from penstock.server.connection import Connection
+    from penstock.server.connect.connection import Connection
 
 
 _Result = TypeVar("_Result")

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from psycopg import sql
 
-from penstock.model.ledger import CommittedRange, Coverage
-from penstock.server.errors import translate_errors
+from penstock.model.load.ledger import CommittedRange, Coverage
+from penstock.server.connect.errors import translate_errors
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.model.ledger import Claim, Range
-    from penstock.server.connection import Connection
+    from penstock.model.load.ledger import Claim, Range
+    from penstock.server.connect.connection import Connection
 
 _RANGE = re.compile(r"\[(\d+),(\d+)\)")
 

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any, LiteralString
 import psycopg
 from psycopg import sql
 
-from penstock.model.ledger import FinishedLoad
-from penstock.server.errors import at_once, in_transaction, translate_errors
+from penstock.model.load.ledger import FinishedLoad
+from penstock.server.connect.errors import at_once, in_transaction, translate_errors
+from penstock.server.connect.search_path import TO_USERS_PATH
 from penstock.server.ledger.committed import BE_DURABLE, has_all, missing_objects
 from penstock.server.ledger.targets import write_counts
-from penstock.server.search_path import TO_USERS_PATH
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from psycopg.errors import Diagnostic
 
-    from penstock.model.ledger import Claim, LandedCounts
-    from penstock.server.connection import Connection
+    from penstock.model.load.ledger import Claim, LandedCounts
+    from penstock.server.connect.connection import Connection
     from penstock.server.ledger.ledger import Ledger
 
 # The warning at a commit whose wait for synchronous standbys was cancelled: it has taken place on the primary

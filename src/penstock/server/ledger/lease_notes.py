@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 from psycopg import sql
 
-from penstock.server.errors import in_transaction, translate_errors
+from penstock.server.connect.errors import in_transaction, translate_errors
 from penstock.server.ledger.locks import find_lock_holder, try_lock, unlock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from penstock.server.connection import Connection
+    from penstock.server.connect.connection import Connection
 
 _TABLE = "lease_notes"
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from psycopg import sql
 
 from penstock.errors import ServerError, TargetError
-from penstock.model.ledger import Claim
-from penstock.server.errors import at_once, in_transaction, translate_errors
+from penstock.model.load.ledger import Claim
+from penstock.server.connect.errors import at_once, in_transaction, translate_errors
 from penstock.server.ledger.committed import BE_DURABLE
 from penstock.server.ledger.locks import lock_objects, mark, send_lock
 from penstock.server.ledger.lookup import LedgerFindings, look_up, object_arrays
@@ -21,8 +21,8 @@ from penstock.server.ledger.schema import find_version, lead_forward, look_for_v
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from penstock.model.ledger import LedgerObject
-    from penstock.server.connection import Connection
+    from penstock.model.load.ledger import LedgerObject
+    from penstock.server.connect.connection import Connection
 
 # A statement that waits for another transaction is tried again so often, to be able to say for whom it waits.
 _LOCK_TIMEOUT = "1s"

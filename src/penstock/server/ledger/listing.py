@@ -8,8 +8,8 @@ from psycopg import sql
 from psycopg.rows import class_row
 
 from penstock.errors import TargetError
-from penstock.model.ledger import LoadRecord, ObjectRecord, StayingRows
-from penstock.server.errors import in_transaction, translate_errors
+from penstock.model.load.ledger import LoadRecord, ObjectRecord, StayingRows
+from penstock.server.connect.errors import in_transaction, translate_errors
 from penstock.server.ledger.committed import IS_COMPLETE
 from penstock.server.ledger.locks import find_lock_holder, find_workers, try_lock_here
 from penstock.server.ledger.rights import read_rights
@@ -19,7 +19,7 @@ from penstock.server.ledger.targets import drop_landing, read_landings
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.server.connection import Connection
+    from penstock.server.connect.connection import Connection
 
 _OBJECTS = """
     SELECT o.load,

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 from psycopg import sql
 
-from penstock.server.errors import translate_errors
+from penstock.server.connect.errors import translate_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from penstock.server.connection import Connection
+    from penstock.server.connect.connection import Connection
 
 # The first key of the marks; "pens" in ASCII.
 _MARK = 0x70656E73

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from psycopg import sql
 
-from penstock.model.ledger import KnownObject
-from penstock.model.table import TableName
-from penstock.server.errors import translate_errors
+from penstock.model.load.ledger import KnownObject
+from penstock.model.server.table import TableName
+from penstock.server.connect.errors import translate_errors
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from penstock.model.ledger import LedgerObject, LoadState
-    from penstock.server.connection import Connection
+    from penstock.model.load.ledger import LedgerObject, LoadState
+    from penstock.server.connect.connection import Connection
 
 _RUNNING = """
     SELECT l.id::text,

@@ -11,8 +11,8 @@ from psycopg import sql
 from psycopg.rows import class_row
 
 from penstock.model.jsontext import to_json
-from penstock.model.reject import Reason, Reject, RejectCause, RejectingLoad, StoredForm
-from penstock.server.errors import translate_errors
+from penstock.model.load.reject import Reason, Reject, RejectCause, RejectingLoad, StoredForm
+from penstock.server.connect.errors import translate_errors
 from penstock.units import MIB
 
 if TYPE_CHECKING:
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     import psycopg
 
-    from penstock.model.reject import Correction
-    from penstock.server.connection import Connection
+    from penstock.model.load.reject import Correction
+    from penstock.server.connect.connection import Connection
 
 # More than any object's number.
 _BEHIND_ALL = 2**31 - 1

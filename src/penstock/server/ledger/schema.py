@@ -12,14 +12,14 @@ import psycopg
 from psycopg import sql
 
 from penstock.errors import TargetError
-from penstock.server.errors import in_transaction, translate_errors
+from penstock.server.connect.errors import in_transaction, translate_errors
 from penstock.server.ledger.trust import LedgerRelation, PublicationRow, refuse_foreign
-from penstock.server.queries import fetch_rows, send_query
+from penstock.server.sql.queries import fetch_rows, send_query
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from penstock.server.connection import Connection
+    from penstock.server.connect.connection import Connection
 
 _COMMENT = re.compile(r"penstock ledger, version (\d+)")
 

@@ -13,16 +13,16 @@ from psycopg import sql
 from psycopg.rows import class_row
 
 from penstock.errors import TargetError
-from penstock.model.ledger import LandedTarget, LandingRecord
-from penstock.model.table import TableName
-from penstock.server.errors import in_transaction, translate_errors
-from penstock.server.landing import drop_landing_table
+from penstock.model.load.ledger import LandedTarget, LandingRecord
+from penstock.model.server.table import TableName
+from penstock.server.connect.errors import in_transaction, translate_errors
+from penstock.server.table.staging import drop_landing_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from penstock.model.ledger import Claim, LandedCounts
-    from penstock.server.connection import Connection
+    from penstock.model.load.ledger import Claim, LandedCounts
+    from penstock.server.connect.connection import Connection
 
 # What loads call the tables that they make: the beginning of the identity, and the target's place.
 _MADE_NAMES = {

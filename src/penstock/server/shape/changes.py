@@ -8,14 +8,14 @@ from psycopg import sql
 from psycopg.types.json import Jsonb
 
 from penstock.model.jsontext import to_json
-from penstock.model.shape import Change
-from penstock.model.table import TableName
-from penstock.server.errors import in_transaction, translate_errors
+from penstock.model.load.shape import Change
+from penstock.model.server.table import TableName
+from penstock.server.connect.errors import in_transaction, translate_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from penstock.server.connection import Connection
+    from penstock.server.connect.connection import Connection
 
 
 # The oid of the ledger's table goes with each record: behind a dump and restore it has another one, as all tables have.

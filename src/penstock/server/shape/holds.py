@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 
 from psycopg import sql
 
-from penstock.model.shape import Hold
-from penstock.server.errors import translate_errors
+from penstock.model.load.shape import Hold
+from penstock.server.connect.errors import translate_errors
 from penstock.server.ledger.locks import find_lock_holder, try_shape_lock, unlock_shape
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from penstock.server.connection import Connection
+    from penstock.server.connect.connection import Connection
 
 _LOOK_INTERVAL_S = 0.2
 

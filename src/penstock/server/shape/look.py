@@ -18,7 +18,7 @@ from penstock.server.shape.parts import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from penstock.model.shape import Change
+    from penstock.model.load.shape import Change
     from penstock.server.ddl.definition import ConstraintRow, IndexRow
     from penstock.server.shape.parts import ForeignKey, IndexPart, Place, TableParts
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.errors import TargetError
-from penstock.model.shape import Missing
+from penstock.model.load.shape import Missing
 from penstock.server.ledger.schema import CHANGES_VERSION, find_version
 from penstock.server.shape.changes import find_failed, read_changes
 from penstock.server.shape.look import look_at
@@ -15,8 +15,8 @@ from penstock.server.shape.switches import SWITCHES
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.model.shape import Change
-    from penstock.server.connection import Connection
+    from penstock.model.load.shape import Change
+    from penstock.server.connect.connection import Connection
     from penstock.server.shape.parts import Place
 
 

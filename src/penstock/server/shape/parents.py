@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING
 from psycopg import errors, sql
 
 from penstock.errors import TargetError
+from penstock.server.connect.errors import in_transaction, translate_errors
 from penstock.server.ddl.compose import compose_parent_index
 from penstock.server.ddl.session import local_settings
-from penstock.server.errors import in_transaction, translate_errors
-from penstock.server.queries import fetch_rows
 from penstock.server.shape.parts import IndexFacts, is_foreign_key, place_of, read_index_record
 from penstock.server.shape.rebuild import (
     add_foreign_key,
@@ -27,12 +26,13 @@ from penstock.server.shape.rebuild import (
     putting_back,
     table_of,
 )
+from penstock.server.sql.queries import fetch_rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.model.shape import Change
-    from penstock.server.connection import Connection
+    from penstock.model.load.shape import Change
+    from penstock.server.connect.connection import Connection
     from penstock.server.ddl.definition import ConstraintRow, IndexRow
 
 

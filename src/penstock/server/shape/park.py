@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 from psycopg import sql
 
 from penstock.errors import TargetError
-from penstock.model.shape import Change
-from penstock.model.table import TableName
+from penstock.model.load.shape import Change
+from penstock.model.server.table import TableName
+from penstock.server.connect.errors import translate_errors
 from penstock.server.ddl.session import run_all
-from penstock.server.errors import translate_errors
 from penstock.server.shape.look import look_at
 from penstock.server.shape.parts import ForeignKey, capture_tree, is_foreign_key, place_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
-    from penstock.server.connection import Connection
+    from penstock.server.connect.connection import Connection
     from penstock.server.shape.parts import IndexPart, Place, TableParts
 
 _log = logging.getLogger(__name__)

@@ -10,17 +10,17 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from penstock.errors import TargetError
+from penstock.server.connect.errors import translate_errors
 from penstock.server.ddl.definition import ConstraintRow, IndexRow
 from penstock.server.ddl.session import Unread, look_again
-from penstock.server.errors import translate_errors
-from penstock.server.queries import send_query
 from penstock.server.shape.clauses import is_one_clause, read_referring_columns
+from penstock.server.sql.queries import send_query
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from penstock.model.shape import Change
-    from penstock.server.connection import Connection
+    from penstock.model.load.shape import Change
+    from penstock.server.connect.connection import Connection
 
 _Row = TypeVar("_Row", IndexRow, ConstraintRow)
 _Part = TypeVar("_Part", "IndexPart", "ForeignKey")

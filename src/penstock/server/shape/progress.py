@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from penstock.model.outcome import StepProgress
-from penstock.server.errors import translate_errors
-from penstock.server.queries import fetch_rows
+from penstock.model.load.outcome import StepProgress
+from penstock.server.connect.errors import translate_errors
+from penstock.server.sql.queries import fetch_rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from penstock.server.connection import Connection
+    from penstock.server.connect.connection import Connection
 
 # The server's phases in one word, as src/backend/catalog/system_views.sql and btree's btbuildphasename have them.
 _WORDS = {

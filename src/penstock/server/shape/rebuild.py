@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING
 from psycopg import sql
 
 from penstock.errors import DataError, PenstockError, TargetError
+from penstock.server.connect.errors import in_transaction, translate_errors
 from penstock.server.ddl.compose import compose_constraint_comment, compose_index, compose_index_marks
 from penstock.server.ddl.session import local_settings
-from penstock.server.errors import in_transaction, translate_errors
-from penstock.server.queries import fetch_rows
 from penstock.server.shape.changes import delete_changes, write_failure
 from penstock.server.shape.clauses import read_referring_columns
 from penstock.server.shape.look import look_at
@@ -28,12 +27,13 @@ from penstock.server.shape.parts import (
     place_of,
     read_index_record,
 )
+from penstock.server.sql.queries import fetch_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from penstock.model.shape import Change
-    from penstock.server.connection import Connection
+    from penstock.model.load.shape import Change
+    from penstock.server.connect.connection import Connection
     from penstock.server.ddl.definition import ConstraintRow, IndexRow
     from penstock.server.shape.parts import TableParts
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import psycopg
 
-from penstock.server.errors import translate_errors
+from penstock.server.connect.errors import translate_errors
 
 if TYPE_CHECKING:
-    from penstock.server.connection import Connection
+    from penstock.server.connect.connection import Connection
 
 _CANCEL_TIMEOUT_S = 10.0
 

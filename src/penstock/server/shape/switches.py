@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING, Any, cast
 from psycopg import sql
 
 from penstock.errors import TargetError
-from penstock.model.shape import Change
-from penstock.server.errors import in_transaction, translate_errors
-from penstock.server.queries import fetch_rows
+from penstock.model.load.shape import Change
+from penstock.server.connect.errors import in_transaction, translate_errors
 from penstock.server.shape.changes import delete_changes
 from penstock.server.shape.options import AUTOVACUUM, OFF, is_off, plan_restore
 from penstock.server.shape.parts import spoilt_record
 from penstock.server.shape.rebuild import as_owner
+from penstock.server.sql.queries import fetch_rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.model.table import TableFacts, TableName
-    from penstock.server.connection import Connection
+    from penstock.model.server.table import TableFacts, TableName
+    from penstock.server.connect.connection import Connection
     from penstock.server.shape.look import State
 
 _log = logging.getLogger(__name__)

@@ -1,0 +1,82 @@
+"""A load that was planned → whether its disks suffice, which windows are near, how its sources are reached. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.access.rds import compose_growth, larger_size
+from penstock.loading.plan.space import describe_disk, describe_shortage
+from penstock.model.finding import Finding
+from penstock.model.server.windows import describe_near
+from penstock.units import GIB, format_count
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from datetime import datetime
+
+    from penstock.model.finding import Severity
+    from penstock.model.load.plan import LoadPlan
+    from penstock.model.load.space import DiskForecast
+    from penstock.model.server.rds import RdsDescription, Storage
+    from penstock.model.source.source import S3Route
+
+
+def judge_disks(disks: Sequence[DiskForecast]) -> Iterator[Finding]:
+    """Return what a load needs of this machine's disks; it is refused where one would be filled."""
+    for disk in disks:
+        if disk.is_short:
+            error = describe_shortage(disk)
+            text = f"{error.message}. {error.detail}".rstrip(".")
+            yield Finding(severity="refusal", subject="disks", text=text, remedy=error.hint)
+        else:
+            yield _judge_room(disk)
+
+
+def _judge_room(disk: DiskForecast) -> Finding:
+    severity: Severity = "warning" if disk.is_tight else "ok"
+    return Finding(severity=severity, subject="disks", text=f"{disk.device}: {describe_disk(disk)}")
+
+
+def judge_volume(volume: DiskForecast, storage: Storage, found: RdsDescription) -> Iterator[Finding]:
+    """Return what a load needs of an RDS instance's volumes, which may grow by themselves."""
+    if not volume.needs:
+        text = "the disk space that the load needs is not known: a source has no known size, or no record"
+        yield Finding(severity="note", subject="disks", text=text)
+        return
+    if not volume.is_short:
+        yield _judge_room(volume)
+        return
+    size_gib = storage.size_gib or 0
+    missing_bytes = volume.needed_bytes - volume.free_bytes
+    remedy = compose_growth(found, larger_size(size_gib, missing_bytes)) if size_gib else None
+    ceiling_gib = storage.ceiling_gib
+    text = f"the load would fill {volume.device}: {describe_disk(volume)}"
+    if ceiling_gib is None:
+        yield Finding(severity="refusal", subject="disks", text=f"{text}; autoscaling is off", remedy=remedy)
+    elif missing_bytes > (ceiling_gib - size_gib) * GIB:
+        text += f"; automatic growth to {format_count(ceiling_gib)} GiB is not enough"
+        yield Finding(severity="refusal", subject="disks", text=text, remedy=remedy)
+    else:
+        text += f"; it may grow automatically to {format_count(ceiling_gib)} GiB, in steps and not at once"
+        yield Finding(severity="warning", subject="disks", text=text, remedy=remedy)
+
+
+def judge_windows(found: RdsDescription, *, now: datetime) -> Iterator[Finding]:
+    """Return which maintenance and backup windows are running or begin within three hours."""
+    for text in describe_near(found.windows, now=now):
+        yield Finding(severity="note", subject="windows", text=text)
+
+
+def judge_routes(plan: LoadPlan, routes: Sequence[S3Route]) -> Iterator[Finding]:
+    """Return by which ways S3's objects were reached: planning has listed them and read the first of each table."""
+    for route in routes:
+        inside = [
+            source.uri
+            for target in plan.targets
+            for source in target.objects
+            if source.uri.startswith(f"s3://{route.bucket}/")
+        ]
+        objects = f"{format_count(len(inside))} object{'' if len(inside) == 1 else 's'}"
+        endpoint = "AWS's own endpoint" if route.endpoint is None else f"the endpoint {route.endpoint}"
+        text = f"s3://{route.bucket} is reached from here: {objects}, by {endpoint} in region {route.region}"
+        yield Finding(severity="ok", subject="sources", text=text)

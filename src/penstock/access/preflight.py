@@ -1,0 +1,254 @@
+"""Facts of a server → what will work, what will not, and what would mend it. Pure.
+
+A refusal is only what a load really ends with: penstock load says the same, later. How each finding looks is cli's.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.access.server import find_durability, find_followers, find_managers, find_space, find_wal
+from penstock.model.finding import Finding
+from penstock.model.server.names import quote_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from penstock.model.server.inspection import Encryption, Inspection, TableInspection
+
+OLDEST_MAJOR = 14
+
+_ORDER = {"refusal": 0, "warning": 1, "note": 2, "ok": 3}
+
+
+_VERIFY = "Add sslmode=verify-full to the connection string, with sslrootcert=FILE for the server's authority."
+
+
+def judge(found: Inspection) -> tuple[Finding, ...]:
+    """Return what the facts mean for loading, the worst first."""
+    findings = [
+        *_judge_connection(found),
+        *_judge_server(found),
+        *_judge_ledger(found),
+        *_judge_table(found),
+        *_judge_rights(found),
+        *find_followers(found),
+        *find_wal(found),
+        *find_durability(found),
+        *find_space(found),
+        *find_managers(found),
+    ]
+    return sort_findings(findings)
+
+
+def sort_findings(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Return findings, the worst first."""
+    return tuple(sorted(findings, key=lambda finding: _ORDER[finding.severity]))
+
+
+def would_load(findings: Sequence[Finding]) -> bool:
+    """Return whether a load would go."""
+    return all(finding.severity != "refusal" for finding in findings)
+
+
+def _judge_connection(found: Inspection) -> Iterator[Finding]:
+    if found.pooler is None:
+        yield Finding(severity="ok", subject="connection", text="directly to the server, without a pooler")
+    else:
+        yield Finding(
+            severity="refusal",
+            subject="connection",
+            text=f"through a connection pooler: libpq was told of backend {found.pooler.told_pid}, and backend "
+            f"{found.pooler.backend_pid} answered",
+            remedy="Connect to the server directly: give its own host and port in --to.",
+        )
+    yield from _judge_encryption(found.encryption)
+    free = found.server.free_connections
+    remedy = "Close connections, or raise max_connections or the limit of the role or the database."
+    if free < 1:
+        yield Finding(severity="refusal", subject="connection", text="no free connection", remedy=remedy)
+    elif free < 3:
+        text = f"{free} more connection{'s are' if free > 1 else ' is'} free: a load can use at most that many sessions"
+        yield Finding(severity="warning", subject="connection", text=text, remedy=remedy)
+    if found.clock is not None and abs(found.clock.ahead_s) > found.clock.error_s + 60:
+        side = "ahead of" if found.clock.ahead_s > 0 else "behind"
+        yield Finding(
+            severity="warning",
+            subject="clock",
+            text=f"the server's clock is {abs(found.clock.ahead_s):.0f} s {side} this host's",
+            remedy="Have both follow NTP: clouds refuse requests that are signed at another time.",
+        )
+
+
+def _judge_encryption(found: Encryption | None) -> Iterator[Finding]:
+    if found is None:
+        return
+    mode = f"sslmode={found.sslmode}"
+    if not found.is_encrypted:
+        text = f"not encrypted ({mode}): passwords and records can be read on the network"
+        yield Finding(severity="warning", subject="connection", text=text, remedy=_VERIFY)
+    elif found.sslmode == "verify-full":
+        yield Finding(
+            severity="ok", subject="connection", text=f"encrypted, the server's certificate and name verified ({mode})"
+        )
+    else:
+        text = f"encrypted, but the server's identity is not verified ({mode})"
+        yield Finding(severity="note", subject="connection", text=text, remedy=_VERIFY)
+
+
+def _judge_server(found: Inspection) -> Iterator[Finding]:
+    server = found.server
+    if server.major < OLDEST_MAJOR:
+        yield Finding(
+            severity="refusal",
+            subject="server",
+            text=f"PostgreSQL {server.version} is older than {OLDEST_MAJOR}",
+            remedy="Upgrade the server.",
+        )
+    if server.is_in_recovery:
+        receiver = found.receiver
+        host = None if receiver is None else receiver.sender_host
+        port = "" if receiver is None or receiver.sender_port is None else f" port={receiver.sender_port}"
+        yield Finding(
+            severity="refusal",
+            subject="server",
+            text="the server is a standby, and a load needs the primary",
+            remedy=f"Connect to its primary: --to 'host={host}{port} ...'."
+            if host
+            else "Connect to its primary; with all hosts in --to, the primary is found.",
+        )
+    if server.server_encoding != "UTF8":
+        yield Finding(
+            severity="note",
+            subject="server",
+            text=f"the database's encoding is {server.server_encoding}: other characters are errors",
+        )
+
+
+def _judge_ledger(found: Inspection) -> Iterator[Finding]:
+    ledger = found.ledger
+    if ledger is None or found.server.is_in_recovery:
+        return
+    schema, user = quote_name(ledger.schema), quote_name(found.server.user)
+    if ledger.distrust is not None:
+        yield Finding(severity="refusal", subject="ledger", text=ledger.distrust, remedy=ledger.remedy)
+    elif ledger.version:
+        if ledger.may_write:
+            yield Finding(
+                severity="ok", subject="ledger", text=f"in schema {schema}; role {user} may use all its tables"
+            )
+            return
+        yield Finding(
+            severity="refusal",
+            subject="ledger",
+            text=f"role {user} may not use all tables of the ledger in schema {schema}",
+            remedy=f"GRANT USAGE ON SCHEMA {schema} TO {user}; "
+            f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {schema} TO {user};",
+        )
+    elif not ledger.may_create:
+        yield Finding(
+            severity="refusal",
+            subject="ledger",
+            text=f"loads are recorded in schema {schema}, which role {user} may not create",
+            remedy=f"CREATE SCHEMA {schema} AUTHORIZATION {user};"
+            if ledger.owner is None
+            else f"GRANT USAGE, CREATE ON SCHEMA {schema} TO {user};",
+        )
+    else:
+        yield from _judge_new_ledger(found, schema)
+
+
+def _judge_new_ledger(found: Inspection, schema: str) -> Iterator[Finding]:
+    publishing = [each.name for each in found.publications or () if each.is_all_tables]
+    if not publishing:
+        yield Finding(severity="ok", subject="ledger", text=f"will be created in schema {schema} by the first load")
+        return
+    names = ", ".join(quote_name(name) for name in publishing)
+    yield Finding(
+        severity="refusal",
+        subject="ledger",
+        text=f"publication {names} is for all tables: it would publish the ledger's tables, which its subscribers lack",
+        remedy="Create them on every subscriber, then load with --publish-ledger once; penstock load shows them.",
+    )
+
+
+def _judge_rights(found: Inspection) -> Iterator[Finding]:
+    rights, user = found.rights, quote_name(found.server.user)
+    database = quote_name(found.server.database)
+    if not rights.may_make_temporary:
+        yield Finding(
+            severity="note",
+            subject="rights",
+            text="--check will not work: it parses into a temporary table",
+            remedy=f"GRANT TEMPORARY ON DATABASE {database} TO {user};",
+        )
+    if not rights.reads_statistics:
+        yield Finding(
+            severity="note",
+            subject="rights",
+            text="wait events of other sessions, standby lag and autovacuum are hidden from this role",
+            remedy=f"GRANT pg_read_all_stats TO {user};",
+        )
+    if not rights.may_create_table and found.table is not None and found.table.facts is None:
+        where = quote_name(found.table.asked.schema or rights.creation_schema or "public")
+        yield Finding(
+            severity="note",
+            subject="rights",
+            text="--create will not work in the schema where unqualified tables are created",
+            remedy=f"GRANT CREATE ON SCHEMA {where} TO {user};",
+        )
+
+
+def _judge_table(found: Inspection) -> Iterator[Finding]:
+    table = found.table
+    if table is None or found.server.is_in_recovery:
+        return
+    if table.facts is None:
+        yield Finding(
+            severity="refusal",
+            subject="table",
+            text=f'table "{table.asked}" does not exist, or its schema is not in search_path',
+            remedy="Create it first, or use penstock load --create: text columns, named by the header.",
+        )
+        return
+    if table.refusal is not None:
+        yield Finding(severity="refusal", subject="table", text=table.refusal, remedy=table.remedy)
+    else:
+        yield Finding(severity="ok", subject="table", text=f'"{table.facts.name}" can be loaded into')
+    yield from _judge_costs(table)
+
+
+def _judge_costs(table: TableInspection) -> Iterator[Finding]:
+    facts, costs = table.facts, table.costs
+    assert facts is not None
+    name = f'"{facts.name}"'
+    if facts.row_security_applies:
+        yield Finding(
+            severity="note",
+            subject="table",
+            text=f"row-level security of {name} applies to this role: records go through a staging table",
+            remedy="Load as the table's owner, or as a role with BYPASSRLS, and COPY fills the table itself.",
+        )
+    if facts.is_unlogged:
+        text = f"{name} is unlogged: its rows are lost in a crash and are not replicated"
+        yield Finding(severity="warning", subject="table", text=text)
+    if facts.suppressing_triggers:
+        triggers = ", ".join(facts.suppressing_triggers)
+        yield Finding(severity="note", subject="table", text=f"triggers fire for each row, and may skip it: {triggers}")
+    if table.publications:
+        names = ", ".join(quote_name(publication) for publication in table.publications)
+        text = f"rows of {name} are published by {names}: subscribers get every batch as it is committed"
+        yield Finding(severity="note", subject="table", text=text)
+    if costs is None:
+        return
+    passes = [
+        f"{count} {one if count == 1 else many}"
+        for count, one, many in (
+            (costs.indexes, "index", "indexes"),
+            (costs.foreign_keys, "foreign key", "foreign keys"),
+            (len(costs.insert_triggers), "trigger", "triggers"),
+        )
+        if count
+    ]
+    if passes:
+        yield Finding(severity="note", subject="table", text=f"each row of {name} is checked by {', '.join(passes)}")

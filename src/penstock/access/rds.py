@@ -1,0 +1,181 @@
+"""What AWS says of a server → what a load and whoever runs the server should know of it. Pure."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING
+
+from penstock.model.finding import Finding
+from penstock.units import GIB, format_bytes, format_count
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from penstock.errors import PenstockError
+    from penstock.model.server.rds import (
+        Gap,
+        ParameterGroup,
+        PendingMaintenance,
+        RdsCluster,
+        RdsDescription,
+        RdsInstance,
+        Storage,
+    )
+
+_SUBJECT = "AWS"
+
+# Autoscaling grows a volume when less than this is free, and so should people.
+# Source: RDS User Guide, "Managing capacity automatically with Amazon RDS storage autoscaling"
+_FREE_SHARE = 0.1
+
+# How much larger a volume is proposed to be made; RDS wants a tenth at least.
+_GROWTH_PERCENT = 20
+
+# As many of those who share a parameter group are named.
+_SHARERS_SHOWN = 5
+
+
+def judge_rds(found: RdsDescription, *, uses_iam: bool) -> Iterator[Finding]:
+    """Return what AWS's description means for loading; `uses_iam`: sessions are authenticated by IAM."""
+    owners = [owner for owner in (found.cluster, found.instance) if owner is not None]
+    for owner in owners:
+        yield from _judge_status(owner)
+    for owner in owners:
+        for group in owner.parameter_groups:
+            yield from _judge_group(group, found)
+    for owner in owners:
+        yield from _judge_pending(owner)
+    if uses_iam:
+        yield from _judge_iam(found)
+    if found.instance is not None and found.instance.storage is not None:
+        yield from _judge_storage(found.instance.storage, found)
+    if len(found.may_reach) > 1:
+        text = f"the endpoint leads to one of {', '.join(found.may_reach)}; hardware shown is the first's"
+        yield Finding(severity="note", subject=_SUBJECT, text=text)
+    for gap in found.gaps:
+        yield _describe_gap(gap)
+
+
+def describe_silence(error: PenstockError) -> Finding:
+    """Return what is to be said where AWS could not be asked."""
+    detail = "" if error.detail is None else f". {error.detail}"
+    text = f"{error.message}{detail}".rstrip(".")
+    return Finding(severity="note", subject=_SUBJECT, text=text, remedy=error.hint)
+
+
+def find_iam_fault(found: RdsDescription) -> Finding | None:
+    """Return the finding for a server where IAM authentication is off, None where it is on."""
+    return next((finding for finding in _judge_iam(found) if finding.severity != "ok"), None)
+
+
+def compose_command(*words: str, region: str) -> str:
+    """Return a command of AWS's command line for RDS, quoted for a shell."""
+    return shlex.join(["aws", "rds", *words, "--region", region])
+
+
+def compose_growth(found: RdsDescription, size_gib: int) -> str | None:
+    """Return the command that gives an instance or a cluster larger volumes; None where AWS told of no instance."""
+    size = str(size_gib)
+    if found.cluster is not None:
+        name = found.cluster.identifier
+        words = ["modify-db-cluster", "--db-cluster-identifier", name]
+    elif found.instance is not None:
+        words = ["modify-db-instance", "--db-instance-identifier", found.instance.identifier]
+    else:
+        return None
+    return compose_command(*words, "--allocated-storage", size, "--apply-immediately", region=found.region)
+
+
+def larger_size(size_gib: int, missing_bytes: int = 0) -> int:
+    """Return the size in GiB to propose for a volume that lacks so much; RDS grows by a tenth at least.
+
+    >>> larger_size(400), larger_size(400, 100 * 2**30)
+    (480, 580)
+    """
+    return size_gib + -(-missing_bytes // GIB) + -(-size_gib * _GROWTH_PERCENT // 100)
+
+
+def _judge_status(owner: RdsInstance | RdsCluster) -> Iterator[Finding]:
+    if owner.status not in ("available", None):
+        text = f"AWS calls {owner.identifier} {owner.status}"
+        yield Finding(severity="warning", subject=_SUBJECT, text=f"{text}, and not available")
+
+
+def _judge_group(group: ParameterGroup, found: RdsDescription) -> Iterator[Finding]:
+    name = f"{group.owner} parameter group {group.name}"
+    if group.apply_state is not None and "pending-reboot" in group.apply_state.split(", "):
+        remedy = None
+        if found.instance is not None:
+            words = ("reboot-db-instance", "--db-instance-identifier", found.instance.identifier)
+            remedy = compose_command(*words, region=found.region)
+        text = f"{name} has changes that wait for a reboot: they are not yet in effect"
+        yield Finding(severity="warning", subject=_SUBJECT, text=text, remedy=remedy)
+    if group.is_default:
+        yield Finding(
+            severity="note",
+            subject=_SUBJECT,
+            text=f"{name} is AWS's own: its parameters cannot be changed",
+            remedy="To change a setting, create a parameter group and attach it to the server, which takes a reboot.",
+        )
+    elif group.users is not None and len(group.users) > 1:
+        others = group.users[1:]
+        names = ", ".join(others[:_SHARERS_SHOWN]) + (", ..." if len(others) > _SHARERS_SHOWN else "")
+        text = f"{name} is shared by {len(group.users)} {group.owner}s: a change there also changes {names}"
+        yield Finding(severity="note", subject=_SUBJECT, text=text)
+
+
+def _judge_pending(owner: RdsInstance | RdsCluster) -> Iterator[Finding]:
+    if owner.pending_changes:
+        changes = ", ".join(f"{change.name} {change.value}" for change in owner.pending_changes)
+        text = f"changes of {owner.identifier} wait for its maintenance window or a reboot: {changes}"
+        yield Finding(severity="note", subject=_SUBJECT, text=text)
+    for action in owner.pending_maintenance or ():
+        text = f"maintenance of {owner.identifier} is pending: {action.action}{_describe_time(action)}"
+        yield Finding(severity="note", subject=_SUBJECT, text=text)
+
+
+def _describe_time(action: PendingMaintenance) -> str:
+    if action.applies_at is not None:
+        return f", scheduled for {action.applies_at:%a %Y-%m-%d %H:%M} UTC"
+    if action.forced_at is not None:
+        return f", forced at {action.forced_at:%a %Y-%m-%d %H:%M} UTC"
+    return ""
+
+
+def _judge_iam(found: RdsDescription) -> Iterator[Finding]:
+    owner = found.cluster or found.instance
+    if owner is None:
+        return
+    if owner.is_iam_auth_on:
+        text = f"IAM authentication of {owner.identifier} is on"
+        yield Finding(severity="ok", subject=_SUBJECT, text=text)
+        return
+    kind = "instance" if found.cluster is None else "cluster"
+    words = (f"modify-db-{kind}", f"--db-{kind}-identifier", owner.identifier, "--enable-iam-database-authentication")
+    yield Finding(
+        severity="warning",
+        subject=_SUBJECT,
+        text=f"IAM authentication of {owner.identifier} is off: its tokens are no passwords there",
+        remedy=compose_command(*words, "--apply-immediately", region=found.region),
+    )
+
+
+def _judge_storage(storage: Storage, found: RdsDescription) -> Iterator[Finding]:
+    if storage.free_bytes is None or storage.size_gib is None:
+        return
+    if storage.free_bytes >= storage.size_gib * GIB * _FREE_SHARE:
+        return
+    grows = (
+        "" if storage.ceiling_gib is None else f"; it grows automatically up to {format_count(storage.ceiling_gib)} GiB"
+    )
+    yield Finding(
+        severity="warning",
+        subject="disks",
+        text=f"{format_bytes(storage.free_bytes)} of {format_bytes(storage.size_gib * GIB)} of storage are free{grows}",
+        remedy=compose_growth(found, larger_size(storage.size_gib)),
+    )
+
+
+def _describe_gap(gap: Gap) -> Finding:
+    remedy = f"Allow {gap.call} in an IAM policy: docs/rds.md has one." if gap.is_denied else None
+    return Finding(severity="note", subject=_SUBJECT, text=f"{gap.call} failed: {gap.reason}", remedy=remedy)

@@ -1,0 +1,190 @@
+"""Facts of a server → what a load and whoever runs the server should know of WAL, standbys, disks, managers. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.model.finding import Finding
+from penstock.model.server.names import quote_name
+from penstock.units import GIB, MIB, format_bytes, format_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from penstock.model.server.inspection import Inspection, Slot, Standby
+
+# Far behind: more WAL than a standby catches up with while one watches, or a minute of it.
+_LAG_BYTES = GIB
+_LAG_S = 60.0
+
+# WAL kept for nobody: less is what any slot holds between two looks.
+_RETAINED_BYTES = GIB
+
+# A disk with less room than this share of it is as good as full for whoever loads.
+_FREE_SHARE = 0.1
+
+# Where settings are parameters of a service, and ALTER SYSTEM is nobody's.
+_PARAMETER_PLACES = {
+    "rds": "in the instance's DB parameter group",
+    "rds-cluster": "in the DB cluster parameter group",
+    "aurora": "in the DB cluster parameter group",
+    "cloud-sql": "with gcloud sql instances patch --database-flags",
+    "alloydb": "with gcloud alloydb instances update --database-flags",
+    "azure": "with az postgres flexible-server parameter set",
+}
+
+
+def find_followers(found: Inspection) -> Iterator[Finding]:
+    """Return what is to be said of standbys and slots."""
+    for standby in found.standbys or ():
+        yield from _judge_standby(standby)
+    for slot in found.slots or ():
+        yield from _judge_slot(slot, is_limited=found.value("max_slot_wal_keep_size") not in (None, "-1"))
+    names = found.value("synchronous_standby_names")
+    standbys = found.standbys
+    if not names or found.server.is_in_recovery or standbys is None:
+        return
+    states = {standby.sync_state for standby in standbys}
+    if None in states:
+        return
+    if not states & {"sync", "quorum"}:
+        yield Finding(
+            severity="refusal",
+            subject="standbys",
+            text=f"synchronous_standby_names is '{names}', and no such standby is connected: every commit "
+            "waits for one",
+            remedy="Start a standby with such an application_name, or change the setting: "
+            + describe_change(found, "synchronous_standby_names", _quote_text("")),
+        )
+
+
+def _judge_standby(standby: Standby) -> Iterator[Finding]:
+    behind = []
+    if standby.lag_bytes is not None and standby.lag_bytes > _LAG_BYTES:
+        behind.append(format_bytes(standby.lag_bytes))
+    if standby.lag_s is not None and standby.lag_s > _LAG_S:
+        behind.append(format_duration(standby.lag_s))
+    if behind:
+        name = standby.name or f"process {standby.pid}"
+        text = f"standby {name} is {' and '.join(behind)} behind, and a load writes more WAL"
+        yield Finding(severity="warning", subject="standbys", text=text)
+
+
+def _judge_slot(slot: Slot, *, is_limited: bool) -> Iterator[Finding]:
+    name = slot.name
+    if slot.wal_status == "lost":
+        yield Finding(
+            severity="warning",
+            subject="slots",
+            text=f"slot {name} has lost WAL it needs: its consumer must be created again",
+            remedy=f"SELECT pg_drop_replication_slot({_quote_text(name)});",
+        )
+    elif not slot.is_active and slot.retained_bytes is not None and slot.retained_bytes > _RETAINED_BYTES:
+        end = "until max_slot_wal_keep_size" if is_limited else "until the disk is full"
+        yield Finding(
+            severity="warning",
+            subject="slots",
+            text=f"slot {name} is not in use and keeps {format_bytes(slot.retained_bytes)} of WAL; a load adds to "
+            f"that, {end}",
+            remedy=f"Start its consumer, or: SELECT pg_drop_replication_slot({_quote_text(name)});",
+        )
+
+
+def find_wal(found: Inspection) -> Iterator[Finding]:
+    """Return what is to be said of the archiver."""
+    archiver = found.archiver
+    if archiver is None:
+        return
+    behind = "" if archiver.lag_bytes is None else f"; {format_bytes(archiver.lag_bytes)} of WAL wait"
+    if archiver.is_failing:
+        yield Finding(
+            severity="warning",
+            subject="archiver",
+            text=f"archiving fails, last for {archiver.last_failed}{behind}: WAL stays on the server's disk until it "
+            "works, and a load writes more",
+            remedy="See the server's log for the output of archive_command or archive_library.",
+        )
+    elif archiver.lag_bytes is not None and archiver.lag_bytes > _LAG_BYTES:
+        yield Finding(severity="warning", subject="archiver", text=f"the archiver does not keep up{behind}")
+
+
+def find_durability(found: Inspection) -> Iterator[Finding]:
+    """Return what makes a server lose rows that a load has called safe, and other settings that hurt."""
+    for name in ("fsync", "full_page_writes"):
+        if found.value(name) == "off":
+            yield Finding(
+                severity="warning",
+                subject="settings",
+                text=f"{name} is off: a crash may lose or corrupt everything, the ledger included",
+                remedy=describe_change(found, name, "on"),
+            )
+    if found.value("autovacuum") == "off":
+        yield Finding(
+            severity="warning",
+            subject="settings",
+            text="autovacuum is off: loaded tables get no statistics, and transaction numbers are never frozen",
+            remedy=describe_change(found, "autovacuum", "on"),
+        )
+    pending = [setting.name for setting in found.settings if setting.is_pending_restart]
+    if pending:
+        yield Finding(
+            severity="note",
+            subject="settings",
+            text=f"changed, and waiting for a restart of the server: {', '.join(pending)}",
+        )
+
+
+def find_space(found: Inspection) -> Iterator[Finding]:
+    """Return which disks are nearly full; WAL grows to about max_wal_size under a load."""
+    if found.host is None:
+        return
+    largest_wal = found.value("max_wal_size")
+    wal_bytes = 0 if largest_wal is None else int(largest_wal) * MIB
+    for volume in found.host.volumes:
+        is_full = volume.free_bytes < volume.size_bytes * _FREE_SHARE
+        if volume.holds == "WAL" and volume.free_bytes < wal_bytes:
+            yield Finding(
+                severity="warning",
+                subject="disks",
+                text=f"{format_bytes(volume.free_bytes)} are free for WAL on {volume.device}, less than max_wal_size "
+                f"({format_bytes(wal_bytes)})",
+                remedy="Free or add space there, or lower max_wal_size.",
+            )
+        elif is_full:
+            yield Finding(
+                severity="warning",
+                subject="disks",
+                text=f"{format_bytes(volume.free_bytes)} of {format_bytes(volume.size_bytes)} are free on "
+                f"{volume.device}, which holds the {volume.holds}",
+                remedy="Free or add space there.",
+            )
+
+
+def find_managers(found: Inspection) -> Iterator[Finding]:
+    """Return who else changes the server's settings, and what could not be read."""
+    for manager in found.managers:
+        yield Finding(
+            severity="note",
+            subject="settings",
+            text=f"managed by {manager.name}, recognised by {manager.told_by}: it undoes what ALTER SYSTEM does",
+            remedy=f"Change settings with {manager.change}.",
+        )
+    for unread in found.unread:
+        text = f"{unread.what} could not be read: {unread.why}"
+        yield Finding(severity="note", subject="server", text=text)
+
+
+def describe_change(found: Inspection, name: str, value: str) -> str:
+    """Return how a setting of this server is changed, by whoever may."""
+    if found.managers:
+        return f"Set {name} = {value} with {found.managers[0].change}."
+    if (place := _PARAMETER_PLACES.get(found.flavour.kind)) is not None:
+        return f"Set {name} = {value} {place}."
+    setting = found.setting(name)
+    restart = setting is not None and setting.context == "postmaster"
+    then = "then restart the server." if restart else "SELECT pg_reload_conf();"
+    return f"ALTER SYSTEM SET {quote_name(name)} = {value}; {then}"
+
+
+def _quote_text(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"

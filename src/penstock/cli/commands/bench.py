@@ -1,0 +1,193 @@
+"""`penstock bench`: the published experiments, measured again. What runs is bench's."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path  # noqa: TC003 (typer reads annotations)
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from penstock.cli.terminal.columns import line_up
+from penstock.cli.terminal.output import write_message, write_result
+from penstock.errors import UsageError
+from penstock.units import format_count
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.bench.commits.plan import SizeResult
+    from penstock.bench.commits.run import Check, CommitsResult, TargetResult
+    from penstock.lab.topology.shapes import Shape
+
+app = typer.Typer(no_args_is_help=True, add_completion=False)
+
+# What the parts of samples are, in this order.
+_SHARES = "CPU/write/commit"
+
+
+@app.callback()
+def _group() -> None:
+    """Repeat published experiments, on this machine's lab or on your own server."""
+
+
+@app.command()
+def commits(
+    quick: Annotated[bool, typer.Option("--quick", help="Insert 100,000 rows instead of 10 million.")] = False,
+    topology: Annotated[
+        str | None,
+        typer.Option(
+            "--topology",
+            metavar="LIST",
+            help="Measure these lab topologies, such as single,quorum (default: all, with --to none).",
+        ),
+    ] = None,
+    to: Annotated[
+        str | None,
+        typer.Option("--to", metavar="CONNINFO", help="Measure this server, in a schema that is dropped afterwards."),
+    ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option("--plot", metavar="FILE", help="Also draw the times, as SVG or PNG by the file's extension."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Measure how long inserts take for different numbers of rows per commit, from all at once to row by row.
+
+    Each run empties the table of an earlier one. The lab's topologies are brought up for it and taken down again.
+
+    A sampler runs beside it, except in one round; without --quick it takes about an hour on two cores.
+
+    Exit codes: 0 measured, 2 no such topology or no matplotlib, 4 the plot cannot be written, 6 a foreign
+    schema is in the way, 7 the server refused, or rows and commits do not match, 8 a topology could not be brought up.
+    """
+    from penstock.bench.commits.chart import chart
+    from penstock.bench.commits.plan import FULL, QUICK
+    from penstock.bench.commits.run import measure_commits
+    from penstock.cli.commands.load import interrupting_signals
+    from penstock.cli.options.target import open_target
+    from penstock.report.plot import check_plot, draw_plot
+
+    if plot is not None:
+        check_plot(plot)
+    shapes = _parse_shapes(topology, is_default=to is None)
+    with interrupting_signals():
+        result = measure_commits(
+            QUICK if quick else FULL,
+            shapes=shapes,
+            to=None if to is None else open_target({"to": to}),
+            say=write_message,
+        )
+    write_result(as_object(result) if as_json else describe_commits(result))
+    if plot is not None:
+        draw_plot(plot, chart(result))
+
+
+def describe_commits(result: CommitsResult) -> list[str]:
+    """Return what was measured as lines of text."""
+    from penstock.bench.commits.published import SOURCE
+
+    machine = f"{result.machine.cpu_model}, {result.machine.cpu_count} cores for client, server and receivers"
+    rounds = "1 round" if result.rounds == 1 else f"{result.rounds} interleaved rounds"
+    lines = [f"{format_count(result.rows)} rows, median of {rounds}", f"on {machine}"]
+    for target in result.targets:
+        lines += ["", *_describe_target(target)]
+    lines += ["", "Published for Aurora's storage, not measured here:", f"  {SOURCE}."]
+    lines.append("bare: one run without a sampler.")
+    lines.append("CPU/write/commit: per cent of samples that wait for nothing, write WAL, and wait for a commit.")
+    if any(run.size.is_scaled for target in result.targets for run in target.sizes):
+        lines.append("* fewer rows were inserted, and the seconds scaled up to all.")
+    if any(target.name == "quorum" for target in result.targets):
+        lines.append("quorum: unlike on Aurora, the primary also flushes its own WAL and writes its own pages.")
+    return lines
+
+
+def _describe_target(target: TargetResult) -> list[str]:
+    from penstock.bench.commits.plan import advise, normalise
+
+    heading = ("rows per commit", "seconds", "min", "max", "bare", "of largest", "published", _SHARES, "published")
+    rows = [_row(run, multiple) for run, multiple in zip(target.sizes, normalise(target.sizes), strict=True)]
+    return [
+        f"{target.name}, PostgreSQL {target.postgresql}",
+        *line_up([heading, *rows], align=">>>>>>>>>", indent="  "),
+        f"  check: {_describe_check(target.check)}",
+        f"  advice: {format_count(advise(target.sizes))} rows per commit, the fewest within 7 % of the best",
+    ]
+
+
+def _describe_check(check: Check) -> str:
+    others = check.counted_commits - check.commits
+    return (
+        f"+{format_count(check.counted_rows)} rows, +{format_count(check.counted_commits)} commits for "
+        f"{format_count(check.rows)} rows with a commit every 1,000: {others} by others or around the call, "
+        f"{check.background_commits_per_s:.1f} per second before it"
+    )
+
+
+def _row(run: SizeResult, multiple: float) -> tuple[str, ...]:
+    from penstock.bench.commits.plan import published_multiple, published_shares
+
+    published = published_multiple(run.size.rows_per_commit)
+    return (
+        format_count(run.size.rows_per_commit),
+        f"{run.median_s:.2f}{'*' if run.size.is_scaled else ''}",
+        f"{min(run.totals_s):.2f}",
+        f"{max(run.totals_s):.2f}",
+        "-" if run.bare_s is None else f"{run.size.to_total(run.bare_s):.2f}",
+        f"{multiple:.2f}",
+        "-" if published is None else f"{published:.2f}",
+        _describe_shares(run.shares),
+        _describe_shares(published_shares(run.size.rows_per_commit)),
+    )
+
+
+def _describe_shares(shares: Sequence[float] | None) -> str:
+    return "-" if shares is None else "/".join(f"{100 * share:.0f}" for share in shares)
+
+
+def as_object(result: CommitsResult) -> dict[str, object]:
+    """Return what was measured for machines."""
+    from penstock.bench.commits.plan import advise, normalise
+    from penstock.bench.commits.published import SAMPLES, SECONDS, SOURCE
+
+    fields = asdict(result)
+    fields["targets"] = [
+        {
+            "name": target.name,
+            "postgresql": target.postgresql,
+            "check": asdict(target.check),
+            "advised_rows_per_commit": advise(target.sizes),
+            "sizes": [
+                {
+                    **asdict(run.size),
+                    "is_scaled": run.size.is_scaled,
+                    "runs_s": run.runs_s,
+                    "bare_s": run.bare_s,
+                    "samples": dict(run.waits),
+                    "shares": None if run.shares is None else dict(zip(_SHARES.split("/"), run.shares, strict=True)),
+                    "median_s": run.median_s,
+                    "multiple_of_largest": multiple,
+                }
+                for run, multiple in zip(target.sizes, normalise(target.sizes), strict=True)
+            ],
+        }
+        for target in result.targets
+    ]
+    fields["published"] = {
+        "source": SOURCE,
+        "seconds": {str(size): seconds for size, seconds in SECONDS.items()},
+        "samples": {str(size): dict(zip(_SHARES.split("/"), found, strict=True)) for size, found in SAMPLES.items()},
+    }
+    return fields
+
+
+def _parse_shapes(text: str | None, *, is_default: bool) -> tuple[Shape, ...]:
+    from penstock.lab.topology.shapes import SHAPES
+
+    if text is None:
+        return SHAPES if is_default else ()
+    names = [name.strip() for name in text.split(",")]
+    for name in names:
+        if name not in SHAPES:
+            raise UsageError(f'unknown topology "{name}"', hint=f"Use one of {', '.join(SHAPES)}.")
+    return tuple(shape for shape in SHAPES if shape in names)

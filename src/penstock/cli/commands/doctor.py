@@ -1,0 +1,99 @@
+"""`penstock doctor`: what the server is and may do, and whether a load would go."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from penstock.cli.options.declared import LEDGER, takes
+from penstock.cli.options.shared import Json  # noqa: TC001 (typer reads annotations)
+from penstock.cli.terminal.exit_codes import WOULD_NOT_LOAD
+from penstock.cli.terminal.output import write_drawn, write_result
+from penstock.cli.views.doctor_view import describe_facts
+from penstock.cli.views.plan_view import describe_plan, plan_object
+from penstock.errors import AwsError, UsageError
+
+if TYPE_CHECKING:
+    from penstock.api.doctor import Diagnosis, LoadExamination
+    from penstock.model.server.rds import RdsDescription
+
+app = typer.Typer(add_completion=False)
+
+For = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--for",
+        metavar="SOURCE",
+        help="Also plan a load of these files into --into, as penstock load --plan does, and check disk "
+        "space. May be given several times.",
+    ),
+]
+Into = Annotated[
+    str | None,
+    typer.Option("--into", metavar="TABLE", help="Also check this target table: TABLE or SCHEMA.TABLE."),
+]
+
+
+@app.command("doctor")
+@takes(LEDGER)
+def doctor(into: Into = None, sources: For = None, as_json: Json = False, **options: Any) -> None:
+    """Show what the server is, what the role may do there, whether a load can begin, and how to fix what prevents it.
+
+    Changes nothing and needs no privilege. It also works on a standby and behind a connection pooler, and reports it.
+    For an endpoint of Amazon RDS or Aurora, AWS is asked too (permissions: docs/rds.md); no answer is not an error.
+
+    Exit codes: 0 ready to load, 9 a load would be refused; others as for every command.
+    """
+    if sources and into is None:
+        raise UsageError("--for needs a table", hint="Name the table to load into with --into.")
+    from penstock.api.functions import doctor as examine
+
+    found = examine(into, sources or (), **options)
+    if as_json:
+        write_result(_as_object(found))
+    else:
+        from penstock.cli.views.doctor_screen import render
+
+        lines = [] if found.planned is None else describe_plan(found.planned.plan, found.planned.server)
+        facts = [*describe_facts(found.inspection), *_describe_aws(found.aws)]
+        write_drawn(render(facts, found.findings, goes=found.would_load, plan=lines))
+    if not found.would_load:
+        raise typer.Exit(WOULD_NOT_LOAD)
+
+
+def _describe_aws(aws: RdsDescription | AwsError | None) -> list[tuple[str, str]]:
+    if aws is None or isinstance(aws, AwsError):
+        return []
+    from penstock.cli.commands.rds.doctor import describe_rds_facts
+
+    # A section of its own, in the same columns.
+    return [("", ""), *describe_rds_facts(aws)]
+
+
+def _rds_object(aws: RdsDescription | AwsError | None) -> dict[str, object] | None:
+    if aws is None or isinstance(aws, AwsError):
+        return None
+    from penstock.cli.views.rds_view import description_object
+
+    return description_object(aws)
+
+
+def _plan_object(planned: LoadExamination) -> dict[str, object]:
+    disks = [*planned.disks, *([] if planned.volume is None else [planned.volume])]
+    return plan_object(planned.plan, planned.server, disks)
+
+
+def _as_object(found: Diagnosis) -> dict[str, object]:
+    facts, table = asdict(found.inspection), found.inspection.table
+    if table is not None and table.facts is not None:
+        # A set is nothing that JSON knows.
+        facts["table"]["facts"]["references"] = sorted(table.facts.references)
+    return {
+        "would_load": found.would_load,
+        "findings": [asdict(finding) for finding in found.findings],
+        "facts": facts,
+        "rds": _rds_object(found.aws),
+        "plan": None if found.planned is None else _plan_object(found.planned),
+    }

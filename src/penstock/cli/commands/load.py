@@ -1,0 +1,239 @@
+"""`penstock load`: runs what the arguments ask for and says what came of it."""
+
+from __future__ import annotations
+
+import signal
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from penstock.cli.options.declared import LOAD_OPTIONS, TARGET_OPTIONS, flag, takes
+from penstock.cli.options.shared import Json, Quiet  # noqa: TC001 (typer reads annotations)
+from penstock.cli.options.target import warn_of_secrets
+from penstock.cli.options.textcommand import TextCommand
+from penstock.cli.terminal.exit_codes import REJECTS, WOULD_NOT_LOAD
+from penstock.cli.terminal.messages import Messages, show_warning
+from penstock.cli.terminal.output import shown_warnings, write_result
+from penstock.cli.terminal.progress import showing_progress
+from penstock.cli.views.dialect_view import describe_dialect
+from penstock.cli.views.outcome_view import (
+    check_object,
+    describe_check,
+    describe_outcome,
+    describe_problem,
+    outcome_object,
+)
+from penstock.cli.views.rejects_view import note_reject_files
+from penstock.errors import DataError, SourceError, UsageError
+from penstock.loading.job.request import make_request, make_target
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from types import FrameType
+
+    from penstock.api import Loader
+    from penstock.model.load.job import Request
+    from penstock.model.load.outcome import Problem
+    from penstock.model.load.plan import LoadPlan
+    from penstock.model.source.dialect import Notice
+    from penstock.server.connect.connection import ConnectionFactory
+
+app = typer.Typer(add_completion=False)
+
+Sources = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="SOURCE",
+        show_default=False,
+        help="Files to load: paths, directories, wildcards, s3, gs, az, http and https URLs, or - for standard input; "
+        "compressed or not. Or one job file that ends with .toml.",
+    ),
+]
+PlanOnly = Annotated[bool, typer.Option("--plan", help="Print what would be done, and do nothing.")]
+CheckOnly = Annotated[
+    bool,
+    typer.Option(
+        "--check",
+        help="Have the server parse everything, report the bad records (the first 1,000, then stop), and load nothing. "
+        "Types, NOT NULL and CHECK are checked; keys, foreign keys, partition routing and triggers are not.",
+    ),
+]
+
+
+@app.command("load", cls=TextCommand)
+@takes([*TARGET_OPTIONS, *LOAD_OPTIONS])
+def load(
+    sources: Sources,
+    plan: PlanOnly = False,
+    check: CheckOnly = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
+    **options: Any,
+) -> None:
+    """Load files into a table: every row once, also after a fault or when it is run again.
+
+    Several sessions load at once, also from a single file. What is loaded is written down in the target database, so
+    the same command resumes where it was cut short, and skips what is loaded already. A job file (job.toml) loads
+    into many tables at once: docs/reference/job.md lists its keys.
+    """
+    if plan and check:
+        raise UsageError("--plan and --check cannot be used together", hint="Each looks at the load in its own way.")
+    if check and options.get("settings", "none") != "none":
+        raise UsageError("--settings and --check cannot be used together", hint="A check writes nothing.")
+    if not sources:
+        raise UsageError("no source to load", hint="Name files or URLs, or - for standard input.")
+    request = _read_request(sources, options)
+    if check:
+        house = replace(request.housekeeping, settings="none", shared_group=False)
+        request = replace(request, housekeeping=house)
+    warn_of_secrets(options.get("to"), sources=sources)
+    command = LoadCommand(messages=Messages(is_quiet=quiet), is_quiet=quiet, as_json=as_json)
+    with interrupting_signals():
+        command.run(request, action="plan" if plan else "check" if check else "load")
+
+
+def _read_request(sources: Sequence[str], options: Mapping[str, Any]) -> Request:
+    """Return what to load and where, by options alone or by a job file that some override. Raises UsageError."""
+    is_job_file = [source.lower().endswith(".toml") for source in sources]
+    if "into" not in options and is_job_file == [True]:
+        return _read_job_file(Path(sources[0]), options)
+    if "into" not in options:
+        raise UsageError("no table to load into", hint="Name it with --into TABLE, or give a job file (.toml) alone.")
+    if any(is_job_file):
+        raise UsageError(
+            "--into cannot be used with a job file",
+            detail="A source that ends with .toml is a job file, which names its own tables.",
+            hint="Give the job file alone, or pipe data of that name in with - as the source.",
+        )
+    return make_request(options, [make_target(options, sources=sources)])
+
+
+def _read_job_file(path: Path, options: Mapping[str, Any]) -> Request:
+    for name in options:
+        if name in TARGET_OPTIONS:
+            raise UsageError(
+                f"{flag(TARGET_OPTIONS[name], options[name])} cannot be used with a job file",
+                detail=f"{path} describes its own targets.",
+                hint="Write it into the [[target]] that it is for; what is not about one target may be given here.",
+            )
+    from penstock.loading.job.jobfile import read_job_file
+
+    if not path.exists():
+        raise SourceError(f'job file "{path}" does not exist')
+    return read_job_file(path, options)
+
+
+@contextmanager
+def interrupting_signals() -> Iterator[None]:
+    """Let a signal to end be like Ctrl-C: what is under way is committed, and a second one gives it up."""
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    # nohup has SIGHUP ignored, and that is to stay.
+    taken = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) == signal.SIG_DFL]
+    for number in taken:
+        signal.signal(number, interrupt)
+    try:
+        yield
+    finally:
+        for number in taken:
+            signal.signal(number, signal.SIG_DFL)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadCommand:
+    """One run of the command and how it talks."""
+
+    messages: Messages
+    is_quiet: bool
+    as_json: bool
+
+    def run(self, request: Request, *, action: Literal["plan", "check", "load"], resumes: str | None = None) -> None:
+        """Do what was asked for. Raises PenstockError, typer.Exit."""
+        from penstock.api import Loader, connect_to
+
+        connect = connect_to(**asdict(request.access))
+        with Loader(connect, request.housekeeping, resumes=resumes) as loader:
+            plan = loader.plan(request.job, on_notice=self.messages.note)
+            if action == "plan":
+                self._plan(loader, plan, connect)
+                return
+            connect.refuse_pooler(action)
+            self._announce(plan)
+            if request.job.rules.warnings == "error" and (warned := shown_warnings()):
+                from penstock.loading.warned import strict_error
+
+                raise strict_error(warned[0])
+            if action == "check":
+                self._check(loader, plan)
+            else:
+                self._load(loader, plan)
+
+    def _plan(self, loader: Loader, plan: LoadPlan, connect: ConnectionFactory) -> None:
+        from penstock.cli.views.plan_view import describe_plan, plan_object, plan_warnings
+
+        rules = plan.job.rules
+        loader.check_dialects(plan)
+        disks = loader.forecast(plan)
+        settings = loader.plan_settings(plan)
+        warned = [*shown_warnings(), *plan_warnings(plan, disks)]
+        if self.as_json:
+            shown = plan_object(plan, loader.server, disks, settings=settings)
+            write_result(shown | {"warnings": [notice.as_item() for notice in warned]})
+        else:
+            write_result(describe_plan(plan, loader.server, disks, settings=settings))
+        if warned and rules.warnings == "error":
+            raise typer.Exit(UsageError.exit_code)
+        is_short = any(disk.is_short for disk in disks) and not rules.ignore_space
+        is_without_lease = settings is not None and settings.is_refusing
+        if is_short or is_without_lease or connect.pooler is not None:
+            raise typer.Exit(WOULD_NOT_LOAD)
+
+    def _announce(self, plan: LoadPlan) -> None:
+        """Say what the files were taken for, and what is odd about them."""
+        for target in plan.targets:
+            name = f"dialect of {target.table}" if len(plan.targets) > 1 else "dialect"
+            self.messages.note(f"{name}: {describe_dialect(target.dialect, target.sample_compression)}")
+        for notice in plan.notices:
+            show_warning(notice)
+
+    def _load(self, loader: Loader, plan: LoadPlan) -> None:
+        with showing_progress(self.messages, is_quiet=self.is_quiet) as on_progress:
+            outcome = loader.run(plan, on_progress=on_progress, on_notice=self.messages.note, on_warning=show_warning)
+        as_text = describe_outcome(outcome)
+        done = f"The load itself succeeded: {as_text[0]}."
+        self._print(outcome_object(outcome), as_text, done=done)
+        if outcome.rejected and outcome.load_id is not None:
+            note_reject_files(loader.write_rejects(outcome), self.messages)
+            raise typer.Exit(REJECTS)
+        _refuse_late(outcome.warnings, plan)
+
+    def _check(self, loader: Loader, plan: LoadPlan) -> None:
+        on_problem = None if self.as_json else _print_problem
+        with showing_progress(self.messages, is_quiet=self.is_quiet) as on_progress:
+            outcome = loader.check(plan, on_problem=on_problem, on_progress=on_progress, on_warning=show_warning)
+        self._print(check_object(outcome), [describe_check(outcome)])
+        if outcome.problems:
+            raise typer.Exit(DataError.exit_code)
+        _refuse_late(outcome.warnings, plan)
+
+    def _print(self, as_object: dict[str, object], as_text: list[str], *, done: str | None = None) -> None:
+        """Print a result; a quiet command prints one only where it was asked for as JSON."""
+        if self.as_json:
+            write_result(as_object | {"warnings": [notice.as_item() for notice in shown_warnings()]}, done=done)
+        elif not self.is_quiet:
+            write_result(as_text, done=done)
+
+
+def _refuse_late(warnings: Sequence[Notice], plan: LoadPlan) -> None:
+    """Exit as for an error where one is a warning and came when all was done; the result tells what that is."""
+    if warnings and plan.job.rules.warnings == "error":
+        raise typer.Exit(UsageError.exit_code)
+
+
+def _print_problem(problem: Problem) -> None:
+    write_result(describe_problem(problem))

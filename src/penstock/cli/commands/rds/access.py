@@ -1,0 +1,143 @@
+"""`penstock rds token` and `penstock rds certificates`: ways in. What they do is the api's."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from penstock.cli.options.target import warn_of_secrets
+from penstock.cli.terminal.output import write_result
+from penstock.errors import ServerError, UsageError
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from penstock.model.server.roots import RootFile, RootSearch, ServerCertificate
+
+Host = Annotated[str, typer.Option("--host", metavar="HOST", help="Use this endpoint name, also through a tunnel.")]
+Port = Annotated[int, typer.Option("--port", metavar="PORT", help="Use this endpoint port.", min=1, max=65535)]
+Tunnel = Annotated[
+    str | None,
+    typer.Option("--tunnel", metavar="localhost:PORT", help="Connect to this end of a tunnel to the server."),
+]
+
+
+def token(
+    host: Host,
+    user: Annotated[str, typer.Option("--user", metavar="USER", help="Connect as this role; it needs rds_iam.")],
+    port: Port = 5432,
+    region: Annotated[
+        str | None,
+        typer.Option(
+            "--region", metavar="REGION", help="Use this AWS region (default: the endpoint's or configured one)."
+        ),
+    ] = None,
+    check: Annotated[
+        str | None,
+        typer.Option(
+            "--check",
+            metavar="CONNINFO",
+            help="First check on the server, as another user, that the role may log in with tokens.",
+        ),
+    ] = None,
+) -> None:
+    """Print a token for IAM database authentication: a password for one endpoint and user that lasts 15 minutes.
+
+    Give it to other programs by PGPASSWORD="$(penstock rds token ...)" with sslmode=verify-full; penstock's own
+    commands create theirs with --iam-auth.
+    """
+    from penstock.api.rds_access import check_token_user, make_token
+
+    if check is not None:
+        warn_of_secrets(check)
+        check_token_user(check, user=user)
+    write_result(make_token(host=host, port=port, user=user, region=region))
+
+
+def certificates(
+    host: Annotated[
+        str | None,
+        typer.Option("--host", metavar="HOST", help="Connect to this endpoint, and verify its certificate."),
+    ] = None,
+    port: Port = 5432,
+    tunnel: Tunnel = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Show where Amazon's root certificates were found, what they are, and whether sslmode=verify-full works.
+
+    Exit codes: 0 it works, 7 it does not.
+    """
+    if tunnel is not None and host is None:
+        raise UsageError("--tunnel needs the server's name", hint="Name the server at its far end with --host.")
+    from penstock.api.rds_access import bundle_url, find_certificates, verify_server
+
+    search = find_certificates(host)
+    lines, found = _describe(search), _search_object(search)
+    failure: ServerError | None = None
+    if host is not None:
+        try:
+            server = verify_server(search, host=host, port=port, tunnel=tunnel)
+        except ServerError as error:
+            failure = error
+        else:
+            lines.append(_describe_server(host, server))
+            found["server"] = {
+                "name": server.name,
+                "issuer": server.issuer,
+                "expires_at": server.expires_at.isoformat(),
+            }
+    elif search.chosen is None:
+        lines.append("sslmode=verify-full would not work: no root certificates of Amazon RDS were found")
+        lines.append(f"download them from {bundle_url(None)} (docs/access.md)")
+    found["verify_full"] = failure is None and search.chosen is not None
+    if failure is None or not as_json:
+        write_result(found if as_json else lines)
+    if failure is not None:
+        raise failure
+    if search.chosen is None:
+        raise typer.Exit(ServerError.exit_code)
+
+
+def _describe(search: RootSearch) -> list[str]:
+    """Return a line for each place, and one for each certificate of Amazon's in the file that would be used."""
+    lines = ["named by PGSSLROOTCERT:" if search.is_given else "searched:"]
+    lines += [f"  {file.path}: {_content(file, is_chosen=file is search.chosen)}" for file in search.files]
+    if search.chosen is not None:
+        amazons = [each for each in search.chosen.certificates if each.is_amazons]
+        others = len(search.chosen.certificates) - len(amazons)
+        lines.append(f"root certificates in {search.chosen.path}:")
+        lines += [f"  {each.name}, expires {_day(each.expires_at)}" for each in amazons]
+        lines += [f"  and {others} that are not Amazon's"] if others else []
+    return lines
+
+
+def _content(file: RootFile, *, is_chosen: bool) -> str:
+    if file.problem is not None:
+        return file.problem[:1].lower() + file.problem[1:]
+    count = f"certificates: {len(file.certificates)}"
+    return f"{count}, used for servers of Amazon RDS" if is_chosen else f"{count}, none that would verify the server"
+
+
+def _describe_server(host: str, server: ServerCertificate) -> str:
+    return (
+        f"sslmode=verify-full works: {host} showed a certificate for {server.name}, issued by {server.issuer}, which "
+        f"expires {_day(server.expires_at)}"
+    )
+
+
+def _search_object(search: RootSearch) -> dict[str, Any]:
+    return {
+        "looked_at": [{"path": os.fspath(file.path), "problem": file.problem} for file in search.files],
+        "file": None if search.chosen is None else os.fspath(search.chosen.path),
+        "is_given": search.is_given,
+        "certificates": [
+            {"name": each.name, "unit": each.unit, "expires_at": each.expires_at.isoformat()}
+            for each in (search.chosen.certificates if search.chosen is not None else ())
+        ],
+    }
+
+
+def _day(moment: datetime) -> str:
+    return f"{moment:%Y-%m-%d}"

@@ -1,0 +1,18 @@
+"""`penstock rds`: what concerns servers of Amazon RDS alone. Each command is a function of another module."""
+
+from __future__ import annotations
+
+import typer
+
+from penstock.cli.commands.rds.access import certificates, token
+from penstock.cli.commands.rds.show import show
+
+app = typer.Typer(no_args_is_help=True, add_completion=False)
+app.command()(show)
+app.command()(token)
+app.command()(certificates)
+
+
+@app.callback()
+def _group() -> None:
+    """Inspect Amazon RDS and Aurora: an instance, IAM tokens, root certificates."""

@@ -1,0 +1,36 @@
+"""`penstock rejects`: what a load has rejected, and why."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from penstock.cli.options.declared import LEDGER, takes
+from penstock.cli.options.shared import Json, LoadId  # noqa: TC001 (typer reads annotations)
+from penstock.cli.options.target import open_ledger
+from penstock.cli.terminal.messages import Messages
+from penstock.cli.terminal.output import write_result
+from penstock.cli.views.rejects_view import cause_object, describe_causes, note_reject_files
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command("rejects")
+@takes((*LEDGER, "reject_file"))
+def rejects(load_id: LoadId, as_json: Json = False, **options: Any) -> None:
+    """Show why records of a load were rejected, by cause, with the first record of each.
+
+    The records are in the ledger, visible only to the role that loaded them; --reject-file writes
+    them to a file to be corrected.
+    """
+    with open_ledger(options) as view:
+        whole_id = view.find(load_id)
+        causes = view.rejects(whole_id)
+        paths = view.write_rejects(whole_id, Path(options["reject_file"])) if "reject_file" in options else []
+    if as_json:
+        write_result({"load_id": whole_id, "causes": [cause_object(cause) for cause in causes]})
+    else:
+        write_result(describe_causes(causes, load_id=whole_id))
+    note_reject_files(paths, Messages())

@@ -1,0 +1,102 @@
+"""`penstock repair`: puts back what loads that are gone have left changed in a database."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from penstock.cli.commands.load import interrupting_signals
+from penstock.cli.options.declared import LEDGER, takes
+from penstock.cli.options.shared import Json, Quiet  # noqa: TC001 (typer reads annotations)
+from penstock.cli.options.target import open_target
+from penstock.cli.terminal.columns import line_up
+from penstock.cli.terminal.messages import Messages, show_warning
+from penstock.cli.terminal.output import write_result
+from penstock.cli.views.parking_view import name_with_attached
+from penstock.cli.views.settings_view import describe_report
+from penstock.model.load.job import Housekeeping
+from penstock.model.options import pick, split_names
+from penstock.model.source.dialect import Notice
+from penstock.units import format_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.api.repair import RepairOutcome
+    from penstock.model.load.shape import RepairStep
+
+app = typer.Typer(add_completion=False)
+
+Plan = Annotated[bool, typer.Option("--plan", help="Print what would be restored, and do nothing else.")]
+ForgetMissing = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME[,NAME]",
+        help="Forget these indexes and keys, which a failed rebuild has left missing; print the statements "
+        "that create them by hand, and do nothing else.",
+    ),
+]
+
+
+@app.command("repair")
+@takes(LEDGER)
+def repair(
+    plan: Plan = False,
+    forget_missing: ForgetMissing = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
+    **options: Any,
+) -> None:
+    """Restore what loads have changed, after a crash or a failed rebuild.
+
+    These are indexes and keys that were dropped, triggers that were disabled, autovacuum that was paused, and settings
+    of the server whose load has ended. Changes of a running load are kept. What belongs to a
+    table is restored as the role that changed it: run it as that role, or as a member of it.
+    """
+    from penstock.api.repair import Repairer
+
+    messages = Messages(is_quiet=quiet)
+    connect = open_target(options)
+    repairer = Repairer(connect, **pick(Housekeeping, options), on_notice=messages.note)
+    with repairer, interrupting_signals():
+        if plan or forget_missing is not None:
+            names = None if forget_missing is None else split_names(forget_missing) or ("",)
+            steps = repairer.plan() if names is None else repairer.forget_missing(names, only_planned=plan)
+            write_result({"steps": [asdict(step) for step in steps]} if as_json else describe_steps(steps))
+            return
+        done = repairer.run()
+    for text in dict.fromkeys(done.held):
+        show_warning(Notice(code="parked-left", message=text))
+    if as_json:
+        errors = [{"message": error.message, "detail": error.detail, "hint": error.hint} for error in done.errors]
+        rebuilt = [asdict(each) for each in done.rebuilt]
+        settings = [asdict(each) for each in done.settings.results]
+        write_result({"rebuilt": rebuilt, "settings": settings, "held": done.held, "errors": errors})
+    elif not quiet:
+        write_result(describe_repair(done))
+    done.raise_first()
+
+
+def describe_steps(steps: Sequence[RepairStep]) -> list[str]:
+    """Return a line for each thing that a repair would put back."""
+    if not steps:
+        return ["nothing to repair"]
+    heads = ("table", "what", "name", "as", "action", "why")
+    rows = [(step.table, step.kind, name_with_attached(step), step.owner, step.action, step.reason) for step in steps]
+    return line_up([heads, *rows], align="<<<<<<")
+
+
+def describe_repair(done: RepairOutcome) -> list[str]:
+    """Return what a repair has put back."""
+    lines = [f"settings: {line}" for line in describe_report(done.settings)] if done.settings.lease_ids else []
+    if not done.rebuilt:
+        nothing = "nothing was restored" if done.errors or done.held else "nothing to repair"
+        return lines or [nothing]
+    lines += [f"restored {len(done.rebuilt)}:"]
+    return lines + line_up(
+        [(each.table, each.kind, each.name, format_duration(each.seconds)) for each in done.rebuilt],
+        align="<<<>",
+        indent="  ",
+    )

@@ -1,0 +1,44 @@
+"""`penstock retry`: loads rejected records once more, as they are or as they were corrected."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from penstock.cli.options.declared import LEDGER, takes
+from penstock.cli.options.shared import Json, LoadId  # noqa: TC001 (typer reads annotations)
+from penstock.cli.options.target import open_ledger
+from penstock.cli.terminal.exit_codes import REJECTS
+from penstock.cli.terminal.output import write_result
+from penstock.cli.views.rejects_view import describe_retry
+
+app = typer.Typer(add_completion=False)
+
+File = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[FILE]",
+        show_default=False,
+        help="Load this corrected reject file: each of its records replaces the rejected one.",
+    ),
+]
+
+
+@app.command("retry")
+@takes(LEDGER)
+def retry(load_id: LoadId, file: File = None, as_json: Json = False, **options: Any) -> None:
+    """Load the rejected records of a load again, after the table was changed, or from a corrected file.
+
+    Records that are loaded are removed from the rejected ones, so none is loaded twice; the others remain. Rejected
+    records of merged or replaced tables are loaded from a file: see penstock rejects --reject-file.
+
+    Exit codes: 0 all were loaded, 3 some remain.
+    """
+    with open_ledger(options) as view:
+        outcome = view.retry(view.find(load_id), None if file is None else Path(file))
+    write_result(asdict(outcome) if as_json else describe_retry(outcome))
+    if outcome.left:
+        raise typer.Exit(REJECTS)

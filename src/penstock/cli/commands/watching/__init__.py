@@ -1,0 +1,1 @@
+"""Commands that watch a server and say what they saw."""

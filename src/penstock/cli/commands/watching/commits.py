@@ -1,0 +1,126 @@
+"""`penstock commits`: who waits for commits, and what larger batches would buy."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path  # noqa: TC003 (typer reads annotations)
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from penstock.cli.commands.load import interrupting_signals
+from penstock.cli.commands.watching.watched import report_lost, report_unread
+from penstock.cli.options.declared import SERVER, takes
+from penstock.cli.options.shared import Json  # noqa: TC001 (typer reads annotations)
+from penstock.cli.options.target import open_target
+from penstock.cli.terminal.output import write_message, write_result
+from penstock.cli.views.commits_view import describe_commits
+from penstock.diagnose.batches import BATCHES, report_commits
+from penstock.errors import PenstockError, UsageError
+from penstock.model.options import parse_duration
+from penstock.observe import read_recording, sample_on_clock
+from penstock.units import format_duration
+
+if TYPE_CHECKING:
+    from penstock.diagnose.batches import CommitReport
+    from penstock.model.recording import Sample
+    from penstock.observe import Sampler
+    from penstock.server.inspect.commit_probe import ProbeResult
+
+app = typer.Typer(add_completion=False)
+
+# As the published experiment's: commits are over in milliseconds.
+_INTERVAL_S = 0.1
+# What the JSON foretells the time of.
+_ROWS = 1_000_000
+
+
+@app.command("commits")
+@takes(SERVER)
+def commits(
+    for_time: Annotated[
+        str | None, typer.Option("--for", metavar="TIME", help="Watch the server for this long (default: 60s).")
+    ] = None,
+    recording: Annotated[
+        Path | None,
+        typer.Option("--recording", metavar="FILE", help="Read this recording of penstock watch, and no server."),
+    ] = None,
+    probe: Annotated[
+        bool,
+        typer.Option("--probe", help="Also measure how long 100 small commits take, one after the other."),
+    ] = False,
+    as_json: Json = False,
+    **options: Any,
+) -> None:
+    """Show which applications wait for their commits, and how long their rows would take in larger batches.
+
+    Watches a server while it works, ten times a second; needs pg_read_all_stats (or pg_monitor) to see what others'
+    sessions do. It changes nothing. --probe writes a message of a few bytes into the log for each commit, and no table.
+
+    Exit codes: 0 reported; others as for every command.
+    """
+    if recording is not None and (for_time is not None or probe or "to" in options):
+        raise UsageError(
+            "--recording cannot be used with --for, --probe or --to", hint="With a recording no server is watched."
+        )
+    probed: ProbeResult | None = None
+    if recording is not None:
+        read = read_recording(recording)
+        header, samples = read.header, list(read.samples)
+    else:
+        from penstock.api.watching import open_sampler
+
+        factory = open_target(options, allows_standby=not probe)
+        sampler = open_sampler(factory, to=options.get("to"), interval_s=_INTERVAL_S)
+        try:
+            header = sampler.header
+            report_unread(header)
+            samples = _sample(sampler, parse_duration(for_time or "60s", option="--for"))
+        finally:
+            sampler.close()
+        if probe:
+            from penstock.server.inspect.commit_probe import probe_commits
+
+            try:
+                probed = probe_commits(factory)
+            except PenstockError as error:
+                # What was watched is told all the same
+                write_message(f"commits were not measured: {error.message}")
+    if not samples:
+        raise UsageError("the recording has no samples", hint="Watch for a longer time.")
+    report = report_commits(samples, probed_s=None if probed is None else probed.commit_s)
+    write_result(_as_object(report, probed) if as_json else describe_commits(header, report, probed))
+
+
+def _sample(sampler: Sampler, for_s: float) -> list[Sample]:
+    """Return the samples of so many seconds, or of those until Ctrl-C or SIGTERM."""
+    write_message(f"watching for {format_duration(for_s)}; press Ctrl-C to stop earlier")
+    samples: list[Sample] = []
+    stop = threading.Event()
+
+    try:
+        with interrupting_signals():
+            samples.extend(
+                sample_on_clock(sampler, interval=lambda: _INTERVAL_S, stop=stop, for_s=for_s, on_lost=report_lost)
+            )
+    except KeyboardInterrupt:
+        # Without it, where the connection is lost or was interrupted: what was seen until then is reported
+        with suppress(PenstockError):
+            samples.append(sampler.sample(reads_all=True))
+    return samples
+
+
+def _as_object(report: CommitReport, probed: ProbeResult | None) -> dict[str, object]:
+    fields = asdict(report)
+    fields["committers"] = [
+        {
+            **asdict(committer),
+            "enough_rows_per_commit": committer.enough_rows,
+            "predicted_s_per_million_rows": {str(batch): committer.predict_s(_ROWS, batch) for batch in BATCHES},
+        }
+        for committer in report.committers
+    ]
+    fields["probe"] = None if probed is None else asdict(probed)
+    return fields

@@ -1,0 +1,87 @@
+"""`penstock diagnose`: what a recording says limits the workload. What it says is diagnose's."""
+
+from __future__ import annotations
+
+import textwrap
+from dataclasses import asdict
+from pathlib import Path  # noqa: TC003 (typer reads annotations)
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from penstock.cli.options.shared import Json  # noqa: TC001 (typer reads annotations)
+from penstock.cli.terminal.columns import line_up
+from penstock.cli.terminal.output import write_result
+from penstock.units import format_count, format_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.diagnose import Activity
+    from penstock.model.diagnosis import Diagnosis
+    from penstock.model.recording import Recording
+
+app = typer.Typer(add_completion=False)
+
+_WIDTH = 110
+# One screen: those after the first are in the JSON.
+_SHOWN = 3
+
+
+@app.command()
+def diagnose(
+    recording: Annotated[Path, typer.Argument(metavar="RECORDING", help="Read this file of penstock watch --record.")],
+    as_json: Json = False,
+) -> None:
+    """Show what limits the workload of a recording, with the numbers and what to do.
+
+    Exit codes: 0 read, whatever was found, 4 the file is not a recording, or has a newer format.
+    """
+    from penstock.diagnose import diagnose as find_limits
+    from penstock.diagnose import measure_activity
+    from penstock.observe import read_recording
+
+    found = read_recording(recording)
+    diagnoses, activity = find_limits(found), measure_activity(found.samples)
+    if as_json:
+        write_result({"diagnoses": [asdict(diagnosis) for diagnosis in diagnoses], "is_whole": found.is_whole})
+    else:
+        write_result(describe_diagnoses(found, activity, diagnoses))
+
+
+def describe_diagnoses(recording: Recording, activity: Activity, diagnoses: Sequence[Diagnosis]) -> list[str]:
+    """Return a screen: what the recording is of, and a block for each diagnosis; where there is none, the waits."""
+    header = recording.header
+    cpus = "" if header.cpu_count is None else f" on {header.cpu_count} CPUs"
+    lines = [
+        f"PostgreSQL {header.version}{cpus}, {format_duration(activity.elapsed_s)} from {header.started_at} on",
+        f"{activity.sessions:.2f} active sessions on average, {format_count(activity.samples)} samples of them",
+    ]
+    if not recording.is_whole:
+        lines.append("The end of the recording is missing: its writer was killed or is still writing.")
+    lines += [f"Could not be read: {unread.what}: {unread.why}" for unread in header.unread]
+    for place, diagnosis in enumerate(diagnoses[:_SHOWN], start=1):
+        lines += ["", *_describe(place, diagnosis)]
+    if len(diagnoses) > _SHOWN:
+        lines += ["", f"{len(diagnoses) - _SHOWN} more: --json"]
+    if not diagnoses:
+        waits = [(part.name, f"{part.sessions:.2f}", f"{100 * part.share:.0f} %") for part in activity.waits[:10]]
+        heading = ("waits of active sessions", "on average", "of time")
+        lines += ["", "No findings.", *line_up([heading, *waits], align="<>>", indent="  ")]
+    return lines
+
+
+def _describe(place: int, diagnosis: Diagnosis) -> list[str]:
+    sure = "" if diagnosis.confidence == "too few samples" else f", confidence {diagnosis.confidence}"
+    texts = (("do", diagnosis.remedy), ("proof", diagnosis.proof), ("source", diagnosis.source))
+    numbers = [(number.name, f"{number.value:,.2f}", number.unit) for number in diagnosis.evidence]
+    return [
+        f"{place}  {diagnosis.code}{sure}",
+        *_wrap(diagnosis.claim, "   ", "   "),
+        *line_up(numbers, align="<><", indent="     "),
+        *(line for name, text in texts for line in _wrap(text, f"   {name:7}", " " * 10)),
+    ]
+
+
+def _wrap(text: str, first: str, others: str) -> list[str]:
+    return textwrap.wrap(text, _WIDTH, initial_indent=first, subsequent_indent=others, break_on_hyphens=False)

@@ -1,0 +1,111 @@
+"""The screen of `penstock watch`, by rich, and its keys. rich is imported with this module."""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+import termios
+import tty
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from penstock.cli.views.watch_view import View, draw_screen
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from penstock.cli.commands.watching.watched import Watched
+    from penstock.model.recording import RecordingHeader
+
+# What + and - go through.
+_INTERVALS_S = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
+_LOOK_FOR_KEYS_S = 0.1
+
+
+@dataclass(slots=True)
+class _Keys:
+    """What was chosen by keys."""
+
+    is_paused: bool = False
+    by_name: bool = False
+    is_done: bool = False
+
+
+def show_screen(header: RecordingHeader, watched: Watched) -> None:
+    """Draw what was sampled last until it ends or q is pressed."""
+    console = Console(highlight=False, soft_wrap=False)
+    keys = _Keys()
+    shown: View | None = None
+    with _reading_keys() as has_keys, Live(console=console, auto_refresh=False, screen=True) as live:
+        while not watched.stop.is_set() and not keys.is_done:
+            pressed = _read_keys(watched) if has_keys else _wait(watched)
+            for key in pressed:
+                _apply(key, keys, watched)
+            if watched.news.is_set() and not keys.is_paused:
+                watched.news.clear()
+                shown = View.of(header, watched.samples) if watched.samples else None
+            elif not pressed:
+                continue
+            if shown is not None:
+                lines = draw_screen(
+                    shown,
+                    width=console.width,
+                    height=console.height,
+                    by_name=keys.by_name,
+                    remark=_describe_keys(keys, watched, has_keys=has_keys),
+                )
+                text = Text("\n", no_wrap=True, overflow="ellipsis").join(Text.assemble(*line) for line in lines)
+                live.update(text, refresh=True)
+
+
+def _describe_keys(keys: _Keys, watched: Watched, *, has_keys: bool) -> str:
+    every = f"a sample every {watched.interval_s:g} s"
+    if not has_keys:
+        return every
+    order = "by activity" if keys.by_name else "by name"
+    return f"{'PAUSED' if keys.is_paused else every}   p pause  s sort {order}  + - interval  q quit"
+
+
+def _apply(pressed: str, keys: _Keys, watched: Watched) -> None:
+    if pressed == "p":
+        keys.is_paused = not keys.is_paused
+    elif pressed == "s":
+        keys.by_name = not keys.by_name
+    elif pressed == "q":
+        keys.is_done = True
+    elif pressed == "+":
+        watched.interval_s = min((step for step in _INTERVALS_S if step > watched.interval_s), default=60.0)
+    elif pressed == "-":
+        watched.interval_s = max((step for step in _INTERVALS_S if step < watched.interval_s), default=0.1)
+
+
+@contextmanager
+def _reading_keys() -> Iterator[bool]:
+    """Have keys come one by one and unseen; provides whether there are any: input may come from elsewhere."""
+    if sys.stdin is None or not sys.stdin.isatty():
+        yield False
+        return
+    before = termios.tcgetattr(sys.stdin)
+    try:
+        tty.setcbreak(sys.stdin)
+        yield True
+    finally:
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
+
+
+def _read_keys(watched: Watched) -> str:
+    """Return the keys that were pressed; "" where a sample came, or none within a moment."""
+    ready, _, _ = select.select([sys.stdin], [], [], 0.0 if watched.news.is_set() else _LOOK_FOR_KEYS_S)
+    # Not by sys.stdin: what that reads ahead, of an arrow key's three bytes, select would not show.
+    return os.read(sys.stdin.fileno(), 1024).decode("ascii", "replace") if ready else ""
+
+
+def _wait(watched: Watched) -> str:
+    watched.news.wait(_LOOK_FOR_KEYS_S)
+    return ""

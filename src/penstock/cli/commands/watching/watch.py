@@ -1,0 +1,151 @@
+"""`penstock watch`: what a server's sessions do and wait for, live, and recordings of it.
+
+Samples are taken in a thread of their own, so that keys and drawing delay none.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from contextlib import ExitStack
+from pathlib import Path  # noqa: TC003 (typer reads annotations)
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from penstock.cli.commands.load import interrupting_signals
+from penstock.cli.commands.watching.watched import Watched, report_lost, report_unread
+from penstock.cli.options.declared import SERVER, takes
+from penstock.cli.options.target import open_target
+from penstock.cli.terminal.output import write_drawn, write_message, write_result
+from penstock.cli.views.watch_view import View, as_object, describe_line
+from penstock.errors import UsageError
+from penstock.model.options import parse_duration
+from penstock.observe import Recorder, sample_on_clock
+
+if TYPE_CHECKING:
+    from penstock.observe import Sampler
+
+app = typer.Typer(add_completion=False)
+
+# A tick costs a server about 2 ms of CPU: more would be seen in what is sampled.
+_LEAST_INTERVAL_S = 0.05
+# A day: threads cannot wait for any time, and who looks less often needs no recording.
+_LARGEST_INTERVAL_S = 86_400.0
+# How long is waited for the last sample.
+_LAST_SAMPLE_S = 5.0
+
+Interval = Annotated[
+    str,
+    typer.Option("--interval", metavar="TIME", help="Take samples at this interval, such as 0.2 or 5s."),
+]
+For = Annotated[
+    str | None,
+    typer.Option("--for", metavar="TIME", help="Watch for this long, such as 60s or 10min (default: until Ctrl-C)."),
+]
+QueryText = Annotated[
+    bool,
+    typer.Option("--with-query-text", help="Show and record statements with their literals (default: without)."),
+]
+
+
+@app.command("watch")
+@takes(SERVER)
+def watch(
+    interval: Interval = "1",
+    for_time: For = None,
+    record: Annotated[
+        Path | None,
+        typer.Option("--record", metavar="FILE", help="Also write every sample to a new file, for penstock diagnose."),
+    ] = None,
+    with_query_text: QueryText = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a sample.")] = False,
+    **options: Any,
+) -> None:
+    """Show what a server's sessions do and wait for: on a terminal as a screen, elsewhere as a line for each sample.
+
+    Active sessions are averages over the last 10 seconds, by what they wait for; active without a wait is called CPU,
+    which is inferred. Needs pg_read_all_stats (or pg_monitor) to see what others' sessions do. It changes nothing and
+    works on standbys. Keys: p pauses, s sorts by name or by activity, + and - change the interval, q ends.
+
+    Exit codes: 0 ended by --for, q, Ctrl-C or SIGTERM, with a complete recording; others as for every command.
+    """
+    from penstock.api.watching import open_sampler
+
+    interval_s = parse_interval(interval)
+    for_s = None if for_time is None else parse_duration(for_time, option="--for")
+    factory = open_target(options, allows_standby=True)
+    with ExitStack() as stack:
+        sampler = open_sampler(factory, to=options.get("to"), interval_s=interval_s, with_query_text=with_query_text)
+        stack.callback(sampler.close)
+        recorder = None if record is None else stack.enter_context(Recorder(record, sampler.header))
+        watched = Watched(interval_s=interval_s)
+        _show_while_sampling(sampler, recorder, watched, for_s=for_s, as_json=as_json)
+    if record is not None:
+        write_message(f"recorded {watched.count} samples; to read them: penstock diagnose {record}")
+
+
+def parse_interval(text: str) -> float:
+    """Return the time between two samples in seconds. Raises UsageError."""
+    seconds = parse_duration(text, option="--interval")
+    if seconds < _LEAST_INTERVAL_S:
+        raise UsageError(f"an interval of {text} is too short", hint=f"Write {_LEAST_INTERVAL_S} or more.")
+    if seconds > _LARGEST_INTERVAL_S:
+        raise UsageError(f"an interval of {text} is too long", hint="Write 1d or less.")
+    return seconds
+
+
+def _show_while_sampling(
+    sampler: Sampler, recorder: Recorder | None, watched: Watched, *, for_s: float | None, as_json: bool
+) -> None:
+    report_unread(sampler.header)
+    # A server that does not answer must not keep the process.
+    sampling = threading.Thread(target=_sample, args=(sampler, recorder, watched, for_s), name="sampling", daemon=True)
+    sampling.start()
+    with interrupting_signals():
+        try:
+            if as_json or not sys.stdout.isatty():
+                _print_lines(sampler, watched, as_json=as_json)
+            else:
+                from penstock.cli.commands.watching.screen import show_screen
+
+                show_screen(sampler.header, watched)
+        except KeyboardInterrupt:
+            pass  # How a watch ends: with what the recording has
+        finally:
+            watched.stop.set()
+            sampling.join(_LAST_SAMPLE_S)
+    if sampling.is_alive():
+        write_message("the server does not answer: the last sample is missing")
+    if watched.failure is not None:
+        raise watched.failure
+
+
+def _sample(sampler: Sampler, recorder: Recorder | None, watched: Watched, for_s: float | None) -> None:
+    """Sample until told to stop; what goes wrong is left for the thread that shows."""
+    try:
+        for sample in sample_on_clock(
+            sampler, interval=lambda: watched.interval_s, stop=watched.stop, for_s=for_s, on_lost=report_lost
+        ):
+            if recorder is not None:
+                recorder.write(sample)
+            watched.add(sample)
+    except BaseException as error:  # noqa: BLE001 (raised again where it is shown)
+        watched.failure = error
+    finally:
+        watched.stop.set()
+        watched.news.set()
+
+
+def _print_lines(sampler: Sampler, watched: Watched, *, as_json: bool) -> None:
+    while not watched.stop.is_set():
+        watched.news.wait()
+        watched.news.clear()
+        if watched.stop.is_set():
+            break
+        view = View.of(sampler.header, watched.samples)
+        if as_json:
+            write_drawn(json.dumps(as_object(view)))
+        else:
+            write_result([describe_line(view)])

@@ -1,0 +1,109 @@
+"""Writes what is declared into docs/reference: `python -m penstock.cli.options.reference`.
+
+cli.md is of the commands themselves; job.md gets its tables of keys. A test compares the files with what this returns,
+so that no option goes undocumented.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer.core
+from typer.main import get_command
+
+from penstock.cli.main import app
+from penstock.cli.options.declared import LOAD_OPTIONS, TARGET_OPTIONS, flags
+from penstock.cli.terminal.exit_codes import EXIT_CODES
+from penstock.model.options import find_option
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from dataclasses import Field
+
+    from typer._click import Command, Context
+
+_FOLDER = Path("docs/reference")
+
+_INTRODUCTION = """\
+# Command line
+
+<!-- Written by `python -m penstock.cli.options.reference`; edit the commands' own help instead. -->
+
+Results go to standard output; progress, warnings and errors to standard error, in psql's form: `error:`, `DETAIL:`,
+`HINT:`. Colours and bars appear on a terminal only; `NO_COLOR` turns colours off."""
+
+
+def render_reference() -> str:
+    """Return the reference of every command, in Markdown."""
+    parts = [_INTRODUCTION, *(_section(command, context) for command, context in walk_commands())]
+    codes = "\n".join(f"| {code} | {meaning} |" for code, meaning in EXIT_CODES)
+    parts.append(f"## Exit codes\n\n| code | meaning |\n|---|---|\n{codes}")
+    return "\n\n".join(parts) + "\n"
+
+
+def walk_commands() -> Iterator[tuple[Command, Context]]:
+    """Yield every command and group with its context, `penstock` itself first."""
+    root = get_command(app)
+    # Plain text, whatever the commands are shown with.
+    yield from _walk(root, root.context_class(root, info_name="penstock", obj={}))
+
+
+def _walk(command: Command, context: Context) -> Iterator[tuple[Command, Context]]:
+    yield command, context
+    if isinstance(command, typer.core.TyperGroup):
+        for name in command.list_commands(context):
+            child = command.get_command(context, name)
+            assert child is not None
+            yield from _walk(child, child.context_class(child, info_name=name, parent=context, obj={}))
+
+
+def _section(command: Command, context: Context) -> str:
+    usage = " ".join((context.command_path, *command.collect_usage_pieces(context)))
+    parts = [f"## {context.command_path}", f"```\n{usage}\n```", _help_text(command)]
+    records = [record for param in command.get_params(context) if (record := param.get_help_record(context))]
+    if records:
+        parts.append("\n".join(["| | |", "|---|---|", *(_row(names, text) for names, text in records)]))
+    return "\n\n".join(part for part in parts if part)
+
+
+def _help_text(command: Command) -> str:
+    return (command.help or "").replace("\\\\", "\\").strip()
+
+
+def _row(names: str, text: str) -> str:
+    return f"| `{_escape(names)}` | {_escape(text)} |"
+
+
+def _escape(text: str) -> str:
+    """Return a text whose bars do not end a table's cell."""
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def render_job_tables(text: str) -> str:
+    """Return the text of job.md with the tables of keys as the options are declared now."""
+    for name, options in (("top level", LOAD_OPTIONS), ("target", TARGET_OPTIONS)):
+        rows = [_key_row(field) for field in options.values()]
+        table = "\n".join(["| key | value | meaning | option |", "|---|---|---|---|", *rows])
+        start, end = f"<!-- {name}: written by python -m penstock.cli.options.reference -->\n", "\n<!-- end -->"
+        before, _, rest = text.partition(start)
+        text = before + start + table + end + rest.partition(end)[2]
+    return text
+
+
+def _key_row(field: Field[Any]) -> str:
+    option = find_option(field)
+    assert option is not None
+    value = (option.kind.metavar or ("false" if field.default is True else "true or false")).replace("|", ", ")
+    return f"| `{field.name}` | {value} | {_escape(option.help)} | `{flags(field).replace('/', '`, `')}` |"
+
+
+def main() -> None:
+    """Write the references to their places in the documents."""
+    (_FOLDER / "cli.md").write_text(render_reference(), encoding="utf-8")
+    job = _FOLDER / "job.md"
+    job.write_text(render_job_tables(job.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

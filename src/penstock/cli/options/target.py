@@ -1,0 +1,56 @@
+"""The server that a command is to work on, from its options."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from penstock.cli.terminal.messages import show_warning
+from penstock.model.load.job import Access, Housekeeping
+from penstock.model.options import pick
+from penstock.model.redaction import hide_secrets
+from penstock.model.source.dialect import Notice
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from penstock.api.ledger_view import LedgerView
+    from penstock.server.connect.connection import ConnectionFactory
+
+
+def open_target(options: Mapping[str, Any], *, allows_standby: bool = False) -> ConnectionFactory:
+    """Return the factory for the server that the options name. Raises UsageError, LabError."""
+    from penstock.api import connect_to
+
+    warn_of_secrets(options.get("to"))
+    return connect_to(**pick(Access, options), allows_standby=allows_standby)
+
+
+def open_ledger(options: Mapping[str, Any]) -> LedgerView:
+    """Return what tells of the ledger that the options name. Raises UsageError, LabError."""
+    from penstock.api.ledger_view import LedgerView
+
+    return LedgerView(open_target(options), ledger_schema=Housekeeping(**pick(Housekeeping, options)).ledger_schema)
+
+
+def warn_of_secrets(to: str | None, *, sources: Iterable[str] = ()) -> None:
+    """Say where a command line shows secrets to every user of the machine. Raises UsageError."""
+    if any(hide_secrets(source) != source for source in sources):
+        show_warning(
+            Notice(
+                code="secret-visible",
+                message="every user of this machine can read the signed URL",
+                hint="Write it into a job file that only you can read: process lists show command lines.",
+            )
+        )
+    if to is None:
+        return
+    from penstock.server.connect.conninfo import parse_conninfo
+
+    if parse_conninfo(to).keys() & {"password", "sslpassword"}:
+        show_warning(
+            Notice(
+                code="secret-visible",
+                message="every user of this machine can read the password in --to",
+                hint="Use ~/.pgpass or PGPASSWORD: process lists show command lines.",
+            )
+        )

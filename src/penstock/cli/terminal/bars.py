@@ -1,0 +1,126 @@
+"""Keeps a load's progress on a terminal, by rich.
+
+rich is imported with this module: import it only where there is a terminal.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Column, Table
+from rich.text import Text
+
+from penstock.cli.terminal.columns import shorten_left
+from penstock.cli.terminal.meter import Meter, format_left, format_percent, format_sessions, is_all_sent
+from penstock.cli.terminal.visible import visible
+from penstock.units import MB, format_count, format_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import TracebackType
+
+    from penstock.cli.terminal.meter import Reading
+    from penstock.model.load.outcome import LoadProgress
+
+_REFRESH_INTERVAL_S = 0.095
+
+_BAR_CELLS = 40
+
+# More open files would push what was on the screen out of sight.
+_FILES_SHOWN = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bar:
+    """One bar and what stands behind it; `fraction` is None where it is not known."""
+
+    name: str
+    fraction: float | None
+    words: str
+
+
+def list_bars(progress: LoadProgress, reading: Reading) -> Iterator[Bar]:
+    """Yield a bar for the whole load, for a few of its open files, and for what is created behind the last row."""
+    is_over = is_all_sent(progress)
+    words = [
+        f"{format_count(progress.rows)} rows",
+        "" if is_over else f"{reading.read_rate / MB:.1f} MB/s",
+        "" if is_over else format_left(reading.left_s),
+    ]
+    name = progress.files[0].uri if progress.file_count == 1 and progress.files else "in all"
+    yield Bar(name=name, fraction=reading.fraction, words="  ".join(word for word in words if word))
+    is_open = [] if progress.file_count == 1 else [file for file in progress.files if not file.is_done]
+    for file in is_open[:_FILES_SHOWN]:
+        fraction = min(1.0, file.bytes_read / file.size_bytes) if file.size_bytes else None
+        yield Bar(name=file.uri, fraction=fraction, words=f"{format_count(file.rows)} rows")
+    for step in progress.steps:
+        yield Bar(name=step.name, fraction=step.fraction, words=step.phase)
+
+
+def describe_status(progress: LoadProgress, reading: Reading) -> str:
+    """Return what concerns the load as a whole: phase, files, sessions, and the rate after decompression."""
+    passed = format_duration(progress.elapsed_s)
+    if is_all_sent(progress):
+        return f"{visible(progress.activity) or 'committing'}, {passed}"
+    status = f"{passed}, {format_sessions(progress)}, {reading.sent_rate / MB:.0f} MB/s sent"
+    if progress.file_count == 1:
+        return status
+    done = sum(file.is_done for file in progress.files)
+    return f"{status}, {format_count(done)} of {format_count(progress.file_count)} files done"
+
+
+class Bars:
+    """Bars on standard error while it is entered as a context manager; they are wiped at the end."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        # Drawn when progress comes: a thread of its own would cost CPU and show nothing newer. Messages that go to
+        # standard error meanwhile appear above the bars; results on standard output do where that is a terminal too.
+        self._live = Live(
+            console=console or Console(file=sys.stderr),
+            auto_refresh=False,
+            transient=True,
+            redirect_stderr=True,
+            redirect_stdout=sys.stdout.isatty(),
+        )
+        self._meter = Meter()
+        self._drawn_s = -1.0
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._live.stop()
+
+    def show(self, progress: LoadProgress) -> None:
+        """Draw a load's progress, at most about ten times a second."""
+        if progress.elapsed_s - self._drawn_s < _REFRESH_INTERVAL_S and not is_all_sent(progress):
+            return
+        self._drawn_s = progress.elapsed_s
+        reading = self._meter.read(progress)
+        width = self._live.console.width
+        table = Table.grid(
+            Column(no_wrap=True, overflow="ellipsis"),
+            Column(width=min(_BAR_CELLS, width // 4)),
+            Column(no_wrap=True, justify="right"),
+            Column(no_wrap=True, overflow="ellipsis"),
+            padding=(0, 2, 0, 0),
+        )
+        for bar in list_bars(progress, reading):
+            drawn = ProgressBar(
+                total=1.0,
+                completed=bar.fraction or 0.0,
+                pulse=bar.fraction is None,
+                animation_time=progress.elapsed_s,
+            )
+            name = shorten_left(visible(bar.name), width // 3)
+            table.add_row(Text(name), drawn, Text(format_percent(bar.fraction)), Text(visible(bar.words)))
+        status = Text(describe_status(progress, reading), style="dim", no_wrap=True, overflow="ellipsis")
+        self._live.update(Group(table, status), refresh=True)

@@ -1,0 +1,76 @@
+"""Plain text in columns, lined up. Pure."""
+
+from __future__ import annotations
+
+import unicodedata
+from typing import TYPE_CHECKING
+
+from penstock.cli.terminal.visible import visible
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def width_of(text: str) -> int:
+    """Return how many cells of a terminal a text takes: wide characters two, combining ones none."""
+    if text.isascii():
+        return len(text)
+    return sum(_cells(character) for character in text)
+
+
+def _cells(character: str) -> int:
+    if unicodedata.combining(character):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+
+
+def pad(text: str, width: int, align: str = "<") -> str:
+    """Return a text filled with blanks to a width in cells; a longer one comes back as it is.
+
+    `align` is "<" for the left and ">" for the right.
+    """
+    fill = " " * max(0, width - width_of(text))
+    return text + fill if align == "<" else fill + text
+
+
+def shorten_left(text: str, width: int) -> str:
+    """Return the end of a text where it is too wide, after an ellipsis: of a path, the name counts.
+
+    >>> shorten_left("data/2024/title.principals.tsv.gz", 20)
+    '…e.principals.tsv.gz'
+    """
+    if width_of(text) <= width:
+        return text
+    kept = ""
+    for character in reversed(text):
+        if width_of(kept) + _cells(character) > width - 1:
+            break
+        kept = character + kept
+    return f"…{kept}" if width > 0 else ""
+
+
+def shorten_right(text: str, width: int) -> str:
+    """Return the beginning of a text where it is too wide, before an ellipsis.
+
+    >>> shorten_right("SELECT a, b FROM t", 10)
+    'SELECT a,…'
+    """
+    if width_of(text) <= width:
+        return text
+    kept = ""
+    for character in text:
+        if width_of(kept) + _cells(character) > width - 1:
+            break
+        kept += character
+    return f"{kept}…" if width > 0 else ""
+
+
+def line_up(rows: Sequence[Sequence[str]], *, align: Sequence[str], indent: str = "") -> list[str]:
+    """Return one line a row, its cells two blanks apart and each column as wide as its widest cell.
+
+    >>> line_up([("a", "1"), ("bc", "10")], align="<>")
+    ['a    1', 'bc  10']
+    """
+    rows = [[visible(cell) for cell in row] for row in rows]
+    widths = [max(map(width_of, column)) for column in zip(*rows, strict=True)]
+    return [indent + "  ".join(map(pad, row, widths, align)).rstrip() for row in rows]

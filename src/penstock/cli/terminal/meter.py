@@ -1,0 +1,96 @@
+"""How fast a load is and how long it will take, told from its progress. Pure: time comes with the progress.
+
+Time left is told from the sources' stored bytes: rows are not known before they are read, source sizes are.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from penstock.units import format_duration
+
+if TYPE_CHECKING:
+    from penstock.model.load.outcome import LoadProgress
+
+# Long enough to smooth a checkpoint, short enough to follow a change of pace.
+_WINDOW_S = 20.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """A load's pace: rates in bytes per second over the last seconds; None where nothing can be said.
+
+    `fraction` is how much of the sources has been read, from 0 to 1.
+    """
+
+    read_rate: float
+    sent_rate: float
+    fraction: float | None
+    left_s: float | None
+
+
+class Meter:
+    """Keeps the last seconds of a load's progress."""
+
+    def __init__(self) -> None:
+        self._samples: deque[tuple[float, int, int]] = deque([(0.0, 0, 0)])
+
+    def read(self, progress: LoadProgress) -> Reading:
+        """Return the pace, this progress included."""
+        self._samples.append((progress.elapsed_s, progress.bytes_read, progress.bytes_copied))
+        while len(self._samples) > 2 and self._samples[0][0] < progress.elapsed_s - _WINDOW_S:
+            self._samples.popleft()
+        began_s, read_before, sent_before = self._samples[0]
+        passed_s = progress.elapsed_s - began_s
+        read_rate = (progress.bytes_read - read_before) / passed_s if passed_s > 0 else 0.0
+        sent_rate = (progress.bytes_copied - sent_before) / passed_s if passed_s > 0 else 0.0
+        return Reading(
+            read_rate=read_rate,
+            sent_rate=sent_rate,
+            fraction=_fraction(progress.bytes_read, progress.size_bytes),
+            left_s=_left_s(progress.bytes_read, progress.size_bytes, rate=read_rate),
+        )
+
+
+def is_all_sent(progress: LoadProgress) -> bool:
+    """Return whether only the end is left: constraints, commits."""
+    return len(progress.files) == progress.file_count and all(file.is_done for file in progress.files)
+
+
+def format_left(left_s: float | None) -> str:
+    """Return a time left, in whole seconds, or nothing where it is not known.
+
+    >>> format_left(7.6), format_left(125), format_left(None)
+    ('8 s left', '2 min 05 s left', '')
+    """
+    if left_s is None:
+        return ""
+    return f"{left_s:.0f} s left" if left_s < 60 else f"{format_duration(left_s)} left"
+
+
+def format_sessions(progress: LoadProgress) -> str:
+    """Return how many sessions are sending."""
+    return f"{progress.sessions} session{'' if progress.sessions == 1 else 's'}"
+
+
+def format_percent(fraction: float | None) -> str:
+    """Return a share in whole per cent, rounded down: 100 % is the end.
+
+    >>> format_percent(0.999)
+    '99 %'
+    """
+    return "" if fraction is None else f"{int(fraction * 100)} %"
+
+
+def _fraction(done_bytes: int, size_bytes: int | None) -> float | None:
+    if size_bytes is None:
+        return None
+    return min(1.0, done_bytes / size_bytes) if size_bytes else 1.0
+
+
+def _left_s(done_bytes: int, size_bytes: int | None, *, rate: float) -> float | None:
+    if size_bytes is None or rate <= 0:
+        return None
+    return max(0, size_bytes - done_bytes) / rate

@@ -1,0 +1,79 @@
+"""Says how far a load is: bars on a terminal, a plain line now and then elsewhere, nothing when quiet."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from penstock.cli.terminal.meter import Meter, format_left, format_percent, format_sessions
+from penstock.units import MB, format_count
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from penstock.cli.terminal.messages import Messages
+    from penstock.cli.terminal.meter import Reading
+    from penstock.model.load.outcome import LoadProgress
+
+# What a log can bear of a load of hours.
+_LINE_INTERVAL_S = 10.0
+
+
+@contextmanager
+def showing_progress(messages: Messages, *, is_quiet: bool) -> Iterator[Callable[[LoadProgress], None] | None]:
+    """Provide who is to be told of progress, None for nobody."""
+    if is_quiet:
+        yield None
+    elif sys.stderr.isatty():
+        from penstock.cli.terminal.bars import Bars
+
+        with Bars() as bars:
+            yield bars.show
+    else:
+        yield PlainProgress(messages).show
+
+
+class PlainProgress:
+    """A line every ten seconds, the first after ten, and one for each thing that is done after loading."""
+
+    def __init__(self, messages: Messages) -> None:
+        self._messages = messages
+        self._meter = Meter()
+        self._next_s = _LINE_INTERVAL_S
+        self._activity = ""
+
+    def show(self, progress: LoadProgress) -> None:
+        """Say how far a load is, if it is time."""
+        if progress.activity:
+            if progress.activity != self._activity or progress.elapsed_s >= self._next_s:
+                self._activity = progress.activity
+                self._next_s = progress.elapsed_s + _LINE_INTERVAL_S
+                self._messages.note(f"progress: {describe_activity(progress)}")
+            return
+        reading = self._meter.read(progress)
+        if progress.elapsed_s >= self._next_s:
+            self._next_s = progress.elapsed_s + _LINE_INTERVAL_S
+            self._messages.note(describe_progress(progress, reading))
+
+
+def describe_activity(progress: LoadProgress) -> str:
+    """Return in one line what is done behind the last row, and how far that is."""
+    steps = [
+        " ".join(word for word in (step.name, step.phase, format_percent(step.fraction)) if word)
+        for step in progress.steps
+    ]
+    return f"{progress.activity}{': ' if steps else ''}{', '.join(steps)}"
+
+
+def describe_progress(progress: LoadProgress, reading: Reading) -> str:
+    """Return a load's progress in one line."""
+    words = [
+        f"{format_count(progress.rows)} rows",
+        f"{reading.read_rate / MB:.1f} MB/s read",
+        f"{reading.sent_rate / MB:.1f} MB/s sent",
+        format_percent(reading.fraction),
+        format_left(reading.left_s),
+        format_sessions(progress),
+    ]
+    return "progress: " + ", ".join(word for word in words if word)

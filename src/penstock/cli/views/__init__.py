@@ -1,0 +1,1 @@
+"""Values as text and as objects for --json. Pure."""

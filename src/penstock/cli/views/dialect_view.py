@@ -1,0 +1,47 @@
+"""A dialect in one line. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from penstock.model.source.dialect import Dialect
+    from penstock.model.source.source import Compression
+
+
+def describe_dialect(dialect: Dialect, compression: Compression) -> str:
+    r"""Return what a file was taken for, its characters spelled as the options take them.
+
+    >>> from penstock.model.source.dialect import Dialect
+    >>> tsv = Dialect(format="tsv", delimiter="\t", quote=None, escape=None, nulls=(r"\N",), has_header=True,
+    ...               encoding="UTF8")
+    >>> print(describe_dialect(tsv, "gzip"))
+    tsv, delimiter '\t', no quoting, null '\N', header, UTF8, gzip
+    """
+    quoting = "no quoting"
+    if dialect.quote is not None:
+        quoting = f"quote {spell(dialect.quote)}"
+        if dialect.escape not in (None, dialect.quote):
+            quoting += f", escape {spell(dialect.escape or '')}"
+    return ", ".join(
+        (
+            dialect.format,
+            f"delimiter {spell(dialect.delimiter)}",
+            quoting,
+            "null " + " or ".join(f"'{null}'" for null in dialect.nulls) if dialect.nulls else "no null",
+            "header" if dialect.has_header else "no header",
+            dialect.encoding,
+            "not compressed" if compression == "none" else compression,
+        )
+    )
+
+
+def spell(character: str) -> str:
+    r"""Return a character in quotes, spelled as --delimiter takes it.
+
+    >>> print(spell("\t"), spell("|"), spell("\x1f"))
+    '\t' '|' '\x1f'
+    """
+    if character.isprintable():
+        return f"'{character}'"
+    return f"'{character.encode('unicode_escape').decode()}'"

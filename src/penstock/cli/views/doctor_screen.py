@@ -1,0 +1,72 @@
+"""The screen of doctor, by rich: facts, findings, verdict. What is said is doctor_view.py's and preflight's.
+
+rich is imported with this module: import it only where the screen is wanted.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+from typing import TYPE_CHECKING
+
+from rich.console import Console, Group
+from rich.table import Table
+from rich.text import Text
+
+from penstock.cli.terminal.messages import shows_colours
+from penstock.cli.terminal.visible import visible, visible_lines
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import RenderableType
+
+    from penstock.model.finding import Finding
+
+# Where nobody looks at a terminal, and at most where somebody does: longer lines are hard to read.
+_WIDTH = 110
+
+_STYLES = {"ok": "green", "note": "cyan", "warning": "bold yellow", "refusal": "bold red"}
+
+
+def render(
+    facts: Sequence[tuple[str, str]], findings: Sequence[Finding], *, goes: bool, plan: Sequence[str] = ()
+) -> str:
+    """Return the screen as visible text, with colours for a terminal; `plan` is shown last."""
+    is_coloured = shows_colours(sys.stdout)
+    sink = io.StringIO()
+    width = min(_WIDTH, Console().width) if sys.stdout.isatty() else _WIDTH
+    console = Console(file=sink, width=width, force_terminal=is_coloured, no_color=not is_coloured, highlight=False)
+    parts: list[RenderableType] = [_draw_facts(facts), Text(), _draw_findings(findings), Text(), _draw_verdict(goes)]
+    console.print(Group(*parts))
+    lines = [line.rstrip() for line in sink.getvalue().rstrip().splitlines()]
+    return "\n".join([*lines, *([""] if plan else []), *map(visible, plan)])
+
+
+def _draw_facts(facts: Sequence[tuple[str, str]]) -> Table:
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    for subject, line in facts:
+        grid.add_row(Text(subject, style="bold"), Text(visible(line)))
+    return grid
+
+
+def _draw_findings(findings: Sequence[Finding]) -> Table:
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(no_wrap=True)
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    for finding in findings:
+        text = Text(visible_lines(finding.text))
+        if finding.remedy is not None:
+            text.append("\n")
+            text.append(visible_lines(finding.remedy), style="bold")
+        grid.add_row(Text(finding.severity, style=_STYLES[finding.severity]), Text(finding.subject), text)
+    return grid
+
+
+def _draw_verdict(goes: bool) -> Text:
+    if goes:
+        return Text("Ready to load.", style="bold green")
+    return Text("A load would be refused.", style="bold red")

@@ -1,0 +1,123 @@
+"""Loads of a ledger as text and as objects for --json. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.cli.terminal.columns import line_up
+from penstock.units import MB, format_bytes, format_count, format_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.model.load.ledger import LoadRecord, ObjectRecord
+    from penstock.model.load.shape import Missing
+
+
+# Commands take the beginning of an id; so much of one is enough to tell loads apart.
+_SHOWN_OF_ID = 8
+
+
+def describe_loads(records: Sequence[LoadRecord]) -> list[str]:
+    """Return a line for each load."""
+    if not records:
+        return ["no loads"]
+    heads = ("id", "state", "began", "tables", "objects", "missing", "rows", "MB/s", "by")
+    rows = [
+        (
+            record.load_id[:_SHOWN_OF_ID],
+            _state(record),
+            f"{record.began_at:%Y-%m-%d %H:%M:%S}",
+            ", ".join(record.tables),
+            format_count(record.objects),
+            format_count(record.objects - record.complete_objects),
+            format_count(record.rows),
+            _rate(record),
+            record.owner,
+        )
+        for record in records
+    ]
+    return line_up([heads, *rows], align="<<<<>>>><")
+
+
+def describe_load(record: LoadRecord, objects: Sequence[ObjectRecord]) -> list[str]:
+    """Return one load and a line for each of its objects."""
+    took = format_duration(record.seconds)
+    lines = [
+        f"load {record.load_id}: {_state(record)}",
+        f"  into {', '.join(record.tables)}",
+        f"  began {record.began_at:%Y-%m-%d %H:%M:%S %Z} by {record.owner} on {record.client}",
+        f"  {format_count(record.rows)} rows, {format_bytes(record.bytes_committed)} committed within {took}",
+    ]
+    heads = ("object", "table", "rows", "skipped", "rejected", "committed", "state")
+    rows = [
+        (
+            item.uri,
+            item.table,
+            format_count(item.rows),
+            format_count(item.suppressed),
+            format_count(item.rejected),
+            format_bytes(item.bytes_committed),
+            "complete" if item.is_complete else "incomplete",
+        )
+        for item in objects
+    ]
+    lines += line_up([heads, *rows], align="<<>>>><", indent="  ")
+    if record.state == "running" and not record.is_active and record.job is not None:
+        lines.append(f"to resume it: penstock resume {record.load_id}")
+    return lines
+
+
+def describe_missing(missing: Sequence[Missing]) -> list[str]:
+    """Return a line for each table that lacks something since a rebuild failed, and why below it."""
+    lines = []
+    for each in missing:
+        lines.append(f"table {each.table} lacks {', '.join(each.names)} because a rebuild failed: run penstock repair")
+        lines += [f"  {line}" for line in each.why.splitlines()]
+    return lines
+
+
+def load_object(record: LoadRecord, objects: Sequence[ObjectRecord] | None = None) -> dict[str, object]:
+    """Return what --json prints of a load."""
+    fields: dict[str, object] = {
+        "load_id": record.load_id,
+        "state": record.state,
+        "is_active": record.is_active,
+        "can_resume": record.state == "running" and record.job is not None,
+        "owner": record.owner,
+        "client": record.client,
+        "tables": record.tables,
+        "objects": record.objects,
+        "complete_objects": record.complete_objects,
+        "rows": record.rows,
+        "bytes_committed": record.bytes_committed,
+        "began_at": record.began_at.isoformat(),
+        "changed_at": record.changed_at.isoformat(),
+        "seconds": record.seconds,
+    }
+    if objects is not None:
+        fields["files"] = [
+            {
+                "uri": item.uri,
+                "table": item.table,
+                "version": item.version,
+                "size_bytes": item.size_bytes,
+                "is_complete": item.is_complete,
+                "rows": item.rows,
+                "suppressed": item.suppressed,
+                "rejected": item.rejected,
+                "bytes_committed": item.bytes_committed,
+            }
+            for item in objects
+        ]
+    return fields
+
+
+def _state(record: LoadRecord) -> str:
+    if record.state == "complete":
+        return "complete"
+    return "running" if record.is_active else "cut short"
+
+
+def _rate(record: LoadRecord) -> str:
+    return f"{record.bytes_committed / record.seconds / MB:.1f}" if record.seconds > 0 else "-"

@@ -1,0 +1,137 @@
+"""What a load or a check found, as text and as an object for --json. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from penstock.cli.terminal.columns import line_up
+from penstock.cli.views.parking_view import describe_rebuilt
+from penstock.cli.views.upkeep_view import describe_upkeep
+from penstock.units import MB, format_count, format_duration
+
+if TYPE_CHECKING:
+    from penstock.model.load.outcome import CheckOutcome, LoadOutcome, Problem
+
+
+def describe_outcome(outcome: LoadOutcome) -> list[str]:
+    """Return what was loaded in one line, and a line for each file where there are several."""
+    # Where the rows of a user's own statement went is the statement's business.
+    transformed = {statement.table for statement in outcome.statements}
+    tables = list(dict.fromkeys(file.table for file in outcome.files if file.table not in transformed))
+    # No files where a load that was cut short had read all of them, and its last transaction alone was left.
+    into = f" into {tables[0] if len(tables) == 1 else f'{len(tables)} tables'}" if tables else ""
+    pace = f"{_rate(outcome.bytes_copied, outcome.seconds)}, {_count(outcome.sessions, 'session')}"
+    what = f"loaded {_rows(outcome.rows)}{into}"
+    if outcome.statements and not tables:
+        what = f"staged {_count(sum(statement.records for statement in outcome.statements), 'record')}"
+    lines = [f"{what} in {format_duration(outcome.seconds)} ({pace})"]
+    if outcome.load_id is None:
+        lines = [f"nothing to load: {_count(outcome.objects_skipped, 'object')} already loaded"]
+    elif outcome.objects_skipped:
+        lines.append(f"skipped {_count(outcome.objects_skipped, 'object')} already loaded")
+    if outcome.rows_before:
+        lines.append(f"resumed load {outcome.load_id}, which had {_rows(outcome.rows_before)}")
+    if outcome.is_local_only:
+        lines.append("durable on the primary only: the wait for the synchronous standby was cancelled")
+    lines += [
+        f"ran {statement.name} on {_count(statement.records, 'record')}: {statement.tag}"
+        for statement in outcome.statements
+    ]
+    if outcome.inserted or outcome.updated or outcome.existing or outcome.duplicates:
+        lines.append(_describe_merge(outcome))
+    if outcome.suppressed:
+        lines.append(f"row triggers skipped {_rows(outcome.suppressed)}")
+    if outcome.rejected:
+        lines.append(f"rejected {_count(outcome.rejected, 'record')}: see penstock rejects {outcome.load_id}")
+    lines += [*describe_rebuilt(outcome), *outcome.gains]
+    if outcome.settings:
+        from penstock.cli.views.settings_view import describe_leased
+
+        lines += describe_leased(outcome.settings)
+    if len(outcome.files) > 1:
+        heads = ("file", "table", "rows", "time")
+        rows = [
+            (
+                file.uri,
+                "(transform)" if file.table in transformed else file.table,
+                format_count(file.rows),
+                format_duration(file.seconds),
+            )
+            for file in outcome.files
+        ]
+        lines += line_up([heads, *rows], align="<<>>", indent="  ")
+    return lines + describe_upkeep(outcome)
+
+
+def _describe_merge(outcome: LoadOutcome) -> str:
+    """Return what became of records that went through a staging table."""
+    counts = {
+        "inserted": outcome.inserted,
+        "updated": outcome.updated,
+        "skipped, because their key exists": outcome.existing,
+        "skipped for another record with the same key": outcome.duplicates,
+    }
+    return ", ".join(f"{format_count(count)} {what}" for what, count in counts.items() if count)
+
+
+def outcome_object(outcome: LoadOutcome) -> dict[str, object]:
+    """Return what --json prints of a load."""
+    fields = asdict(outcome)
+    del fields["busy_seconds"]
+    return fields
+
+
+def describe_problem(problem: Problem) -> str:
+    """Return a bad record in one line.
+
+    >>> from penstock.model.load.outcome import Problem
+    >>> print(describe_problem(Problem(uri="a.csv", line=7, column="n", message="not a number", sqlstate="22P02")))
+    a.csv line 7, column "n": not a number
+    """
+    line = "" if problem.line is None else f" line {problem.line}"
+    column = "" if problem.column is None else f', column "{problem.column}"'
+    return f"{problem.uri}{line}{column}: {problem.message}"
+
+
+def describe_check(outcome: CheckOutcome) -> str:
+    """Return what a check came to.
+
+    >>> from penstock.model.load.outcome import CheckOutcome
+    >>> describe_check(CheckOutcome(rows=7, bytes_read=9, seconds=1.0, problems=(), problem_count=0, is_complete=True))
+    'checked 7 rows in 1.00 s: no problem found, nothing loaded'
+    >>> describe_check(CheckOutcome(rows=7, bytes_read=9, seconds=1.0, problems=(), problem_count=3, is_complete=False))
+    'checked 7 rows in 1.00 s: 3 problems found and 0 shown, the rest not checked, nothing loaded'
+    >>> from penstock.model.source.dialect import Notice
+    >>> describe_check(CheckOutcome(rows=7, bytes_read=9, seconds=1.0, problems=(), problem_count=0, is_complete=True,
+    ...     warnings=(Notice(code="empty", message="m"),)))
+    'checked 7 rows in 1.00 s: 1 warning, nothing loaded'
+    """
+    found = [f"{_count(outcome.problem_count, 'problem')} found"] if outcome.problem_count else []
+    if outcome.problem_count > len(outcome.problems):
+        found[0] += f" and {format_count(len(outcome.problems))} shown"
+    if outcome.warnings:
+        found.append(_count(len(outcome.warnings), "warning"))
+    words = found or ["no problem found"]
+    if not outcome.is_complete:
+        words.append("the rest not checked")
+    return f"checked {_rows(outcome.rows)} in {format_duration(outcome.seconds)}: {', '.join(words)}, nothing loaded"
+
+
+def check_object(outcome: CheckOutcome) -> dict[str, object]:
+    """Return what --json prints of a check."""
+    return {"state": "checked", **asdict(outcome)}
+
+
+def _rows(count: int) -> str:
+    return f"{format_count(count)} row{'' if count == 1 else 's'}"
+
+
+def _count(count: int, noun: str) -> str:
+    return f"{format_count(count)} {noun}{'' if count == 1 else 's'}"
+
+
+def _rate(length_bytes: int, seconds: float) -> str:
+    """Return a throughput, to three digits."""
+    rate = length_bytes / seconds / MB if seconds > 0 else 0.0
+    return f"{rate:.0f} MB/s" if rate >= 100 else f"{rate:.1f} MB/s"

@@ -1,0 +1,73 @@
+"""What is parked of a table and what was rebuilt, as text and as objects for --json. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from penstock.cli.terminal.columns import line_up
+from penstock.units import format_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.model.load.outcome import LoadOutcome
+    from penstock.model.load.shape import ParkingPlan, Part, RepairStep
+
+# As many of partitions' own indexes are named, each in its row.
+_FEW = 3
+
+
+def describe_parking(parking: ParkingPlan) -> list[str]:
+    """Return what is parked and what stays, a line for each index and key, with why."""
+    lines = [f"indexes  {'dropped and rebuilt after the load' if parking.parked else 'kept'}: {parking.reason}"]
+    rows = _rows("drop", parking.parked) + _rows("keep", parking.kept)
+    lines += line_up(rows, align="<<<<", indent="  ")
+    return lines if parking.gain is None else [*lines, parking.gain]
+
+
+def _rows(word: str, parts: Sequence[Part]) -> list[tuple[str, str, str, str]]:
+    """Return a row for each part; what partitions have of their own is one row where it would be many."""
+    alike: dict[tuple[bool, str, str], list[Part]] = {}
+    for part in parts:
+        alike.setdefault((part.is_of_partition, part.what, part.reason), []).append(part)
+    rows = []
+    for (is_of_partition, what, reason), found in alike.items():
+        if is_of_partition and len(found) > _FEW:
+            names = f"{found[0].name} and {len(found) - 1} more on partitions"
+            rows.append((word, what, names, reason))
+        else:
+            rows += [(word, what, name_with_attached(part), reason) for part in found]
+    return rows
+
+
+def name_with_attached(part: Part | RepairStep) -> str:
+    """Return the name of an index or key, and how many of partitions belong to it."""
+    return f"{part.name}, with {part.attached} on partitions" if part.attached else part.name
+
+
+def parking_object(parking: ParkingPlan | None) -> dict[str, object] | None:
+    """Return what --json prints of it, None where there is nothing to park."""
+    if parking is None:
+        return None
+    return {
+        "reason": parking.reason,
+        "parked": [_part_object(part) for part in parking.parked],
+        "kept": [_part_object(part) for part in parking.kept],
+        "gain": parking.gain,
+    }
+
+
+def describe_rebuilt(outcome: LoadOutcome) -> list[str]:
+    """Return what was rebuilt after a load, with its seconds; nothing where nothing was."""
+    if not outcome.rebuilt:
+        return []
+    count = len(outcome.rebuilt)
+    what = "1 index or key" if count == 1 else f"{count} indexes and keys"
+    lines = [f"rebuilt {what} in {format_duration(outcome.rebuild_seconds)}, which is part of that time"]
+    rows = [(each.table, each.name, format_duration(each.seconds)) for each in outcome.rebuilt]
+    return lines + line_up(rows, align="<<>", indent="  ")
+
+
+def _part_object(part: Part) -> dict[str, object]:
+    return asdict(part)

@@ -1,0 +1,236 @@
+"""A load's plan, as text and as an object for --json. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from penstock.cli.terminal.columns import line_up
+from penstock.cli.views.dialect_view import describe_dialect
+from penstock.cli.views.parking_view import describe_parking, parking_object
+from penstock.cli.views.upkeep_view import describe_after, describe_switches
+from penstock.loading.plan.space import describe_disk, note_disk
+from penstock.units import format_bytes, format_count
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.model.load.job import LoadRules
+    from penstock.model.load.plan import LoadPlan, SessionPlan, TargetPlan
+    from penstock.model.load.space import DiskForecast
+    from penstock.model.server.server import ServerFacts
+    from penstock.model.server.settings import LoadSettings
+    from penstock.model.source.dialect import Notice
+    from penstock.model.source.source import SourceObject
+
+# Enough to see whether the right files were found.
+_OBJECTS_SHOWN = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FieldUse:
+    """Where one field of the files goes: `field` is its name or number, `column` None where it is skipped."""
+
+    field: str
+    column: str | None
+    type_name: str | None
+
+
+def field_uses(target: TargetPlan) -> tuple[FieldUse, ...]:
+    """Return where each field goes, in the file's order."""
+    mapped = target.column_map
+    fed = mapped.columns[: len(mapped.columns) - len(mapped.constants)]
+    names = target.job.columns or target.header or tuple(f"field {number}" for number in range(1, len(fed) + 1))
+    keep = range(len(names)) if mapped.keep is None else mapped.keep
+    column_of = dict(zip(keep, fed, strict=False))
+    return tuple(
+        FieldUse(field=name, column=column_of.get(index), type_name=_type_of(column_of.get(index), target))
+        for index, name in enumerate(names)
+    )
+
+
+def unfed_columns(target: TargetPlan) -> dict[str, str]:
+    """Return the table's columns that get no value from the files, and what they get instead."""
+    if target.facts is None:
+        return {}
+    instead = {}
+    for column in target.facts.columns:
+        if column.name in target.column_map.columns:
+            continue
+        if column.is_generated:
+            instead[column.name] = "generated"
+        elif column.identity:
+            instead[column.name] = "identity"
+        else:
+            instead[column.name] = "default" if column.has_default else "null"
+    return instead
+
+
+def describe_plan(
+    plan: LoadPlan,
+    server: ServerFacts,
+    disks: Sequence[DiskForecast] = (),
+    *,
+    settings: LoadSettings | None = None,
+) -> list[str]:
+    """Return the whole plan as lines of text."""
+    heads = [
+        ("server", f"PostgreSQL {server.version}, {server.address}"),
+        ("sessions", describe_sessions(plan.sessions)),
+    ]
+    if sum(len(target.objects) for target in plan.targets) > 1:
+        heads.append(("order", "as in the job" if plan.is_in_job_order else "largest objects first"))
+    heads += [("disk", f"{disk.device}, {describe_disk(disk)}") for disk in disks]
+    heads += describe_after(plan, server, is_leased=settings is not None and settings.is_changing)
+    lines = line_up(heads, align="<<")
+    is_single = plan.job.rules.atomic or not plan.is_repeatable
+    for target in plan.targets:
+        lines += ["", *_describe_target(target, plan.job.rules, is_atomic=is_single)]
+    notices = plan_warnings(plan, disks)
+    if notices:
+        lines.append("")
+    for notice in notices:
+        lines.append(f"warning: {notice.message}" + (f" ({notice.place.rstrip('.')})" if notice.place else ""))
+        lines += [f"  HINT:  {notice.hint}"] if notice.hint else []
+    if settings is not None:
+        from penstock.cli.views.settings_view import describe_load_settings
+
+        lines += describe_load_settings(settings)
+    return lines
+
+
+def plan_warnings(plan: LoadPlan, disks: Sequence[DiskForecast] = ()) -> list[Notice]:
+    """Return what is shown as a warning of a plan: its notices, behind those of disks."""
+    return [*(notice for disk in disks if (notice := note_disk(disk)) is not None), *plan.notices]
+
+
+def describe_sessions(sessions: SessionPlan) -> str:
+    """Return how many sessions there will be, and why."""
+    count = str(sessions.initial)
+    if sessions.is_adaptive:
+        count += f", up to {sessions.maximum} by measured throughput"
+    return f"{count} ({sessions.reason})"
+
+
+def plan_object(
+    plan: LoadPlan,
+    server: ServerFacts,
+    disks: Sequence[DiskForecast] = (),
+    *,
+    settings: LoadSettings | None = None,
+) -> dict[str, object]:
+    """Return what --json prints of a plan."""
+    is_leased = settings is not None and settings.is_changing
+    asked = {} if settings is None else {"settings": asdict(settings)}
+    return asked | {
+        "load_id": plan.load_id,
+        "state": "planned",
+        "server": asdict(server),
+        "sessions": asdict(plan.sessions),
+        "is_in_job_order": plan.is_in_job_order,
+        "size_bytes": plan.size_bytes,
+        "disks": [asdict(disk) | {"needed_bytes": disk.needed_bytes, "is_short": disk.is_short} for disk in disks],
+        "after": [words for _, words in describe_after(plan, server, is_leased=is_leased)],
+        "targets": [_target_object(target, plan.job.rules) for target in plan.targets],
+        "warnings": [notice.as_item() for notice in plan_warnings(plan, disks)],
+    }
+
+
+def _target_object(target: TargetPlan, rules: LoadRules) -> dict[str, object]:
+    return {
+        "table": str(target.table),
+        "create_columns": target.create_columns,
+        "mode": target.job.mode,
+        "key": target.job.key,
+        "keep": target.job.keep if target.job.mode == "upsert" else None,
+        "transform": None if target.job.transform is None else target.job.transform.name,
+        "landing": target.landing,
+        "switches": [words for _, words in describe_switches(target, rules)],
+        "dialect": asdict(target.dialect),
+        "compression": target.sample_compression,
+        "fields": [asdict(use) for use in field_uses(target)],
+        "constants": dict(target.job.set),
+        "not_in_files": unfed_columns(target),
+        "indexes": parking_object(target.parking),
+        "objects": [{"uri": source.uri, "size_bytes": source.size_bytes} for source in target.objects],
+    }
+
+
+def _describe_way(target: TargetPlan, *, is_atomic: bool) -> str:
+    """Return how rows get into a table, and what readers see of that."""
+    job = target.job
+    what: str = job.mode
+    if job.key:
+        what += f" by {', '.join(job.key)}"
+    if job.mode == "upsert":
+        what += ", duplicates are an error" if job.keep == "error" else f", the {job.keep} record of each key is used"
+    if job.transform is not None:
+        what = f"transform by {job.transform.name}"
+    if target.landing == "staging":
+        return f"{what}; through a staging table, readers see all or nothing"
+    if target.landing == "replacement":
+        return f"{what}; a new table takes the old one's place, readers see all or nothing"
+    if is_atomic:
+        return f"{what}; readers see all or nothing"
+    if job.mode == "truncate":
+        return f"{what}; readers see an empty table, then rows as they are committed"
+    return f"{what}; readers see rows as they are committed"
+
+
+def _describe_target(target: TargetPlan, rules: LoadRules, *, is_atomic: bool) -> list[str]:
+    state = "exists" if target.create_columns is None else f"to be created, {len(target.create_columns)} text columns"
+    lines = line_up(
+        [
+            ("table", f"{target.table} ({state})"),
+            ("mode", _describe_way(target, is_atomic=is_atomic)),
+            *describe_switches(target, rules),
+            ("dialect", describe_dialect(target.dialect, target.sample_compression)),
+            ("columns", "file field -> table column"),
+        ],
+        align="<<",
+    )
+    lines += line_up([_field_row(use) for use in field_uses(target)], align="<<<<", indent="  ")
+    others = [(name, "<-", "--set", value) for name, value in target.job.set.items()]
+    others += [(name, "<-", what, "") for name, what in unfed_columns(target).items() if name not in target.job.set]
+    if others:
+        lines.append("columns not in the files")
+        lines += line_up(others, align="<<<<", indent="  ")
+    if target.parking is not None:
+        lines += describe_parking(target.parking)
+    return lines + _describe_objects(target.objects)
+
+
+def _field_row(use: FieldUse) -> tuple[str, str, str, str]:
+    if use.column is None:
+        return (use.field, "", "skipped", "")
+    return (use.field, "->", use.column, use.type_name or "")
+
+
+def _describe_objects(objects: Sequence[SourceObject]) -> list[str]:
+    lines = [f"objects  {format_count(len(objects))}, {_total_size(objects)}"]
+    shown = objects[:_OBJECTS_SHOWN]
+    lines += line_up([(source.uri, _size(source.size_bytes)) for source in shown], align="<>", indent="  ")
+    if len(objects) > len(shown):
+        rest = objects[len(shown) :]
+        lines.append(f"  ... and {format_count(len(rest))} more, {_total_size(rest)}")
+    return lines
+
+
+def _size(size_bytes: int | None) -> str:
+    return "size unknown" if size_bytes is None else format_bytes(size_bytes)
+
+
+def _total_size(objects: Sequence[SourceObject]) -> str:
+    known = format_bytes(sum(source.size_bytes or 0 for source in objects))
+    if all(source.size_bytes is None for source in objects):
+        return "size unknown"
+    return f"at least {known}" if any(source.size_bytes is None for source in objects) else known
+
+
+def _type_of(column: str | None, target: TargetPlan) -> str | None:
+    if column is None:
+        return None
+    if target.facts is None:
+        return "text"
+    found = target.facts.column(column)
+    return None if found is None else found.type_name

@@ -1,0 +1,236 @@
+"""What AWS says of an instance or a cluster, as text and as an object for --json. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import fields, is_dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from penstock.cli.terminal.columns import line_up
+from penstock.model.server.windows import Window
+from penstock.units import GIB, format_count
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from penstock.model.server.rds import (
+        EbsLimits,
+        InstanceClass,
+        OptimizedReads,
+        ParameterGroup,
+        PendingMaintenance,
+        RdsCluster,
+        RdsDescription,
+        RdsInstance,
+        Storage,
+    )
+
+Row = tuple[str, str]
+
+_PRODUCTS = {"postgres": "PostgreSQL", "aurora-postgresql": "Aurora PostgreSQL"}
+
+# Who shares a parameter group is named as long as a line can hold them.
+_SHARERS_SHOWN = 5
+
+
+def describe_lines(found: RdsDescription) -> list[str]:
+    """Return what was found, and what was not told, as lines of text."""
+    lines: list[str] = []
+    if found.cluster is not None:
+        lines += [_cluster_title(found.cluster, found.region), *_rows(_cluster_rows(found.cluster)), ""]
+    if found.instance is not None:
+        lines += [_instance_title(found.instance, found), *_rows(_instance_rows(found.instance, found.cluster)), ""]
+    if len(found.may_reach) > 1:
+        lines += [f"the endpoint leads to one of: {', '.join(found.may_reach)}", ""]
+    if found.gaps:
+        lines.append("not reported by AWS")
+        lines += line_up([(gap.call, gap.reason) for gap in found.gaps], align="<<", indent="  ")
+    return lines if found.gaps else lines[:-1]
+
+
+def description_object(found: RdsDescription) -> dict[str, Any]:
+    """Return what --json prints: the fields of RdsDescription, windows and times as text."""
+    plain: dict[str, Any] = _plain(found)
+    return plain
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Window):
+        return str(value)
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if is_dataclass(value):
+        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+    return [_plain(item) for item in value] if isinstance(value, tuple) else value
+
+
+def _cluster_title(cluster: RdsCluster, region: str) -> str:
+    kind = "Aurora cluster" if cluster.is_aurora else "Multi-AZ DB cluster"
+    return f"{cluster.identifier}: {kind}, {_engine(cluster)}, {cluster.status} in {region}"
+
+
+def _cluster_rows(cluster: RdsCluster) -> Iterable[Row]:
+    yield "endpoint", _known(cluster.endpoint)
+    yield "reader endpoint", _known(cluster.reader_endpoint)
+    yield "resource id", _known(cluster.resource_id)
+    parts = (f"{member.identifier} ({'writer' if member.is_writer else 'reader'})" for member in cluster.members)
+    yield "members", ", ".join(parts) or "none"
+    if cluster.is_aurora:
+        optimized = "I/O-Optimized" if cluster.storage_type == "aurora-iopt1" else "Standard"
+        yield "storage", f"Aurora {optimized}, grows automatically"
+    if cluster.capacity_range is not None:
+        least, most = cluster.capacity_range
+        yield "serverless", f"{least:g} to {most:g} capacity units of 2 GiB memory"
+    yield from _common_rows(cluster)
+
+
+def _instance_title(instance: RdsInstance, found: RdsDescription) -> str:
+    part = "RDS instance"
+    for member in found.cluster.members if found.cluster is not None else ():
+        if member.identifier == instance.identifier:
+            part = "writer" if member.is_writer else "reader"
+    return f"{instance.identifier}: {part}, {_engine(instance)}, {instance.status} in {found.region}"
+
+
+def _instance_rows(instance: RdsInstance, cluster: RdsCluster | None) -> Iterable[Row]:
+    port = "" if instance.port is None else f":{instance.port}"
+    yield "endpoint", f"{_known(instance.endpoint)}{port}"
+    yield "resource id", _known(instance.resource_id)
+    yield "class", describe_class(instance.instance_class)
+    if instance.instance_class.ebs is not None and instance.storage is not None:
+        yield from _ebs_rows(instance.instance_class.ebs)
+    if instance.storage is not None:
+        yield "storage", describe_storage(instance.storage)
+    if instance.free_local_bytes is not None:
+        yield "free local storage", _gib(instance.free_local_bytes)
+    yield "Optimized Reads", describe_optimized_reads(instance.optimized_reads)
+    if cluster is None:
+        yield "Multi-AZ", "a standby in another zone" if instance.is_multi_az else "no standby"
+    if instance.replica_of is not None:
+        yield "replica of", instance.replica_of
+    yield from _common_rows(instance, cluster=cluster)
+
+
+def _common_rows(owner: RdsInstance | RdsCluster, *, cluster: RdsCluster | None = None) -> Iterable[Row]:
+    """Yield what instances and clusters alike have; a cluster's instance leaves out what the cluster decides."""
+    for group in owner.parameter_groups:
+        yield "parameter group", _describe_group(group)
+    if cluster is None or cluster.is_aurora:
+        yield (
+            "maintenance window",
+            "not known" if owner.maintenance_window is None else f"{owner.maintenance_window} UTC",
+        )
+    if cluster is None:
+        yield "backup window", _describe_backups(owner)
+        yield "IAM authentication", "on" if owner.is_iam_auth_on else "off"
+    for number, role in enumerate(owner.roles):
+        label = "" if number else "roles"
+        yield label, " ".join(word for word in (role.feature, role.arn, role.status) if word)
+    if not owner.roles and cluster is None:
+        yield "roles", "none"
+    changes = [f"{change.name}: {change.value}" for change in owner.pending_changes]
+    yield from _listed("pending changes", changes or ["none"])
+    yield from _listed("pending maintenance", _describe_maintenance(owner.pending_maintenance))
+
+
+def _listed(label: str, values: Sequence[str]) -> Iterable[Row]:
+    return ((label if number == 0 else "", value) for number, value in enumerate(values))
+
+
+def describe_class(found: InstanceClass) -> str:
+    """Return a class with what is known of its hardware."""
+    parts = [found.name]
+    if found.vcpu_count is not None:
+        parts.append(f"{found.vcpu_count} vCPUs")
+    if found.memory_mib is not None:
+        parts.append(f"{found.memory_mib / 1024:g} GiB memory")
+    if found.local_storage_gb is not None:
+        parts.append(f"{found.local_storage_gb} GB local storage" if found.local_storage_gb else "no local storage")
+    return ", ".join(parts)
+
+
+def describe_optimized_reads(found: OptimizedReads) -> str:
+    """Return whether temporary files are on local storage, and why."""
+    state = {True: "on", False: "off", None: "not known"}[found.is_on]
+    return f"{state}: {found.reason}"
+
+
+def _ebs_rows(ebs: EbsLimits) -> Iterable[Row]:
+    yield "EBS limits", describe_ebs(ebs)
+
+
+def describe_ebs(ebs: EbsLimits) -> str:
+    """Return what a class moves to and from its volumes."""
+    baseline = f"{ebs.baseline_mb_per_s:.0f} MB/s, {format_count(ebs.baseline_iops)} IOPS"
+    maximum = f"{ebs.maximum_mb_per_s:.0f} MB/s, {format_count(ebs.maximum_iops)} IOPS"
+    return baseline if baseline == maximum else f"{baseline}; in bursts {maximum}"
+
+
+def describe_storage(storage: Storage) -> str:
+    """Return volumes with what they do, what is free, and how far they grow."""
+    parts = [_known(storage.type)]
+    if storage.size_gib is not None:
+        parts.append(f"{format_count(storage.size_gib)} GiB")
+    if storage.iops is not None:
+        parts.append(f"{format_count(storage.iops)} IOPS")
+    if storage.throughput_mib_per_s is not None:
+        parts.append(f"{format_count(storage.throughput_mib_per_s)} MiB/s")
+    grows = "does not grow" if storage.ceiling_gib is None else f"grows up to {format_count(storage.ceiling_gib)} GiB"
+    free = "not known how much is free" if storage.free_bytes is None else f"{_gib(storage.free_bytes)} free"
+    return f"{', '.join(parts)}; {free}; {grows}"
+
+
+def _describe_group(group: ParameterGroup) -> str:
+    parts = [f"{group.name}: {_known(group.apply_state)}"]
+    if group.is_default:
+        parts.append("AWS's own, cannot be changed")
+    elif group.users is None:
+        parts.append("not known which servers share it")
+    elif len(group.users) == 1:
+        parts.append("not shared")
+    else:
+        others = group.users[1:]
+        names = ", ".join(others[:_SHARERS_SHOWN]) + (", ..." if len(others) > _SHARERS_SHOWN else "")
+        parts.append(f"shared by {len(group.users)} {group.owner}s, also {names}")
+    return ", ".join(parts)
+
+
+def _describe_backups(owner: RdsInstance | RdsCluster) -> str:
+    if owner.backup_retention_days == 0:
+        return "no backups"
+    if owner.backup_window is None:
+        return "not known"
+    days = owner.backup_retention_days
+    return f"{owner.backup_window} UTC" + ("" if days is None else f", kept {days} day{'' if days == 1 else 's'}")
+
+
+def _describe_maintenance(pending: Sequence[PendingMaintenance] | None) -> list[str]:
+    if pending is None:
+        return ["not known"]
+    return [_describe_action(action) for action in pending] or ["none"]
+
+
+def _describe_action(action: PendingMaintenance) -> str:
+    when = ""
+    if action.applies_at is not None:
+        when = f", scheduled for {action.applies_at:%Y-%m-%d %H:%M} UTC"
+    elif action.forced_at is not None:
+        when = f", forced at {action.forced_at:%Y-%m-%d %H:%M} UTC"
+    opted = "" if action.opt_in_status is None else f" ({action.opt_in_status})"
+    return f"{action.action}{opted}{when}" + ("" if action.description is None else f": {action.description}")
+
+
+def _engine(owner: RdsInstance | RdsCluster) -> str:
+    return f"{_PRODUCTS.get(owner.engine, owner.engine)} {_known(owner.engine_version)}"
+
+
+def _gib(length_bytes: int) -> str:
+    return f"{length_bytes / GIB:.1f} GiB"
+
+
+def _known(value: str | None) -> str:
+    return "not known" if value is None else value
+
+
+def _rows(rows: Iterable[Row]) -> list[str]:
+    return line_up(list(rows), align="<<", indent="  ")

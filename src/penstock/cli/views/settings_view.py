@@ -1,0 +1,210 @@
+"""Settings, profiles and leases as text and as objects for --json. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from textwrap import wrap
+from typing import TYPE_CHECKING
+
+from penstock.cli.terminal.columns import line_up
+from penstock.settings.values import show, to_text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.model.refusals import Refusal
+    from penstock.model.server.settings import (
+        Lease,
+        LeasedSetting,
+        LeaseReport,
+        LoadSettings,
+        Profile,
+        SettingResult,
+        SettingsDecision,
+        SettingsOverview,
+    )
+
+_WIDTH = 110
+
+
+def describe_profiles(profiles: Sequence[Profile]) -> list[str]:
+    """Return each profile with its values, reasons and sources."""
+    lines: list[str] = []
+    for profile in profiles:
+        lines += [f"{profile.name}: {profile.summary}"]
+        for value in profile.values:
+            scope = "of the server" if value.scope == "server" else "of the load's sessions"
+            lines += [f"  {value.name}  {value.text}, {scope}"]
+            lines += _wrapped(f"{value.reason[:1].upper()}{value.reason[1:]}.", indent="    ")
+            lines += [f"    Source: {value.source}"]
+            if "aurora" not in value.flavours:
+                lines += ["    Not on Aurora, whose storage has no checkpoints."]
+        lines += _wrapped(f"Cost: {profile.cost}", indent="  ")
+    return lines
+
+
+def describe_refusals(refusals: Sequence[Refusal]) -> list[str]:
+    """Return what is never done, and why."""
+    lines = ["never:"]
+    for refusal in refusals:
+        lines += [f"  {refusal.deed}", *_wrapped(refusal.reason, indent="    ")]
+    return lines
+
+
+def profiles_object(profiles: Sequence[Profile], refusals: Sequence[Refusal]) -> dict[str, object]:
+    """Return what --json prints of profiles, and of what is never done."""
+    return {
+        "never": [asdict(refusal) for refusal in refusals],
+        "profiles": [
+            {
+                "name": profile.name,
+                "summary": profile.summary,
+                "cost": profile.cost,
+                "values": [asdict(value) | {"flavours": sorted(value.flavours)} for value in profile.values],
+            }
+            for profile in profiles
+        ],
+    }
+
+
+def describe_overview(overview: SettingsOverview) -> list[str]:
+    """Return the settings as they are, where they come from, and the leases on them."""
+    lines = [str(overview.identity)]
+    rows = [
+        (state.name, show(state.value, state.unit), _source(state.source, state.source_file, state.source_line))
+        for state in overview.settings
+    ]
+    return [*lines, *line_up([("setting", "value", "source"), *rows], align="<<<"), "", *describe_leases(overview)]
+
+
+def _source(source: str, file: str | None, line: int | None) -> str:
+    return source if file is None else f"{file} line {line}"
+
+
+def describe_leases(overview: SettingsOverview) -> list[str]:
+    """Return a line for each lease."""
+    if not overview.leases:
+        return ["no leases"]
+    heads = ("lease", "state", "began", "until", "settings", "by", "for")
+    rows = [_lease_row(lease, overview) for lease in overview.leases]
+    return line_up([heads, *rows], align="<<<<<<<")
+
+
+def _lease_row(lease: Lease, overview: SettingsOverview) -> tuple[str, ...]:
+    until = "its session ends" if lease.until is None else f"{lease.until:%Y-%m-%d %H:%M:%S}"
+    wanted = ", ".join(f"{name} {show_text(to_text(name, value))}" for name, value in lease.wanted.items())
+    return (
+        lease.lease_id[:8],
+        _lease_state(lease, overview),
+        f"{lease.began_at:%Y-%m-%d %H:%M:%S}",
+        until,
+        wanted,
+        f"{lease.owner} on {lease.client}",
+        lease.reason,
+    )
+
+
+def _lease_state(lease: Lease, overview: SettingsOverview) -> str:
+    if not lease.server.is_same(overview.identity):
+        return "of another server"
+    if lease.holder_pid is not None:
+        return f"held by backend {lease.holder_pid}"
+    if lease.until is None:
+        return "session ended"
+    return "expired" if lease.is_over(overview.as_of) else "active"
+
+
+def overview_object(overview: SettingsOverview) -> dict[str, object]:
+    """Return what --json prints of a server's settings."""
+    return {
+        "server": asdict(overview.identity),
+        "settings": [asdict(state) for state in overview.settings],
+        "leases": [_lease_object(lease, overview) for lease in overview.leases],
+    }
+
+
+def _lease_object(lease: Lease, overview: SettingsOverview) -> dict[str, object]:
+    return asdict(lease) | {
+        "state": _lease_state(lease, overview),
+        "began_at": lease.began_at.isoformat(),
+        "until": None if lease.until is None else lease.until.isoformat(),
+    }
+
+
+def describe_decision(decision: SettingsDecision) -> list[str]:
+    """Return what a profile would change on a server, what it would not, and why."""
+    rows = [
+        (change.name, show(change.prior.value, change.prior.unit), "->", show_text(change.text))
+        for change in decision.changes
+    ]
+    lines = line_up(rows, align="<<<<") if rows else []
+    told: list[str] = []
+    for line, change in zip(lines, decision.changes, strict=True):
+        scope = "" if change.scope == "server" else " (in sessions that build indexes)"
+        told += [f"{line}{scope}", *_wrapped(f"{change.reason}.", indent="  ")]
+    told += describe_skips(decision)
+    told += [f"note: {note}" for note in decision.notes]
+    if decision.obstacle is not None and decision.leased:
+        told += [f"cannot change settings: {decision.obstacle}"]
+        told += [f"  HINT:  {decision.remedy}"] if decision.remedy else []
+    return told or ["nothing to change"]
+
+
+def describe_skips(decision: SettingsDecision) -> list[str]:
+    """Return what a profile says and is left as it is."""
+    return [f"{skip.name} is not changed: {skip.reason}" for skip in decision.skips]
+
+
+def show_text(text: str) -> str:
+    """Return ALTER SYSTEM's text of a value as SHOW has it.
+
+    >>> show_text("4096MB"), show_text("1800s"), show_text("0.9")
+    ('4GB', '30min', '0.9')
+    """
+    number = text.rstrip("MBs")
+    return show(number, text[len(number) :] or None)
+
+
+def decision_object(decision: SettingsDecision) -> dict[str, object]:
+    """Return what --json prints of what would be changed."""
+    return asdict(decision)
+
+
+def describe_load_settings(settings: LoadSettings) -> list[str]:
+    """Return what a load would do about the server's settings, for its plan."""
+    lines = [f"settings  {settings.choice}"]
+    if settings.reason is not None:
+        lines[0] += f": not changed ({settings.reason})"
+    if settings.decision is not None:
+        lines += [f"  {line}" for line in describe_decision(settings.decision)]
+    return lines
+
+
+def describe_report(report: LeaseReport) -> list[str]:
+    """Return what was done about leases, setting by setting."""
+    lines = line_up([_result_row(result) for result in report.results], align="<<<<<") if report.results else []
+    if not lines and not report.lease_ids:
+        return ["nothing to restore"]
+    return lines
+
+
+def _result_row(result: SettingResult) -> tuple[str, ...]:
+    return (result.name, result.before, "->", result.after, "" if result.note is None else f"({result.note})")
+
+
+def report_object(report: LeaseReport) -> dict[str, object]:
+    """Return what --json prints of what was done about leases."""
+    return asdict(report)
+
+
+def describe_leased(settings: Sequence[LeasedSetting]) -> list[str]:
+    """Return the settings that were others during a load, line by line."""
+    if not settings:
+        return []
+    heads = ("setting", "before", "during", "after", "")
+    rows = [(one.name, one.before, one.during, one.after, one.note or "") for one in settings]
+    return line_up([heads, *rows], align="<<<<<", indent="  ")
+
+
+def _wrapped(text: str, *, indent: str) -> list[str]:
+    return [f"{indent}{line}" for line in wrap(text, _WIDTH - len(indent))]

@@ -1,0 +1,99 @@
+"""What follows a load, as lines of a plan and of an outcome. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.units import format_count, format_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.model.load.job import LoadRules
+    from penstock.model.load.outcome import LoadOutcome
+    from penstock.model.load.plan import LoadPlan, TargetPlan
+    from penstock.model.server.server import ServerFacts
+
+
+def describe_upkeep(outcome: LoadOutcome) -> list[str]:
+    """Return a line for what followed a load, none where nothing did."""
+    lines = []
+    both = [name for name in outcome.vacuumed if name in outcome.analyzed]
+    vacuumed = [name for name in outcome.vacuumed if name not in both]
+    analyzed = [name for name in outcome.analyzed if name not in both]
+    parts = [
+        f"{what} {_name(names)}"
+        for what, names in (("vacuumed and analyzed", both), ("vacuumed", vacuumed), ("analyzed", analyzed))
+        if names
+    ]
+    if parts:
+        lines.append(f"{', '.join(parts)} in {format_duration(outcome.vacuum_s)}")
+    if outcome.checkpoint_s:
+        lines.append(f"wrote a checkpoint in {format_duration(outcome.checkpoint_s)}")
+    return lines
+
+
+def _name(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{format_count(len(names))} tables"
+
+
+def describe_after(plan: LoadPlan, server: ServerFacts, *, is_leased: bool = False) -> list[tuple[str, str]]:
+    """Return what will follow a load, and why, as rows of its plan."""
+    return [("then", _plan_vacuum(plan)), ("", _plan_checkpoint(plan, server, is_leased=is_leased))]
+
+
+def describe_switches(target: TargetPlan, rules: LoadRules) -> list[tuple[str, str]]:
+    """Return what a load does to triggers and autovacuum, and how often triggers fire, as rows of its plan."""
+    is_altered = target.facts is not None and target.landing != "replacement"
+    rows = _describe_triggers(target, rules) if is_altered else []
+    if is_altered and rules.autovacuum == "pause":
+        rows.append(("autovacuum", "paused for the table and its TOAST table, then restored"))
+    return rows
+
+
+def _describe_triggers(target: TargetPlan, rules: LoadRules) -> list[tuple[str, str]]:
+    facts = target.facts
+    if facts is None or not (facts.row_triggers or facts.statement_triggers):
+        return []
+    if rules.triggers == "disable":
+        names = ", ".join((*facts.row_triggers, *facts.statement_triggers))
+        return [("triggers", f"disabled during the load, for other sessions too: {names}")]
+    rows = []
+    if facts.row_triggers:
+        count = target.estimated_records
+        often = "once for each row" if count is None else f"about {format_count(count)} times, once for each row"
+        rows.append(f"kept: {', '.join(facts.row_triggers)}; fires {often}")
+    if facts.statement_triggers:
+        often = "once for each COPY command" if target.landing == "table" else "once"
+        rows.append(f"kept: {', '.join(facts.statement_triggers)}; fires {often}")
+    return [("triggers" if number == 0 else "", row) for number, row in enumerate(rows)]
+
+
+def _plan_vacuum(plan: LoadPlan) -> str:
+    rules = plan.job.rules
+    if not rules.vacuum:
+        return "no VACUUM: --no-vacuum"
+    lacking = [str(target.table) for target in plan.targets if target.facts is not None and not target.facts.may_vacuum]
+    if len(lacking) == len(plan.targets):
+        return "no VACUUM: the role lacks the privilege"
+    words = "VACUUM (ANALYZE) of tables that got rows"
+    if lacking:
+        words += f", except {', '.join(lacking)}: the role lacks the privilege"
+    return words
+
+
+def _plan_checkpoint(plan: LoadPlan, server: ServerFacts, *, is_leased: bool) -> str:
+    from penstock.loading.plan.upkeep import decide_checkpoint
+
+    decision = decide_checkpoint(
+        asked=plan.job.rules.checkpoint,
+        # How much it will be is known at the end.
+        stored_bytes=float("inf"),
+        is_leased=is_leased,
+        is_aurora=server.is_aurora,
+        may_checkpoint=server.may_checkpoint,
+    )
+    if not decision.is_due:
+        return f"no CHECKPOINT: {decision.reason}"
+    size = "" if plan.job.rules.checkpoint else ", if at least 1 GiB is loaded"
+    return f"CHECKPOINT{size}: {decision.reason}"

@@ -1,0 +1,195 @@
+"""What a watched server does, as a line, as JSON, and as a screen. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Self
+
+from penstock.cli.terminal.columns import pad, shorten_right, width_of
+from penstock.cli.terminal.visible import visible
+from penstock.diagnose.activity import measure_activity
+from penstock.diagnose.rates import measure_rates
+from penstock.units import format_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.diagnose.activity import Activity, Part
+    from penstock.diagnose.rates import Rates
+    from penstock.model.recording import CounterRow, RecordingHeader, Sample
+
+Span = tuple[str, str]
+Line = list[Span]
+
+# Bright enough on black and on white, and apart for who sees no red or green; each has its name beside it.
+_STYLES = {
+    "cpu": "cyan",
+    "io": "blue",
+    "ipc": "magenta",
+    "lock": "yellow",
+    "lwlock": "bright_yellow",
+    "client": "white",
+}
+_BAR_WIDTH = 30
+_NAMES_IN_LINE = 3
+_LEAST_SHARE = 0.005
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standby:
+    """Who receives the log, and how many bytes of it are not flushed there yet; None where nobody may see that."""
+
+    name: str
+    state: str
+    behind_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """What was seen over the last seconds of a server."""
+
+    header: RecordingHeader
+    at_s: float
+    window_s: float
+    activity: Activity
+    rates: Rates
+    standbys: tuple[Standby, ...]
+
+    @classmethod
+    def of(cls, header: RecordingHeader, samples: Sequence[Sample]) -> Self:
+        """Return what a run of samples, at least one, shows."""
+        last = samples[-1]
+        counted = next((sample for sample in reversed(samples) if "pg_stat_replication" in sample.counters), last)
+        return cls(
+            header=header,
+            at_s=last.at_s,
+            window_s=last.at_s - samples[0].at_s,
+            activity=measure_activity(samples),
+            rates=measure_rates(samples),
+            standbys=tuple(
+                _read_standby(row, counted.progress.wal_bytes)
+                for row in counted.counters.get("pg_stat_replication", ())
+            ),
+        )
+
+
+def as_object(view: View) -> dict[str, object]:
+    """Return a view for machines."""
+    return {
+        "at_s": round(view.at_s, 3),
+        "window_s": round(view.window_s, 3),
+        "cpu_count": view.header.cpu_count,
+        "active_sessions": view.activity.sessions,
+        **{
+            kind: [asdict(part) for part in getattr(view.activity, kind)]
+            for kind in ("classes", "waits", "applications", "statements")
+        },
+        "rates": asdict(view.rates),
+        "standbys": [asdict(standby) for standby in view.standbys],
+    }
+
+
+def describe_line(view: View) -> str:
+    """Return a view on one line."""
+    waits = ", ".join(
+        f"{part.share:.0%} {part.name}" for part in view.activity.waits[:_NAMES_IN_LINE] if part.share >= _LEAST_SHARE
+    )
+    behind = [standby.behind_bytes for standby in view.standbys if standby.behind_bytes is not None]
+    parts = [
+        f"{view.at_s:7.1f} s",
+        f"{view.activity.sessions:.2f} active{_of_cpus(view.header)}" + (f": {waits}" if waits else ""),
+        *_describe_rates(view.rates),
+    ]
+    if behind:
+        parts.append(f"standbys up to {format_bytes(max(behind))} behind")
+    return "; ".join(parts)
+
+
+def draw_screen(view: View, *, width: int, height: int, by_name: bool, remark: str) -> list[Line]:
+    """Return a view as lines of a terminal, no more than fit; `remark` says what is paused, and the like."""
+    header = view.header
+    flavour = "Aurora PostgreSQL" if header.flavour == "aurora" else "PostgreSQL"
+    role = ", standby" if header.is_in_recovery else ""
+    total = view.activity.sessions
+    lines: list[Line] = [
+        [(visible(f"{header.server}, database {header.database}, {flavour} {header.version}{role}"), "bold")],
+        [(remark, "")],
+        [],
+        [(f"{total:.2f} active sessions{_of_cpus(header)}, average of the last {view.window_s:.0f} s", "bold")],
+        *_draw_parts(view.activity.classes, width, by_name=by_name, is_class=True),
+        [],
+        [("; ".join(_describe_rates(view.rates)) or "counters arrive with the second sample", "")],
+        *([(_describe_standby(standby), "")] for standby in view.standbys),
+    ]
+    tables = [
+        ("waits", view.activity.waits),
+        ("applications", view.activity.applications),
+        ("statements", view.activity.statements),
+    ]
+    room = max(1, (height - len(lines) - 2 * len(tables)) // len(tables))
+    for title, parts in tables:
+        lines += [[], [(f"{'sessions':>8}  share  {title}", "bold")]]
+        lines += _draw_parts(parts[:room], width, by_name=by_name, is_class=False)
+    return lines[:height]
+
+
+def _draw_parts(parts: Sequence[Part], width: int, *, by_name: bool, is_class: bool) -> list[Line]:
+    shown = sorted(parts, key=lambda part: part.name.lower()) if by_name else parts
+    lines: list[Line] = []
+    for part in shown:
+        figures = f"{part.sessions:8.2f}  {part.share:5.0%}  "
+        name = visible(part.name)
+        if is_class:
+            style = _STYLES.get(part.name.lower(), "green")
+            label = "CPU (inferred)" if part.name == "CPU" else name
+            lines.append([(figures + pad(label, 16), ""), ("█" * max(1, round(part.share * _BAR_WIDTH)), style)])
+        else:
+            lines.append([(figures + shorten_right(name, width - width_of(figures)), "")])
+    return lines
+
+
+def _of_cpus(header: RecordingHeader) -> str:
+    if header.cpu_count is None:
+        return ""
+    return f" on {header.cpu_count} CPU{'' if header.cpu_count == 1 else 's'}"
+
+
+def _describe_rates(rates: Rates) -> list[str]:
+    words = []
+    if rates.commits_per_s is not None:
+        words.append(f"{rates.commits_per_s:,.0f} commits/s")
+    if rates.rows_per_commit is not None:
+        about = "" if rates.is_exact else "about "
+        source = "" if rates.is_exact else " (estimated from WAL)"
+        words.append(f"{about}{rates.rows_per_commit:,.1f} rows each{source}")
+    if rates.rollbacks_per_s:
+        words.append(f"{rates.rollbacks_per_s:,.0f} rollbacks/s")
+    if rates.wal_bytes_per_s is not None:
+        words.append(f"{format_bytes(rates.wal_bytes_per_s)}/s of WAL")
+    return words
+
+
+def _describe_standby(standby: Standby) -> str:
+    behind = "" if standby.behind_bytes is None else f", {format_bytes(standby.behind_bytes)} behind"
+    return visible(f"standby {standby.name}: {standby.state}{behind}")
+
+
+def _read_standby(row: CounterRow, wal_bytes: int | None) -> Standby:
+    position = _parse_lsn(row.get("flush_lsn"))
+    return Standby(
+        name=str(row.get("application_name") or f"pid {row.get('pid')}"),
+        state=str(row.get("sync_state") or "hidden"),
+        behind_bytes=None if position is None or wal_bytes is None else max(0, wal_bytes - position),
+    )
+
+
+def _parse_lsn(text: object) -> int | None:
+    """Return a WAL position in bytes.
+
+    >>> _parse_lsn("1/10")
+    4294967312
+    """
+    if not isinstance(text, str):
+        return None
+    high, _, low = text.partition("/")
+    return (int(high, 16) << 32) + int(low, 16)

@@ -1,0 +1,74 @@
+"""Taking a load over from sessions that are still committing, or from a process that works on it."""
+
+from __future__ import annotations
+
+import os
+import socket
+from typing import TYPE_CHECKING
+
+from penstock.errors import TargetError
+from penstock.server.ledger.locks import find_lock_holder, find_workers, try_lock
+
+if TYPE_CHECKING:
+    from penstock.loading.context import LoadTools
+    from penstock.model.load.ledger import Claim
+    from penstock.server.connect.connection import Connection
+
+# How often a wait for another process looks again.
+_WAIT_S = 0.2
+
+# A wait is told of when it lasts, and not before.
+_LOOKS_BEFORE_NOTICE = 4
+
+
+def client_name() -> str:
+    """Return who loads, for the ledger: host and process."""
+    return f"{socket.gethostname()} {os.getpid()}"
+
+
+def open_ledger(lock: str, tools: LoadTools, connection: Connection, *, waits: bool) -> None:
+    """Make the ledger where there is none, and take a load's lock for this session's life, after whoever has it.
+
+    Raises TargetError, also where another has the lock and it must not wait; ServerError.
+    """
+    looks = 0
+    is_locked = tools.ledger.open(connection, lock=lock, is_publishing_allowed=tools.is_publishing_allowed)
+    while not is_locked:
+        pid = find_lock_holder(connection, lock)
+        if not waits:
+            raise TargetError(
+                "another process is running this load",
+                detail=f"One of its sessions is backend {pid}.",
+                hint="Wait for it, or end it with pg_terminate_backend.",
+            )
+        looks += 1
+        if looks == _LOOKS_BEFORE_NOTICE:
+            tools.notice(f"waiting for another process that is running this load (backend {pid})")
+        tools.sleep(_WAIT_S)
+        is_locked = try_lock(connection, lock)
+
+
+def take_over(load_id: str, tools: LoadTools, connection: Connection, *, waits: bool, job: str | None = None) -> Claim:
+    """Return a claim to a load that had begun, once no transaction of another loader is under way.
+
+    `job` takes the place of the one in the ledger. A loader that was killed leaves sessions that may still be
+    committing; what they commit counts. Raises TargetError.
+    """
+    has_told = False
+    while (claim := _try_take_over(load_id, tools, connection, job=job)) is None:
+        workers = find_workers(connection, load_id)
+        calls = " ".join(f"SELECT pg_terminate_backend({pid});" for pid in workers)
+        if not waits:
+            raise TargetError(
+                f"sessions of load {load_id} are still running",
+                detail=f"Backends: {', '.join(map(str, workers)) or 'just ended'}.",
+                hint=f"Wait for them, or end them: {calls}" if calls else "Try again.",
+            )
+        if not has_told and workers:
+            tools.notice(f"waiting for sessions of load {load_id} that are still running; to end them: {calls}")
+            has_told = True
+    return claim
+
+
+def _try_take_over(load_id: str, tools: LoadTools, connection: Connection, *, job: str | None) -> Claim | None:
+    return tools.ledger.take_over(connection, load_id, client=client_name(), job=job, is_own_job=tools.resumes is None)

@@ -1,0 +1,168 @@
+"""What the ledger knows of a load's objects → which of them are loaded, gone on with, or left out. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from penstock.errors import TargetError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from penstock.model.load.job import LoadRules
+    from penstock.model.load.ledger import KnownObject, LedgerObject
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What is done with one object.
+
+    "new": it joins the load. "resume": it is part of the load already, as object `number`; `is_changed` if its version
+    is another now, or unknown, so that what is committed of it must prove to be the same. "skip": it is loaded already.
+    """
+
+    item: LedgerObject
+    action: Literal["new", "resume", "skip"]
+    number: int
+    is_changed: bool = False
+
+
+def decide_objects(
+    objects: Sequence[LedgerObject],
+    known: Iterable[KnownObject],
+    *,
+    running: str | None,
+    next_number: int = 0,
+    emptied: frozenset[int],
+    rules: LoadRules,
+    landed: frozenset[int] = frozenset(),
+    fresh: frozenset[int] = frozenset(),
+) -> list[Decision]:
+    """Return a decision for each object of a load.
+
+    `running` is the id of this same load where it has begun, and `next_number` what its next object is to have;
+    `emptied` holds the oids of the targets that are empty.
+    Objects are named by their place in `objects`: the records of `landed` ones are not in the table before the load's
+    end; `fresh` ones are loaded whatever was loaded before.
+    Raises TargetError where the ledger says that something else must be decided first.
+    """
+    by_uri: dict[str, list[KnownObject]] = {}
+    for found in known:
+        by_uri.setdefault(found.uri, []).append(found)
+    own = [found for items in by_uri.values() for found in items if found.load_id == running]
+    unclaimed = {found.number: found for found in own}
+    following = next_number
+    decisions = []
+    for item in objects:
+        names = [item.uri] if item.named in (None, item.uri) else [item.named, item.uri]
+        found_here = [found for name in names for found in by_uri.get(name, ()) if _has_same_target(item, found)]
+        mine = next((found for found in found_here if found.number in unclaimed and found.load_id == running), None)
+        if mine is not None:
+            del unclaimed[mine.number]
+            if item.number not in landed:
+                _refuse_loss(item, mine, emptied=emptied, rules=rules)
+            is_changed = not _is_same(item, mine)
+            if is_changed and item.version is not None and rules.changed == "error":
+                raise _changed_since_it_began(item, mine)
+            decisions.append(Decision(item=item, action="resume", number=mine.number, is_changed=is_changed))
+        elif item.number not in fresh and _is_loaded(item, found_here, running=running, emptied=emptied, rules=rules):
+            decisions.append(Decision(item=item, action="skip", number=-1))
+        else:
+            decisions.append(Decision(item=item, action="new", number=following))
+            following += 1
+    return decisions
+
+
+def _has_same_target(item: LedgerObject, found: KnownObject) -> bool:
+    return found.target_oid == item.target_oid or found.target == item.target
+
+
+def _is_loaded(
+    item: LedgerObject,
+    known: Sequence[KnownObject],
+    *,
+    running: str | None,
+    emptied: frozenset[int],
+    rules: LoadRules,
+) -> bool:
+    """Whether an object is in its table already."""
+    if rules.again:
+        return False
+    for found in known:
+        if found.state == "running" and found.load_id != running:
+            raise _other_load(item, found)
+    same = [found for found in known if _is_same(item, found)]
+    if same:
+        return not _is_lost(item, same, emptied=emptied, rules=rules)
+    if not known or rules.changed == "load":
+        return False
+    if rules.changed == "skip":
+        return True
+    raise TargetError(
+        f'"{item.uri}" has changed since it was loaded into table "{item.target}"',
+        detail=f"Load {known[-1].load_id} loaded another version of it.",
+        hint="Use --changed load to load the new version too, or --changed skip to skip it.",
+    )
+
+
+def _changed_since_it_began(item: LedgerObject, found: KnownObject) -> TargetError:
+    return TargetError(
+        f'"{item.uri}" has changed since load {found.load_id} began',
+        detail=f"The load is not complete; {found.rows:,} rows of it are committed.",
+        hint="Use --changed load to resume with the object as it is now, if the committed part is unchanged; "
+        "--changed skip to keep the old version, if all of it was loaded; or restore the object.",
+    )
+
+
+def _is_same(item: LedgerObject, found: KnownObject) -> bool:
+    return found.version is not None and found.version == item.version
+
+
+def _is_lost(item: LedgerObject, same: Sequence[KnownObject], *, emptied: frozenset[int], rules: LoadRules) -> bool:
+    """Whether an object that was loaded, by whichever load, is to be loaded again because its rows are gone."""
+    had_rows = [found for found in same if found.rows]
+    is_there = item.target_oid not in emptied and any(
+        found.target_oid == item.target_oid and not found.is_superseded for found in had_rows
+    )
+    if is_there or not had_rows:
+        return False
+    if rules.emptied == "error":
+        raise _emptied(item, had_rows[-1])
+    return rules.emptied == "load"
+
+
+def _refuse_loss(item: LedgerObject, found: KnownObject, *, emptied: frozenset[int], rules: LoadRules) -> None:
+    """Refuse to go on where what was committed before is gone."""
+    if found.rows and item.target_oid in emptied and rules.emptied != "skip":
+        raise TargetError(
+            f'table "{item.target}" was emptied after a part of this load was committed',
+            detail=f'Load {found.load_id} has committed {found.rows} rows of "{item.uri}".',
+            hint="Use --emptied skip to load only what is missing; or run penstock loads forget "
+            f"{found.load_id} --keep-rows, and load everything again.",
+        )
+
+
+def _emptied(item: LedgerObject, found: KnownObject) -> TargetError:
+    how = "emptied" if found.target_oid == item.target_oid else "created again"
+    return TargetError(
+        f'table "{item.target}" was {how} after objects were loaded into it',
+        detail=f'Load {found.load_id} loaded "{item.uri}", among others.',
+        hint="Use --emptied load to load them again, --emptied skip to load only what is new, or remove the load from "
+        f"the ledger with penstock loads forget {found.load_id} --keep-rows.",
+    )
+
+
+def _other_load(item: LedgerObject, found: KnownObject) -> TargetError:
+    if found.target_oid != item.target_oid:
+        return TargetError(
+            f'table "{item.target}" was created again since load {found.load_id} began',
+            detail=f'The load is not complete, and has "{item.uri}".',
+            hint=f"Run penstock loads forget {found.load_id}: its rows went with the table.",
+        )
+    return TargetError(
+        f'"{item.uri}" belongs to unfinished load {found.load_id}',
+        detail="That load has other sources, options or settings, so this one cannot resume it.",
+        hint=f"Finish it with penstock resume {found.load_id}, or remove its rows and run penstock loads forget "
+        f"{found.load_id} --keep-rows.",
+    )

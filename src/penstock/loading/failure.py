@@ -1,0 +1,88 @@
+"""What stays of a load that failed, and how to go on with it, as its error tells. Pure."""
+
+from __future__ import annotations
+
+from copy import copy
+from typing import TYPE_CHECKING
+
+from penstock.errors import OtherTableError
+from penstock.files.local import STDIN_LOCATION
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.errors import PenstockError
+    from penstock.model.load.plan import LoadPlan
+
+
+def fills_tables(plan: LoadPlan) -> bool:
+    """Whether rows of a load are in some table before its end."""
+    return any(target.landing == "table" for target in plan.targets)
+
+
+def tell_what_stays(
+    error: PenstockError,
+    plan: LoadPlan,
+    load_id: str,
+    *,
+    rows: int | None,
+    has_all_rows: bool,
+    is_complete: bool,
+    has_begun: bool,
+) -> PenstockError:
+    """Return a copy of the error that says what stays and how to go on.
+
+    `rows` were committed, None where that is not known; `has_all_rows`: what failed is the rebuild behind the last of
+    them; `is_complete`: the load had ended before the error came; `has_begun`: tables that are truncated were.
+    """
+    stays = _describe_stay(plan, load_id, rows=rows, is_complete=is_complete, has_begun=has_begun)
+    resume = (
+        "" if rows == 0 or is_complete else f" {_describe_resuming(error, plan, load_id, has_all_rows=has_all_rows)}"
+    )
+    told = copy(error)
+    told.detail = f"{error.detail}\n{stays}" if error.detail else stays
+    told.hint = f"{error.hint or ''}{resume}".strip() or None
+    return told
+
+
+def tell_unknown(error: PenstockError, load_id: str, *, rows: int, tables: Sequence[str]) -> PenstockError:
+    """Return a copy of the error of a load that the ledger does not have any more: what it stored cannot be known.
+
+    `rows` are those that this process has seen committed to `tables`.
+    """
+    names = ", ".join(f'"{table}"' for table in tables)
+    told = copy(error)
+    stays = (
+        f"The ledger does not have load {load_id} any more, so what it stored is not known: "
+        f"at least {rows:,} rows were committed to {names} and may still exist."
+    )
+    told.detail = f"{error.detail}\n{stays}" if error.detail else stays
+    # The hints of the error itself are for loads that can be resumed.
+    told.hint = f"Before you load the sources again, remove these rows from {names}, or they are stored twice."
+    return told
+
+
+def _describe_stay(plan: LoadPlan, load_id: str, *, rows: int | None, is_complete: bool, has_begun: bool) -> str:
+    if is_complete:
+        return f"All rows of load {load_id} are stored."
+    if rows is None:
+        return f"Committed rows are kept in load {load_id}."
+    if rows == 0:
+        truncated = [target for target in plan.targets if target.job.mode == "truncate"]
+        names = ", ".join(f'"{target.table}"' for target in truncated if target.landing == "table")
+        return f"No rows were loaded; {names} is empty." if names and has_begun else "No rows were loaded."
+    if fills_tables(plan):
+        return f"{rows:,} rows are committed in load {load_id}."
+    return f"No table was changed; {rows:,} records are staged in load {load_id}."
+
+
+def _describe_resuming(error: PenstockError, plan: LoadPlan, load_id: str, *, has_all_rows: bool) -> str:
+    if isinstance(error, OtherTableError):
+        return f"If the first table is not restored, run penstock loads forget {load_id} before a new load."
+    is_piped = any(STDIN_LOCATION in target.sources for target in plan.job.targets)
+    if has_all_rows:
+        again = "the same command with the same input" if is_piped else f"penstock resume {load_id}"
+        return f"Once it is repaired, end the load with: {again}"
+    if is_piped:
+        return "Resume with the same command and the same input."
+    return f"Resume with: penstock resume {load_id} (if a file was corrected, with --changed load)."

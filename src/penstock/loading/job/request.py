@@ -1,0 +1,46 @@
+"""Options by their names → a job, where it goes, and what is done around it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from penstock.errors import UsageError
+from penstock.model.load.job import Access, Housekeeping, LoadJob, LoadRules, Request, TargetJob, Transform
+from penstock.model.options import pick
+from penstock.model.source.dialect import DialectOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+def make_request(given: Mapping[str, Any], targets: Sequence[TargetJob]) -> Request:
+    """Return what options of a whole load ask for. Raises UsageError."""
+    return Request(
+        job=LoadJob(targets=tuple(targets), rules=LoadRules(**pick(LoadRules, given)), **pick(LoadJob, given)),
+        access=Access(**pick(Access, given)),
+        housekeeping=Housekeeping(**pick(Housekeeping, given)),
+    )
+
+
+def make_target(given: Mapping[str, Any], *, sources: Sequence[str], folder: Path | None = None) -> TargetJob:
+    """Return what options of one table ask for; the transform's path starts from the folder. Raises UsageError."""
+    options = pick(TargetJob, given)
+    if isinstance(options.get("transform"), (str, Path)):
+        options["transform"] = read_transform((folder or Path()) / options["transform"])
+    dialect = replace(given.get("dialect") or DialectOptions(), **pick(DialectOptions, given))
+    return TargetJob(sources=tuple(sources), dialect=dialect, **options)
+
+
+def read_transform(path: Path) -> Transform:
+    """Return the statement in a file: now, since the load may be resumed where the file is not. Raises UsageError."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except OSError as exc:
+        raise UsageError(f'could not read transform "{path}": {exc.strerror}') from exc
+    except UnicodeDecodeError as exc:
+        raise UsageError(f'transform "{path}" is not UTF-8', detail=f"Byte {exc.start} is not.") from exc
+    if "\0" in text:
+        raise UsageError(f'transform "{path}" holds a NUL character')
+    return Transform(name=path.name, text=text)

@@ -1,0 +1,114 @@
+"""Staged records found again in their object: the bytes of each, from where it stood.
+
+A staging table has only the offset of a record's block and its number among the block's staged records. So the object
+is read once more, cut at the same blocks, and records that had been rejected before are not counted. What is read must
+be what was staged: its checksums are held against the ledger's.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from penstock.errors import DataError
+from penstock.loading.reading.objects import RangeSums, open_blocks
+from penstock.loading.rejects.pieces import Origin, Piece
+from penstock.loading.rejects.reasons import describe_refused
+from penstock.loading.rejects.record_format import form_to_json
+from penstock.loading.rejects.sorter import make_reject
+from penstock.model.load.ledger import Coverage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from penstock.loading.context import LoadTools
+    from penstock.loading.plan.work import ObjectWork
+    from penstock.model.load.ledger import CommittedRange
+    from penstock.model.load.reject import Reject
+    from penstock.server.merge.merge_refused import RefusedRecord
+
+
+class RecordFinder:
+    """Finds refused records of one object.
+
+    `blocks` are the offsets of their blocks, `rejected` those of the object's records that were never staged, both in
+    ascending order; `committed` is what the ledger has of the object. `form` is known once one was found.
+    """
+
+    def __init__(
+        self,
+        work: ObjectWork,
+        tools: LoadTools,
+        *,
+        blocks: Sequence[int],
+        rejected: Sequence[int],
+        committed: Sequence[CommittedRange],
+    ) -> None:
+        self._work = work
+        self._tools = tools
+        self._starts = frozenset(blocks)
+        # An edge on each, and nothing left out.
+        self._coverage = Coverage(ranges=tuple((start, start) for start in blocks))
+        self._rejected = rejected
+        self._sums = RangeSums(committed)
+        self.form: str | None = None
+
+    def find(self, records: Iterator[RefusedRecord]) -> Iterator[Reject]:
+        """Yield records as they are rejected; they are given in file order.
+
+        Raises SourceError, and DataError where the object is not what was staged: then what was yielded is not either.
+        """
+        stream, blocks, encoder, form = open_blocks(
+            replace(self._work, coverage=self._coverage), self._tools, sums=self._sums
+        )
+        self.form = form_to_json(form)
+        origin = Origin(
+            number=self._work.number,
+            uri=self._work.source.uri,
+            form=form,
+            encoder=encoder,
+            server_major=self._tools.server_major,
+        )
+        wanted = next(records, None)
+        at, passed = -1, 0
+        with stream:
+            for block in blocks:
+                if wanted is None and self._sums.is_done:
+                    break
+                if block.start in self._starts:
+                    at, passed = block.start, 0
+                piece = Piece(origin=origin, block=block)
+                missing = self._find_missing(piece)
+                staged = block.records - len(missing)
+                while wanted is not None and wanted.block_start == at and wanted.record <= passed + staged:
+                    yield make_reject(piece, _skip(wanted.record - passed - 1, missing), describe_refused(wanted))
+                    wanted = next(records, None)
+                passed += staged
+        if wanted is not None or not self._sums.are_equal:
+            raise DataError(
+                f'"{self._work.source.uri}" has changed since its records were staged',
+                detail="Records that the table refuses cannot be found in it any more.",
+                hint="Restore the object and go on, or go on with the object as it is now: it is staged anew.",
+            )
+
+    def _find_missing(self, piece: Piece) -> list[int]:
+        """Return which records of a piece were rejected before they were staged, by their index."""
+        block = piece.block
+        starts = self._rejected[bisect_left(self._rejected, block.start) : bisect_left(self._rejected, block.end)]
+        return [
+            bisect_left(range(block.records), start, key=lambda record: piece.bounds(record).start) for start in starts
+        ]
+
+
+def _skip(index: int, missing: Sequence[int]) -> int:
+    """Return the index of a record among all, given that among those which are not missing.
+
+    >>> [_skip(index, [0, 2]) for index in range(3)]
+    [1, 3, 4]
+    """
+    for other in missing:
+        if other > index:
+            break
+        index += 1
+    return index

@@ -1,0 +1,201 @@
+"""Merges that reject the records which their tables refuse, in the transaction that takes on all others.
+
+The server takes the records on in groups and sorts out what spoils one (server/merge/merge_sorting.py), which costs a
+merge without such records nothing (docs/decisions/0012). The refused ones are found again in their objects (locate.py).
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from itertools import groupby, islice
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+from penstock.errors import PenstockError
+from penstock.loading.landing.locate import RecordFinder
+from penstock.loading.plan.modes import merge_mode
+from penstock.loading.rejects.limit import too_many_rejects
+from penstock.loading.rejects.reasons import RECORD_CODES
+from penstock.model.load.reject import Correction
+from penstock.server.connect.errors import NOT_DATA, translate_errors
+from penstock.server.copy.sorting import find_hindrance
+from penstock.server.ledger.committed import read_ranges
+from penstock.server.ledger.rejects import RejectStore
+from penstock.server.merge.merge import find_parts
+from penstock.server.merge.merge_errors import refuse_duplicates
+from penstock.server.merge.merge_key import table_identifier
+from penstock.server.merge.merge_sorting import MergeSorter, check_constraints_at_once, settle
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from penstock.loading.claim.prepared import PreparedLoad, TargetLanding
+    from penstock.loading.context import LoadTools
+    from penstock.model.load.plan import LoadPlan
+    from penstock.model.load.reject import Reject
+    from penstock.model.server.table import TableFacts
+    from penstock.server.connect.connection import Connection
+    from penstock.server.merge.merge import MergeCounts
+
+# A policy's refusal; without policies it speaks of the role's rights, which no record can help.
+_POLICY = "42501"
+
+# How many rejected records are written down at once, and of how many bytes.
+_WRITTEN_RECORDS = 1000
+_WRITTEN_BYTES = 4 * 1024 * 1024
+
+# How many records an error quotes.
+_SHOWN = 3
+
+
+class RejectingMerges:
+    """The merges of one load that may reject records. Methods raise PenstockError."""
+
+    def __init__(self, plan: LoadPlan, prepared: PreparedLoad, tools: LoadTools, connection: Connection) -> None:
+        self._plan = plan
+        self._prepared = prepared
+        self._tools = tools
+        self._connection = connection
+        self._store = RejectStore(tools.ledger.schema, prepared.claim.load_id)
+        self._sorters: list[MergeSorter] = []
+
+    def run(
+        self,
+        landings: Sequence[TargetLanding],
+        run_statement: Callable[[TargetLanding], MergeCounts],
+        *,
+        name_object: Callable[[int], str],
+    ) -> list[MergeCounts]:
+        """Return what became of the records of each landing but those that are rejected.
+
+        `run_statement` takes on all records of a landing where none can be rejected; `name_object` is for errors.
+        """
+        check_constraints_at_once(self._connection)
+        results: list[MergeCounts | MergeSorter] = []
+        for landing in landings:
+            refusal = self._find_refusal(landing.facts)
+            if refusal is not None or landing.target.job.transform is not None:
+                with _explaining(refusal, _find_own_codes(landing.facts)):
+                    results.append(run_statement(landing))
+            else:
+                results.append(self._sort(landing, name_object))
+        settle(self._sorters)
+        self._refuse_too_many()
+        for sorter in self._sorters:
+            if sorter.refused.count():
+                self._reject(sorter)
+        return [result.counts() if isinstance(result, MergeSorter) else result for result in results]
+
+    def _find_refusal(self, facts: TableFacts) -> str | None:
+        """Return why a table's records cannot be sorted out, or not be found again, as a hint."""
+        if not self._plan.is_repeatable:
+            return "Say --spool: a record is rejected byte for byte, and a pipe cannot be read again for that."
+        with translate_errors(f"looking up table {facts.name}"):
+            return find_hindrance(self._connection, table_identifier(facts).as_string(self._connection))
+
+    def _sort(self, landing: TargetLanding, name_object: Callable[[int], str]) -> MergeSorter:
+        """Begin the merge of a landing. Raises DataError where two records have one key and neither may give way."""
+        assert landing.table is not None
+        job, facts = landing.target.job, landing.facts
+        parts = find_parts(
+            self._connection,
+            staging=landing.table,
+            target=facts,
+            columns=landing.target.column_map.columns,
+            mode=merge_mode(job),
+            key=job.key,
+            keep=job.keep,
+        )
+        if job.mode == "upsert" and job.keep == "error":
+            assert parts.key is not None
+            refuse_duplicates(self._connection, landing.table, parts.key, name_object=name_object)
+        sorter = MergeSorter(self._connection, parts, number=len(self._sorters), own_codes=_find_own_codes(facts))
+        self._sorters.append(sorter)
+        limit = self._find_limit()
+        sorter.merge(limit=limit)
+        if limit is not None and sorter.noted > limit:
+            raise self._too_many(sorter)
+        return sorter
+
+    # ---------------------------------------------------------------- how many
+
+    def _find_limit(self) -> int | None:
+        """Return how many records merges may refuse."""
+        most = self._plan.job.rules.max_rejects
+        return None if most is None else max(0, most - self._store.count(self._connection))
+
+    def _refuse_too_many(self) -> None:
+        limit = self._find_limit()
+        if limit is not None and sum(sorter.refused.count() for sorter in self._sorters) > limit:
+            raise self._too_many(next(sorter for sorter in self._sorters if sorter.refused.count()))
+
+    def _too_many(self, sorter: MergeSorter) -> PenstockError:
+        most = self._plan.job.rules.max_rejects
+        assert most is not None
+        number, records = next(groupby(sorter.refused.read(), attrgetter("object_number")))
+        finder = self._make_finder(number, sorter.refused.read_blocks()[number])
+        shown = list(islice(finder.find(records), _SHOWN))
+        return too_many_rejects(most, shown, uris={number: self._prepared.objects[number].source.uri})
+
+    # ---------------------------------------------------------------- rejected
+
+    def _reject(self, sorter: MergeSorter) -> None:
+        """Write refused records down, and that they are rejected where the ranges say they are stored."""
+        blocks = sorter.refused.read_blocks()
+        for number, records in groupby(sorter.refused.read(), attrgetter("object_number")):
+            finder = self._make_finder(number, blocks[number])
+            count = self._write(finder.find(records))
+            correction = Correction(object_number=number, rows=-count, suppressed=0, form=finder.form)
+            self._store.correct(self._connection, [correction])
+
+    def _make_finder(self, number: int, blocks: Sequence[int]) -> RecordFinder:
+        schema, load_id = self._tools.ledger.schema, self._prepared.claim.load_id
+        return RecordFinder(
+            self._prepared.objects[number],
+            self._tools,
+            blocks=blocks,
+            rejected=self._store.read_starts(self._connection, number),
+            committed=read_ranges(self._connection, schema, load_id, number),
+        )
+
+    def _write(self, rejects: Iterator[Reject]) -> int:
+        """Write records down a few at a time; return how many there were."""
+        count = 0
+        for group in _groups(rejects):
+            self._store.insert(self._connection, group)
+            count += len(group)
+        return count
+
+
+@contextmanager
+def _explaining(hint: str | None, own_codes: Sequence[str]) -> Iterator[None]:
+    """Say of a record's error why the record was not rejected."""
+    try:
+        yield
+    except PenstockError as error:
+        if hint is not None and _is_records_fault(error, own_codes):
+            error.hint = hint
+        raise
+
+
+def _find_own_codes(facts: TableFacts) -> tuple[str, ...]:
+    """Return how the SQLSTATEs of errors begin that are a record's own."""
+    return (*RECORD_CODES, _POLICY) if facts.row_security_applies else RECORD_CODES
+
+
+def _is_records_fault(error: PenstockError, own_codes: Sequence[str]) -> bool:
+    sqlstate = error.sqlstate
+    return sqlstate is not None and sqlstate.startswith(tuple(own_codes)) and sqlstate not in NOT_DATA
+
+
+def _groups(rejects: Iterator[Reject]) -> Iterator[list[Reject]]:
+    group: list[Reject] = []
+    length_bytes = 0
+    for reject in rejects:
+        group.append(reject)
+        length_bytes += len(reject.raw)
+        if len(group) >= _WRITTEN_RECORDS or length_bytes >= _WRITTEN_BYTES:
+            yield group
+            group, length_bytes = [], 0
+    if group:
+        yield group

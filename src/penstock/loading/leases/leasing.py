@@ -1,0 +1,272 @@
+"""A load's lease on the server's settings: decided before it, taken around it, given back on every way out of it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Self, TypeVar
+
+from penstock.errors import PenstockError
+from penstock.host import measure_disk
+from penstock.loading.claim.claims import client_name
+from penstock.loading.plan.space import estimate_wal
+from penstock.loading.plan.work import all_objects
+from penstock.model.server.settings import LeasedSetting, LeaseReport, LoadSettings
+from penstock.server.ledger.lease_notes import delete_lease_notes, noting_lease
+from penstock.server.table.space import read_table_places
+from penstock.settings.decide import choose_auto, is_too_small
+from penstock.settings.lease import LeaseRequest, refuse_obstacle
+from penstock.settings.profiles import BULK_LOAD, find_profile
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from types import TracebackType
+
+    from penstock.loading.context import LoadTools
+    from penstock.model.load.plan import LoadPlan, ObjectSample
+    from penstock.model.server.settings import SettingResult
+    from penstock.settings.backend import SettingsBackend
+
+_log = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
+
+
+class LoadLease:
+    """Holds the lease of one load; a context manager around it. `choice` is "auto" or a profile's name.
+
+    A profile that was named must be had: without the rights the load does not begin. `is_local`: the server's
+    directories are this machine's. The ledger notes the lease, for the next load to find it where this one is killed.
+    """
+
+    def __init__(
+        self,
+        plan: LoadPlan,
+        samples: Sequence[ObjectSample],
+        tools: LoadTools,
+        *,
+        choice: str,
+        is_local: bool,
+    ) -> None:
+        self._plan = plan
+        self._samples = samples
+        self._tools = tools
+        self._choice = choice
+        self._is_local = is_local
+        self._backend: SettingsBackend | None = None
+        self._taken: LeaseReport | None = None
+        self._is_released = False
+        self._is_again = False
+        self.settings: tuple[LeasedSetting, ...] = ()
+
+    def look(self) -> LoadSettings:
+        """Return what the load would change; changes nothing. Raises PenstockError."""
+        backend: SettingsBackend | None = None
+        try:
+            if self._is_too_small():
+                return LoadSettings(choice=self._choice, reason="the load is too small to gain from it")
+            backend = self._open_backend()
+            decision, facts = backend.look(self._request())
+        except PenstockError as error:
+            if self._choice != "auto":
+                raise
+            return LoadSettings(choice=self._choice, reason=error.message)
+        finally:
+            if backend is not None:
+                backend.close()
+        reason = choose_auto(decision, facts) if self._choice == "auto" else decision.obstacle
+        if not decision.leased:
+            reason = reason or "there is nothing to change"
+        return LoadSettings(choice=self._choice, decision=decision, reason=reason)
+
+    @property
+    def lease_id(self) -> str | None:
+        """Return the lease under which settings of the server are others now."""
+        return None if self._taken is None else self._taken.lease_ids[0]
+
+    def __enter__(self) -> Self:
+        if self._is_too_small():
+            return self
+        try:
+            self._tools.patiently(self._take, retry_for_s=self._retry_for_s)
+        except PenstockError as error:
+            self._end()
+            if self._choice != "auto":
+                raise
+            self._tools.warnings.warn("settings", f"the server's settings are not changed: {error.message}")
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    @property
+    def _retry_for_s(self) -> float:
+        return self._plan.job.rules.retry_for
+
+    def _take(self) -> None:
+        """Take a lease, or find that there is none to take; after a fault once more, under another id."""
+        self._is_again = self._is_again or self._backend is not None
+        self._taken = None
+        self._close()
+        self._backend = self._open_backend()
+        request = self._request()
+        decision, facts = self._backend.look(request)
+        if self._choice == "auto" and (reason := choose_auto(decision, facts)) is not None:
+            _log.info("settings are not changed: %s", reason)
+            report = LeaseReport() if decision.obstacle is not None else self._backend.clear()
+        else:
+            refuse_obstacle(decision)
+            report = self._take_noted(self._backend, request)
+        for warning in report.warnings:
+            self._tools.warnings.warn("settings", warning)
+
+    def _take_noted(self, backend: SettingsBackend, request: LeaseRequest) -> LeaseReport:
+        """Take a lease that is noted in the ledger before it is there."""
+        self._tools.connect.refuse_pooler("load")
+        ledger = self._tools.ledger
+        with self._tools.connect.borrow() as connection:
+            ledger.ensure(connection, is_publishing_allowed=self._tools.is_publishing_allowed)
+            with noting_lease(connection, ledger.schema, request.lease_id):
+                report, _ = backend.take(request)
+                if report.lease_ids:
+                    self._taken = report
+                else:
+                    delete_lease_notes(connection, ledger.schema, [request.lease_id])
+        return report
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        # Where the load has waited in vain, its settings do not wait once more.
+        self._end(retry_for_s=self._retry_for_s if error is None else 0.0)
+
+    def _end(self, *, retry_for_s: float = 0.0) -> None:
+        taken, self._taken = self._taken, None
+        try:
+            if taken is not None:
+                self.settings = _join(taken.results, undisturbed(lambda: self._release(taken, retry_for_s=retry_for_s)))
+        except KeyboardInterrupt:
+            if not self._is_released:
+                self._tools.warnings.warn(
+                    "settings", "settings were not restored (interrupted): run penstock settings restore"
+                )
+            raise
+        finally:
+            self._close()
+
+    def _release(self, taken: LeaseReport, *, retry_for_s: float) -> Sequence[SettingResult]:
+        """Put the settings back; what fails here is told, and is no failure of the load."""
+        backend = self._backend
+        assert backend is not None
+        try:
+            report = self._tools.patiently(lambda: backend.release(taken.lease_ids[0]), retry_for_s=retry_for_s)
+            if self._is_again:
+                # What a lost session was taking may have stood a moment longer than it.
+                self._forget(self._tools.patiently(backend.clear, retry_for_s=retry_for_s).lease_ids)
+        except PenstockError as error:
+            self._tools.warnings.warn(
+                "settings", f"settings were not restored ({error.message}): run penstock settings restore"
+            )
+            return ()
+        finally:
+            self._is_released = True
+        for warning in report.warnings:
+            self._tools.warnings.warn("settings", warning)
+        self._forget(report.lease_ids)
+        return report.results
+
+    def _forget(self, lease_ids: Sequence[str]) -> None:
+        """Remove the note of a lease that is no more; where that fails, the next load finds it done with."""
+        try:
+            with self._tools.connect.borrow() as connection:
+                delete_lease_notes(connection, self._tools.ledger.schema, lease_ids)
+        except PenstockError as error:
+            _log.info("the note of a lease was not removed: %s", error.message)
+
+    def _close(self) -> None:
+        backend, self._backend = self._backend, None
+        if backend is not None:
+            backend.close()
+
+    def _open_backend(self) -> SettingsBackend:
+        assert self._tools.open_settings is not None
+        return self._tools.open_settings()
+
+    def _is_too_small(self) -> bool:
+        """Whether `auto` need not even ask the server."""
+        return self._choice == "auto" and is_too_small(self._plan.size_bytes)
+
+    def _request(self) -> LeaseRequest:
+        expected_wal_bytes, wal_free_bytes = self._expect()
+        return LeaseRequest(
+            profile=BULK_LOAD if self._choice == "auto" else find_profile(self._choice),
+            client=client_name(),
+            reason=f"load {self._plan.load_id}",
+            expected_wal_bytes=expected_wal_bytes,
+            wal_free_bytes=wal_free_bytes,
+        )
+
+    def _expect(self) -> tuple[int | None, int | None]:
+        """Return how much WAL the load is expected to write, and what is free where WAL is; None is not known."""
+        oids = [0 if target.facts is None else target.facts.oid for target in self._plan.targets]
+        with self._tools.connect.borrow() as connection:
+            places = read_table_places(connection, oids)
+        path = places[0].wal_path
+        disk = measure_disk(Path(path)) if self._is_local and path is not None else None
+        works = all_objects(self._plan.targets)
+        return estimate_wal(works, self._samples, places), None if disk is None else disk.free_bytes
+
+
+def _join(taken: Sequence[SettingResult], released: Sequence[SettingResult]) -> tuple[LeasedSetting, ...]:
+    ends = {result.name: result for result in released}
+    joined = []
+    for result in taken:
+        end = ends.get(result.name)
+        after = result.after if end is None else end.after
+        note = "not restored" if end is None else end.note
+        joined.append(
+            LeasedSetting(
+                name=result.name,
+                before=result.before,
+                during=result.after,
+                after=after,
+                note=None if after == result.before else note,
+            )
+        )
+    return tuple(joined)
+
+
+def undisturbed(act: Callable[[], _T]) -> _T:
+    """Run a function to its end though Ctrl-C comes, which is raised then; a second one gives it up."""
+    results: list[_T] = []
+    errors: list[BaseException] = []
+    is_over = threading.Event()
+
+    def run() -> None:
+        try:
+            results.append(act())
+        except BaseException as error:  # noqa: BLE001 (raised below, in the thread that waits)
+            errors.append(error)
+        finally:
+            is_over.set()
+
+    thread = threading.Thread(target=run, name="penstock-settings", daemon=True)
+    is_started = False
+    interrupt: KeyboardInterrupt | None = None
+    # Before Python 3.13 a join that is interrupted takes the thread for ended (Thread._wait_for_tstate_lock).
+    while not is_over.is_set():
+        try:
+            if not is_started:
+                is_started = True
+                thread.start()
+            is_over.wait()
+        except KeyboardInterrupt as error:
+            if interrupt is not None:
+                raise
+            interrupt = error
+    if errors:
+        raise errors[0]
+    if interrupt is not None:
+        raise interrupt
+    return results[0]

@@ -1,0 +1,183 @@
+"""How a file's fields become a table's columns. Pure."""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING
+
+from penstock.errors import TargetError, UsageError
+from penstock.loading.plan.modes import allows_missing_columns
+from penstock.model.server.names import fold_name
+from penstock.model.server.table import Column, ColumnMap, TableFacts
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.model.load.job import TargetJob
+
+# PostgreSQL's NAMEDATALEN - 1; a longer name would be cut short without an error.
+_NAME_LIMIT_BYTES = 63
+
+# What --set may say instead of a value.
+NULL_PLACEHOLDER = "{null}"
+FILENAME_PLACEHOLDER = "{filename}"
+DEFAULT_PLACEHOLDER = "{default}"
+
+
+def name_created_columns(header: Sequence[str], job: TargetJob, *, uri: str) -> tuple[str, ...]:
+    """Return the columns of a table made for this file: the header's names in lower case, then those of --set.
+
+    Lower case, so that SQL finds them without quotes however they are spelled. Raises TargetError.
+    """
+    fields = [name for name in header if name not in job.skip]
+    names = tuple(fold_name(name.strip()) for name in fields) + tuple(job.set)
+    for position, name in enumerate(names, start=1):
+        if not name:
+            raise TargetError(
+                f"column {position} of the header has no name",
+                detail=f"{uri} line 1.",
+                hint="Name the columns with --columns.",
+            )
+        if len(name.encode()) > _NAME_LIMIT_BYTES:
+            raise TargetError(
+                f'column name "{name}" is longer than {_NAME_LIMIT_BYTES} bytes',
+                detail=f"{uri} line 1.",
+                hint="Name the columns with --columns.",
+            )
+        if name in names[: position - 1]:
+            raise TargetError(
+                f'column "{name}" appears twice',
+                detail=f"{uri} line 1.",
+                hint="Name the columns with --columns.",
+            )
+    return names
+
+
+def map_columns(
+    header: Sequence[str] | None,
+    *,
+    job: TargetJob,
+    table: TableFacts,
+    uri: str,
+) -> ColumnMap:
+    """Return where each field of a file goes, given its header (None: fields come in the order of the columns).
+
+    Raises TargetError where names do not match, UsageError where an option names what is not there.
+    """
+    _check_constants(job, table)
+    names = job.columns if job.columns is not None else header
+    constants = {name: value for name, value in job.set.items() if value != DEFAULT_PLACEHOLDER}
+    values = tuple(_constant(value, uri=uri) for value in constants.values())
+    if names is None:
+        return _map_by_position(job, table, constants=tuple(constants), values=values)
+    known = {name: _find_column(name, table) for name in names}
+    _check_skip(job, names, uri=uri)
+    fields = [(index, name) for index, name in enumerate(names) if name not in job.skip]
+    _refuse_unknown([name for _, name in fields if known[name] is None], table=table, uri=uri)
+    columns = tuple(column.name for _, name in fields if (column := known[name]) is not None)
+    _refuse_unfit(columns, job=job, table=table, uri=uri)
+    return ColumnMap(
+        columns=columns + tuple(constants),
+        keep=tuple(index for index, _ in fields) if len(fields) < len(names) else None,
+        constants=values,
+        field_count=len(names),
+    )
+
+
+def _map_by_position(
+    job: TargetJob, table: TableFacts, *, constants: tuple[str, ...], values: tuple[str | None, ...]
+) -> ColumnMap:
+    if job.skip:
+        raise UsageError(
+            f'cannot skip column "{job.skip[0]}" of a file without a header',
+            hint="Name the file's fields with --columns.",
+        )
+    columns = tuple(column.name for column in table.columns if not column.is_generated and column.name not in job.set)
+    return ColumnMap(columns=columns + constants, constants=values, field_count=len(columns))
+
+
+def _constant(value: str, *, uri: str) -> str | None:
+    if value == NULL_PLACEHOLDER:
+        return None
+    return value.replace(FILENAME_PLACEHOLDER, uri.rstrip("/").rsplit("/", 1)[-1])
+
+
+def _find_column(name: str, table: TableFacts) -> Column | None:
+    """Return the column a header name means: the exact one, else the only one alike but for case and blanks."""
+    if column := table.column(name):
+        return column
+    folded = name.strip().lower()
+    alike = [column for column in table.columns if column.name.lower() == folded]
+    return alike[0] if len(alike) == 1 else None
+
+
+def _check_constants(job: TargetJob, table: TableFacts) -> None:
+    for name in job.set:
+        column = table.column(name)
+        if column is None:
+            raise TargetError(
+                f'column "{name}" of --set does not exist in table "{table.name}"', hint=_suggest(name, table)
+            )
+        if column.is_generated:
+            raise TargetError(f'column "{name}" of --set is a generated column')
+
+
+def _check_skip(job: TargetJob, names: Sequence[str], *, uri: str) -> None:
+    for name in job.skip:
+        if name not in names:
+            raise UsageError(
+                f'column "{name}" of --skip is not in the file',
+                detail=f"{uri} has: {', '.join(names)}.",
+            )
+
+
+def _refuse_unknown(unknown: Sequence[str], *, table: TableFacts, uri: str) -> None:
+    if not unknown:
+        return
+    listed = ", ".join(f'"{name}"' for name in unknown)
+    raise TargetError(
+        f'column "{unknown[0]}" of the file does not exist in table "{table.name}"',
+        detail=f"{uri}: {len(unknown)} of its columns are unknown to the table: {listed}.",
+        hint=_suggest(unknown[0], table)
+        or "Skip it with --skip, add it to the table, or name the fields with --columns; if it is data, use"
+        " --no-header.",
+    )
+
+
+def _refuse_unfit(columns: Sequence[str], *, job: TargetJob, table: TableFacts, uri: str) -> None:
+    """Refuse doubled and generated columns, and table columns that get no value from anywhere."""
+    for position, name in enumerate(columns):
+        if name in columns[:position]:
+            raise TargetError(f'column "{name}" appears twice in the file', detail=f"{uri} line 1.")
+        if name in job.set:
+            raise TargetError(
+                f'column "{name}" is both in the file and in --set',
+                hint=f"Skip the file's with --skip {name}.",
+            )
+        column = table.column(name)
+        if column is not None and column.is_generated:
+            raise TargetError(
+                f'column "{name}" is generated and cannot be loaded',
+                detail=f'Table "{table.name}" computes it.',
+                hint=f"Skip it with --skip {name}.",
+            )
+    missing = [
+        column.name
+        for column in table.columns
+        if column.name not in columns
+        and column.name not in job.set
+        and not (column.is_generated or column.has_default or column.identity)
+        and (column.is_not_null or not allows_missing_columns(job))
+    ]
+    if missing:
+        listed = ", ".join(f'"{name}"' for name in missing)
+        raise TargetError(
+            f'column "{missing[0]}" of table "{table.name}" is not in the file',
+            detail=f"{uri} lacks {listed}, which have no default.",
+            hint=f"Give it a value with --set {missing[0]}=VALUE, or --set '{missing[0]}={NULL_PLACEHOLDER}'.",
+        )
+
+
+def _suggest(name: str, table: TableFacts) -> str | None:
+    near = difflib.get_close_matches(name.lower(), [column.name for column in table.columns], n=1)
+    return f'Perhaps you meant the column "{near[0]}".' if near else None

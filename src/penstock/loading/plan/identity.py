@@ -1,0 +1,133 @@
+"""Which load this is: what must be the same for a load to be gone on with. Pure.
+
+Numbers of sessions, sizes of blocks and batches are not part of it, and neither are the objects' versions, nor what is
+only asked for at the end: which of several records with the same key counts, and a transform's text.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from penstock.model.jsontext import to_json
+from penstock.model.load.job import LoadJob, LoadRules, TargetJob
+from penstock.model.source.dialect import DialectOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from penstock.model.load.plan import LoadPlan, TargetPlan
+
+
+def describe_meaning(
+    plan: LoadPlan, *, oids: Sequence[int], sources: Sequence[Sequence[str]], settings: Mapping[str, str]
+) -> str:
+    """Return what decides which rows a load stores, as JSON: equal for equal loads.
+
+    `oids` are the targets', `sources` what each one's sources are called wherever the load is started from; `settings`
+    are those of the session that decide what a text means.
+    """
+    targets = [
+        _describe_target(target, oid=oid, sources=names)
+        for target, oid, names in zip(plan.targets, oids, sources, strict=True)
+    ]
+    rules = plan.job.rules
+    return to_json({"targets": targets, "settings": dict(settings), "again": rules.again, "atomic": rules.atomic})
+
+
+def digest(meaning: str) -> str:
+    """Return a load's identity: the SHA-256 of what it means, in hexadecimal."""
+    return hashlib.sha256(meaning.encode()).hexdigest()
+
+
+def describe_changes(before: str, now: str) -> list[str]:
+    """Return what differs between two meanings, a sentence each.
+
+    >>> one = '{"targets": [], "settings": {"TimeZone": "UTC"}}'
+    >>> describe_changes(one, one.replace("UTC", "Europe/Rome"))
+    ['TimeZone was "UTC" and is "Europe/Rome".']
+    """
+    old, new = json.loads(before), json.loads(now)
+    changes = [
+        f'{name} was "{old["settings"].get(name)}" and is "{value}".'
+        for name, value in new["settings"].items()
+        if old["settings"].get(name) != value
+    ]
+    for was, target in zip(old["targets"], new["targets"], strict=False):
+        table = target["table"] if target["schema"] is None else f"{target['schema']}.{target['table']}"
+        if was.get("oid") != target["oid"]:
+            changes.append(f'Table "{table}" is not the one that the load began with.')
+        others = [name for name in target if name != "oid" and was.get(name) != target[name]]
+        if others:
+            changes.append(f'Of table "{table}" other: {", ".join(others)}.')
+    return changes
+
+
+def _describe_target(target: TargetPlan, *, oid: int, sources: Sequence[str]) -> dict[str, Any]:
+    return {
+        "oid": oid,
+        "schema": target.table.schema,
+        "table": target.table.name,
+        "mode": target.job.mode,
+        "key": target.job.key,
+        "landing": target.landing,
+        "transform": target.job.transform is not None,
+        "sources": list(sources),
+        "dialect": asdict(target.dialect),
+        "columns": target.job.columns,
+        "set": dict(target.job.set),
+        "skip": target.job.skip,
+    }
+
+
+def job_to_json(job: LoadJob) -> str:
+    """Return a job as JSON, from which `job_from_json` makes it again: its options by their names."""
+    return to_json(asdict(job))
+
+
+# What fields were called in ledgers before each option had one name.
+_FORMER_NAMES = {
+    "is_atomic": "atomic",
+    "is_again": "again",
+    "on_changed": "changed",
+    "on_emptied": "emptied",
+    "waits": "wait",
+    "retry_for_s": "retry_for",
+    "ignores_space": "ignore_space",
+    "vacuums": "vacuum",
+    "checkpoints": "checkpoint",
+    "max_record_bytes": "max_record",
+    "table": "into",
+    "constants": "set",
+    "nulls": "null",
+    "has_header": "header",
+}
+# What earlier versions had by default: autovacuum paused once it was seen, and VACUUM within a budget.
+_FORMER_DEFAULTS = {"autovacuum": "auto", "vacuum": None}
+
+
+def job_from_json(text: str) -> LoadJob:
+    """Return the job that `job_to_json` wrote down, or that of an earlier version. Raises UsageError."""
+    fields = json.loads(text)
+    return LoadJob(
+        targets=tuple(_read_target(target) for target in fields["targets"]),
+        sessions=fields["sessions"],
+        rules=LoadRules(**_named(fields["rules"])),
+    )
+
+
+def _read_target(fields: dict[str, Any]) -> TargetJob:
+    fields = _named(fields)
+    return TargetJob(**(fields | {"dialect": DialectOptions(**_named(fields["dialect"]))}))
+
+
+def _named(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return fields by today's names; what JSON has as lists are tuples."""
+    named = {_FORMER_NAMES.get(name, name): value for name, value in fields.items()}
+    return {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in named.items()
+        if name not in _FORMER_DEFAULTS or value != _FORMER_DEFAULTS[name]
+    }

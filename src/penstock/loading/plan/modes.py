@@ -1,0 +1,114 @@
+"""Ways to land: what may be asked for together, and where COPY puts a target's records. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.errors import TargetError, UsageError
+from penstock.model.source.dialect import Notice
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from penstock.model.load.job import Mode, TargetJob
+    from penstock.model.load.plan import Landing, TargetPlan
+    from penstock.model.server.table import TableFacts
+    from penstock.server.merge.merge_key import MergeMode
+
+# These know rows again by a key.
+_KEYED: tuple[Mode, ...] = ("upsert", "insert-new")
+
+# These begin with an empty table, so that what was loaded before says nothing.
+_FRESH: tuple[Mode, ...] = ("truncate", "replace")
+
+
+def is_fresh(job: TargetJob) -> bool:
+    """Whether a load leaves nothing of what the table had, and so loads every object whenever it is run."""
+    return job.mode in _FRESH
+
+
+def allows_missing_columns(job: TargetJob) -> bool:
+    """Whether columns that the files lack may be left to null: an update does not touch them."""
+    return job.mode in _KEYED
+
+
+def merge_mode(job: TargetJob) -> MergeMode | None:
+    """Return the mode of a job that knows rows again by a key, None for another."""
+    if job.mode == "upsert":
+        return "upsert"
+    return "insert-new" if job.mode == "insert-new" else None
+
+
+def check_way(job: TargetJob, facts: TableFacts | None) -> None:
+    """Raise UsageError or TargetError where what was asked for does not go together."""
+    if job.mode in _KEYED and not job.key:
+        raise UsageError(f"--mode {job.mode} needs --key", hint="Name the columns of a unique index: --key a,b.")
+    if job.mode not in _KEYED and job.key:
+        raise UsageError(f"--key cannot be used with --mode {job.mode}", hint="It is for upsert and insert-new.")
+    if job.keep != "error" and job.mode != "upsert":
+        raise UsageError(
+            f"--keep cannot be used with --mode {job.mode}",
+            hint="It is for --mode upsert; insert-new keeps the first record.",
+        )
+    if job.transform is not None and job.mode != "append":
+        raise UsageError(
+            f"--transform cannot be used with --mode {job.mode}",
+            hint="Let the statement do it: INSERT ... ON CONFLICT, or MERGE.",
+        )
+    if facts is None and (job.mode in _KEYED or job.transform is not None):
+        what = "--transform" if job.transform is not None else f"--mode {job.mode}"
+        raise UsageError(f"--create cannot be used with {what}", hint=f'Create table "{job.into}" first.')
+    if facts is not None and job.mode == "replace" and facts.row_security_applies:
+        raise TargetError(
+            f'cannot replace table "{facts.name}": row-level security applies to the role',
+            detail="Rows of the new table would not be checked against the policies.",
+            hint="Load as a role that has BYPASSRLS, or with --mode truncate.",
+        )
+
+
+def choose_landing(job: TargetJob, facts: TableFacts | None, *, is_atomic: bool) -> Landing:
+    """Return where COPY puts the records.
+
+    It refuses tables whose row-level security applies to the role; TRUNCATE would lock readers out while it lasts.
+    """
+    if job.mode == "replace":
+        return "replacement"
+    has_policies = facts is not None and facts.row_security_applies
+    if job.mode in _KEYED or job.transform is not None or has_policies or (is_atomic and job.mode == "truncate"):
+        return "staging"
+    return "table"
+
+
+def refuse_shared_tables(targets: Sequence[TargetPlan]) -> None:
+    """Raise UsageError where two targets would have different plans for one table, or make two of one."""
+    first: dict[str, TargetPlan] = {}
+    for target in targets:
+        name = str(target.table)
+        other = first.setdefault(name, target)
+        if other is target:
+            continue
+        modes = {other.job.mode, target.job.mode}
+        if len(modes) > 1 or (target.job.mode != "append" and target.landing != "table"):
+            raise UsageError(
+                f'table "{name}" is the target of two sets of sources',
+                detail=f"Modes: {', '.join(sorted(modes))}.",
+                hint="Name all sources in one target, or run two loads.",
+            )
+
+
+def describe_notices(job: TargetJob, facts: TableFacts) -> list[Notice]:
+    """Return what is odd about the way that was asked for."""
+    if job.mode == "replace" and facts.suppressing_triggers:
+        return [
+            Notice(
+                code="triggers",
+                message=f'row triggers of table "{facts.name}" do not fire for the new rows',
+                hint="They are created on the new table after it is loaded. With --mode truncate they fire.",
+            )
+        ]
+    return []
+
+
+def needs_more_than_copy(targets: Iterable[TargetPlan]) -> bool:
+    """Whether some table is filled otherwise than by COPY alone."""
+    return any(target.landing != "table" or target.job.mode == "truncate" for target in targets)

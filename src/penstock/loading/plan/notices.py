@@ -1,0 +1,93 @@
+"""What of a table or its server is worth a warning before a load: rows that would not be safe, or not reach everybody.
+
+Pure; and how often triggers will fire, and who may switch them off.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.errors import TargetError
+from penstock.loading.plan.space import text_bytes
+from penstock.loading.plan.work import all_objects
+from penstock.model.source.dialect import Notice
+
+if TYPE_CHECKING:
+    from penstock.model.load.job import LoadRules
+    from penstock.model.load.plan import ObjectSample, TargetPlan
+    from penstock.model.server.server import ServerFacts
+    from penstock.model.server.table import TableFacts
+
+_NAMES_SHOWN = 3
+
+
+def table_notices(table: TableFacts) -> list[Notice]:
+    """Return warnings of a table whose rows a crash takes, or which reach nobody else."""
+    notices = []
+    if table.is_unlogged:
+        notices.append(
+            Notice(
+                code="unlogged",
+                message=f'table "{table.name}" is unlogged',
+                hint="Its rows are lost in a crash, and are not replicated.",
+            )
+        )
+    elif table.unlogged_partitions:
+        notices.append(
+            Notice(
+                code="unlogged",
+                message=f'partitions of table "{table.name}" are unlogged: {_names(table.unlogged_partitions)}',
+                hint="Their rows are lost in a crash, and are not replicated.",
+            )
+        )
+    elif table.unpublished:
+        notices.append(
+            Notice(
+                code="unpublished",
+                message=f'table "{table.name}" is not replicated to subscribers',
+                hint=f"No publication includes its new rows; existing publications: {_names(table.unpublished)}.",
+            )
+        )
+    return notices
+
+
+def server_notices(server: ServerFacts) -> list[Notice]:
+    """Return warnings of a server that replicates nothing."""
+    if server.wal_level != "minimal":
+        return []
+    return [
+        Notice(
+            code="wal-minimal",
+            message="nothing that is loaded is replicated: wal_level is minimal",
+            hint="Standbys and point-in-time recovery are not possible; take a base backup after the load.",
+        )
+    ]
+
+
+def check_switches(rules: LoadRules, facts: TableFacts | None) -> None:
+    """Raise TargetError where something is to be switched off at a table that is another role's."""
+    asked = [f"--triggers {rules.triggers}"] if rules.triggers != "keep" else []
+    asked += [f"--autovacuum {rules.autovacuum}"] if rules.autovacuum == "pause" else []
+    if not asked or facts is None or facts.is_owner:
+        return
+    raise TargetError(
+        f'{" and ".join(asked)} needs the owner of table "{facts.name}"',
+        detail="Only the owner may alter a table.",
+        hint="Load as the owner (--role), or do not use the option.",
+    )
+
+
+def _names(names: tuple[str, ...]) -> str:
+    shown = ", ".join(f'"{name}"' for name in names[:_NAMES_SHOWN])
+    more = len(names) - _NAMES_SHOWN
+    return f"{shown} and {more:,} more" if more > 0 else shown
+
+
+def estimate_records(target: TargetPlan, sample: ObjectSample) -> int | None:
+    """Return about how many records a target's objects have, None where an object does not tell how large it is."""
+    size_bytes = text_bytes(all_objects((target,)), sample)
+    lines = sample.head.count(b"\n")
+    if size_bytes is None or not lines:
+        return None
+    headers = len(target.objects) if target.dialect.has_header else 0
+    return max(0, round(size_bytes * lines / len(sample.head)) - headers)

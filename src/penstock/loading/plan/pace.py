@@ -1,0 +1,93 @@
+"""How many sessions send: where to start, and what measured throughput rewards. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from penstock.model.load.plan import SessionPlan
+from penstock.units import format_bytes
+
+# Where the server's CPUs cannot be seen (another machine, no cloud API): enough to find out, few enough not to hurt.
+_UNKNOWN_START = 4
+
+# Beyond this a load is bound by something that more backends do not widen.
+_SESSIONS_LIMIT = 64
+
+# A step must pay: below this the next session costs the server more than it brings (benchmarks/results).
+_GAIN_WORTH_KEEPING = 1.05
+
+
+# Less than this of stored bytes is sent before another session has connected: nine round trips and a backend's start.
+_BYTES_WORTH_A_SESSION = 1024 * 1024
+
+
+def plan_sessions(
+    *,
+    asked: int | None,
+    cpu_count: int | None,
+    free_connections: int,
+    size_bytes: int | None = None,
+    instance_class: str | None = None,
+) -> SessionPlan:
+    """Return the session count to start with and the range that `auto` may move in.
+
+    A session is one backend process and so uses at most one CPU: the server's vCPUs less one, at least 2, capped by
+    free connections; no more to start with than the stored `size_bytes` keep busy. `cpu_count` is the server's. Either
+    is None where unknown. `instance_class` is named as what has the CPUs. The caller makes sure of one free connection.
+    """
+    if asked is not None:
+        count = max(1, min(asked, free_connections))
+        reason = "as requested" if count == asked else f"as requested, limited by {free_connections} free connections"
+        return SessionPlan(initial=count, maximum=count, is_adaptive=False, reason=reason)
+    wanted = _UNKNOWN_START if cpu_count is None else max(2, cpu_count - 1)
+    why = "server's CPUs unknown" if cpu_count is None else f"server has {cpu_count} CPUs"
+    if instance_class is not None:
+        why = f"{instance_class} has {cpu_count} vCPUs"
+    ceiling = _SESSIONS_LIMIT if cpu_count is None else max(2, 2 * cpu_count)
+    maximum = max(1, min(ceiling, free_connections))
+    initial = min(wanted, maximum)
+    if initial < wanted:
+        why += f", {free_connections} free connections"
+    worth = initial if size_bytes is None else -(-size_bytes // _BYTES_WORTH_A_SESSION)
+    if worth < initial:
+        initial = max(1, worth)
+        why += f", {format_bytes(size_bytes or 0)} to read"
+    return SessionPlan(initial=initial, maximum=maximum, is_adaptive=maximum > 1, reason=why)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """The climb so far: sessions now, the rate before the last step, the step tried, and whether it has settled."""
+
+    sessions: int
+    rate_before: float | None = None
+    step: int = 1
+    is_settled: bool = False
+
+
+def next_pace(pace: Pace, *, rate: float, plan: SessionPlan) -> Pace:
+    """Return how many sessions to go on with, given the bytes per second that the present count sent.
+
+    One session is added while that pays; a step that did not pay is taken back. If already the first added one did not
+    pay, one fewer is tried likewise.
+    """
+    if pace.is_settled:
+        return pace
+    if pace.rate_before is None:
+        return _try_step(pace, rate=rate, plan=plan)
+    if pace.step > 0 and rate >= pace.rate_before * _GAIN_WORTH_KEEPING:
+        return _try_step(replace(pace, rate_before=None), rate=rate, plan=plan)
+    if pace.step < 0 and rate >= pace.rate_before:
+        return _try_step(replace(pace, rate_before=None), rate=rate, plan=plan)
+    back = pace.sessions - pace.step
+    if pace.step > 0 and back == plan.initial and back > 2:
+        return Pace(sessions=back - 1, rate_before=pace.rate_before, step=-1)
+    return replace(pace, sessions=back, is_settled=True)
+
+
+def _try_step(pace: Pace, *, rate: float, plan: SessionPlan) -> Pace:
+    sessions = pace.sessions + pace.step
+    least = min(2, plan.maximum)
+    if not least <= sessions <= plan.maximum:
+        return replace(pace, is_settled=True)
+    return replace(pace, sessions=sessions, rate_before=rate)

@@ -1,0 +1,273 @@
+"""Which indexes, keys and foreign keys of a table are parked while it is loaded, and which stay. Pure.
+
+Nothing enforces a parked key on others who write to the table. So by default what keeps rows unique stays in place, and
+the rest is parked only if the table is empty and the load worth it; --indexes rebuild says that nobody else is there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from penstock.model.load.shape import ParkingPlan, Part
+from penstock.server.shape.parts import group_families
+from penstock.units import MIB, format_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from penstock.model.load.job import TargetJob
+    from penstock.model.load.shape import Indexes
+    from penstock.server.shape.parts import ForeignKey, IndexPart, Place, TableParts
+
+# Below this, as stored, taking indexes away and making them again saves little, and costs catalogue rows
+# (docs/decisions/0013).
+SMALL_BYTES = 4 * MIB
+# And this for each index and key of a partition: it takes 13 ms by itself, and a MB of rows saves 18 (ibidem).
+SMALL_PART_BYTES = MIB // 2
+
+# An index and its constraint, or a foreign key and its triggers (2.05 were counted). The lock table is everybody's.
+_LOCKS_PER_PART = 2
+_LOCK_SHARE = 2
+
+_REJECTING = "keys stay in place with --on-error reject: each row is checked as it arrives"
+_KEEPS_UNIQUE = "it enforces uniqueness, and other sessions may write to the table"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParkingFacts:
+    """What is known of a load and its table.
+
+    `is_empty`: the table has no rows, or will have none when the load begins; `is_truncated` is the latter.
+    `is_parked`: this load has parked something there already. `size_bytes` is the sources' as stored, None where one
+    does not tell. `rejects`: records that the table refuses are rejected.
+    """
+
+    indexes: Indexes
+    job: TargetJob
+    is_empty: bool
+    size_bytes: int | None
+    is_parked: bool = False
+    is_truncated: bool = False
+    rejects: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What is parked, foreign keys first, and how that is shown; `staying` are the table's own that are not."""
+
+    plan: ParkingPlan
+    indexes: tuple[IndexPart, ...] = ()
+    foreign_keys: tuple[ForeignKey, ...] = ()
+    staying: tuple[ForeignKey, ...] = ()
+
+    @property
+    def is_parking(self) -> bool:
+        """Whether anything is parked."""
+        return bool(self.indexes or self.foreign_keys)
+
+
+def decide_parking(parts: TableParts, facts: ParkingFacts) -> Decision:
+    """Return what is parked of a table and its partitions, with a reason for all that is not.
+
+    An index goes or stays with all that is attached to it, and so does a foreign key.
+    """
+    is_begun, reason = _decide_table(parts, facts)
+    tables = parts.tables
+    why_keys = _judge_foreign_keys(parts, facts) if is_begun else _all_stay(parts.all_foreign_keys)
+    why_indexes = _judge_indexes(parts, facts, why_keys) if is_begun else _all_stay(parts.all_indexes)
+    gone = {place for place, why in why_indexes.items() if why is None}
+    parked_keys: list[ForeignKey] = []
+    staying: list[ForeignKey] = []
+    parked: list[Part] = []
+    kept: list[Part] = []
+    for keys in group_families(parts.all_foreign_keys):
+        top, why = keys[0], why_keys[keys[0].place]
+        is_own = top.relation_oid in tables
+        if why is None and (is_own or (top.references_oid, top.references_index) in gone):
+            parked_keys += keys
+            parked.append(_key_note(keys, tables, ""))
+        elif is_own:
+            staying += keys
+            kept.append(_key_note(keys, tables, why or ""))
+    for indexes in group_families(parts.all_indexes):
+        why = why_indexes[indexes[0].place]
+        (parked if why is None else kept).append(_index_note(indexes, tables, why or ""))
+    return Decision(
+        plan=ParkingPlan(reason=reason, parked=tuple(parked), kept=tuple(kept), gain=_describe_gain(kept)),
+        indexes=tuple(part for part in parts.all_indexes if part.place in gone),
+        foreign_keys=tuple(parked_keys),
+        staying=tuple(staying),
+    )
+
+
+def _describe_gain(kept: Iterable[Part]) -> str | None:
+    """Return what --indexes rebuild would gain, None if nothing stays that it would park."""
+    names = ", ".join(part.name for part in kept if part.reason == _KEEPS_UNIQUE)
+    if not names:
+        return None
+    return f"if no other session writes to the table, use --indexes rebuild: it builds {names} once, after the rows"
+
+
+def _all_stay(parts: Iterable[IndexPart | ForeignKey]) -> dict[Place, str | None]:
+    return {part.place: "" for part in parts}
+
+
+def _judge_foreign_keys(parts: TableParts, facts: ParkingFacts) -> dict[Place, str | None]:
+    """Return why each foreign key stays, None where it need not."""
+    judged: dict[Place, str | None] = {}
+    for family in group_families(parts.all_foreign_keys):
+        why = next(filter(None, (_why_foreign_key_stays(key, parts, facts) for key in family)), None)
+        judged.update((key.place, why) for key in family)
+    return judged
+
+
+def _judge_indexes(
+    parts: TableParts, facts: ParkingFacts, why_keys: Mapping[Place, str | None]
+) -> dict[Place, str | None]:
+    """Return why each index stays, None where it need not."""
+    tables = parts.tables
+    judged: dict[Place, str | None] = {}
+    for family in group_families(parts.all_indexes):
+        reasons = (
+            _why_index_stays(part, tables[part.facts.relation_oid], facts)
+            or _why_incomplete(part, family, tables)
+            or _why_referenced_stays(part, tables[part.facts.relation_oid], why_keys)
+            for part in family
+        )
+        why = next(filter(None, reasons), None)
+        if why is None and facts.indexes == "auto" and any(part.refuses_rows for part in family):
+            why = _KEEPS_UNIQUE
+        judged.update((part.place, why) for part in family)
+    return judged
+
+
+def _decide_table(parts: TableParts, facts: ParkingFacts) -> tuple[bool, str]:
+    """Return whether anything may be parked, and why or why not."""
+    table, size = parts.table, facts.size_bytes
+    of_partitions = sum(len(each.indexes) + len(each.foreign_keys) for each in parts.partitions)
+    is_small = size is not None and size < SMALL_BYTES + of_partitions * SMALL_PART_BYTES
+    # All are taken away at once, by one transaction.
+    needed = len(parts.tables) + _LOCKS_PER_PART * (len(parts.all_indexes) + len(parts.all_foreign_keys))
+    why_not = _first(
+        (facts.indexes == "keep", "--indexes keep"),
+        (facts.job.mode == "replace", "the new table gets them after it is loaded"),
+        (table.kind not in ("r", "p"), "it is not a table"),
+        (not table.is_owner, f'only owner "{table.owner}" may drop them'),
+        (
+            bool(parts.partitions) and needed > table.lock_count // _LOCK_SHARE,
+            f"it may take {needed:,} locks, and max_locks_per_transaction allows {table.lock_count:,} in total",
+        ),
+    )
+    if why_not is not None:
+        return False, why_not
+    if facts.indexes == "rebuild":
+        return True, "--indexes rebuild"
+    if facts.is_parked:
+        return True, "the load has already dropped them"
+    has_rows = "the table has rows, and other sessions may write to it; use --indexes rebuild if none does"
+    why_not = _first(
+        (not facts.is_empty, has_rows),
+        (is_small, f"{format_bytes(size or 0)} to load are too little to gain from it"),
+    )
+    if why_not is not None:
+        return False, why_not
+    return True, "the table is emptied first" if facts.is_truncated else "the table is empty"
+
+
+def _why_foreign_key_stays(key: ForeignKey, parts: TableParts, facts: ParkingFacts) -> str | None:
+    is_own = key.relation_oid in parts.tables
+    is_top = key.parent_oid is None
+    # NOT VALID is not for partitioned tables before PostgreSQL 18.
+    is_whole = key.is_validated or key.relation_kind != "p"
+    return _first(
+        (key.is_kept_whole, f"{key.references} is partitioned, and the parts would be rebuilt under other names"),
+        (is_own and not is_top and key.parent_oid not in parts.tables, "it belongs to the partitioned table's"),
+        (not key.is_owner, f'table {key.relation} is owned by "{key.owner}"'),
+        (not key.may_refer, f"the role lacks REFERENCES on {key.references}"),
+        (key.has_altered_triggers, "its triggers are not enabled as they are by default"),
+        (is_own and not key.is_enforced and not key.is_self_reference, "it is not enforced"),
+        (not is_whole, "it is not valid"),
+        (key.cast_owner is not None, f'functions of "{key.cast_owner}" compare its columns'),
+        (is_own and facts.rejects, _REJECTING),
+    )
+
+
+def _why_index_stays(part: IndexPart, parts: TableParts, facts: ParkingFacts) -> str | None:
+    table, index, row, job = parts.table, part.facts, part.row, facts.job
+    if row is None or not index.is_valid:
+        return "it is not valid"
+    is_identity = row.is_replica_identity or (index.is_primary and table.replica_identity == "d")
+    is_merge_key = row.is_unique and bool(job.key) and set(index.key_columns) == set(job.key)
+    return _first(
+        (not table.is_owner, f'partition {table.quoted_name} is owned by "{table.owner}"'),
+        (bool(index.dependents), f"{', '.join(index.dependents)} depends on it"),
+        (not table.may_create, f'the role may not create indexes in schema "{table.schema}"'),
+        (not index.may_use_tablespace, f'the role may not create indexes in tablespace "{row.tablespace}"'),
+        (table.is_published and is_identity, "it is the replica identity of a published table"),
+        (is_merge_key, f"--mode {job.mode} needs it"),
+        (row.is_unique and job.transform is not None, "the transform may need it"),
+        (index.runs_functions, "its functions set no search_path, and would run with one other than the user's"),
+        (part.refuses_rows and facts.rejects, _REJECTING),
+    )
+
+
+def _first(*rules: tuple[bool, str]) -> str | None:
+    """Return the first reason that holds."""
+    return next((reason for holds, reason in rules if holds), None)
+
+
+def _why_incomplete(part: IndexPart, family: Sequence[IndexPart], tables: Mapping[int, TableParts]) -> str | None:
+    """Return why an index could not be put together again: it belongs to more, or a partition has none for it."""
+    table = tables[part.facts.relation_oid].table
+    has_one = {each.facts.relation_oid for each in family if each.parent_place == part.place}
+    lacking = [
+        each.table for each in tables.values() if each.table.parent_oid == table.oid and each.table.oid not in has_one
+    ]
+    parent = next((each for each in family if each.place == part.parent_place), None)
+    is_more = parent is not None and parent.constraint is None and part.constraint is not None
+    # As CompareIndexInfo has it, in src/backend/catalog/index.c.
+    cannot_attach = part.constraint is not None and (part.constraint.kind == "x" or part.constraint.is_temporal)
+    return _first(
+        (part is family[0] and part.parent_place is not None, "it belongs to an index of the partitioned table"),
+        (bool(lacking), f"partition {lacking[0].quoted_name} cannot have one" if lacking else ""),
+        (is_more, f"the constraint of partition {table.quoted_name} would not be dropped with it"),
+        (table.kind == "p" and cannot_attach, "the server cannot attach exclusion constraints"),
+    )
+
+
+def _why_referenced_stays(part: IndexPart, parts: TableParts, staying: Mapping[Place, str | None]) -> str | None:
+    """Return why a key that foreign keys rely on stays: one of them does."""
+    for key in parts.foreign_keys:
+        is_relied_on = key.references_oid == parts.table.oid and key.references_index == part.name
+        if is_relied_on and (why := staying[key.relation_oid, key.name]) is not None:
+            return f'foreign key "{key.name}" of {key.relation} depends on it and is kept: {why}'
+    return None
+
+
+def _index_note(family: Sequence[IndexPart], tables: Mapping[int, TableParts], reason: str) -> Part:
+    part = family[0]
+    kinds = {"p": "primary key", "u": "unique constraint", "x": "exclusion constraint"}
+    is_unique = part.row is not None and part.row.is_unique
+    return Part(
+        kind="index" if part.constraint is None else "constraint",
+        what=("unique index" if is_unique else "index") if part.constraint is None else kinds[part.constraint.kind],
+        name=part.name,
+        relation=tables[part.facts.relation_oid].table.quoted_name,
+        reason=reason,
+        attached=len(family) - 1,
+        is_of_partition=tables[part.facts.relation_oid].table.parent_oid in tables,
+    )
+
+
+def _key_note(family: Sequence[ForeignKey], tables: Mapping[int, TableParts], reason: str) -> Part:
+    key = family[0]
+    return Part(
+        kind="constraint",
+        what="foreign key",
+        name=key.name,
+        relation=key.relation,
+        reason=reason,
+        attached=len(family) - 1,
+        is_of_partition=key.relation_oid in tables and tables[key.relation_oid].table.parent_oid in tables,
+    )

@@ -1,0 +1,237 @@
+"""Job and facts → plan: everything that will be done, decided in one place. Pure.
+
+`--plan` prints what this returns, and `run.py` does it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from penstock.errors import TargetError, UsageError
+from penstock.files.probe import ProbeResult, probe_dialect, refuse_unclear_escapes, validate_options
+from penstock.loading.plan.columns import map_columns, name_created_columns
+from penstock.loading.plan.modes import check_way, choose_landing, describe_notices, refuse_shared_tables
+from penstock.loading.plan.notices import check_switches, estimate_records, server_notices, table_notices
+from penstock.loading.plan.pace import plan_sessions
+from penstock.model.load.plan import BatchPlan, LoadPlan, ObjectSample, TargetPlan, stored_size
+from penstock.model.server.table import Column, TableFacts, TableName
+from penstock.model.source.dialect import Notice
+from penstock.units import GIB
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.model.load.job import LoadJob, LoadRules, TargetJob
+    from penstock.model.server.server import ServerFacts
+    from penstock.model.source.source import SourceObject
+
+
+# What a kill loses at most, of each session.
+_BATCH = BatchPlan(limit_bytes=GIB, duration_s=10.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetInput:
+    """What was gathered for one target.
+
+    `sample` is its first object's that holds any text, `facts` None without a table. `notices` tell what is not loaded.
+    """
+
+    job: TargetJob
+    objects: tuple[SourceObject, ...]
+    sample: ObjectSample
+    facts: TableFacts | None
+    notices: tuple[Notice, ...] = ()
+
+
+def plan_load(
+    job: LoadJob,
+    inputs: Sequence[TargetInput],
+    *,
+    server: ServerFacts,
+    cpu_count: int | None,
+    load_id: str,
+) -> LoadPlan:
+    """Return the plan of a load; `cpu_count` is the server's, None where unknown.
+
+    Raises UsageError, TargetError or DataError where the job cannot be done as asked.
+    """
+    if server.free_connections < 1:
+        raise TargetError(
+            "no free connection for a session",
+            detail=f"{server.address} allows no more connections for role {server.user}.",
+            hint="Close connections, or raise max_connections or the role's connection limit.",
+        )
+    planned = [_plan_target(gathered, job.rules, server) for gathered in inputs]
+    targets = _stage_together([target for target, _ in planned], is_atomic=job.rules.atomic)
+    _refuse_double_creation(targets)
+    refuse_shared_tables(targets)
+    depends = _rows_depend_on_each_other(inputs, targets)
+    is_repeatable = not any(_is_read_once(source) for target, _ in planned for source in target.objects)
+    # A pipe cannot be read again, so there is nothing to resume: it is loaded whole or not at all.
+    is_single = not is_repeatable or (job.rules.atomic and any(target.landing == "table" for target in targets))
+    return LoadPlan(
+        load_id=load_id,
+        job=job,
+        batch=BatchPlan(limit_bytes=None, duration_s=None) if is_single else _BATCH,
+        is_repeatable=is_repeatable,
+        targets=tuple(targets),
+        sessions=plan_sessions(
+            asked=1 if depends or is_single else job.sessions,
+            cpu_count=cpu_count,
+            free_connections=server.free_connections,
+            size_bytes=stored_size(targets),
+        ),
+        is_in_job_order=depends,
+        notices=tuple(notice for _, notices in planned for notice in notices)
+        + ((_DEPENDS_NOTICE,) if depends else ())
+        + tuple(server_notices(server)),
+    )
+
+
+def _is_read_once(source: SourceObject) -> bool:
+    return source.is_pipe and not source.is_spooled
+
+
+# Each session's rows are invisible to the others until the load's end, and so is a referenced row.
+_DEPENDS_NOTICE = Notice(
+    code="references",
+    message="a foreign key refers to a table of this load: one session, objects in the order of the job",
+    hint="To use all sessions, drop the key before the load and add it after.",
+)
+
+
+def _rows_depend_on_each_other(inputs: Sequence[TargetInput], targets: Sequence[TargetPlan]) -> bool:
+    """Whether some target's foreign key refers to a target of this load, itself included; only COPY into it asks."""
+    loaded = {gathered.facts.oid for gathered in inputs if gathered.facts is not None}
+    return any(
+        target.landing == "table" and gathered.facts is not None and not loaded.isdisjoint(gathered.facts.references)
+        for gathered, target in zip(inputs, targets, strict=True)
+    )
+
+
+def _stage_together(targets: list[TargetPlan], *, is_atomic: bool) -> list[TargetPlan]:
+    """Have all tables wait for the last transaction where one does and all rows are to appear at once."""
+    if not is_atomic or all(target.landing == "table" for target in targets):
+        return targets
+    return [
+        replace(target, landing="staging", allows_suppressed_rows=False) if target.landing == "table" else target
+        for target in targets
+    ]
+
+
+def _plan_target(gathered: TargetInput, rules: LoadRules, server: ServerFacts) -> tuple[TargetPlan, tuple[Notice, ...]]:
+    job, sample, facts = gathered.job, gathered.sample, gathered.facts
+    uri = sample.source.uri
+    validate_options(job.dialect)
+    if facts is None and not job.create:
+        raise TargetError(
+            f'table "{job.into}" does not exist',
+            hint="Create it first, or use --create: text columns, named by the header.",
+        )
+    check_way(job, facts)
+    check_switches(rules, facts)
+    loadable = None
+    if facts is not None and job.transform is None:
+        loadable = [column.name for column in facts.columns if not column.is_generated]
+    options = job.dialect
+    if options.encoding is None and server.server_encoding == "SQL_ASCII":
+        # As for COPY there: any bytes are data.
+        options = replace(options, encoding="SQL_ASCII")
+    probe = probe_dialect(
+        sample.head,
+        options=options,
+        is_whole=sample.is_whole,
+        table_columns=loadable,
+        uri=uri,
+        bom=sample.bom,
+    )
+    refuse_unclear_escapes(sample.head, is_whole=sample.is_whole, dialect=probe.dialect, options=options, uri=uri)
+    created = None if facts is not None else _created_columns(probe, job, uri=uri)
+    staged = None if job.transform is None else _created_columns(probe, job, uri=uri)
+    table = facts if facts is not None else _text_table(job.into, created or ())
+    landing = choose_landing(job, facts, is_atomic=rules.atomic)
+    filled = table if staged is None else _text_table(table.name, staged)
+    target = TargetPlan(
+        job=job,
+        table=table.name,
+        facts=facts,
+        create_columns=created,
+        dialect=probe.dialect,
+        header=probe.header,
+        column_map=map_columns(probe.header, job=job, table=filled, uri=uri),
+        objects=gathered.objects,
+        sample_compression=sample.compression,
+        allows_suppressed_rows=landing == "table" and bool(table.suppressing_triggers),
+        landing=landing,
+        text_columns=staged,
+    )
+    if table.row_triggers:
+        target = replace(target, estimated_records=estimate_records(target, sample))
+    notices = (*probe.notices, *_header_notices(probe, job, filled, uri=uri), *_table_notices(table, gathered))
+    return target, (*gathered.notices, *notices, *describe_notices(job, table))
+
+
+def _header_notices(probe: ProbeResult, job: TargetJob, table: TableFacts, *, uri: str) -> tuple[Notice, ...]:
+    """Return a warning of a first record that is left out as a header though nobody knows its names."""
+    if job.columns is None or job.dialect.header is not None or probe.header is None:
+        return ()
+    known = {name.strip().casefold() for name in (*job.columns, *(column.name for column in table.columns))}
+    if any(name.strip().casefold() in known for name in probe.header):
+        return ()
+    return (
+        Notice(
+            code="first-line",
+            message="first line is treated as a header and not loaded",
+            uri=uri,
+            line=1,
+            hint="Use --no-header to load it, or --header if it is one.",
+        ),
+    )
+
+
+def _created_columns(probe: ProbeResult, job: TargetJob, *, uri: str) -> tuple[str, ...]:
+    names = job.columns if job.columns is not None else probe.header
+    if names is None:
+        what = f'table "{job.into}"' if job.transform is None else "a staging table"
+        raise UsageError(
+            f"cannot create {what} without column names",
+            detail=f"{uri} has no header.",
+            hint="Name the columns with --columns, or use --header if its first line is one.",
+        )
+    return name_created_columns(names, job, uri=uri)
+
+
+def _text_table(name: TableName, columns: Sequence[str]) -> TableFacts:
+    """Return the facts of a table that --create will make, or of a transform's staging table."""
+    return TableFacts(
+        oid=0,
+        name=name,
+        kind="r",
+        columns=tuple(Column(name=column, type_name="text") for column in columns),
+    )
+
+
+def table_after_creation(target: TargetPlan) -> TableFacts:
+    """Return the facts, as they will be when blocks arrive, of the table whose columns the files fill."""
+    if target.text_columns is not None:
+        return _text_table(target.table, target.text_columns)
+    return target.facts if target.facts is not None else _text_table(target.table, target.create_columns or ())
+
+
+def _table_notices(table: TableFacts, gathered: TargetInput) -> list[Notice]:
+    notices = table_notices(table)
+    if all(source.size_bytes == 0 for source in gathered.objects):
+        notices.append(Notice(code="empty", message="every source is empty", uri=gathered.objects[0].uri))
+    return notices
+
+
+def _refuse_double_creation(targets: Sequence[TargetPlan]) -> None:
+    """Two targets of one job may share a table, but only one of them can name its columns."""
+    created: dict[TableName, tuple[str, ...]] = {}
+    for target in targets:
+        if target.create_columns is None:
+            continue
+        if created.setdefault(target.table, target.create_columns) != target.create_columns:
+            raise UsageError(f'table "{target.table}" would be created twice with different columns')

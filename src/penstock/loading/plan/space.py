@@ -1,0 +1,136 @@
+"""How much disk space a load takes: bytes of text times a factor for the kind of table. Pure."""
+
+from __future__ import annotations
+
+import zlib
+from typing import TYPE_CHECKING
+
+from penstock.errors import TargetError
+from penstock.model.load.space import DiskForecast, SpaceNeed
+from penstock.model.source.dialect import Notice
+from penstock.units import format_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from penstock.loading.plan.work import ObjectWork
+    from penstock.model.load.plan import ObjectSample, TargetPlan
+    from penstock.model.load.space import TablePlace
+
+# Bytes on disk for a byte of text: in the table, in each index, in a staging table with what its merge sorts. Narrow
+# rows take up to 1.6 times as much: the warning at half of what is free comes early enough (docs/disk-space.md).
+_TABLE_FACTOR = 1.6
+_INDEX_FACTOR = 0.5
+_STAGING_FACTOR = 3.0
+
+
+def estimate_needs(
+    works: Sequence[ObjectWork],
+    samples: Sequence[ObjectSample],
+    places: Sequence[TablePlace],
+    *,
+    wal_bytes: int | None,
+) -> list[SpaceNeed]:
+    """Return what objects are expected to add to the directories of their tables and of the WAL.
+
+    `samples` and `places` are the targets'; `wal_bytes` is what the WAL takes now, None where that is unknown. Left
+    out is what cannot be known: an object without a size, a directory that the role may not know.
+    """
+    needs, written_bytes = [], 0
+    for target, place, needed_bytes in _estimate_targets(works, samples, places):
+        written_bytes += needed_bytes or 0
+        if place.path is not None and needed_bytes:
+            needs.append(SpaceNeed(path=place.path, what=_describe_kind(target, place), needed_bytes=needed_bytes))
+            if target.job.mode == "truncate" and place.stored_bytes:
+                what = f"rows of {target.table} that are truncated"
+                needs.append(SpaceNeed(path=place.path, what=what, needed_bytes=-place.stored_bytes))
+    if not places or places[0].wal_path is None or wal_bytes is None:
+        return needs
+    # It grows until a checkpoint lets segments be used again.
+    growth_bytes = min(written_bytes, places[0].wal_limit_bytes - wal_bytes)
+    wal = SpaceNeed(path=places[0].wal_path, what="WAL", needed_bytes=growth_bytes)
+    return [*needs, wal] if growth_bytes > 0 else needs
+
+
+def estimate_wal(
+    works: Sequence[ObjectWork], samples: Sequence[ObjectSample], places: Sequence[TablePlace]
+) -> int | None:
+    """Return how much WAL objects are expected to write, None where that cannot be known of one; as estimate_needs."""
+    parts = [needed_bytes for _, _, needed_bytes in _estimate_targets(works, samples, places)]
+    return None if None in parts else sum(part or 0 for part in parts)
+
+
+def _estimate_targets(
+    works: Sequence[ObjectWork], samples: Sequence[ObjectSample], places: Sequence[TablePlace]
+) -> Iterator[tuple[TargetPlan, TablePlace, int | None]]:
+    """Yield what the objects of each target take, None where one does not tell its size."""
+    for number in sorted({work.place for work in works}):
+        group = [work for work in works if work.place == number]
+        target, place = group[0].target, places[number]
+        size_bytes = text_bytes(group, samples[number])
+        factor = _TABLE_FACTOR + _INDEX_FACTOR * place.index_count
+        factor += _STAGING_FACTOR if target.landing == "staging" else 0
+        yield target, place, None if size_bytes is None else round(size_bytes * factor)
+
+
+def _describe_kind(target: TargetPlan, place: TablePlace) -> str:
+    indexes = f", {place.index_count} index{'' if place.index_count == 1 else 'es'}" if place.index_count else ""
+    return f"table {target.table}{indexes}{', staging table' if target.landing == 'staging' else ''}"
+
+
+def forecast_disks(needs: Sequence[SpaceNeed], measure: Callable[[str], tuple[str, int] | None]) -> list[DiskForecast]:
+    """Return the file systems that needs fall on; `measure` returns the device and the free bytes of a directory.
+
+    Those of directories that cannot be reached from here are left out.
+    """
+    by_device: dict[tuple[str, int], list[SpaceNeed]] = {}
+    for need in needs:
+        if (disk := measure(need.path)) is not None:
+            by_device.setdefault(disk, []).append(need)
+    return [
+        DiskForecast(device=device, free_bytes=free_bytes, needs=tuple(found))
+        for (device, free_bytes), found in by_device.items()
+    ]
+
+
+def describe_disk(disk: DiskForecast) -> str:
+    """Return what a load is expected to add to a file system, and its parts."""
+    parts = "; ".join(f"{need.what}: {format_bytes(need.needed_bytes)}" for need in disk.needs if need.needed_bytes > 0)
+    needed = format_bytes(max(0, disk.needed_bytes))
+    return f"{needed} expected of {format_bytes(disk.free_bytes)} free" + (f" ({parts})" if parts else "")
+
+
+def describe_shortage(disk: DiskForecast) -> TargetError:
+    """Return the error for a load that would fill a file system."""
+    return TargetError(
+        f"the load would fill {disk.device}",
+        detail=f"{describe_disk(disk)}.",
+        hint="Free space, or load all the same with --ignore-space: what is committed when the disk is full stays.",
+    )
+
+
+def note_disk(disk: DiskForecast) -> Notice | None:
+    """Return the warning of a plan that would fill a file system, or take more than half of what is free on it."""
+    if disk.is_short:
+        error = describe_shortage(disk)
+        return Notice(code="disk-short", message=f"{error.message}: {describe_disk(disk)}", hint=error.hint)
+    if disk.is_tight:
+        message = f"the load takes more than half of what is free on {disk.device}: {describe_disk(disk)}"
+        return Notice(code="disk-short", message=message, hint="The estimate may be far off: docs/disk-space.md.")
+    return None
+
+
+def text_bytes(works: Sequence[ObjectWork], sample: ObjectSample) -> float | None:
+    """Return what is left to load of a target's objects, decompressed; None where one does not tell how large it is.
+
+    They are taken to be compressed as well as zlib compresses the sample.
+    """
+    sizes = [work.source.size_bytes for work in works]
+    if any(size is None for size in sizes):
+        return None
+    committed = sum(end - start for work in works for start, end in work.coverage.ranges)
+    if sample.is_whole and [work.source.uri for work in works] == [sample.source.uri]:
+        return float(max(0, len(sample.head) - committed))
+    is_plain = sample.compression == "none" or not sample.head
+    ratio = 1.0 if is_plain else len(sample.head) / len(zlib.compress(sample.head))
+    return max(0.0, sum(size or 0 for size in sizes) * ratio - committed)

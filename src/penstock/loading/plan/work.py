@@ -1,0 +1,41 @@
+"""One object's share of a load: where it goes, its number in the ledger, and what is committed of it already."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from penstock.model.load.ledger import Coverage
+
+if TYPE_CHECKING:
+    from penstock.model.load.plan import TargetPlan
+    from penstock.model.server.table import TableName
+    from penstock.model.source.source import SourceObject
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectWork:
+    """An object to load; blocks within `coverage` are not sent again.
+
+    `place` is the target's in the job. `landing` is the table that COPY fills, where that is not the target's own;
+    `has_positions`: each record is to say there where it stood. `working_names` are those of a table that is made to
+    replace the target's, and of its indexes, each with the name that it will have.
+    """
+
+    target: TargetPlan
+    source: SourceObject
+    number: int
+    coverage: Coverage = field(default_factory=Coverage)
+    place: int = 0
+    landing: TableName | None = None
+    has_positions: bool = False
+    working_names: tuple[tuple[str, str], ...] = ()
+
+
+def all_objects(targets: tuple[TargetPlan, ...]) -> list[ObjectWork]:
+    """Return every object of a plan, numbered in the order of the job, with nothing committed."""
+    found = [(place, target, source) for place, target in enumerate(targets) for source in target.objects]
+    return [
+        ObjectWork(target=target, source=source, number=number, place=place)
+        for number, (place, target, source) in enumerate(found)
+    ]

@@ -1,0 +1,1 @@
+"""Objects on their way in: opened, cut into blocks, fed to sessions."""

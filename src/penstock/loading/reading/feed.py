@@ -1,0 +1,376 @@
+"""From objects to sessions: readers cut blocks into bounded queues, sessions take whatever is ready.
+
+One thread reads an object; another object is opened only when sessions would otherwise wait, so a single file keeps all
+sessions busy and so do many small ones. Memory is the queues' and does not grow with the files.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from penstock.copyformat import Encoder
+from penstock.errors import PenstockError
+from penstock.files import ObjectStream
+from penstock.files.listing import is_remote
+from penstock.loading.plan.work import ObjectWork
+from penstock.model.load.outcome import FileOutcome, FileProgress, LoadProgress
+from penstock.model.load.reject import RecordForm
+from penstock.model.source.block import Block, CopySpec
+from penstock.units import MIB
+
+if TYPE_CHECKING:
+    from penstock.model.load.plan import TargetPlan
+    from penstock.model.source.source import SourceObject
+
+_log = logging.getLogger(__name__)
+
+# A queue that outlasts a reader's wait for the interpreter (5 ms) at 800 MB/s: 8 blocks of 512 KiB.
+_QUEUE_BLOCKS = 8
+
+# What a store takes to send the first byte (S3: 30 to 200 ms) is most of the time that a small object takes: of those
+# so many are waited for at once. A MiB takes some 12 ms.
+_SMALL_READERS = 8
+_SMALL_BYTES = MIB
+
+# What a reader takes at most to notice that the load has failed, unless it hangs.
+_READER_PATIENCE_S = 1.0
+
+
+class Abandoned(Exception):
+    """The load has failed elsewhere; whoever sees this stops."""
+
+
+class _Stopped(Exception):
+    """Nobody takes blocks any more, and nothing has failed."""
+
+
+class NothingReady(Exception):
+    """No block came for a while."""
+
+
+@dataclass(slots=True, eq=False)
+class OpenObject:
+    """One object of the load and how far it is."""
+
+    work: ObjectWork
+    encoder: Encoder | None = None
+    form: RecordForm | None = None
+    stream: ObjectStream | None = None
+    queue: deque[Block] = field(default_factory=deque)
+    is_read: bool = False
+    bytes_read: int = 0
+    rows: int = 0
+    # Blocks that sessions have taken and not sent yet.
+    in_flight: int = 0
+    began_s: float | None = None
+    ended_s: float | None = None
+
+    @property
+    def target(self) -> TargetPlan:
+        """Return the table's share of the plan."""
+        return self.work.target
+
+    @property
+    def source(self) -> SourceObject:
+        """Return the object as it was listed."""
+        return self.work.source
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether every block has been taken."""
+        return self.is_read and not self.queue
+
+    def seconds(self, now_s: float) -> float:
+        """Return the time from its first block taken to its last one sent, or to now."""
+        if self.began_s is None:
+            return 0.0
+        return (self.ended_s if self.ended_s is not None and self.is_drained else now_s) - self.began_s
+
+
+# Opens an object's stream and returns it with the encoder that its header asks for, and how its records are read.
+OpenStream = Callable[[ObjectWork], tuple[ObjectStream, Iterable[Block], Encoder, RecordForm]]
+
+
+class BlockFeed:
+    """Hands blocks to sessions; all methods are safe from any thread.
+
+    `take` returns None at the end and raises Abandoned once `abandon` was called; `failure` holds the first cause.
+    `on_object_failed` hears of an object that cannot be read on, which otherwise ends the load.
+    """
+
+    def __init__(
+        self,
+        work: Sequence[ObjectWork],
+        open_blocks: OpenStream,
+        *,
+        reader_limit: int,
+        sessions: int,
+        is_in_job_order: bool = False,
+        on_object_failed: Callable[[OpenObject, PenstockError], None] | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._objects = [OpenObject(item) for item in work]
+        # Largest first, so that a big file's slow decompression is never what the end waits for.
+        self._unopened = deque(self._objects if is_in_job_order else sorted(self._objects, key=_size_rank))
+        # Those that are open or not sent to the end; the others' progress stays as it is.
+        self._active: list[OpenObject] = []
+        self._done: list[FileProgress] = []
+        self._done_bytes = 0
+        self._open_blocks = open_blocks
+        self._on_object_failed = on_object_failed
+        self._reader_limit = reader_limit
+        self._is_in_job_order = is_in_job_order
+        self._readers = 0
+        self._clock = clock
+        self.lock = threading.RLock()
+        self._changed = threading.Condition(self.lock)
+        self._threads: set[threading.Thread] = set()
+        self.rows = 0
+        self.sessions = sessions
+        self.failure: BaseException | None = None
+        self._is_stopped = False
+
+    def take(
+        self, *, session: int, prefer: CopySpec | None, patience_s: float | None = None
+    ) -> tuple[OpenObject, Block] | None:
+        """Return the next block, of the same COPY command where one is ready; waits while none is.
+
+        A session whose number is beyond the present count of sessions waits until the end. Raises NothingReady where
+        `patience_s` is given and nothing happens for so long.
+        """
+        ends_s = None if patience_s is None else time.monotonic() + patience_s
+        with self._changed:
+            while True:
+                if self.failure is not None:
+                    raise Abandoned
+                if self._is_stopped:
+                    return None
+                if session < self.sessions and (ready := self._choose(prefer)) is not None:
+                    return self._pop(ready)
+                if self._is_over():
+                    return None
+                if session < self.sessions:
+                    self._open_another()
+                left_s = None if ends_s is None else ends_s - time.monotonic()
+                if left_s is not None and left_s <= 0:
+                    raise NothingReady
+                self._changed.wait(left_s)
+
+    def set_sessions(self, count: int) -> None:
+        """Let only the first `count` sessions take blocks from now on."""
+        with self._changed:
+            self.sessions = count
+            self._changed.notify_all()
+
+    def note_sent(self, opened: OpenObject, rows: int) -> None:
+        """Count a block's rows once the server has been handed it."""
+        with self._changed:
+            opened.rows += rows
+            self.rows += rows
+            opened.ended_s = self._clock()
+            opened.in_flight -= 1
+            self._retire(opened)
+
+    def note_suppressed(self, opened: OpenObject, rows: int) -> None:
+        """Take back rows that the table's triggers turned out to have kept out."""
+        with self._changed:
+            opened.rows -= rows
+            self.rows -= rows
+
+    def stop(self) -> None:
+        """Hand out no more blocks: sessions end what they have begun, and readers end."""
+        with self._changed:
+            self._is_stopped = True
+            for opened in self._active:
+                opened.queue.clear()
+            self._changed.notify_all()
+
+    def abandon(self, cause: BaseException) -> None:
+        """Stop everyone; the first cause is kept."""
+        with self._changed:
+            if self.failure is None:
+                self.failure = cause
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Wait for the readers to end and give their streams back.
+
+        Once the load has failed, a reader that hangs (on a network that says nothing) is left to end on its own or with
+        the process.
+        """
+        ends_s = time.monotonic() + _READER_PATIENCE_S
+        with self._changed:
+            threads = list(self._threads)
+        for thread in threads:
+            has_ended_well = self.failure is None and not self._is_stopped
+            thread.join(None if has_ended_well else max(0.0, ends_s - time.monotonic()))
+
+    def progress(self, *, bytes_copied: int, size_bytes: int | None, elapsed_s: float) -> LoadProgress:
+        """Return how far the load is; what the feed does not know itself is given."""
+        with self._changed:
+            return LoadProgress(
+                rows=self.rows,
+                bytes_read=self.bytes_read,
+                bytes_copied=bytes_copied,
+                size_bytes=size_bytes,
+                elapsed_s=elapsed_s,
+                sessions=self.sessions,
+                files=(*self._done, *(self._describe(opened) for opened in self._active)),
+                file_count=len(self._objects),
+            )
+
+    def outcomes(self) -> tuple[FileOutcome, ...]:
+        """Return each object's rows and seconds in the order of the job."""
+        now_s = self._clock()
+        return tuple(
+            FileOutcome(
+                uri=opened.source.uri,
+                table=str(opened.target.table),
+                rows=opened.rows,
+                seconds=opened.seconds(now_s),
+            )
+            for opened in self._objects
+        )
+
+    @property
+    def bytes_read(self) -> int:
+        """Return the stored bytes read so far, of all objects."""
+        with self._changed:
+            return self._done_bytes + sum(map(_bytes_read, self._active))
+
+    # ---------------------------------------------------------------- inside, with the lock held
+
+    def _choose(self, prefer: CopySpec | None) -> OpenObject | None:
+        ready = [opened for opened in self._active if opened.queue]
+        if not ready:
+            return None
+        same = (opened for opened in ready if opened.encoder is not None and opened.encoder.spec == prefer)
+        return next(same, ready[0])
+
+    def _pop(self, opened: OpenObject) -> tuple[OpenObject, Block]:
+        if opened.began_s is None:
+            opened.began_s = self._clock()
+        block = opened.queue.popleft()
+        opened.in_flight += 1
+        self._changed.notify_all()
+        return opened, block
+
+    def _is_over(self) -> bool:
+        return self._is_stopped or (not self._unopened and all(opened.is_drained for opened in self._active))
+
+    def _retire(self, opened: OpenObject) -> None:
+        """Put an object whose every block has been sent with those that are done."""
+        if opened.is_drained and not opened.in_flight and opened in self._active:
+            self._active.remove(opened)
+            self._done.append(self._describe(opened))
+            self._done_bytes += opened.bytes_read
+
+    def _describe(self, opened: OpenObject) -> FileProgress:
+        return FileProgress(
+            uri=opened.source.uri,
+            table=str(opened.target.table),
+            size_bytes=opened.source.size_bytes,
+            bytes_read=_bytes_read(opened),
+            rows=opened.rows,
+            seconds=opened.seconds(self._clock()),
+            is_done=opened.is_drained,
+        )
+
+    def _open_another(self) -> None:
+        if self._readers < self._present_limit() and (opened := self._next_object()) is not None:
+            self._readers += 1
+            # A daemon, since the process must be able to end while a source is silent.
+            thread = threading.Thread(target=self._run_reader, args=(opened,), name="penstock-read", daemon=True)
+            self._threads.add(thread)
+            thread.start()
+
+    def _present_limit(self) -> int:
+        """Return how many readers there may be if the next object is to have one."""
+        is_small = bool(self._unopened) and _is_small_and_remote(self._unopened[0].source)
+        return max(self._reader_limit, _SMALL_READERS) if is_small else self._reader_limit
+
+    def _next_object(self) -> OpenObject | None:
+        """Return the object to open next; in the order of the job, none before the last one has been taken whole."""
+        is_held = self._is_in_job_order and any(not opened.is_drained for opened in self._active)
+        if self.failure is not None or self._is_stopped or not self._unopened or is_held:
+            return None
+        opened = self._unopened.popleft()
+        self._active.append(opened)
+        return opened
+
+    # ---------------------------------------------------------------- reader threads
+
+    def _run_reader(self, first: OpenObject) -> None:
+        opened: OpenObject | None = first
+        try:
+            while opened is not None:
+                self._read(opened)
+                with self._changed:
+                    # Small objects one after another; once enough is queued, only when sessions would wait.
+                    is_enough = sum(len(other.queue) for other in self._active) >= _QUEUE_BLOCKS
+                    opened = None if is_enough else self._next_object()
+        except _Stopped:
+            _log.debug("stopped reading %s", first.source.uri)
+        except BaseException as failure:  # noqa: BLE001 (whatever ends a reader ends the load, which raises it)
+            self.abandon(failure)
+        with self._changed:
+            self._readers -= 1
+            self._threads.discard(threading.current_thread())
+            self._changed.notify_all()
+
+    def _read(self, opened: OpenObject) -> None:
+        try:
+            self._read_blocks(opened)
+        except PenstockError as error:
+            if self._on_object_failed is None:
+                raise
+            self._on_object_failed(opened, error)
+        with self._changed:
+            opened.stream = None
+            opened.is_read = True
+            self._retire(opened)
+            self._changed.notify_all()
+
+    def _read_blocks(self, opened: OpenObject) -> None:
+        stream, blocks, encoder, form = self._open_blocks(opened.work)
+        with stream:
+            opened.stream, opened.encoder, opened.form = stream, encoder, form
+            for block in blocks:
+                self._put(opened, block)
+            opened.bytes_read = stream.bytes_read
+
+    def _put(self, opened: OpenObject, block: Block) -> None:
+        with self._changed:
+            while len(opened.queue) >= _QUEUE_BLOCKS and self.failure is None and not self._is_stopped:
+                self._changed.wait()
+            if self.failure is not None:
+                raise Abandoned
+            if self._is_stopped:
+                raise _Stopped
+            opened.queue.append(block)
+            self._changed.notify_all()
+
+
+def _bytes_read(opened: OpenObject) -> int:
+    stream = opened.stream
+    return opened.bytes_read if stream is None else stream.bytes_read
+
+
+def _size_rank(opened: OpenObject) -> tuple[bool, int]:
+    size_bytes = opened.source.size_bytes
+    return size_bytes is not None, -(size_bytes or 0)
+
+
+def _is_small_and_remote(source: SourceObject) -> bool:
+    return source.size_bytes is not None and source.size_bytes <= _SMALL_BYTES and is_remote(source.location)
+
+
+def reader_limit(work: Sequence[ObjectWork], *, sessions: int) -> int:
+    """Return how many objects may be open at once: as many as sessions, since each can use a slow one of its own."""
+    return max(1, min(len(work), max(2, sessions)))

@@ -1,0 +1,207 @@
+"""Opens an object for loading: its stream, its header, its blocks, and the encoder that the header asks for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal
+
+from isal import isal_zlib
+
+from penstock.copyformat import Encoder, make_encoder
+from penstock.errors import DataError
+from penstock.files.blocks import BlockReader, make_cutter
+from penstock.files.encodings import client_encoding, normalize_encoding
+from penstock.files.probe import split_record
+from penstock.loading.plan.columns import map_columns
+from penstock.loading.plan.dialects import refuse_other_pipe
+from penstock.loading.plan.plan import table_after_creation
+from penstock.loading.reading.coverage import Edges
+from penstock.model.load.reject import RecordForm
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from penstock.files import ObjectStream
+    from penstock.loading.context import LoadTools
+    from penstock.loading.plan.work import ObjectWork
+    from penstock.model.load.ledger import CommittedRange
+    from penstock.model.load.plan import TargetPlan
+    from penstock.model.server.table import ColumnMap
+    from penstock.model.source.block import Block
+
+
+def open_blocks(
+    work: ObjectWork, tools: LoadTools, *, sums: RangeSums | None = None
+) -> tuple[ObjectStream, Iterable[Block], Encoder, RecordForm]:
+    """Return an object's open stream, its blocks but those that are committed, their encoder, and how they are read.
+
+    `sums` sees the bytes as they come by. The caller closes the stream. Raises SourceError, DataError, TargetError
+    where the object's own header does not fit the table.
+    """
+    target, source = work.target, work.source
+    refuse_other_pipe(work, tools.sources)
+    stream = tools.sources.open(source, encoding=target.job.dialect.encoding)
+    edges = Edges(work.coverage.ranges)
+    try:
+        cutter = make_cutter(target.dialect, server_major=tools.server_major)
+        pieces = stream if sums is None else sums.watch(stream)
+        parts = edges.split(pieces) if work.coverage.ranges else pieces
+        blocks = BlockReader(parts, cutter, uri=source.uri, max_record_bytes=tools.max_record_bytes)
+        encoder, form = _make_encoder(work, blocks, stream)
+        if sums is not None:
+            sums.header = form.header
+    except BaseException:
+        stream.close()
+        raise
+    if work.coverage.ranges:
+        return stream, read_missing(blocks, edges, uri=source.uri), encoder, form
+    return stream, blocks, encoder, form
+
+
+def read_missing(blocks: Iterable[Block], edges: Edges, *, uri: str) -> Iterator[Block]:
+    """Yield the blocks that are not committed. Raises DataError if a record is committed in part."""
+    for block in blocks:
+        # The header is no block: what was committed where it ends now was a record.
+        is_in_header = block.is_first and edges.lie_within(0, block.start)
+        if is_in_header or edges.lie_within(block.start, block.end):
+            raise DataError(
+                f'"{uri}" has changed in a part that is already loaded',
+                detail=f"A record near line {block.first_line} is committed in part.",
+                hint="Restore the object, or remove the load's rows and run penstock loads forget ID --keep-rows.",
+            )
+        if not edges.contain(block.start, block.end):
+            yield block
+
+
+class RangeSums:
+    """The CRC-32 of what an object now has in each committed row's ranges, added up as its pieces come by.
+
+    `header` is its header record now, which is to be set if it has one.
+    """
+
+    def __init__(self, committed: Sequence[CommittedRange]) -> None:
+        self._wanted = [row.checksum for row in committed]
+        self._found = [0] * len(committed)
+        self._last = max((end for row in committed for _, end in row.ranges), default=0)
+        self._last_byte = b""
+        self.header: bytes | None = None
+        self._parts = sorted((start, end, index) for index, row in enumerate(committed) for start, end in row.ranges)
+        self._offset = 0
+
+    def watch(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
+        """Yield pieces, from the object's first on, after a look at each."""
+        for piece in pieces:
+            self._add(piece)
+            yield piece
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the last range has come by."""
+        return self._offset >= self._last
+
+    @property
+    def are_equal(self) -> bool:
+        """Whether all ranges have come by and are what they were when they were committed."""
+        # Too short for what was committed: no checksum of nothing may match.
+        if not self.is_done:
+            return False
+        header = isal_zlib.crc32(self.header or b"")
+        # Ledgers of earlier releases have the records' checksum alone.
+        return all(wanted in (found ^ header, found) for wanted, found in zip(self._wanted, self._found, strict=True))
+
+    @property
+    def is_followed(self) -> bool:
+        """Whether something has come by behind the last range."""
+        return self._offset > self._last
+
+    @property
+    def state(self) -> Literal["same", "grown", "changed"]:
+        """Tell whether the object ends with the last range, or has more; another one if records cannot follow it."""
+        if not self.are_equal or (self.is_followed and self._last_byte not in (b"\r", b"\n")):
+            return "changed"
+        return "grown" if self.is_followed else "same"
+
+    def _add(self, piece: bytes) -> None:
+        reach = self._offset + len(piece)
+        if self._offset < self._last <= reach:
+            self._last_byte = piece[self._last - self._offset - 1 :][:1]
+        parts = self._parts
+        while parts and parts[0][0] < reach:
+            start, end, index = parts.pop(0)
+            view = memoryview(piece)[max(0, start - self._offset) : min(end, reach) - self._offset]
+            self._found[index] = isal_zlib.crc32(view, self._found[index])
+            if end > reach:
+                parts.insert(0, (reach, end, index))
+                break
+        self._offset = reach
+
+
+def compare_committed(
+    work: ObjectWork, committed: Sequence[CommittedRange], tools: LoadTools
+) -> Literal["same", "grown", "changed"]:
+    """Hold an object against what is committed of it, see RangeSums.state. Raises SourceError, DataError."""
+    sums, dialect = RangeSums(committed), work.target.dialect
+    with tools.sources.open(work.source, encoding=work.target.job.dialect.encoding) as stream:
+        pieces = sums.watch(stream)
+        if dialect.has_header:
+            cutter = make_cutter(dialect, server_major=tools.server_major)
+            sums.header = BlockReader(pieces, cutter, uri=work.source.uri).take_header()
+        for _ in pieces:
+            if sums.is_followed:
+                break
+    return sums.state
+
+
+def _make_encoder(work: ObjectWork, blocks: BlockReader, stream: ObjectStream) -> tuple[Encoder, RecordForm]:
+    target, uri = work.target, work.source.uri
+    header, record = target.header, None
+    if target.dialect.has_header and (record := blocks.take_header()) is not None:
+        header = read_header(record, target, uri=uri)
+    column_map = target.column_map
+    if header != target.header or target.job.set:
+        # Objects may order their columns differently, and a constant may hold the object's name.
+        column_map = map_columns(header, job=target.job, table=table_after_creation(target), uri=uri)
+        _refuse_other_columns(column_map, target, uri=uri)
+    form = RecordForm(
+        # A mark may say more of the encoding than the first object did.
+        dialect=replace(target.dialect, encoding=normalize_encoding(stream.encoding or target.dialect.encoding)),
+        column_map=column_map,
+        table=target.table if work.landing is None else work.landing,
+        encoding=client_encoding(target.dialect.encoding),
+        header=record,
+        allows_suppressed_rows=target.allows_suppressed_rows,
+        working_names=work.working_names,
+        bom=stream.bom,
+    )
+    encoder = make_encoder(
+        form.dialect,
+        form.column_map,
+        table=form.table,
+        encoding=form.encoding,
+        positions=work.number if work.has_positions else None,
+    )
+    return encoder, form
+
+
+def _refuse_other_columns(column_map: ColumnMap, target: TargetPlan, *, uri: str) -> None:
+    """Refuse an object with other columns than the first, where one statement takes all records on."""
+    if target.landing != "staging" or set(column_map.columns) == set(target.column_map.columns):
+        return
+    raise DataError(
+        "the file has different columns from the first one",
+        detail=f"{uri} fills {', '.join(column_map.columns)}; the first file {', '.join(target.column_map.columns)}.",
+        hint="Load files with different columns separately, or skip columns with --skip.",
+    )
+
+
+def read_header(record: bytes, target: TargetPlan, *, uri: str) -> tuple[str, ...]:
+    """Return the names of a header record; raises DataError where it is not text in its encoding."""
+    try:
+        names = split_record(record.rstrip(b"\r\n"), target.dialect)
+    except UnicodeDecodeError as exc:
+        raise DataError(
+            "the header is not valid text",
+            detail=f"{uri} line 1, byte {exc.start}.",
+            hint="Name the file's encoding with --encoding.",
+        ) from exc
+    return tuple(name or "" for name in names)

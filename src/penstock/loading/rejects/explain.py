@@ -1,0 +1,128 @@
+"""The server's complaint in the file's words: object, line, column, value, SQLSTATE, and what to do. Pure."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from penstock.errors import DataError
+from penstock.server.connect.errors import ServerReport, choose_class, find_hint, is_passing
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Sequence
+
+    from penstock.errors import PenstockError
+    from penstock.server.copy.copy import CopyFailed
+
+# How much of a value an error quotes.
+_VALUE_SHOWN = 100
+
+# What stands between quotation marks in the server's own words and is longer than anybody reads.
+_LONG_QUOTATION = re.compile(rf'(["(])((?:(?!["(]).){{{_VALUE_SHOWN}}})[^"]*(?=[")])', re.DOTALL)
+_MESSAGE_SHOWN = 400
+
+# The codes of a session that was ended from outside: what it was sending then has nothing to do with it.
+_ENDED_CLASSES = ("08", "57")
+
+_INVALID_VALUE = "22P02"
+
+
+def rename(text: str, names: Iterable[tuple[str, str]]) -> str:
+    """Return a message of the server's with what things will be called in place of their working names.
+
+    >>> rename('duplicate key value violates unique constraint "penstock_1_i"', [("penstock_1_i", "t_pkey")])
+    'duplicate key value violates unique constraint "t_pkey"'
+    """
+    for working, name in names:
+        text = text.replace(f'"{working}"', f'"{name}"')
+    return text
+
+
+def explain_miscount(uri: str, *, reported: int, records: int) -> DataError:
+    """Return the error for a COPY command that reports other rows than records were cut for it."""
+    return DataError(
+        f"COPY reported {reported} rows for {records} records",
+        detail=f"{uri}: the server and penstock do not agree on where records end.",
+        hint="Check --format, --quote and --escape; please report this as a bug if they are right.",
+    )
+
+
+def explain_failure(
+    failure: CopyFailed,
+    *,
+    where: str | None,
+    constants: Collection[str] = (),
+    working_names: Sequence[tuple[str, str]] = (),
+    is_in_conflict: bool = False,
+) -> PenstockError:
+    """Return the error to show; `where` is the place in the files as far as it is known.
+
+    `constants` are the columns whose value --set gives, `working_names` those of a table that replaces another.
+    `is_in_conflict`: the session was cancelled because it waited for another one of the same load.
+    """
+    report, place = _reword(failure.report, is_in_conflict=is_in_conflict), failure.place
+    is_ended = failure.is_disconnect or (not is_in_conflict and (report.sqlstate or "").startswith(_ENDED_CLASSES))
+    if place.column in constants:
+        where = f"--set {place.column}"
+    facts = [where] if where and not is_ended else []
+    if place.column and not is_ended and place.column not in constants:
+        facts.append(f'column "{place.column}"')
+    detail = ", ".join(facts)
+    if detail and place.value is not None:
+        detail += f': "{shorten(place.value)}"'
+    lines = [f"{detail}." if detail else "", shorten_message(rename(report.detail or "", working_names))]
+    lines.append(f"SQLSTATE {report.sqlstate}." if report.sqlstate else "")
+    is_value = is_types_refusal(failure)
+    error_class = DataError if is_value else choose_class(report.sqlstate)
+    code = _INVALID_VALUE if is_value else report.sqlstate
+    return error_class(
+        shorten_message(rename(report.message, working_names)),
+        detail="\n".join(line for line in lines if line) or None,
+        hint=report.hint or find_hint(code or ("08006" if failure.is_disconnect else None)),
+        sqlstate=report.sqlstate,
+        is_transient=is_in_conflict or is_passing(report.sqlstate, is_disconnect=failure.is_disconnect),
+    )
+
+
+def is_types_refusal(failure: CopyFailed) -> bool:
+    """Whether a type refused a value with a code that says something else of a statement.
+
+    COPY names a column only while it reads a value. There a syntax error is one of tsvector or jsonpath, what does not
+    exist is a regclass, and a parameter that is invalid a time zone.
+    """
+    sqlstate = failure.report.sqlstate or ""
+    may_be = sqlstate == "22023" or (sqlstate.startswith("42") and sqlstate != "42501")
+    return may_be and failure.place.column is not None
+
+
+def _reword(report: ServerReport, *, is_in_conflict: bool) -> ServerReport:
+    """Return what a wait among our own sessions amounts to; the server saw no more than a cancel."""
+    if report.sqlstate == "40P01":
+        return replace(report, hint="With --sessions 1 no record of the load waits for another.")
+    if not is_in_conflict:
+        return report
+    return replace(
+        report,
+        message="sessions of this load wait for each other",
+        detail="A record has a key that another session's record has, or a trigger changes a row that both need.",
+        hint="Remove duplicates from the files; with --sessions 1 the server names them, and triggers do not wait.",
+    )
+
+
+def shorten(value: str) -> str:
+    """Return a value as an error quotes it: its start, on one line."""
+    flat = value.replace("\n", "\\n").replace("\r", "\\r")
+    return flat if len(flat) <= _VALUE_SHOWN else f"{flat[:_VALUE_SHOWN]}..."
+
+
+def shorten_message(message: str) -> str:
+    """Return the server's words with values that fill pages cut short.
+
+    >>> shorten_message('invalid input: "' + "x" * 5000 + '"')[-8:]
+    'xxxx..."'
+    """
+    if len(message) <= _MESSAGE_SHOWN:
+        return message
+    shown = _LONG_QUOTATION.sub(r"\1\2...", message)
+    return shown if len(shown) <= 2 * _MESSAGE_SHOWN else f"{shown[:_MESSAGE_SHOWN]}..."

@@ -1,0 +1,113 @@
+"""Sessions that make indexes beside each other, each taking the next that is waiting."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from penstock.errors import ServerError
+from penstock.server.shape.sessions import cancel, set_build_memory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from penstock.loading.context import LoadTools
+    from penstock.loading.plan.rebuild_plan import RebuildPlan
+    from penstock.model.load.shape import Change
+    from penstock.server.connect.connection import Connection
+
+_CANCEL_INTERVAL_S = 1.0
+
+# How often it is looked how far the indexes are, where somebody wants to know.
+_LOOK_INTERVAL_S = 0.5
+
+
+class Builders:
+    """Threads with a session each, which take one index after another.
+
+    `look` is told now and then, by the thread that waits, how many indexes are done and which are being made, by their
+    backends.
+    """
+
+    def __init__(
+        self,
+        tools: LoadTools,
+        plan: RebuildPlan,
+        changes: Sequence[Change],
+        *,
+        build: Callable[[Connection, Change], float],
+        note: Callable[[Change, float], None],
+        look: Callable[[int, Mapping[int, Change]], None] | None = None,
+    ) -> None:
+        self._tools = tools
+        self._plan = plan
+        self._waiting = list(changes)
+        self._build = build
+        self._note = note
+        self._look = look
+        self._done = 0
+        self._building: dict[int, Change] = {}
+        self._lock = threading.Lock()
+        self._connections: list[Connection] = []
+
+    def run(self) -> None:
+        """Build all. Raises the first error when all threads have ended."""
+        with ExitStack() as stack:
+            pool = stack.enter_context(ThreadPoolExecutor(self._plan.sessions, thread_name_prefix="penstock-rebuild"))
+            futures = {pool.submit(self._work, number) for number in range(self._plan.sessions)}
+            pending = set(futures)
+            try:
+                while pending:
+                    if self._look is not None:
+                        with self._lock:
+                            done, building = self._done, dict(self._building)
+                        self._look(done, building)
+                    interval_s = None if self._look is None else _LOOK_INTERVAL_S
+                    _, pending = wait(pending, timeout=interval_s, return_when=FIRST_COMPLETED)
+            except BaseException:
+                self._stop()
+                while pending:
+                    # More than once: a session may have been between two statements.
+                    for connection in list(self._connections):
+                        cancel(connection)
+                    _, pending = wait(pending, timeout=_CANCEL_INTERVAL_S)
+                raise
+        for future in futures:
+            future.result()
+
+    def _stop(self) -> None:
+        with self._lock:
+            self._waiting.clear()
+
+    def _take(self) -> Change | None:
+        with self._lock:
+            return self._waiting.pop(0) if self._waiting else None
+
+    def _work(self, number: int) -> None:
+        try:
+            connection = self._tools.connect.connect(label=f"rebuild {number + 1}")
+        except ServerError as error:
+            # One session does it too.
+            if number == 0:
+                self._stop()
+                raise
+            self._tools.notice(f"rebuilding indexes with fewer sessions: {error.message}")
+            return
+        try:
+            with connection:
+                self._connections.append(connection)
+                set_build_memory(connection, memory_bytes=self._plan.memory_bytes, workers=self._plan.workers)
+                pid = connection.info.backend_pid
+                while (change := self._take()) is not None:
+                    with self._lock:
+                        self._building[pid] = change
+                    seconds = self._build(connection, change)
+                    with self._lock:
+                        del self._building[pid]
+                        self._done += 1
+                        self._note(change, seconds)
+        except BaseException:
+            self._stop()
+            raise

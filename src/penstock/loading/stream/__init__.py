@@ -1,0 +1,1 @@
+"""Sessions: COPY commands, batches, transactions, and who waits for whom."""

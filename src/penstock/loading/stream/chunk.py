@@ -1,0 +1,166 @@
+"""One COPY command's record of what it carried: to account for its rows, and to find a line it complained of."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+from penstock.loading.rejects.bisect import find_by_index, find_by_server_line, knowing, make_payload_cutter
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.loading.rejects.bisect import MakeCutter
+    from penstock.model.source.block import Block, CopySpec
+
+# What the server has yet to read is in the sockets, some MiB at most: the record of an error was sent among the last.
+_KEPT_BYTES = 8 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A line of an object, counted from 1."""
+
+    uri: str
+    line: int
+
+
+@dataclass(slots=True, kw_only=True)
+class _Carried:
+    """A block's place in file and command.
+
+    `knows_line_end`: the server counts its lines knowing already that they end with LF. `kept` holds the block's bytes
+    and its payload where they may be needed.
+    """
+
+    uri: str
+    first_line: int
+    lines: int
+    server_lines: int
+    make_cutter: MakeCutter
+    knows_line_end: bool
+    kept: tuple[bytes, bytes] | None = None
+
+
+@dataclass(slots=True)
+class Chunk:
+    """The blocks of one COPY command in the order they were sent, without their bytes but for a few (`_KEPT_BYTES`)."""
+
+    spec: CopySpec
+    records: int = 0
+    bytes_sent: int = 0
+    _carried: list[_Carried] = field(default_factory=list)
+    _kept: deque[_Carried] = field(default_factory=deque)
+    _kept_bytes: int = 0
+    _counted: list[str] = field(default_factory=list)
+    # What the server's counter missed in the command's first record, and the line of the command it does so until.
+    _missed: int = 0
+    _missed_until: int = 0
+
+    def add(
+        self,
+        block: Block,
+        *,
+        uri: str,
+        payload: Sequence[bytes | memoryview],
+        was_rewritten: bool,
+        make_cutter: MakeCutter,
+    ) -> None:
+        """Note a block as it is sent; `make_cutter` returns a fresh cutter of its object's dialect."""
+        carried = _Carried(
+            uri=uri,
+            first_line=block.first_line,
+            lines=block.lines + block.is_unended,
+            server_lines=_count_lines(payload, block, self.spec, was_rewritten=was_rewritten),
+            make_cutter=knowing(block.line_end, make_cutter),
+            knows_line_end=was_rewritten and bool(self._carried),
+        )
+        if not self._carried and self.spec.format == "csv" and (was_rewritten or block.line_end == "lf"):
+            self._note_first(payload)
+        self.records += block.records
+        self.bytes_sent += block.end - block.start
+        self._carried.append(carried)
+        # Each line feed is a line to the server too, or every record is one line. Otherwise the sums may be the same
+        # and the lines not.
+        is_even = (not was_rewritten and block.line_end == "lf") or carried.lines == block.records
+        if carried.lines != carried.server_lines or not is_even:
+            self._keep(carried, block, payload)
+
+    def count(self, block: Block, *, uri: str, records: int) -> None:
+        """Note a block whose lines are looked for elsewhere, and how many of its records are sent."""
+        self.records += records
+        self.bytes_sent += block.end - block.start
+        if uri not in self._counted:
+            self._counted.append(uri)
+
+    @property
+    def uris(self) -> list[str]:
+        """Return the objects that the command carried something of, in the order they first did."""
+        return list(dict.fromkeys([*self._counted, *(carried.uri for carried in self._carried)]))
+
+    def locate(self, server_line: int) -> Place | None:
+        """Return the file's line for a line of the COPY command: the last one of the record, as the server counts.
+
+        Exact, but for records that were sent long ago in objects of whose lines the server counts only some (with
+        CR LF, the lone line feeds inside quotes; in text, escaped ones): then a line of the right block.
+        """
+        # Within the first record too: it is its last line that is named.
+        remaining = max(server_line, self._missed_until) + self._missed
+        for carried in self._carried:
+            is_last = carried is self._carried[-1]
+            if remaining <= carried.server_lines or is_last:
+                line = min(remaining, carried.lines)
+                if carried.kept is not None:
+                    line = self._line_within(carried, server_line if carried is self._carried[0] else remaining)
+                return Place(uri=carried.uri, line=carried.first_line + line - 1)
+            remaining -= carried.server_lines
+        return None
+
+    def _note_first(self, payload: Sequence[bytes | memoryview]) -> None:
+        """Note what the server leaves out of the command's first record.
+
+        Until it has met the first line end it counts carriage returns inside quotes in place of line feeds
+        (copyfromparse.c, CopyReadLineText).
+        """
+        cutter = make_payload_cutter(self.spec)
+        cuts = (cutter.feed_one(bytes(part)) for part in payload)
+        cut = next((cut for cut in cuts if cut.records), None)
+        unended = 0
+        if cut is None:
+            # The object's last record, without a line end.
+            cut, unended = cutter.finish(), 1
+        self._missed, self._missed_until = cut.lines + unended - cut.server_lines, cut.server_lines
+
+    def _keep(self, carried: _Carried, block: Block, payload: Sequence[bytes | memoryview]) -> None:
+        data = b"".join(buffer[start:end] for buffer, start, end in block.segments)
+        carried.kept = (data, b"".join(payload))
+        self._kept.append(carried)
+        self._kept_bytes += sum(map(len, carried.kept))
+        while self._kept_bytes > _KEPT_BYTES and len(self._kept) > 1:
+            dropped = self._kept.popleft()
+            assert dropped.kept is not None
+            self._kept_bytes -= sum(map(len, dropped.kept))
+            dropped.kept = None
+
+    def _line_within(self, carried: _Carried, server_line: int) -> int:
+        """Return the line within a block, from 1, on which the record ends that is at a line of its payload."""
+        assert carried.kept is not None
+        data, payload = carried.kept
+        make_sent: MakeCutter = partial(make_payload_cutter, self.spec)
+        if carried.knows_line_end:
+            make_sent = knowing("lf", make_sent)
+        sent = find_by_server_line(payload, server_line, make_sent)
+        found = find_by_index(data, sent.index, carried.make_cutter)
+        # The object's last record, without a line end, ends the block.
+        return found.lines_before + found.lines if found.lines else carried.lines
+
+
+def _count_lines(payload: Sequence[bytes | memoryview], block: Block, spec: CopySpec, *, was_rewritten: bool) -> int:
+    """Return what the server's counter advances by for a block, once it knows how lines end."""
+    if spec.format == "text":
+        return block.records
+    if was_rewritten:
+        return sum(bytes(part).count(b"\n") for part in payload)
+    return block.lines + block.is_unended if block.line_end == "lf" else block.server_lines

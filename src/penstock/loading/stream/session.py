@@ -1,0 +1,304 @@
+"""One session's thread: blocks into COPY commands, those into batches, rows accounted for, failures explained."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+from penstock import _native
+from penstock.files.blocks import make_cutter, record_error
+from penstock.loading.reading.feed import NothingReady
+from penstock.loading.rejects.explain import explain_failure, explain_miscount
+from penstock.loading.stream.batch import Batch
+from penstock.loading.stream.chunk import Chunk
+from penstock.loading.warned import WarningLog
+from penstock.server.copy.copy import CopyFailed, CopySession, Superseded
+from penstock.server.ledger.committed import insert_ranges
+from penstock.server.ledger.ledger import taken_over
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from penstock.errors import PenstockError
+    from penstock.loading.reading.feed import BlockFeed, OpenObject
+    from penstock.loading.rejects.keeper import RejectKeeper
+    from penstock.model.load.ledger import Claim
+    from penstock.model.load.plan import BatchPlan
+    from penstock.model.load.reject import Reject
+    from penstock.model.source.block import Block, CopySpec, LineEnd
+    from penstock.server.copy.copy import Statement
+    from penstock.server.ledger import Ledger
+
+_log = logging.getLogger(__name__)
+
+# A COPY command's two round trips should cost under 0.5 % of it: it lasts at least this many times one of them ...
+_ROUND_TRIPS_PER_CHUNK = 400
+# ... and carries at least this much, below which not even a local server's start of a COPY is worth its while.
+_CHUNK_BYTES = 64 * 1024 * 1024
+
+# ... or only this much where its records are kept, since some may have to be sent again: so much memory a session.
+_KEPT_CHUNK_BYTES = 4 * 1024 * 1024
+
+# A commit should cost under 1 % of its batch.
+_COMMITS_PER_BATCH = 100
+
+# How long a COPY command stays open without data: a source may be silent for hours (a pipe), and libpq may hold an
+# error that the socket no longer shows.
+_PATIENCE_S = 1.0
+
+_T = TypeVar("_T")
+
+
+@dataclass(slots=True)
+class SessionTotals:
+    """What a session did: payload bytes, seconds not waiting, rows committed. What stays is the ledger's to say."""
+
+    bytes_copied: int = 0
+    busy_s: float = 0.0
+    rows_committed: int = 0
+
+
+class LoadSession:
+    """Runs one CopySession until the feed is empty; its last batch is sealed and left for `commit`.
+
+    A batch's ledger rows travel in its own transaction, so that both are there or neither. With a `keeper` records that
+    the table refuses are rejected; without, they end the load.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        session: CopySession,
+        feed: BlockFeed,
+        *,
+        ledger: Ledger,
+        claim: Claim,
+        batch_plan: BatchPlan,
+        server_major: int,
+        keeper: RejectKeeper | None = None,
+        warnings: WarningLog | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self.number = number
+        self.session = session
+        self.totals = SessionTotals()
+        self.is_in_conflict = False
+        self._feed = feed
+        self._ledger = ledger
+        self._claim = claim
+        self._batch_plan = batch_plan
+        self._batch = Batch()
+        self._batch_began_s = 0.0
+        self._server_major = server_major
+        self._keeper = keeper
+        self._warnings = WarningLog() if warnings is None else warnings
+        self._opened: dict[int, OpenObject] = {}
+        # Rejected, and not written down before the COPY command has ended.
+        self._unwritten: list[Reject] = []
+        self._clock = clock
+        self._chunk: Chunk | None = None
+        self._spec: CopySpec | None = None
+        self._line_end: LineEnd | None = None
+        self._began_s = 0.0
+        self._current: OpenObject | None = None
+
+    def run(self) -> None:
+        """Send blocks until there are none; raises PenstockError, or Abandoned when the load failed elsewhere."""
+        while (taken := self._take()) is not None:
+            began_s = self._clock()
+            self._send(*taken)
+            self.totals.busy_s += self._clock() - began_s
+        began_s = self._clock()
+        self._end_chunk()
+        if self._batch:
+            self._guarded(lambda: self.session.seal(self._ledger_rows()))
+        self.totals.busy_s += self._clock() - began_s
+
+    @property
+    def has_sealed(self) -> bool:
+        """Whether there is a batch for `commit`."""
+        return bool(self._batch)
+
+    def commit(self) -> None:
+        """Commit the last batch. Raises CopyFailed."""
+        if self._batch:
+            self.session.commit()
+            self._end_batch()
+
+    def _ledger_rows(self) -> Statement:
+        return insert_ranges(self._ledger.schema, self._claim, self._batch.committed_ranges())
+
+    def _commit_batch(self) -> None:
+        """Commit what was sent since the last commit, with its ledger rows."""
+        if self._batch:
+            self._warnings.refuse()
+            self._guarded(lambda: self.session.commit(self._ledger_rows()))
+            _log.info("session %d: committed a batch of %d bytes", self.number, self._batch.bytes_sent)
+            self._end_batch()
+
+    def _end_batch(self) -> None:
+        self.totals.rows_committed += self._batch.rows
+        self._batch = Batch()
+
+    def _is_batch_due(self) -> bool:
+        plan = self._batch_plan
+        is_full = plan.limit_bytes is not None and self._batch.bytes_sent >= plan.limit_bytes
+        if is_full or plan.duration_s is None:
+            return is_full
+        lasted_s = self._clock() - self._batch_began_s
+        return lasted_s >= max(plan.duration_s, _COMMITS_PER_BATCH * self.session.commit_s)
+
+    def _take(self) -> tuple[OpenObject, Block] | None:
+        """Return the next block; where none comes for a while, end the COPY command first, to hear of its errors.
+
+        A batch whose time has come meanwhile is committed.
+        """
+        while self._batch:
+            try:
+                return self._feed.take(session=self.number, prefer=self._spec, patience_s=_PATIENCE_S)
+            except NothingReady:
+                self._end_chunk()
+                if self._is_batch_due():
+                    self._commit_batch()
+        return self._feed.take(session=self.number, prefer=self._spec)
+
+    def _send(self, opened: OpenObject, block: Block) -> None:
+        if not self._batch:
+            self._batch_began_s = self._clock()
+        encoder, form = opened.encoder, opened.form
+        assert encoder is not None
+        assert form is not None
+        if not block.records:
+            self._batch.add(opened.work.number, block, header=form.header)
+            self._feed.note_sent(opened, 0)
+            return
+        is_untouched = encoder.is_untouched(block)
+        line_end: LineEnd = block.line_end if is_untouched else "lf"
+        if self._chunk is not None and not self._continues(opened, encoder.spec, line_end):
+            self._end_chunk()
+        self._current = opened
+        if self._chunk is None:
+            self._begin_chunk(encoder.spec, line_end)
+        parts = self._encode(opened, block)
+        self._batch.add(opened.work.number, block, header=form.header)
+        if parts:
+            self._guarded(lambda: self.session.send(parts))
+        self.totals.bytes_copied += sum(map(len, parts))
+        self._feed.note_sent(opened, block.records)
+        is_due = self._is_batch_due()
+        if (is_untouched and block.is_unended) or is_due or self._is_long_enough() or self.session.has_answer():
+            self._end_chunk()
+        if is_due:
+            self._commit_batch()
+
+    def _encode(self, opened: OpenObject, block: Block) -> Sequence[bytes | memoryview]:
+        """Return a block's payload, noted in the chunk; records that cannot be written for COPY may be rejected."""
+        chunk, encoder = self._chunk, opened.encoder
+        assert chunk is not None
+        assert encoder is not None
+        if self._keeper is not None:
+            self._opened[opened.work.number] = opened
+            parts, rejects = self._keeper.keep(opened, block)
+            self._unwritten += rejects
+            chunk.count(block, uri=opened.source.uri, records=block.records - len(rejects))
+            return parts
+        try:
+            payload = encoder.encode(block)
+        except _native.RecordError as exc:
+            raise record_error(exc, uri=opened.source.uri, first_line=block.first_line) from exc
+        chunk.add(
+            block,
+            uri=opened.source.uri,
+            payload=payload,
+            was_rewritten=not encoder.is_untouched(block),
+            make_cutter=partial(make_cutter, opened.target.dialect, server_major=self._server_major),
+        )
+        return payload
+
+    def _continues(self, opened: OpenObject, spec: CopySpec, line_end: LineEnd) -> bool:
+        """Whether a block may travel in the COPY command that is open; triggers' rows are counted per object."""
+        if spec != self._spec or line_end != self._line_end:
+            return False
+        return opened is self._current or not opened.target.allows_suppressed_rows
+
+    def _is_long_enough(self) -> bool:
+        assert self._chunk is not None
+        if self._keeper is not None:
+            return self._chunk.bytes_sent >= min(_CHUNK_BYTES, _KEPT_CHUNK_BYTES)
+        lasted_s = self._clock() - self._began_s
+        is_long = lasted_s >= _ROUND_TRIPS_PER_CHUNK * self.session.round_trip_s
+        return is_long and self._chunk.bytes_sent >= _CHUNK_BYTES
+
+    def _begin_chunk(self, spec: CopySpec, line_end: LineEnd) -> None:
+        self._spec, self._line_end, self._began_s = spec, line_end, self._clock()
+        self._chunk = Chunk(spec)
+        self._guarded(lambda: self.session.start_copy(spec))
+
+    def _end_chunk(self) -> None:
+        chunk = self._chunk
+        if chunk is None:
+            return
+        if self._keeper is not None:
+            self._settle(self._keeper)
+        else:
+            reported = self._guarded(self.session.finish_copy)
+            self._chunk = None
+            self._account(chunk, reported)
+
+    def _settle(self, keeper: RejectKeeper) -> None:
+        """End the COPY command and account for each record: stored, kept out by a trigger, or rejected."""
+        found = self._guarded(keeper.settle)
+        self._chunk = None
+        rejects, self._unwritten = [*self._unwritten, *found.rejects], []
+        for number, missing in found.suppressed.items():
+            self._note_suppressed(self._opened[number], missing)
+        for number, count in Counter(reject.object_number for reject in rejects).items():
+            self._batch.note_rejected(number, count, form=keeper.form(number))
+            self._feed.note_suppressed(self._opened[number], count)
+        self._guarded(lambda: keeper.write(rejects))
+
+    def _account(self, chunk: Chunk, reported: int) -> None:
+        """Hold the rows that COPY reported against the records that were cut."""
+        opened = self._current
+        assert opened is not None
+        missing = chunk.records - reported
+        if missing < 0 or (missing and not opened.target.allows_suppressed_rows):
+            raise explain_miscount(opened.source.uri, reported=reported, records=chunk.records)
+        if missing:
+            self._note_suppressed(opened, missing)
+
+    def _note_suppressed(self, opened: OpenObject, rows: int) -> None:
+        self._batch.note_suppressed(opened.work.number, rows)
+        self._feed.note_suppressed(opened, rows)
+
+    def _guarded(self, act: Callable[[], _T]) -> _T:
+        try:
+            return act()
+        except CopyFailed as failure:
+            raise self._explain(failure) from failure
+        except Superseded as exc:
+            raise taken_over(self._claim.load_id) from exc
+
+    def _explain(self, failure: CopyFailed) -> PenstockError:
+        return explain_failure(
+            failure,
+            where=self._where(failure.place.line),
+            constants=self._current.target.job.set if self._current is not None else (),
+            working_names=self._current.work.working_names if self._current is not None else (),
+            is_in_conflict=self.is_in_conflict,
+        )
+
+    def _where(self, line: int | None) -> str | None:
+        """Return the place in the files: object and line, or the object alone where the server told no line."""
+        if self._chunk is None or not self._chunk.uris:
+            return None
+        # The server may have spoken of a command that sorts records out.
+        found = self._chunk.locate(line) if line is not None and self._keeper is None else None
+        if found is not None:
+            return f"{found.uri} line {found.line}"
+        uris = self._chunk.uris
+        return uris[0] if len(uris) == 1 else f"One of {len(uris)} objects, from {uris[0]} to {uris[-1]}"

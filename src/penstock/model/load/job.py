@@ -1,0 +1,369 @@
+"""What the user asked for. Each option of a load is declared here, or in dialect.py, and nowhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from penstock.errors import UsageError
+from penstock.model.load.shape import Indexes
+from penstock.model.options import (
+    COUNT,
+    NAMES,
+    SESSIONS,
+    SWITCH,
+    TABLE,
+    TIME,
+    VALUES,
+    Kind,
+    options_in,
+    path,
+    read_options,
+    size,
+    text,
+    texts,
+    words,
+)
+from penstock.model.source.dialect import DialectOptions
+from penstock.units import GIB, MB
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from penstock.model.server.table import TableName
+
+# How rows get into a table, and which of several records with the same key counts, by file order.
+Mode = Literal["append", "truncate", "replace", "upsert", "insert-new"]
+Keep = Literal["first", "last", "error"]
+# What to do with what the ledger says is loaded but is another now.
+OnChanged = Literal["error", "load", "skip"]
+OnEmptied = Literal["error", "load", "skip"]
+OnError = Literal["stop", "reject"]
+# What becomes of a table's user triggers, and of autovacuum at it, while it is loaded.
+TriggerRule = Literal["keep", "disable"]
+AutovacuumRule = Literal["keep", "pause"]
+# Whether a warning is an error.
+WarningRule = Literal["show", "error"]
+
+# PostgreSQL takes no more than 1 GB as one line. Pieces of files, up to 768 KiB, are to be shorter than the limit.
+MAX_RECORD_BYTES = 256 * MB
+
+_what = options_in("What is loaded")
+_columns = options_in("Columns")
+_server = options_in("Server")
+_ledger = options_in("Exactly once")
+_rejects = options_in("Bad records")
+_indexes = options_in("Indexes and keys")
+_table = options_in("The table during the load")
+_after = options_in("After the load")
+_shown = options_in("What is done and shown")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transform:
+    """A user's statement that takes staged records on; `name` is the file it comes from, for errors."""
+
+    name: str
+    text: str
+
+
+def _read_transform(value: object) -> Transform:
+    if isinstance(value, Mapping):
+        return Transform(**value)
+    if not isinstance(value, Transform):
+        raise ValueError("the path of a file")  # noqa: TRY004 (what becomes an error of the option)
+    return value
+
+
+_TRANSFORM = Kind(read=_read_transform, metavar="FILE.sql")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetJob:
+    """One table to fill and where its bytes come from.
+
+    Its repr leaves the sources out: a URL may be signed. Raises UsageError.
+    """
+
+    sources: tuple[str, ...] = field(repr=False)
+    into: TableName = _what(MISSING, TABLE, "Table to load into, as SQL spells it: TABLE or SCHEMA.TABLE.")
+    create: bool = _what(
+        False,
+        SWITCH,
+        "Create the table if it does not exist, with text columns named by the header (or --columns).",
+    )
+    mode: Mode = _what(
+        "append",
+        words(Mode),
+        "append adds rows. truncate empties the table first. replace loads a new table, which then takes the old "
+        "one's place. upsert inserts, or updates the row with the key; insert-new skips records whose key has a "
+        "row: both need --key. With append and truncate readers see rows as they are committed, unless --atomic "
+        "is given; with the others all or nothing (default: append).",
+    )
+    key: tuple[str, ...] = _what(
+        (),
+        NAMES,
+        "Columns by which upsert and insert-new find the row of a record, as in a,b; they need a unique index.",
+    )
+    keep: Keep = _what(
+        "error",
+        words(Keep),
+        "Which of several records with the same key an upsert stores, in the order of the files (default: error).",
+    )
+    transform: Transform | None = _what(
+        None,
+        _TRANSFORM,
+        "One INSERT or MERGE that takes the records on, from table :staging, whose columns are text and named by "
+        "the header in lower case (or by --columns). It runs once, at the end, in one transaction.",
+    )
+    dialect: DialectOptions = field(default_factory=DialectOptions)
+    columns: tuple[str, ...] | None = _columns(
+        None,
+        NAMES,
+        "Columns that the file's fields go to, in the file's order, as in a,b,c; in place of a header's names.",
+    )
+    set: Mapping[str, str] = _columns(
+        {},
+        VALUES,
+        "Give a column one value in every row. {filename} stands for the file's name, {null} for null, {default} "
+        "for the column's default. May be given several times.",
+    )
+    skip: tuple[str, ...] = _columns((), texts("COLUMN"), "Skip a column of the file. May be given several times.")
+
+    def __post_init__(self) -> None:
+        if not self.sources:
+            raise UsageError("no source to load", hint="Name files or URLs, or - for standard input.")
+        read_options(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadRules:
+    """How a load deals with what the ledger knows, with others, with faults, with the table, and with what follows.
+
+    `retry_for` is in seconds, `max_record` in bytes. `max_rejects` None: any number. `checkpoint` None: if the
+    server's settings were changed for the load. Raises UsageError.
+    """
+
+    atomic: bool = _ledger(
+        False,
+        SWITCH,
+        "Let all rows appear at once: one session, one transaction. By default each session commits about every "
+        "10 seconds, so that little is repeated after a fault.",
+    )
+    again: bool = _ledger(
+        False,
+        SWITCH,
+        "Load objects that the ledger says are loaded once more; by default they are skipped.",
+    )
+    changed: OnChanged = _ledger(
+        "error",
+        words(OnChanged),
+        "What to do with an object that was loaded, or begun, in another version (default: error).",
+    )
+    emptied: OnEmptied = _ledger(
+        "error",
+        words(OnEmptied),
+        "What to do with objects that were loaded into the table before it was emptied or created anew (default: "
+        "error).",
+    )
+    wait: bool = _ledger(True, SWITCH, "Fail if another process works on the same load, and do not wait for it.")
+    retry_for: float = _ledger(
+        300.0,
+        TIME,
+        "How long to retry without progress if a connection is lost, the server restarts, a disk is full or the "
+        "like: 30s, 5min, 1h, or 0 (default: 5min).",
+    )
+    ignore_space: bool = _ledger(False, SWITCH, "Load even if a local disk may fill.")
+    on_error: OnError = _rejects(
+        "stop",
+        words(OnError),
+        "What to do with a record that the table refuses: stop, or reject: write it to the ledger and load all "
+        "others. Keys and foreign keys then stay in place, and of records with the same key the one that comes "
+        "first is loaded (default: stop).",
+    )
+    max_rejects: int | None = _rejects(
+        None,
+        COUNT,
+        "With --on-error reject, stop when more than N records were rejected.",
+    )
+    max_record: int = _rejects(
+        MAX_RECORD_BYTES,
+        size(MB, GIB, "a size from 1MB to 1GB"),
+        "Fail at a record that is longer than this, mostly a quote that never ends, which would fill the memory "
+        "(default: 256MB).",
+    )
+    indexes: Indexes = _indexes(
+        "auto",
+        words(Indexes),
+        "What of the table is parked: dropped while it is loaded, and created again after. auto: of an empty "
+        "table and its partitions, if the load is large enough, indexes and foreign keys, but nothing that keeps "
+        "rows unique. rebuild: of any table, keys too; meanwhile nothing keeps others from writing what breaks "
+        "them. keep: nothing. --plan shows what is parked (default: auto).",
+    )
+    triggers: TriggerRule = _table(
+        "keep",
+        words(TriggerRule),
+        "disable switches off the table's own triggers that the load would fire, and restores each as it was; "
+        "meanwhile they do not fire for others either. Needs the table's owner (default: keep).",
+    )
+    autovacuum: AutovacuumRule = _table(
+        "keep",
+        words(AutovacuumRule),
+        "pause keeps autovacuum from the table, its partitions and their TOAST tables until the load ends; "
+        "settings are restored. Needs the table's owner (default: keep).",
+    )
+    vacuum: bool = _after(
+        True,
+        SWITCH,
+        "Skip the VACUUM (ANALYZE) that follows, of the tables and partitions that got rows. A table of more than "
+        "ten times what was loaded (and more than 64 MiB) is only analyzed.",
+    )
+    checkpoint: bool | None = _after(
+        None,
+        SWITCH,
+        "Whether a CHECKPOINT follows, which writes all changed pages at once and so slows others. If neither is "
+        "given it does after 1 GiB and more, if the server's settings were changed for the load.",
+    )
+    warnings: WarningRule = _shown(
+        "show",
+        words(WarningRule),
+        "Whether a warning is an error, for scripts: with error nothing begins that is warned of, nothing more is "
+        "committed after a warning, and one after the last row makes exit code 2 (default: show).",
+    )
+
+    def __post_init__(self) -> None:
+        read_options(self)
+        if self.max_rejects is not None:
+            refuse_without_rejects("--max-rejects", self)
+
+
+def refuse_without_rejects(option: str, rules: LoadRules) -> None:
+    """Raise UsageError if no record is rejected, which is what an option speaks of."""
+    if rules.on_error != "reject":
+        raise UsageError(f"{option} needs --on-error reject", hint="By default the first bad record ends the load.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadJob:
+    """One load of one or more targets by the same sessions; `sessions` None means auto. Raises UsageError."""
+
+    targets: tuple[TargetJob, ...]
+    sessions: int | None = _server(
+        None,
+        SESSIONS,
+        "How many sessions load at once; auto starts from the server's CPUs and keeps what measured throughput "
+        "rewards (default: auto).",
+    )
+    rules: LoadRules = field(default_factory=LoadRules)
+
+    def __post_init__(self) -> None:
+        read_options(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """Which server, and how it is reached; `to` may hold a password. Raises UsageError."""
+
+    to: str | None = _server(
+        None,
+        text("CONNINFO"),
+        "Server and database, as psql takes them: a URI, key=value words or a database's name. By default what "
+        "the PG* variables say, and without them the embedded server, which is started.",
+    )
+    role: str | None = _server(None, text("ROLE"), "Role to become (SET ROLE), who will own what is created.")
+    iam_auth: bool = _server(
+        False,
+        SWITCH,
+        "Authenticate by AWS IAM (Amazon RDS, Aurora): each connection's password is a token made for it, with "
+        "the credentials that the AWS command line would use.",
+    )
+    tunnel: str | None = _server(
+        None,
+        text("localhost:PORT"),
+        "Connect to this end of a tunnel (ssh -L, SSM). The server's own name and port stay in --to: TLS verifies "
+        "them, and IAM tokens are made for them.",
+    )
+    pg_bin: Path | None = _server(
+        None,
+        path("DIR"),
+        "For the embedded server, use the PostgreSQL with its programs in this folder.",
+    )
+
+    def __repr__(self) -> str:
+        return f"Access(role={self.role!r})"
+
+    def __post_init__(self) -> None:
+        read_options(self)
+        if self.to is not None and self.pg_bin is not None:
+            raise UsageError(
+                "--pg-bin is for the embedded server only",
+                detail="A connection string names another server.",
+                hint="Remove one of the two.",
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Housekeeping:
+    """Where loads are written down, and what is done around one. Raises UsageError.
+
+    `settings` are those of the server during the load: "none", "auto", or a profile's name.
+    """
+
+    settings: str = _server(
+        "none",
+        text("none|auto|PROFILE"),
+        "Settings of the server while the load runs. none leaves them alone. bulk-load has fewer checkpoints, "
+        "under a lease that is restored on every way out, and names the rights that it lacks. auto does that if "
+        "the rights exist and the load is large enough to gain from it (default: none).",
+    )
+    shared_group: bool = _server(
+        False,
+        SWITCH,
+        "Change a parameter group of Amazon RDS even if other instances have it too, and are changed with it.",
+    )
+    ledger_schema: str = _ledger(
+        "penstock",
+        text("SCHEMA"),
+        "Schema in which loads are written down; it is created if it does not exist (default: penstock).",
+    )
+    publish_ledger: bool = _ledger(
+        False,
+        SWITCH,
+        "Create the ledger's tables even if a FOR ALL TABLES publication includes them.",
+    )
+    spool: bool = _ledger(
+        False,
+        SWITCH,
+        "Copy standard input and pipes to a temporary file first, so that several sessions can load it, and "
+        "retry. By default a pipe is loaded by one session in one transaction.",
+    )
+    reject_file: Path | None = _rejects(
+        None,
+        path("PATH"),
+        "Write the rejected records to this file at the end, byte for byte below the header, to be corrected and "
+        "loaded by penstock retry.",
+    )
+
+    def __post_init__(self) -> None:
+        read_options(self)
+        if self.shared_group and self.settings == "none":
+            raise UsageError("--shared-group needs --settings", hint="Without it no setting is changed.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """A job, where it goes, and what is done around it. Raises UsageError."""
+
+    job: LoadJob
+    access: Access
+    housekeeping: Housekeeping
+
+    def __post_init__(self) -> None:
+        if self.housekeeping.reject_file is not None:
+            refuse_without_rejects("--reject-file", self.job.rules)
+
+
+# Who declares options, in the order of help and of the reference: of one table, and of the whole load.
+TARGET_KINDS = (TargetJob, DialectOptions)
+LOAD_KINDS = (Access, LoadJob, LoadRules, Housekeeping)

@@ -1,0 +1,116 @@
+"""Everything a load will do, decided before anything is done."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from penstock.model.load.job import LoadJob, TargetJob
+    from penstock.model.load.shape import ParkingPlan
+    from penstock.model.server.table import ColumnMap, TableFacts, TableName
+    from penstock.model.source.dialect import Dialect, Notice
+    from penstock.model.source.source import Compression, SourceObject
+
+
+# Where COPY puts a target's records: into its table, into a staging table that one statement empties into it, or into a
+# new table that takes its place.
+Landing = Literal["table", "staging", "replacement"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectSample:
+    """The start of an object, decompressed: what probing and the plan look at.
+
+    `head` is at most a few hundred KiB, transcoded to the encoding it is sent in and without its byte-order mark;
+    `is_whole` tells whether that is all of the object.
+    """
+
+    source: SourceObject
+    compression: Compression
+    head: bytes
+    is_whole: bool
+    bom: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetPlan:
+    """What will be done for one table.
+
+    `create_columns` is None where the table exists, else the text columns it is made with. `header` is the first
+    object's header names, or None without a header. `column_map` is the first object's; others may order theirs
+    differently. `sample_compression` is the first object's. `text_columns` are those of a staging table for a
+    transform, None without one. `parking` is what of the table is parked meanwhile, None where there is nothing to
+    park. `estimated_records` is asked for where each record fires triggers; None where unknown.
+    """
+
+    job: TargetJob
+    table: TableName
+    facts: TableFacts | None
+    create_columns: tuple[str, ...] | None
+    dialect: Dialect
+    header: tuple[str, ...] | None
+    column_map: ColumnMap
+    objects: tuple[SourceObject, ...]
+    sample_compression: Compression
+    allows_suppressed_rows: bool
+    landing: Landing = "table"
+    text_columns: tuple[str, ...] | None = None
+    parking: ParkingPlan | None = None
+    estimated_records: int | None = None
+
+
+def stored_size(targets: Iterable[TargetPlan]) -> int | None:
+    """Return the size of all objects as stored, in bytes, or None where one does not tell."""
+    sizes = [source.size_bytes for target in targets for source in target.objects]
+    return None if any(size is None for size in sizes) else sum(size or 0 for size in sizes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionPlan:
+    """How many COPY sessions: where to start, how far `auto` may go, and why."""
+
+    initial: int
+    maximum: int
+    is_adaptive: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchPlan:
+    """When a session's transaction ends: at so many bytes, or when it has lasted so long. None: with the load."""
+
+    limit_bytes: int | None
+    duration_s: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadPlan:
+    """The whole load: made by one pure function, printed by --plan, carried out as it stands.
+
+    `is_in_job_order`: objects are read in the order of the job, and not the largest first. `is_repeatable`: every
+    source can be read again, so a fault that passes can be waited out and a load that was cut short resumed.
+    """
+
+    load_id: str
+    job: LoadJob
+    targets: tuple[TargetPlan, ...]
+    sessions: SessionPlan
+    batch: BatchPlan
+    is_repeatable: bool
+    notices: tuple[Notice, ...] = ()
+    is_in_job_order: bool = False
+
+    @property
+    def changes_shape(self) -> bool:
+        """Whether something of a table is parked or switched off from the start."""
+        rules = self.job.rules
+        is_switching = rules.triggers != "keep" or rules.autovacuum == "pause"
+        return is_switching or any(target.parking and target.parking.parked for target in self.targets)
+
+    @property
+    def size_bytes(self) -> int | None:
+        """Return the sources' size as stored, or None where one does not tell."""
+        return stored_size(self.targets)

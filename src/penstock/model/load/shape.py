@@ -1,0 +1,129 @@
+"""What a load changes at a table to load faster, and how it was before."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+
+    from penstock.model.server.table import TableName
+
+# An index that is no constraint's; a key, exclusion constraint or foreign key of the table; a foreign key of another
+# table to this one; a trigger; a storage setting of the table.
+ChangeKind = Literal["index", "constraint", "reference", "trigger", "autovacuum"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One thing at a table that a load has changed or is about to change, as the ledger has it.
+
+    `target_oid` is the table that is loaded; `relation_oid` the table at which the thing is: the same, a partition of
+    it, or one that refers to it. `name` is the thing's own. `record` is what it was before, enough to make it again and
+    to tell whether it is as it was. It is put back as role `owner`, who made the change. `load_id` began it; the ledger
+    need not know that load any more. `number` is the order in which things were taken away, 0 where it is not written
+    down yet. `is_copied`: the record came with a dump of another database, and its oids mean nothing here. `failure` is
+    why it could not be restored when that was tried last, None if it was not tried.
+    """
+
+    target_oid: int
+    target: TableName
+    kind: ChangeKind
+    relation_oid: int
+    name: str
+    record: Mapping[str, Any]
+    load_id: str
+    number: int = 0
+    owner: str = ""
+    made_at: datetime | None = field(default=None, compare=False)
+    is_copied: bool = False
+    failure: str | None = field(default=None, compare=False)
+
+    @property
+    def relation(self) -> str:
+        """Return the table to show: a foreign key belongs to the one that refers, whichever was loaded."""
+        is_elsewhere = self.relation_oid != self.target_oid
+        return str(self.record.get("relation", self.target) if is_elsewhere else self.target)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hold:
+    """A load that wants a table to stay as loading needs it, for as long as backend `pid` has the load's lock."""
+
+    load_id: str
+    target_oid: int
+    pid: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Missing:
+    """What a table lacks since a rebuild failed, by names, and why: rows that are in the way, mostly."""
+
+    table: str
+    names: tuple[str, ...]
+    why: str
+
+
+Indexes = Literal["auto", "keep", "rebuild"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """An index, key or foreign key as a plan shows it: `what` it is, in words, and why it stays or is parked.
+
+    `attached`: how many indexes, or keys, of partitions belong to it. `is_of_partition`: a partition has it for itself.
+    """
+
+    kind: ChangeKind
+    what: str
+    name: str
+    relation: str
+    reason: str
+    attached: int = 0
+    is_of_partition: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParkingPlan:
+    """What is parked while a table is loaded and what stays; `reason` says why, for the table as a whole.
+
+    `gain` is what parking more would gain, and who may say so; None if nothing would.
+    """
+
+    reason: str
+    parked: tuple[Part, ...] = ()
+    kept: tuple[Part, ...] = ()
+    gain: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rebuilt:
+    """Something that was put back, and how long that took."""
+
+    kind: ChangeKind
+    name: str
+    table: str
+    seconds: float
+
+
+RepairAction = Literal["rebuild", "restore", "finish", "forget", "wait", "refuse"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepairStep:
+    """What a repair does about one record, and why.
+
+    rebuild: make it again. restore: switch it on as it was. finish: complete what was begun. forget: it stands already,
+    or its table is gone. wait: a load at work rebuilds it. refuse: it cannot be put back. `attached`: how many of
+    partitions belong to it, of which the same holds. Of kind "settings" it is a lease on settings of the server.
+    """
+
+    table: str
+    kind: ChangeKind | Literal["settings"]
+    name: str
+    owner: str
+    action: RepairAction
+    reason: str
+    attached: int = 0

@@ -1,0 +1,1 @@
+"""A server and its tables, as SQL and AWS describe them."""

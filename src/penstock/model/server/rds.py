@@ -1,0 +1,227 @@
+"""An RDS instance, a Multi-AZ DB cluster or an Aurora cluster as AWS describes it.
+
+What could not be asked is None, and a Gap says why. Sizes are in GiB, as RDS has them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from penstock.model.server.windows import Window
+
+# How the instance was found: by which kind of endpoint, or by its identifier.
+FoundBy = Literal["instance", "writer", "reader", "custom", "identifier"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gap:
+    """Something AWS was asked for and did not tell: the call as IAM spells it, and the reason.
+
+    `is_denied`: a policy would have to allow the call.
+    """
+
+    call: str
+    reason: str
+    is_denied: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EbsLimits:
+    """What an instance class can move to and from its volumes: always, and for bursts. MB = 10^6 bytes."""
+
+    baseline_mb_per_s: float
+    baseline_iops: int
+    maximum_mb_per_s: float
+    maximum_iops: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstanceClass:
+    """A class such as db.r6g.2xlarge. `local_storage_gb` is its NVMe storage in 10^9 bytes, 0 where it has none."""
+
+    name: str
+    vcpu_count: int | None
+    memory_mib: int | None
+    local_storage_gb: int | None
+    ebs: EbsLimits | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Storage:
+    """The volumes of an instance. `ceiling_gib` is how far autoscaling may grow them, None where it is off.
+
+    `free_bytes` is the newest value of CloudWatch's FreeStorageSpace.
+    """
+
+    type: str | None
+    size_gib: int | None
+    iops: int | None
+    throughput_mib_per_s: int | None
+    ceiling_gib: int | None
+    free_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParameterGroup:
+    """A parameter group as one instance or cluster has it.
+
+    `apply_state` is in-sync, applying, pending-reboot and so on. `users` are the instances (of a cluster's group:
+    the clusters) of the region that have it, this one included; None where they could not be listed.
+    """
+
+    name: str
+    owner: Literal["instance", "cluster"]
+    apply_state: str | None
+    users: tuple[str, ...] | None
+
+    @property
+    def is_default(self) -> bool:
+        """Whether it is one of AWS's own, whose parameters cannot be changed."""
+        return self.name.startswith("default.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PendingChange:
+    """A change that was asked for and waits: for the maintenance window, or for a restart."""
+
+    name: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PendingMaintenance:
+    """Maintenance that AWS has in store. `applies_at` is when it comes as things stand, None where that is open."""
+
+    action: str
+    description: str | None
+    opt_in_status: str | None
+    applies_at: datetime | None
+    auto_applied_after: datetime | None
+    forced_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssociatedRole:
+    """An IAM role that an instance may take, for a feature such as s3Import."""
+
+    arn: str
+    feature: str | None
+    status: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptimizedReads:
+    """Whether temporary files lie on the instance's own storage; None where that is not known. `reason` says why."""
+
+    is_on: bool | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterMember:
+    """An instance of a cluster and its part in it; failover prefers the lowest tier."""
+
+    identifier: str
+    is_writer: bool
+    promotion_tier: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RdsCluster:
+    """An Aurora cluster or a Multi-AZ DB cluster.
+
+    `storage` is None for Aurora, whose volume belongs to no instance and grows by itself. `capacity_range` are the
+    least and the most Aurora capacity units of serverless instances, of 2 GiB memory each.
+    """
+
+    identifier: str
+    resource_id: str | None
+    arn: str | None
+    status: str | None
+    engine: str
+    engine_version: str | None
+    endpoint: str | None
+    reader_endpoint: str | None
+    members: tuple[ClusterMember, ...]
+    storage_type: str | None
+    capacity_range: tuple[float, float] | None
+    parameter_groups: tuple[ParameterGroup, ...]
+    maintenance_window: Window | None
+    backup_window: Window | None
+    backup_retention_days: int | None
+    pending_changes: tuple[PendingChange, ...]
+    pending_maintenance: tuple[PendingMaintenance, ...] | None
+    roles: tuple[AssociatedRole, ...]
+    is_iam_auth_on: bool
+
+    @property
+    def is_aurora(self) -> bool:
+        """Whether it is an Aurora cluster, and not a Multi-AZ DB cluster."""
+        return self.engine.startswith("aurora")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RdsInstance:
+    """One DB instance. `replica_of` names what it is a read replica of."""
+
+    identifier: str
+    resource_id: str | None
+    arn: str | None
+    status: str | None
+    engine: str
+    engine_version: str | None
+    endpoint: str | None
+    port: int | None
+    instance_class: InstanceClass
+    storage: Storage | None
+    free_local_bytes: int | None
+    is_multi_az: bool
+    replica_of: str | None
+    parameter_groups: tuple[ParameterGroup, ...]
+    maintenance_window: Window | None
+    backup_window: Window | None
+    backup_retention_days: int | None
+    pending_changes: tuple[PendingChange, ...]
+    pending_maintenance: tuple[PendingMaintenance, ...] | None
+    roles: tuple[AssociatedRole, ...]
+    is_iam_auth_on: bool
+    optimized_reads: OptimizedReads
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RdsDescription:
+    """What AWS says of the server behind an endpoint.
+
+    `instance` is the one that is reached: of a cluster's writer endpoint the writer. `may_reach` are all that the
+    endpoint may lead to, `instance` first; it is None where the cluster has no instance or it may not be described.
+    `cluster` is None for an instance of its own, and where it may not be described.
+    """
+
+    region: str
+    found_by: FoundBy
+    instance: RdsInstance | None
+    cluster: RdsCluster | None
+    may_reach: tuple[str, ...]
+    gaps: tuple[Gap, ...]
+
+    @property
+    def windows(self) -> tuple[Window, ...]:
+        """Return the windows that a job should keep clear of.
+
+        A Multi-AZ DB cluster has them for all its instances. Aurora's backups are continuous and cost its instances
+        nothing, so that its backup window does not count.
+        """
+        if self.cluster is not None and not self.cluster.is_aurora:
+            return _windows_of(self.cluster)
+        owners = [owner for owner in (self.cluster, self.instance) if owner is not None]
+        is_aurora = any(owner.engine.startswith("aurora") for owner in owners)
+        found = [window for owner in owners for window in _windows_of(owner)]
+        return tuple(window for window in found if not (is_aurora and window.kind == "backup"))
+
+
+def _windows_of(owner: RdsCluster | RdsInstance) -> tuple[Window, ...]:
+    return tuple(window for window in (owner.maintenance_window, owner.backup_window) if window is not None)

@@ -1,0 +1,1 @@
+"""Where bytes come from and how they spell records."""

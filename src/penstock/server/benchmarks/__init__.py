@@ -1,0 +1,1 @@
+"""The tables of benchmarks: created, marked as penstock's own, dropped."""

@@ -1,0 +1,77 @@
+"""Tables that a benchmark makes, marks as its own by a comment, and drops again: nobody else's are touched."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from psycopg import sql
+
+from penstock.errors import TargetError
+from penstock.model.server.table import TableName
+from penstock.server.connect.errors import in_transaction, translate_errors
+from penstock.server.copy.copy import copy_statement
+from penstock.server.table.tables import create_text_table
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from penstock.model.source.block import CopySpec
+    from penstock.server.connect.connection import Connection
+
+
+def make_staging(connection: Connection, schema: str, tables: Mapping[str, Sequence[str]], *, mark: str) -> None:
+    """Make empty, unindexed text tables (name to columns) in place of those that an earlier run has left.
+
+    `mark` is the comment by which they are known again. Needs CREATE on the schema, or on the database where the
+    schema is missing. Raises TargetError where somebody else's relation has one of the names, or depends on one.
+    """
+    with in_transaction(connection, f"creating the tables of schema {schema}"):
+        _drop_marked(connection, schema, list(tables), mark=mark)
+        for name, columns in tables.items():
+            create_text_table(connection, TableName(schema=schema, name=name), columns)
+            comment = sql.SQL("COMMENT ON TABLE {} IS {}").format(sql.Identifier(schema, name), sql.Literal(mark))
+            connection.execute(comment)
+
+
+def count_rows(connection: Connection, schema: str, tables: Sequence[str]) -> dict[str, int]:
+    """Return how many rows each table has. Needs SELECT on them; raises ServerError."""
+    counts = {}
+    with translate_errors(f"counting the rows of schema {schema}"):
+        for name in tables:
+            query = sql.SQL("SELECT pg_catalog.count(*) FROM {}").format(sql.Identifier(schema, name))
+            row = connection.execute(query).fetchone()
+            assert row is not None
+            counts[name] = int(row[0])
+    return counts
+
+
+def checkpoint(connection: Connection) -> None:
+    """Write all dirty pages, so that what follows does not pay for what went before.
+
+    Needs superuser, or pg_checkpoint on PostgreSQL 15 and later. Raises ServerError.
+    """
+    with translate_errors("writing a checkpoint"):
+        connection.execute("CHECKPOINT")
+
+
+def describe_copy(spec: CopySpec, *, has_header: bool) -> str:
+    """Return the text of a COPY FROM STDIN command, for psql."""
+    statement = copy_statement(spec).as_string(None)
+    return f"{statement.removesuffix(')')}, HEADER)" if has_header else statement
+
+
+def _drop_marked(connection: Connection, schema: str, names: Sequence[str], *, mark: str) -> None:
+    found = connection.execute(
+        "SELECT c.relname, pg_catalog.obj_description(c.oid, 'pg_class') FROM pg_catalog.pg_class AS c"
+        " JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace"
+        " WHERE n.nspname = %s AND c.relname = ANY (%s) ORDER BY c.relname",
+        [schema, list(names)],
+    ).fetchall()
+    if foreign := [name for name, comment in found if comment != mark]:
+        raise TargetError(
+            f'relation "{schema}.{foreign[0]}" already exists and was not created by penstock',
+            detail=f"{len(foreign)} of the {len(names)} names in schema {schema} are taken: {', '.join(foreign)}.",
+            hint="Name another schema with --schema, or rename or drop what is there.",
+        )
+    for name, _ in found:
+        connection.execute(sql.SQL("DROP TABLE {}").format(sql.Identifier(schema, name)))

@@ -1,0 +1,494 @@
+"""The connection factory: everything that talks to a server gets its connection here.
+
+libpq does the connecting (URIs, services, several hosts, TLS, .pgpass, PG* variables). Added are defaults
+where the user is silent (conninfo.py) and the session settings below, so that all sessions of a load read a
+value alike and none is cut short. Statements belong to the other modules; trying again belongs to loading.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import threading
+from contextlib import contextmanager, suppress
+from copy import copy
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+import psycopg
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+
+from penstock.errors import ServerError, UsageError
+from penstock.model.server.endpoints import is_rds_endpoint
+from penstock.model.server.iam import explain_refusal
+from penstock.server.connect.conninfo import (
+    check_database_name,
+    describe_target,
+    given_settings,
+    has_connection_settings,
+    missing_defaults,
+    over_own_socket,
+    parse_conninfo,
+)
+from penstock.server.connect.errors import describe_report, is_passing, read_report
+from penstock.server.connect.pooler import Pooler, compose_is_direct
+from penstock.server.connect.roots import find_roots
+from penstock.server.connect.route import is_loopback, named_routes, resolve_tunnel, tunnel_route
+from penstock.server.connect.search_path import OWN_PATH, TO_OWN_PATH
+from penstock.server.connect.tls import tls_defaults
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from psycopg.errors import Diagnostic
+
+    from penstock.server.connect.route import Route, TokenMaker, Tunnel
+
+__all__ = [
+    "Connection",
+    "ConnectionFactory",
+    "describe_connection",
+    "has_connection_settings",
+    "is_usable",
+    "over_own_socket",
+]
+
+Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
+
+_log = logging.getLogger(__name__)
+
+# Set on every session, whatever the role, the database or postgresql.conf say. A timeout meant for
+# interactive work would end a load; a read-only or serializable default would refuse or slow it.
+# IntervalStyle decides the sign of '-1 2:03:04' on input. Without row_security tables with policies, such as
+# the ledger's, cannot be read at all, and with quote_all_identifiers the server spells definitions in another
+# way. The server asks a silent client whether it lives, as the client asks the server (conninfo.py): by the
+# kernel's own defaults the session of a machine that is gone would hold its load's lock for two hours.
+# lock_timeout stays: whoever set it wants a load to give up rather than queue.
+_SETTINGS = {
+    "statement_timeout": "0",
+    "idle_in_transaction_session_timeout": "0",
+    "idle_session_timeout": "0",
+    "default_transaction_read_only": "off",
+    "default_transaction_isolation": "read committed",
+    "default_transaction_deferrable": "off",
+    "IntervalStyle": "postgres",
+    "extra_float_digits": "1",
+    "standard_conforming_strings": "on",
+    "row_security": "on",
+    "quote_all_identifiers": "off",
+    "client_min_messages": "warning",
+    "tcp_keepalives_idle": "30",
+    "tcp_keepalives_interval": "10",
+    "tcp_keepalives_count": "6",
+}
+_SETTINGS_17 = {"transaction_timeout": "0"}
+
+
+# libpq's least. psycopg's ping holds the interpreter's lock: no other session of a load goes on meanwhile.
+_PING_TIMEOUT_S = 2
+
+# pg_stat_force_next_flush() came with PostgreSQL 15.
+CAN_FLUSH_STATISTICS = 150_000
+
+
+class _InputSettings(NamedTuple):
+    """The settings that decide how text becomes a value and that are the user's own to choose."""
+
+    DateStyle: str
+    TimeZone: str
+    search_path: str
+
+
+class ConnectionFactory:
+    """Makes connections that are all alike.
+
+    `conninfo` is what libpq takes, or a bare database name; `role` is who to become by SET ROLE. The user's
+    own DateStyle field order, TimeZone and search_path (from the role, the database, PGTZ, PGOPTIONS ...)
+    decide what a COPY of theirs would store, so they are kept: read on the first connection, then set equally
+    on every later one, but for search_path, which is the user's in a few statements (search_path.py). Threads may
+    share a factory. It shows no secret. `allows_standby`: for who only looks.
+
+    `on_warning` hears what servers warn of; by default it is logged.
+    A session costs about nine round trips, so one that was borrowed is kept for whoever is next; `close` ends it.
+
+    `tunnel` is connected to in place of the server that `conninfo` names. `make_token` gives the password of IAM
+    authentication: it is asked anew for every connection, since a token soon ends.
+    """
+
+    def __init__(
+        self,
+        conninfo: str,
+        *,
+        role: str | None = None,
+        application_name: str = "penstock",
+        allows_standby: bool = False,
+        tunnel: Tunnel | None = None,
+        make_token: TokenMaker | None = None,
+    ) -> None:
+        self._settings = parse_conninfo(conninfo)
+        self._role = role
+        self._application_name = application_name
+        self._allows_standby = allows_standby
+        self._tunnel = tunnel
+        self._make_token = make_token
+        self._roots: str | None = None
+        self._input_settings: _InputSettings | None = None
+        self._pooler: Pooler | None = None
+        self._kept: Connection | None = None
+        # Whether a session stood with the same server in another database.
+        self._knows_server = False
+        self._lock = threading.Lock()
+        self.on_warning: Callable[[str], None] = _log_warning
+
+    def __repr__(self) -> str:
+        return f"ConnectionFactory({self.safe_description!r}, role={self._role!r})"
+
+    @property
+    def safe_description(self) -> str:
+        """Return the target in libpq's words, without any secret."""
+        target = describe_target(given_settings(self._settings, os.environ))
+        return target if self._tunnel is None else f"{target} through {self._tunnel}"
+
+    @property
+    def input_settings(self) -> dict[str, str]:
+        """Return the user's settings that decide how text becomes a value; known once a session was made."""
+        return {} if self._input_settings is None else self._input_settings._asdict()
+
+    @property
+    def pooler(self) -> Pooler | None:
+        """Return the pooler in between, None without one; known once a session was made."""
+        return self._pooler
+
+    def refuse_pooler(self, what: str) -> None:
+        """Raise ServerError where a pooler is in between; `what` completes "cannot ... through a pooler"."""
+        if self._pooler is not None:
+            raise self._pooler.refuse(what)
+
+    def in_database(self, name: str) -> ConnectionFactory:
+        """Return a factory for another database of the same server, with sessions of its own; the caller closes it."""
+        other = copy(self)
+        other._settings = {**self._settings, "dbname": name}  # noqa: SLF001 (one of our own)
+        other._knows_server = self._knows_server or self._input_settings is not None  # noqa: SLF001
+        other._input_settings = other._pooler = other._kept = None  # noqa: SLF001
+        other._lock = threading.Lock()  # noqa: SLF001
+        return other
+
+    @contextmanager
+    def borrow(self) -> Iterator[Connection]:
+        """Provide a session for a few statements; kept for the next who borrows or connects. Raises ServerError."""
+        # Named for what it goes on to be: renaming it then would cost a round trip.
+        connection = self._take_kept() or self.connect(label="session 1")
+        try:
+            yield connection
+        except BaseException:
+            connection.close()
+            raise
+        with self._lock:
+            is_wanted = self._kept is None
+            if is_wanted:
+                self._kept = connection
+        if not is_wanted:
+            connection.close()
+
+    def keep(self, connection: Connection) -> None:
+        """Keep a session for whoever borrows next, without the advisory locks that it has; or end it.
+
+        What it has done enters the statistics before what it does next. PostgreSQL 14 can be made to do so by the end
+        of a session alone.
+        """
+        is_wanted = connection.info.server_version >= CAN_FLUSH_STATISTICS
+        try:
+            if is_wanted:
+                connection.execute("SELECT pg_catalog.pg_advisory_unlock_all(), pg_catalog.pg_stat_force_next_flush()")
+        except psycopg.Error:
+            is_wanted = False
+        with self._lock:
+            is_wanted = is_wanted and self._kept is None
+            if is_wanted:
+                self._kept = connection
+        if not is_wanted:
+            connection.close()
+
+    def close(self) -> None:
+        """End the session that is kept, if there is one."""
+        with self._lock:
+            kept, self._kept = self._kept, None
+        if kept is not None:
+            kept.close()
+
+    def take(self, *, label: str) -> Connection:
+        """Return the session that is kept, or else a new one; the caller closes it. Raises ServerError."""
+        return self._take_kept() or self.connect(label=label)
+
+    def _take_kept(self) -> Connection | None:
+        with self._lock:
+            kept, self._kept = self._kept, None
+        if kept is None or _is_ready(kept):
+            return kept
+        kept.close()
+        return None
+
+    def connect(self, *, encoding: str = "UTF8", label: str | None = None) -> Connection:
+        """Return a new session in autocommit mode, its settings made and its role taken.
+
+        `encoding` becomes client_encoding; `label` is added to application_name, so that pg_stat_activity
+        tells sessions apart. Raises ServerError.
+        """
+        given = given_settings(self._settings, os.environ)
+        check_database_name(given)
+        defaults = self._defaults(given, label)
+        settings = {**self._settings, **defaults, "client_encoding": encoding}
+        connection = self._open_first(settings, defaults, given=given)
+        try:
+            self._prepare(connection)
+        except psycopg.Error as error:
+            connection.close()
+            raise _preparation_error(error, self.safe_description, role=self._role) from error
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _defaults(self, given: Mapping[str, str], label: str | None) -> dict[str, str]:
+        """Return what is added to the user's own connection settings. Raises UsageError, ServerError."""
+        name = f"{self._application_name} {label}" if label else self._application_name
+        sends_token = self._make_token is not None
+        tls = tls_defaults(given, sends_token=sends_token, find_roots=self._find_roots)
+        return missing_defaults(given, application_name=name, allows_standby=self._allows_standby) | tls
+
+    def _find_roots(self, hosts: Sequence[str]) -> str:
+        if self._roots is None:
+            self._roots = find_roots(hosts, os.environ)
+        return self._roots
+
+    def _open_first(
+        self, settings: dict[str, str], defaults: dict[str, str], *, given: Mapping[str, str]
+    ) -> Connection:
+        """Connect to the first server that will have it: libpq tries several, unless each needs a token of its own."""
+        if self._tunnel is not None:
+            routes: tuple[Route, ...] = (tunnel_route(given, self._tunnel, resolve_tunnel),)
+        elif self._make_token is not None:
+            routes = named_routes(given)
+        else:
+            return self._open(settings, defaults, given=given)
+        for route in routes[:-1]:
+            try:
+                # Without defaults, of which one may be given up: another host may be what was asked for.
+                return self._open(settings | self._route_settings(route, given), {}, given=given, route=route)
+            except ServerError as error:
+                _log.info("%s; trying the next host", error.message)
+        last = routes[-1]
+        return self._open(settings | self._route_settings(last, given), defaults, given=given, route=last)
+
+    def _route_settings(self, route: Route, given: Mapping[str, str]) -> dict[str, str]:
+        """Return libpq's settings for one server, a new token among them where one is needed."""
+        if self._make_token is None:
+            return dict(route.settings)
+        if "password" in self._settings:
+            raise UsageError(
+                "a password cannot be used with IAM authentication",
+                detail="With --iam-auth the password is a token that is created for each connection.",
+                hint="Take the password out of the connection string.",
+            )
+        token = self._make_token(host=route.host, port=route.port, user=_user(given))
+        return {**route.settings, "password": token}
+
+    def _open(
+        self,
+        settings: dict[str, str],
+        defaults: dict[str, str],
+        *,
+        given: Mapping[str, str],
+        route: Route | None = None,
+    ) -> Connection:
+        try:
+            return _connect(settings)
+        except psycopg.Error as error:
+            # Also where no other kind will do: a connection that broke off may stand now.
+            other = self._find_other_kind(defaults)
+            again = {**settings, "target_session_attrs": other} if other else settings
+            if not _is_certain_failure(error, tries_password=self._allows_standby or self._knows_server):
+                with suppress(psycopg.Error):
+                    return _connect(again)
+            failure = _connection_error(error, self.safe_description)
+            failure.is_transient = self._may_pass(error, settings)
+            failure.hint = self._explain(error, given, route) or failure.hint
+            raise failure from error
+
+    def _may_pass(self, error: psycopg.Error, settings: dict[str, str]) -> bool:
+        """Return whether connecting may succeed later: where it did before, or a server is there that is not ready.
+
+        libpq gives no code to tell by what a server refuses, and a name that was mistyped must not be waited for.
+        """
+        if isinstance(error, psycopg.errors.ConnectionTimeout):
+            return self._knows_server or self._input_settings is not None
+        if error.pgconn is None or error.pgconn.needs_password:
+            return False
+        if self._input_settings is not None:
+            return True
+        quick = {**settings, "connect_timeout": str(_PING_TIMEOUT_S)}
+        answer = psycopg.pq.PGconn.ping(make_conninfo("", **quick).encode())
+        return answer == psycopg.pq.Ping.REJECT or (self._knows_server and answer != psycopg.pq.Ping.OK)
+
+    def _find_other_kind(self, defaults: Mapping[str, str]) -> str | None:
+        """Return which kind of server will do where the one that was asked for is not there; None where none will.
+
+        libpq checks a role's default_transaction_read_only before a session can change it, and gives no code by which
+        to know such a failure from another: where the second attempt fails too, the first error stands.
+        """
+        if "target_session_attrs" not in defaults:
+            return None
+        if self._allows_standby:
+            return "any"
+        return "primary" if defaults["target_session_attrs"] != "primary" else None
+
+    def _explain(self, error: psycopg.Error, given: Mapping[str, str], route: Route | None) -> str | None:
+        """Return what to check where a server of Amazon's, or its token, may be the reason."""
+        has_asked = error.pgconn is not None and error.pgconn.used_password
+        if self._make_token is not None and route is not None and has_asked:
+            now = datetime.now(UTC).isoformat(timespec="seconds")
+            return explain_refusal(host=route.host, user=_user(given), now=now)
+        host = given.get("host", "")
+        if has_asked or isinstance(error, psycopg.errors.ConnectionTimeout) or not is_rds_endpoint(host):
+            return None
+        return (
+            "Check that the server runs there and that its security group allows this machine; if its certificate is "
+            f"the reason, see penstock rds certificates --host {host}."
+        )
+
+    def _prepare(self, connection: Connection) -> None:
+        connection.add_notice_handler(self._hear)
+        version_num = connection.info.server_version
+        with self._lock:
+            is_first = self._input_settings is None
+            if is_first:
+                self._input_settings, self._pooler = _make_first_settings(connection, version_num=version_num)
+        if self._pooler is not None:
+            # What is set for a transaction is nobody else's: all that is looked at is seen in this one.
+            connection.execute(f"BEGIN READ ONLY; {TO_OWN_PATH}")
+        elif not is_first:
+            assert self._input_settings is not None
+            connection.execute(_compose_settings(self._input_settings, version_num=version_num))
+        if self._role is not None:
+            self.refuse_pooler(f'become role "{self._role}"')
+            connection.execute(sql.SQL("SET ROLE {}").format(sql.Identifier(self._role)))
+
+    def _hear(self, diagnostic: Diagnostic) -> None:
+        # A NOTICE is sent only where a session asked for it, and it hears it itself. That a server goes away (57P01,
+        # 57P02) is told by the error that follows, which may be waited out.
+        severity = diagnostic.severity_nonlocalized or "NOTICE"
+        if severity != "NOTICE" and not (diagnostic.sqlstate or "").startswith("57P"):
+            self.on_warning(f"{severity}: {diagnostic.message_primary}")
+
+
+def is_usable(connection: Connection) -> bool:
+    """Whether statements can be sent: Ctrl-C may leave one under way whose end psycopg does not wait for."""
+    return not connection.closed and connection.info.transaction_status != psycopg.pq.TransactionStatus.ACTIVE
+
+
+def _is_ready(connection: Connection) -> bool:
+    """Whether a session that lay idle can be used: what it has to say unasked is that it ends."""
+    if connection.closed or connection.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
+        return False
+    unread = select.poll()
+    unread.register(connection.fileno(), select.POLLIN)
+    return not unread.poll(0)
+
+
+def describe_connection(connection: Connection) -> str:
+    """Return which server, database and user a session has, in libpq's words, without any secret."""
+    info = connection.info
+    words = {"host": info.host, "port": str(info.port), "dbname": info.dbname, "user": info.user}
+    # A tunnel's near end, whose port it is.
+    is_tunnelled = is_loopback(info.hostaddr) and not is_loopback(info.host) and info.host != "localhost"
+    return describe_target(words | ({"hostaddr": info.hostaddr} if is_tunnelled else {}))
+
+
+def _connect(settings: dict[str, str]) -> Connection:
+    # No prepared statements: every statement is run once, and transaction-pooling proxies stumble over them.
+    return psycopg.connect("", autocommit=True, prepare_threshold=None, **settings)  # type: ignore[arg-type]
+
+
+def _user(given: Mapping[str, str]) -> str:
+    """Return who connects: the user that was named, or else the one libpq takes."""
+    if named := given.get("user"):
+        return named
+    defaults = {option.keyword: option.val for option in psycopg.pq.Conninfo.get_defaults()}
+    return (defaults.get(b"user") or b"").decode()
+
+
+def _is_certain_failure(error: psycopg.Error, *, tries_password: bool) -> bool:
+    """Return whether asking again would only cost time or, unless `tries_password`, one more wrong password."""
+    is_timeout = isinstance(error, psycopg.errors.ConnectionTimeout)
+    pgconn = error.pgconn
+    return is_timeout or pgconn is None or pgconn.needs_password or (pgconn.used_password and not tries_password)
+
+
+def _connection_error(error: psycopg.Error, target: str) -> ServerError:
+    pgconn = error.pgconn
+    if pgconn is not None and (pgconn.needs_password or pgconn.used_password):
+        hint = "Give the right password in PGPASSWORD or ~/.pgpass; if the server is a standby, name its primary."
+    elif isinstance(error, psycopg.errors.ConnectionTimeout):
+        hint = "Check the host name and port, and that no firewall or security group blocks the connection."
+    else:
+        hint = "Check that the server runs there and that database, user and pg_hba.conf allow this connection."
+    return ServerError(
+        f"could not connect to {target}",
+        detail=str(error).strip(),
+        hint=hint,
+        sqlstate=error.sqlstate,
+    )
+
+
+def _preparation_error(error: psycopg.Error, target: str, *, role: str | None) -> ServerError:
+    report = read_report(error)
+    hint = f'Have "{role}" granted to the user who connects, or do not use --role.' if role else report.hint
+    detail = describe_report(report, f"preparing a session on {target}")
+    # A server that goes away now is as any that went away: whoever loads waits for it.
+    is_lost = report.sqlstate is None and isinstance(error, psycopg.OperationalError)
+    is_transient = is_passing(report.sqlstate, is_disconnect=is_lost)
+    return ServerError(report.message, detail=detail, hint=hint, sqlstate=report.sqlstate, is_transient=is_transient)
+
+
+def _make_first_settings(connection: Connection, *, version_num: int) -> tuple[_InputSettings, Pooler | None]:
+    """Read the settings that are the user's own and make ours, in one round trip; find a pooler by the way.
+
+    A select list is evaluated from left to right, so DateStyle is read before its output half becomes ISO. Behind a
+    pooler no setting is made: the session is others' too. This one statement runs with the user's search_path.
+    """
+    is_direct = compose_is_direct(connection.pgconn)
+    head = sql.SQL("pg_catalog.pg_backend_pid(), {}").format(is_direct)
+    reads = [sql.SQL("pg_catalog.current_setting({})").format(sql.Literal(name)) for name in _InputSettings._fields]
+    settings = _fixed_settings(version_num) | {"DateStyle": "ISO", "search_path": OWN_PATH}
+    makes = [sql.SQL("CASE WHEN {} THEN {} END").format(is_direct, call) for call in _calls(settings)]
+    row = connection.execute(sql.SQL("SELECT {}").format(sql.SQL(", ").join([head, *reads, *makes]))).fetchone()
+    assert row is not None
+    backend_pid, has_own_session, *values = row
+    pooler = None if has_own_session else Pooler(told_pid=connection.info.backend_pid, backend_pid=backend_pid)
+    return _InputSettings(*values[: len(_InputSettings._fields)]), pooler
+
+
+def _compose_settings(pinned: _InputSettings, *, version_num: int) -> sql.Composed:
+    """Return one statement that makes every setting."""
+    # Output is always ISO; the order of day, month and year is what input needs.
+    field_order = pinned.DateStyle.rpartition(", ")[2]
+    settings = _fixed_settings(version_num) | pinned._asdict()
+    settings |= {"DateStyle": f"ISO, {field_order}", "search_path": OWN_PATH}
+    return sql.SQL("SELECT {}").format(sql.SQL(", ").join(_calls(settings)))
+
+
+def _fixed_settings(version_num: int) -> dict[str, str]:
+    return _SETTINGS | (_SETTINGS_17 if version_num >= 170_000 else {})
+
+
+def _calls(settings: dict[str, str]) -> list[sql.Composed]:
+    return [
+        sql.SQL("pg_catalog.set_config({}, {}, false)").format(sql.Literal(name), sql.Literal(value))
+        for name, value in settings.items()
+    ]
+
+
+def _log_warning(text: str) -> None:
+    _log.warning("%s", text)

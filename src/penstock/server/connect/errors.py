@@ -1,0 +1,197 @@
+"""The server's errors as penstock's: by SQLSTATE and exception class, never by the words of a message.
+
+The message stays the server's own, so that it can be searched for; detail and hint say what to do about it
+here. Line numbers of files are put to it in loading, which knows which records a COPY carried. Transactions are opened
+here too, so that a connection lost at a BEGIN or COMMIT is an error as any other.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+
+from penstock.errors import DataError, PenstockError, ServerError, TargetError
+from penstock.server.connect.copy_context import CopyContext, parse_copy_context
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = [
+    "CopyContext",
+    "ServerReport",
+    "at_once",
+    "in_transaction",
+    "parse_copy_context",
+    "read_report",
+    "to_penstock_error",
+    "translate_errors",
+]
+
+# Data exception (22, with 22P04 bad copy file format) and integrity constraint violation (23).
+DATA_CLASSES = ("22", "23")
+# Codes of class 22 that speak of a setting or a sequence, not of a record.
+NOT_DATA = frozenset(("22023", "2200H"))
+# Syntax error or access rule violation (42: missing table or column, no privilege), invalid schema name (3F),
+# view without INSTEAD OF trigger and other things COPY cannot do (0A), a wrong object state (55000), more
+# columns than a table can have (54011), a standby (25006).
+_TARGET_CLASSES = ("42", "3F", "0A")
+_TARGET_STATES = {"55000", "54011", "25006"}
+
+_DATE_HINT = "Correct the value in the file, or set DateStyle for the role to the order that the file's dates have."
+
+_HINTS = {
+    "22": "Correct the value in the file, or give the column a type that accepts it.",
+    "22001": "Widen the column, or correct the value in the file.",
+    "22007": _DATE_HINT,
+    "22008": _DATE_HINT,
+    "22021": "Name the file's encoding with --encoding.",
+    "22P04": "Check the format, delimiter, quote and columns against the file's first lines.",
+    "22P05": "The database's encoding has no such character: load into a database that is UTF8.",
+    "23": "Correct the record in the file, or the table's constraint.",
+    "23502": "Name the text that stands for null with --null, or give the column a value with --set.",
+    "23503": "Load the referenced table first.",
+    "23505": "Check whether the file, or a part of it, has been loaded before.",
+    "25006": "Connect to the primary: list all hosts, with target_session_attrs=read-write.",
+    "28": "Check user, password and the server's pg_hba.conf.",
+    "3D000": "Name an existing database in --to, or create it with createdb.",
+    "3F000": "Create the schema first, or name the table with its schema.",
+    "42501": "Have the owner grant USAGE on the schema and INSERT on the table, or use --role.",
+    "42703": "Compare the file's header with the table's columns; --columns and --skip adjust it.",
+    "42P01": "Create the table first, or use --create to create it with text columns.",
+    "53100": "Free or add space on the server's volume, then run the load again.",
+    "53200": "Lower --sessions, or raise the memory the server has.",
+    "53300": "Lower --sessions, or raise max_connections or the role's connection limit.",
+    "55P03": "Another session holds a lock on the table: see pg_locks, or raise lock_timeout.",
+    "57014": "The statement was cancelled; run the load again.",
+    "57P": "The server is stopping or starting: run the load again when it accepts connections.",
+    "58": "The server's system failed: see its log and its disks before running the load again.",
+    "XX": "The server reports corruption or a bug: see its log before anything else.",
+    "08": "The connection broke: look in the server's log for a crash or restart, then run the load again.",
+    "40": "Another transaction conflicted: run the load again.",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerReport:
+    """An error as the server reported it; every field but the message is None where it was silent."""
+
+    message: str
+    sqlstate: str | None = None
+    detail: str | None = None
+    hint: str | None = None
+    context: str | None = None
+    table: str | None = None
+    column: str | None = None
+    constraint: str | None = None
+
+
+def read_report(error: psycopg.Error) -> ServerReport:
+    """Return the fields of the server's error, or libpq's own words where no server spoke."""
+    diag = error.diag
+    return ServerReport(
+        message=diag.message_primary or " ".join(str(error).split()) or type(error).__name__,
+        sqlstate=diag.sqlstate or error.sqlstate,
+        detail=diag.message_detail,
+        hint=diag.message_hint,
+        context=diag.context,
+        table=diag.table_name,
+        column=diag.column_name,
+        constraint=diag.constraint_name,
+    )
+
+
+def to_penstock_error(error: psycopg.Error, what: str) -> PenstockError:
+    """Return the error of ours that a server's amounts to; `what` says what was being done ("reading x")."""
+    report = read_report(error)
+    hint = report.hint or find_hint(report.sqlstate)
+    detail = describe_report(report, what)
+    error_class = choose_class(report.sqlstate)
+    if error_class is ServerError:
+        is_disconnect = report.sqlstate is None and isinstance(error, psycopg.OperationalError)
+        hint = hint or (_HINTS["08"] if is_disconnect else None)
+        return ServerError(
+            report.message,
+            detail=detail,
+            hint=hint,
+            sqlstate=report.sqlstate,
+            is_transient=is_passing(report.sqlstate, is_disconnect=is_disconnect),
+        )
+    return error_class(report.message, detail=detail, hint=hint, sqlstate=report.sqlstate)
+
+
+@contextmanager
+def translate_errors(what: str) -> Iterator[None]:
+    """Raise what to_penstock_error makes of a psycopg error in the block."""
+    try:
+        yield
+    except psycopg.Error as error:
+        raise to_penstock_error(error, what) from error
+
+
+@contextmanager
+def in_transaction(connection: psycopg.Connection[Any], what: str | None = None) -> Iterator[psycopg.Transaction]:
+    """Run the block in a transaction, or in a savepoint of the caller's; BEGIN and COMMIT fail as any statement does.
+
+    Without `what` errors stay psycopg's, for a caller in this room that tells them apart, and translates the rest.
+    """
+    with nullcontext() if what is None else translate_errors(what), connection.transaction() as transaction:
+        yield transaction
+
+
+@contextmanager
+def at_once(connection: psycopg.Connection[Any]) -> Iterator[None]:
+    """Run the block's statements in one round trip, and in one transaction: the caller's, where there is one.
+
+    Errors are psycopg's.
+    """
+    is_own = connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
+    try:
+        with connection.pipeline():
+            if is_own:
+                connection.execute("BEGIN")
+            yield
+            if is_own:
+                connection.execute("COMMIT")
+    except BaseException:
+        if is_own and not connection.closed:
+            connection.rollback()
+        raise
+
+
+def choose_class(sqlstate: str | None) -> type[DataError | TargetError | ServerError]:
+    """Return whose fault an SQLSTATE is: the data's, the target's, or else the server's."""
+    if sqlstate is None:
+        return ServerError
+    if sqlstate.startswith(DATA_CLASSES) and sqlstate not in NOT_DATA:
+        return DataError
+    if sqlstate.startswith(_TARGET_CLASSES) or sqlstate in _TARGET_STATES:
+        return TargetError
+    return ServerError
+
+
+# Connection lost (08), serialization failure or deadlock (40), too few resources and a full disk (53), a lock that was
+# not free (55P03), a server that stops or starts (57P), a system error such as a failed write (58), a standby that is
+# not promoted yet (25006).
+_TRANSIENT_CLASSES = ("08", "40", "53", "55P03", "57P01", "57P02", "57P03", "57P05", "58", "25006")
+
+
+def is_passing(sqlstate: str | None, *, is_disconnect: bool) -> bool:
+    """Return whether a fault may pass on its own, so that the same work may succeed a little later."""
+    return is_disconnect or (sqlstate is not None and sqlstate.startswith(_TRANSIENT_CLASSES))
+
+
+def find_hint(sqlstate: str | None) -> str | None:
+    """Return what to do about an SQLSTATE: the hint for the code itself, else for its class."""
+    if sqlstate is None:
+        return None
+    return next((_HINTS[sqlstate[:length]] for length in (5, 3, 2) if sqlstate[:length] in _HINTS), None)
+
+
+def describe_report(report: ServerReport, what: str) -> str:
+    """Return the facts of an error on a few lines: the server's detail, what was being done, the context."""
+    code = f" (SQLSTATE {report.sqlstate})" if report.sqlstate else ""
+    lines = [report.detail, f"While {what}{code}.", report.context]
+    return "\n".join(line for line in lines if line)

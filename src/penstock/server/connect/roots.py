@@ -1,0 +1,184 @@
+"""Amazon's root certificates on this machine: which file verifies a server of Amazon RDS.
+
+Instances and clusters have certificates of RDS's own authorities, one for each region, which no operating system
+trusts: AWS has them downloaded as global-bundle.pem. RDS Proxy has certificates of AWS Certificate Manager, whose roots
+("Amazon Root CA 1" and others) every operating system trusts. So the two are looked for by name, and a file that holds
+something else is passed over. The current directory is not looked at: anybody may have put a file there.
+
+Sources: docs.aws.amazon.com/AmazonRDS/latest/UserGuide/UsingWithRDS.SSL.html and
+UsingWithRDS.SSL-certificate-rotation.html ("Amazon RDS Proxy uses certificates from the AWS Certificate Manager").
+"""
+
+from __future__ import annotations
+
+import ssl
+from datetime import UTC, datetime
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+
+from penstock.errors import ServerError
+from penstock.model.server.endpoints import is_rds_proxy, region_of
+from penstock.model.server.roots import RootCertificate, RootFile, RootSearch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+_BUNDLE = "global-bundle.pem"
+
+# Where AWS has the bundle downloaded, by the partition's regions; all others have the last.
+_BUNDLE_SITES = {
+    "cn-": "https://rds-truststore.s3.cn-north-1.amazonaws.com.cn",
+    "us-gov-": "https://truststore.pki.us-gov-west-1.rds.amazonaws.com",
+    "": "https://truststore.pki.rds.amazonaws.com",
+}
+
+# libpq's word for the store of the OpenSSL library that it is linked with. psycopg's binary wheel brings a library of
+# its own, whose store is empty: so the system's file is given by its path, and never by this word.
+_SYSTEM = "system"
+
+# /certs is where AWS's own examples put the bundle.
+_COMMON_FOLDERS = (Path("/certs"), Path("/etc/ssl/certs"), Path("/etc/pki/tls/certs"))
+
+# The system's store in one file: Debian, Red Hat and Amazon Linux, SUSE, Alpine and macOS.
+_SYSTEM_FILES = (
+    Path("/etc/ssl/certs/ca-certificates.crt"),
+    Path("/etc/pki/tls/certs/ca-bundle.crt"),
+    Path("/etc/ssl/ca-bundle.pem"),
+    Path("/etc/ssl/cert.pem"),
+)
+
+
+def search_roots(
+    host: str | None, environ: Mapping[str, str], *, given: str | None = None, now: datetime
+) -> RootSearch:
+    """Return where roots for an endpoint (None: any of RDS) were looked for, up to the first file that has them.
+
+    `given` is the file that the user named, which is used whatever it holds.
+    """
+    if given is not None:
+        file = _read_system(environ) if given == _SYSTEM else read_roots(Path(given))
+        return RootSearch(files=(file,), chosen=None if file.problem else file, is_given=True)
+    files: list[RootFile] = []
+    for path in _candidates(host, environ):
+        file = read_roots(path)
+        files.append(file)
+        if any(_is_wanted(certificate, host, now) for certificate in file.certificates):
+            return RootSearch(files=tuple(files), chosen=file)
+    return RootSearch(files=tuple(files), chosen=None)
+
+
+def find_roots(hosts: Sequence[str], environ: Mapping[str, str]) -> str:
+    """Return the path of the file to verify these endpoints with. Raises ServerError where there is none.
+
+    Several endpoints share one file, as libpq has it: it is looked for by the first one.
+    """
+    search = search_roots(hosts[0], environ, now=datetime.now(UTC))
+    if search.chosen is None:
+        raise missing_roots(hosts[0], search)
+    return str(search.chosen.path)
+
+
+def missing_roots(host: str, search: RootSearch) -> ServerError:
+    """Return the error for an endpoint that cannot be verified, which says what to download and where to put it."""
+    looked = ", ".join(str(file.path) for file in search.files)
+    if is_rds_proxy(host):
+        hint = "Install the operating system's root certificates (ca-certificates), which RDS Proxy is verified with"
+    else:
+        hint = f"Download {bundle_url(region_of(host))} to {Path('~/.postgresql') / _BUNDLE}"
+    return ServerError(
+        f"no root certificates to verify {host} with",
+        detail=f"Amazon's are in none of {looked}. Without them any host could pose as the server, so nothing was "
+        "sent to it.",
+        hint=f"{hint}, or name their file with sslrootcert=FILE or PGSSLROOTCERT; see penstock rds certificates.",
+    )
+
+
+def bundle_url(region: str | None) -> str:
+    """Return where to download the roots of a region's servers.
+
+    >>> bundle_url("us-gov-east-1")
+    'https://truststore.pki.us-gov-west-1.rds.amazonaws.com/global/global-bundle.pem'
+    """
+    site = next(site for start, site in _BUNDLE_SITES.items() if (region or "").startswith(start))
+    return f"{site}/global/{_BUNDLE}"
+
+
+def read_roots(path: Path) -> RootFile:
+    """Return what is in a file of certificates, as OpenSSL reads it."""
+    try:
+        stat = path.stat()
+        return _read_cached(path, stat.st_mtime_ns, stat.st_size)
+    except OSError as exc:
+        return RootFile(path=path, problem=exc.strerror or "cannot be read")
+
+
+def _read_system(environ: Mapping[str, str]) -> RootFile:
+    """Return what sslrootcert=system stands for: OpenSSL's store, as far as it can be told."""
+    if named := environ.get("SSL_CERT_FILE"):
+        return read_roots(Path(named))
+    if psycopg.pq.__impl__ == "binary":
+        return RootFile(
+            path=Path(_SYSTEM), problem="psycopg's OpenSSL has no store; name the system's with SSL_CERT_FILE"
+        )
+
+    found = ssl.get_default_verify_paths().cafile
+    return read_roots(Path(found)) if found else RootFile(path=Path(_SYSTEM), problem="is not a single file here")
+
+
+@lru_cache(maxsize=32)
+def _read_cached(path: Path, _changed_ns: int, _size_bytes: int) -> RootFile:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    try:
+        context.load_verify_locations(cafile=path)
+    except ssl.SSLError:
+        return RootFile(path=path, problem="holds no certificates in PEM form")
+    return RootFile(path=path, certificates=tuple(map(_describe, context.get_ca_certs())))
+
+
+def _describe(fields: dict[str, Any]) -> RootCertificate:
+    subject = read_name(fields["subject"])
+    return RootCertificate(
+        name=show_name(subject),
+        unit=subject.get("organizationalUnitName"),
+        expires_at=datetime.fromtimestamp(ssl.cert_time_to_seconds(fields["notAfter"]), UTC),
+    )
+
+
+def read_name(name: Sequence[Sequence[tuple[str, str]]]) -> dict[str, str]:
+    """Return a certificate's name, as Python's ssl module gives it, by attribute."""
+    return {key: value for part in name for key, value in part}
+
+
+def show_name(name: Mapping[str, str]) -> str:
+    """Return the common name, or else all there is."""
+    return name.get("commonName") or ", ".join(name.values())
+
+
+def _is_wanted(certificate: RootCertificate, host: str | None, now: datetime) -> bool:
+    if certificate.expires_at <= now:
+        return False
+    if host is not None and is_rds_proxy(host):
+        return certificate.is_public_amazon
+    region = None if host is None else region_of(host)
+    # Names are "Amazon RDS eu-west-1 Root CA RSA2048 G1" and the like; one without a region is for all.
+    words = certificate.name.split()
+    is_for_region = region is None or region in words or not any(word.count("-") >= 2 for word in words)
+    return certificate.is_for_rds and is_for_region
+
+
+def _candidates(host: str | None, environ: Mapping[str, str]) -> Iterator[Path]:
+    """Yield the places to look at: libpq's own first, then bundles as AWS names them, then the system's store."""
+    folders = list(_COMMON_FOLDERS)
+    if home := environ.get("HOME"):
+        user = Path(home)
+        yield user / ".postgresql" / "root.crt"
+        settings = Path(environ.get("XDG_CONFIG_HOME") or user / ".config")
+        folders[:0] = [user / ".postgresql", settings / "penstock", user / ".aws"]
+    region = None if host is None else region_of(host)
+    names = [_BUNDLE, *([f"{region}-bundle.pem"] if region else [])]
+    yield from (folder / name for folder in folders for name in names)
+    system = [Path(environ["SSL_CERT_FILE"])] if environ.get("SSL_CERT_FILE") else []
+    yield from dict.fromkeys([*system, *_SYSTEM_FILES])

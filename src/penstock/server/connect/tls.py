@@ -1,0 +1,45 @@
+"""What TLS asks of a connection where the user is silent. Pure.
+
+Servers of Amazon RDS are verified, name included; libpq's own rules hold elsewhere. docs/decisions/0011-tls-defaults.md
+tells why.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.errors import UsageError
+from penstock.model.server.endpoints import is_rds_endpoint
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+
+# The modes in which libpq may send a password to a server in the clear.
+_MODES_WITHOUT_TLS = ("disable", "allow", "prefer")
+
+
+def tls_defaults(
+    given: Mapping[str, str], *, sends_token: bool, find_roots: Callable[[Sequence[str]], str]
+) -> dict[str, str]:
+    """Return the TLS settings to add to what the user gave.
+
+    `find_roots` returns the file to verify servers with, or raises; it is called only where its answer is needed.
+    `sends_token`: an IAM token will be sent, which whoever reads it may use. Raises UsageError where it would be sent
+    in the clear, and what `find_roots` raises.
+    """
+    mode = given.get("sslmode") or None
+    if sends_token and mode in _MODES_WITHOUT_TLS:
+        raise UsageError(
+            f"IAM authentication needs TLS, but sslmode is {mode}",
+            detail="The token would be sent unencrypted.",
+            hint="Do not set sslmode; it is verify-full then.",
+        )
+    hosts = [host for host in given.get("host", "").split(",") if host]
+    is_amazon = bool(hosts) and all(map(is_rds_endpoint, hosts))
+    if not (is_amazon or sends_token) or mode not in (None, "verify-ca", "verify-full"):
+        return {}
+    defaults = {} if mode else {"sslmode": "verify-full"}
+    if is_amazon and not given.get("sslrootcert"):
+        defaults["sslrootcert"] = find_roots(hosts)
+    return defaults

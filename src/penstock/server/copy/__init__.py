@@ -1,0 +1,1 @@
+"""COPY sessions, and records that a table refuses, sorted out by the server."""

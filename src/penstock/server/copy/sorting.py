@@ -1,0 +1,277 @@
+"""Records of which a table refuses some, sorted out by the server: it stores the others, and says why it refused those.
+
+Records are copied into a temporary table, which is gone with the transaction: as texts where they come from a file,
+since COPY can read any of those. One DO statement takes them on from there by INSERT, or by a merge's statement,
+stretch by stretch in their order, each under a savepoint of its own. A sequence counts the records of a stretch that
+were begun, so where one fails the record is known: those before it are stored, it is tried once more as the first one
+of a stretch, and noted with the error's own fields. Whatever may refuse a record does so itself: types, constraints,
+triggers, partitions, indexes. Where a whole stretch fails, as by a foreign key that is checked at its end, half of it
+is tried.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+
+from psycopg import sql
+
+from penstock.server.connect.errors import NOT_DATA
+from penstock.server.connect.search_path import PATHS
+from penstock.server.copy.copy import compose_table
+from penstock.server.copy.sorting_statements import (
+    FIND_FIELD,
+    HAS_RIGHTS,
+    MAKE,
+    NOTE,
+    OUTCOME,
+    SELECT,
+    SELECT_RECORD,
+    SORT,
+    STORE,
+    STRETCH,
+    TAKE_OUTCOME,
+)
+from penstock.server.sql.queries import fetch_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import psycopg
+
+    from penstock.model.source.block import CopySpec
+    from penstock.server.copy.copy import CopySession
+
+_STAGE: Final = "penstock_stage"
+# Its row type reads values as COPY does, where the stage itself has text.
+_TYPED: Final = "penstock_typed"
+_COUNTER: Final = "penstock_counter"
+
+# The best stretch is about the square root of this over the share of bad records: longer ones are undone and stored
+# again too often, and shorter ones cost too much each (of 20, 80 and 320 the second was the fastest with 1 % of them).
+_STRETCH_FACTOR = 60.0
+
+# A bad record that a whole stretch fails for makes so many others be stored again as that many whose place is known.
+_WHOLE_WEIGHT = 50
+
+_MOST_IN_STRETCH = 2000
+_FIRST_SIZE = 16
+
+_NOTHING: Final = sql.SQL("")
+_COMMA: Final = sql.SQL(", ")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SortingTarget:
+    """The row of sorting_target.sql."""
+
+    oid: int
+    is_plain: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SortingColumn:
+    """The row of sorting_columns.sql."""
+
+    name: str
+    type_name: str
+    reading: Literal["text", "cast", "record"]
+
+
+class RefusedRow(NamedTuple):
+    """A row that could not be stored, counted from 1 in the order they were copied, and why."""
+
+    place: int
+    sqlstate: str
+    message: str
+    detail: str | None
+    column: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sorted:
+    """How many rows were stored, and which could not be; triggers may have kept out others."""
+
+    stored: int
+    refused: tuple[RefusedRow, ...]
+
+
+class _Made(NamedTuple):
+    """What the stage was made for; it lives as long as the transaction."""
+
+    transaction: int
+    spec: CopySpec
+
+
+def find_hindrance(connection: psycopg.Connection[Any], table: str) -> str | None:
+    """Return why the records of a table, by its quoted name, cannot be sorted out, as a hint. Raises psycopg.Error."""
+    if connection.execute(HAS_RIGHTS).fetchone() != (True,):
+        return (
+            "Bad records are sorted out in a temporary table: grant the role TEMPORARY on the database and USAGE on"
+            " language plpgsql."
+        )
+    if not all(row.is_plain for row in fetch_rows(connection, "sorting_target", SortingTarget, table=table)):
+        return "Correct it: records for views, foreign tables and tables with rules on INSERT cannot be rejected."
+    return None
+
+
+class Hindered(Exception):
+    """The records of a table cannot be sorted out; the words are a hint."""
+
+
+class Sorter:
+    """The sorting of one session's records. Methods raise CopyFailed.
+
+    `own_codes` are how the SQLSTATEs begin of errors that are a record's own. Needs TEMPORARY on the database, INSERT
+    on the table, and USAGE on its types and on plpgsql.
+    """
+
+    def __init__(self, session: CopySession, own_codes: Sequence[str]) -> None:
+        self._session = session
+        self._own_codes = own_codes
+        self._made: _Made | None = None
+        self._columns: dict[str, SortingColumn] = {}
+
+    def prepare(self, spec: CopySpec) -> CopySpec:
+        """Return where to copy records that are meant for a table; `sort` takes them on to it. Raises Hindered."""
+        self._session.begin()
+        made = _Made(self._session.transaction, spec)
+        if made != self._made:
+            with self._session.between_copies() as connection:
+                table = compose_table(spec).as_string(connection)
+                if (hint := find_hindrance(connection, table)) is not None:
+                    raise Hindered(hint)
+                (target,) = fetch_rows(connection, "sorting_target", SortingTarget, table=table)
+                found = fetch_rows(connection, "sorting_columns", SortingColumn, oid=target.oid)
+                self._columns = {column.name: column for column in found}
+                connection.execute(self._compose_make(made))
+            self._made = made
+        return replace(spec, schema="pg_temp", table=_STAGE)
+
+    def sort(self) -> Sorted:
+        """Take on to their table what has been copied."""
+        assert self._made is not None
+        spec = self._made.spec
+        with self._session.between_copies() as connection:
+            statement = compose_sorting(
+                connection,
+                self._own_codes,
+                stage=_temporary(_STAGE),
+                counter=_temporary(_COUNTER),
+                store=self._compose_store(spec),
+                note=sql.SQL(NOTE),
+                outcome=sql.SQL(OUTCOME),
+                most_in_stretch=_MOST_IN_STRETCH,
+                find_field=self._compose_find_field(spec),
+            )
+            cursor = connection.execute(
+                sql.SQL("{}; {}").format(statement, sql.SQL(TAKE_OUTCOME).format(stage=_temporary(_STAGE)))
+            )
+            cursor.nextset()
+            row = cursor.fetchone()
+        assert row is not None
+        outcome = json.loads(row[0].decode(errors="replace"))
+        refused = (
+            RefusedRow(place, code, message, detail or None, column or None)
+            for place, code, message, detail, column in outcome["refused"]
+        )
+        self._session.check_table(spec)
+        return Sorted(stored=outcome["stored"], refused=tuple(refused))
+
+    # ---------------------------------------------------------------- its statements
+
+    def _compose_make(self, made: _Made) -> sql.Composed:
+        columns = [self._columns[name] for name in made.spec.columns]
+        before = self._made
+        drop = sql.SQL("DROP TABLE {}, {} CASCADE;").format(_temporary(_STAGE), _temporary(_TYPED))
+        return sql.SQL(MAKE).format(
+            # Where the transaction has a stage for another table.
+            drop=_NOTHING if before is None or before.transaction != made.transaction else drop,
+            stage=_temporary(_STAGE),
+            texts=_COMMA.join(sql.SQL("{} pg_catalog.text").format(sql.Identifier(column.name)) for column in columns),
+            typed=_temporary(_TYPED),
+            columns=_COMMA.join(
+                sql.SQL("{} {}").format(sql.Identifier(column.name), sql.SQL(column.type_name)) for column in columns
+            ),
+            counter=_temporary(_COUNTER),
+            first=sql.Identifier(columns[0].name),
+        )
+
+    def _compose_store(self, spec: CopySpec) -> sql.Composed:
+        """Return what stores a stretch, its texts read as their columns' types do."""
+        values: list[sql.Composable] = []
+        fields: list[sql.Composable] = []
+        for name in spec.columns:
+            column, text = self._columns[name], sql.Identifier("s", name)
+            fields.append(text if column.reading == "record" else sql.NULL)
+            if column.reading == "text":
+                values.append(text)
+            elif column.reading == "cast":
+                values.append(sql.SQL("CAST({} AS {})").format(text, sql.SQL(column.type_name)))
+            else:
+                values.append(sql.SQL("(s.penstock_record).{}").format(sql.Identifier(name)))
+        is_recorded = any(self._columns[name].reading == "record" for name in spec.columns)
+        select = sql.SQL(SELECT_RECORD if is_recorded else SELECT).format(
+            values=_COMMA.join(values),
+            fields=_COMMA.join(fields),
+            typed=_temporary(_TYPED),
+            stage=_temporary(_STAGE),
+            rows=sql.SQL(STRETCH),
+        )
+        names = _COMMA.join(map(sql.Identifier, spec.columns))
+        return sql.SQL(STORE).format(target=compose_table(spec), names=names, select=select, **PATHS)
+
+    def _compose_find_field(self, spec: CopySpec) -> sql.Composed:
+        return sql.SQL(FIND_FIELD).format(
+            values=_COMMA.join(sql.Identifier("s", name) for name in spec.columns),
+            stage=_temporary(_STAGE),
+            names=sql.Literal(list(spec.columns)),
+            typed=_temporary(_TYPED),
+            **PATHS,
+        )
+
+
+def compose_sorting(
+    connection: psycopg.Connection[Any],
+    own_codes: Sequence[str],
+    *,
+    stage: sql.Identifier,
+    counter: sql.Identifier,
+    store: sql.Composable,
+    note: sql.Composable,
+    outcome: sql.Composable,
+    most_in_stretch: int,
+    find_field: sql.Composable = _NOTHING,
+    count: sql.Composable = _NOTHING,
+    declarations: sql.Composable = _NOTHING,
+    portion: sql.Composable = _NOTHING,
+    first_size: int = _FIRST_SIZE,
+) -> sql.Composed:
+    """Return the statement that takes the rows of `stage`, or a `portion` of them, on stretch by stretch.
+
+    `store` stores a stretch, `count` is run once it is stored, `note` notes the row `bad`, and `outcome` is the JSON
+    that is left in setting penstock.outcome.
+    """
+    body = sql.SQL(SORT).format(
+        stage=stage,
+        portion=portion,
+        counter=sql.Literal(counter.as_string(connection)),
+        declarations=declarations,
+        store=store,
+        count=count,
+        note=note,
+        outcome=outcome,
+        find_field=find_field,
+        own_codes=sql.Literal(f"^({'|'.join(own_codes)})"),
+        other_codes=sql.Literal(sorted(NOT_DATA)),
+        most=sql.Literal(most_in_stretch),
+        factor=sql.Literal(_STRETCH_FACTOR),
+        whole_weight=sql.Literal(_WHOLE_WEIGHT),
+        size=sql.Literal(first_size),
+    )
+    return sql.SQL("DO LANGUAGE plpgsql {}").format(sql.Literal(body.as_string(connection)))
+
+
+def _temporary(name: str) -> sql.Identifier:
+    return sql.Identifier("pg_temp", name)

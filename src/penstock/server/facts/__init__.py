@@ -1,0 +1,1 @@
+"""What a server is, read with an ordinary user's rights; its settings."""

@@ -1,0 +1,101 @@
+"""What loading must know of a server, asked in one query with an ordinary user's rights."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from penstock.model.server.server import ServerFacts
+from penstock.server.connect.connection import describe_connection
+from penstock.server.connect.errors import translate_errors
+from penstock.server.connect.route import is_loopback
+from penstock.server.sql.queries import send_query
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from penstock.server.connect.connection import Connection
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerRow:
+    """The row of server.sql; `server_address` is None on a Unix socket."""
+
+    version_num: int
+    version: str
+    database: str
+    user: str
+    server_encoding: str
+    free_connections: int
+    is_in_recovery: bool
+    server_address: str | None
+    may_checkpoint: bool
+    is_aurora: bool
+    wal_level: str
+
+
+def read_server_facts(connection: Connection) -> ServerFacts:
+    """Return the facts of the server behind a connection; its own connection counts as used.
+
+    Raises ServerError.
+    """
+    return ask_server_facts(connection)()
+
+
+def ask_server_facts(connection: Connection) -> Callable[[], ServerFacts]:
+    """Do as `read_server_facts`, where the connection is in a pipeline without waiting; what is returned tells."""
+    address = describe_connection(connection)
+    with translate_errors(f"reading the facts of {address}"):
+        fetch = send_query(connection, "server", ServerRow)
+
+    def facts() -> ServerFacts:
+        with translate_errors(f"reading the facts of {address}"):
+            (row,) = fetch()
+        info = connection.info
+        return _describe(row, address=address, client_address=info.hostaddr, named_host=info.host)
+
+    return facts
+
+
+def _describe(row: ServerRow, *, address: str, client_address: str, named_host: str) -> ServerFacts:
+    return ServerFacts(
+        version_num=row.version_num,
+        version=row.version,
+        database=row.database,
+        user=row.user,
+        server_encoding=row.server_encoding,
+        free_connections=row.free_connections,
+        is_local=is_local_server(
+            server_address=row.server_address,
+            dialled_address=client_address,
+            named_host=named_host,
+            own_name=socket.gethostname(),
+        ),
+        is_in_recovery=row.is_in_recovery,
+        address=address,
+        may_checkpoint=row.may_checkpoint,
+        is_aurora=row.is_aurora,
+        wal_level=row.wal_level,
+    )
+
+
+def is_local_server(*, server_address: str | None, dialled_address: str, named_host: str, own_name: str) -> bool:
+    """Return whether a server runs on this machine: a Unix socket, or loopback at both ends of a connection.
+
+    One end alone proves nothing: a tunnel is dialled at loopback, and its far end may call the server at loopback or
+    by a socket. Where the host that was named is another than this machine (`own_name`), it is one. A tunnel that
+    is named localhost still looks local. `dialled_address` is empty on a socket, and where libpq does not know it.
+
+    >>> is_local_server(server_address="127.0.0.1", dialled_address="127.0.0.1", named_host="db1", own_name="laptop")
+    False
+    """
+    if server_address is None:
+        return not dialled_address
+    ends_are_loopback = is_loopback(server_address) and is_loopback(dialled_address)
+    return ends_are_loopback and _is_own_name(named_host, own_name)
+
+
+def _is_own_name(host: str, own_name: str) -> bool:
+    name = host.rstrip(".").lower()
+    return is_loopback(name) or name in ("", "localhost", own_name.lower()) or name.endswith(".localhost")

@@ -1,0 +1,145 @@
+"""Server settings by SQL: read with their sources, changed by ALTER SYSTEM, taken up by a reload that is seen through.
+
+What should change is decided elsewhere.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from psycopg import sql
+
+from penstock.errors import ServerError
+from penstock.model.server.inspection import Archiver, Mark, Slot
+from penstock.model.server.settings import ServerIdentity, SettingsFacts, SettingsRights, SettingState
+from penstock.server.connect.errors import translate_errors
+from penstock.server.facts.recognise import recognise_flavour, recognise_managers
+from penstock.server.sql.queries import fetch_many, fetch_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from penstock.server.connect.connection import Connection
+
+# A busy postmaster takes up a reload within milliseconds; one that has not in so long has found its files wrong.
+_RELOAD_TIMEOUT_S = 10.0
+_RELOAD_LOOK_S = 0.01
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileLine:
+    """The row of settings_lines.sql; `name` is None for a line that cannot be read, with the error."""
+
+    name: str | None
+    text: str | None
+    file: str
+    line: int
+    error: str | None
+
+
+def read_facts(connection: Connection) -> SettingsFacts:
+    """Return what decides about settings, but for what a load is expected to write. Raises ServerError."""
+    with translate_errors("reading settings"):
+        marks, rights, settings, slots, archivers = fetch_many(
+            connection,
+            (
+                ("inspect_marks", Mark),
+                ("settings_rights", SettingsRights),
+                ("settings_state", SettingState),
+                ("inspect_slots", Slot),
+                ("inspect_archiver", Archiver),
+            ),
+        )
+        row = connection.execute(
+            "SELECT pg_catalog.pg_is_in_recovery(), pg_catalog.current_setting('cluster_name')"
+        ).fetchone()
+    assert row is not None
+    is_in_recovery, cluster_name = row
+    return SettingsFacts(
+        version_num=connection.info.server_version,
+        is_in_recovery=is_in_recovery,
+        flavour=recognise_flavour(marks),
+        managers=recognise_managers(marks, cluster_name=cluster_name),
+        rights=rights[0],
+        settings=tuple(settings),
+        slots=tuple(slots),
+        archiver=next(iter(archivers), None),
+    )
+
+
+def read_settings(connection: Connection) -> dict[str, SettingState]:
+    """Return the settings that profiles speak of, by name. Raises ServerError."""
+    with translate_errors("reading settings"):
+        return {state.name: state for state in fetch_rows(connection, "settings_state", SettingState)}
+
+
+def read_identity(connection: Connection) -> ServerIdentity:
+    """Return which server this is. Raises ServerError."""
+    with translate_errors("reading the server's identity"):
+        (identity,) = fetch_rows(connection, "lease_server", ServerIdentity)
+    return identity
+
+
+def read_lines(connection: Connection) -> dict[str, FileLine]:
+    """Return what postgresql.auto.conf has of the settings that leases change.
+
+    Needs pg_file_settings. Raises ServerError, also where a line of the server's files cannot be read: a reload would
+    change nothing then.
+    """
+    with translate_errors("reading postgresql.auto.conf"):
+        rows = fetch_rows(connection, "settings_lines", FileLine)
+    wrong = next((row for row in rows if row.name is None), None)
+    if wrong is not None:
+        raise ServerError(
+            "the server's configuration files have an invalid line",
+            detail=f"{wrong.file} line {wrong.line}: {wrong.error}.",
+            hint="Correct it: until then a reload changes nothing.",
+        )
+    return {row.name: row for row in rows if row.name is not None}
+
+
+def alter_system(connection: Connection, name: str, text: str | None) -> None:
+    """Write a setting into postgresql.auto.conf, or take its line out; a reload takes it up. Raises TargetError.
+
+    Not in a transaction. Needs ALTER SYSTEM on the setting.
+    """
+    if text is None:
+        statement = sql.SQL("ALTER SYSTEM RESET {}").format(sql.Identifier(name))
+    else:
+        statement = sql.SQL("ALTER SYSTEM SET {} = {}").format(sql.Identifier(name), sql.Literal(text))
+    with translate_errors(f"changing {name}"):
+        connection.execute(statement)
+
+
+def reload(
+    connection: Connection,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> None:
+    """Have the server read its files again, and wait until this session has. Needs pg_reload_conf().
+
+    Every process of the server is told at once; this one's load time tells that the files were read and were right.
+    Raises ServerError where that does not happen.
+    """
+    loaded = "SELECT pg_catalog.pg_conf_load_time()"
+    with translate_errors("reloading the server's configuration"):
+        before = connection.execute(loaded).fetchone()
+        connection.execute("SELECT pg_catalog.pg_reload_conf()")
+        began_s = clock()
+        while connection.execute(loaded).fetchone() == before:
+            if clock() - began_s > _RELOAD_TIMEOUT_S:
+                raise ServerError(
+                    "the server did not reload its configuration files",
+                    detail=f"A reload was requested {_RELOAD_TIMEOUT_S:.0f} s ago.",
+                    hint="See its log: a line of the files may be wrong.",
+                )
+            sleep(_RELOAD_LOOK_S)
+
+
+def find_unchanged(connection: Connection, wanted: Mapping[str, float]) -> list[SettingState]:
+    """Return the settings that have not the number they should. Raises ServerError."""
+    found = read_settings(connection)
+    return [found[name] for name, value in wanted.items() if abs(float(found[name].value) - value) > 1e-9]

@@ -1,0 +1,1 @@
+"""A server looked at in full: its roles, standbys, activity, and what a commit costs."""

@@ -1,0 +1,211 @@
+"""What a server is doing: its sessions, its statistics views, and how far its log is. Read in one round trip."""
+
+from __future__ import annotations
+
+import codecs
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from psycopg import sql
+from psycopg.adapt import Loader
+
+from penstock.errors import PenstockError
+from penstock.model.recording import CounterRow, Progress, SessionSample
+from penstock.model.server.inspection import Unread
+from penstock.server.connect.connection import CAN_FLUSH_STATISTICS
+from penstock.server.connect.errors import translate_errors
+from penstock.server.sql.queries import fetch_rows, send_query
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from penstock.server.connect.connection import Connection
+
+# The statistics views that are read where the server has them, rows of zeros left out of those with many. What a view
+# has is its server's business: the columns are not named here, so a new version needs no new query.
+_VIEWS: Final = {
+    "pg_stat_database": "v.datname IS NOT NULL",
+    "pg_stat_bgwriter": "true",
+    "pg_stat_checkpointer": "true",
+    "pg_stat_wal": "true",
+    "pg_stat_io": "coalesce(v.reads, 0) + coalesce(v.writes, 0) + coalesce(v.extends, 0) + coalesce(v.fsyncs, 0) > 0",
+    "pg_stat_replication": "true",
+    "pg_stat_wal_receiver": "true",
+}
+
+STATEMENTS: Final = "pg_stat_statements"
+
+# Of every database: how many commits, and how many microseconds they took.
+# By the Aurora User Guide, under aurora_stat_get_db_commit_latency.
+_AURORA_COMMITS: Final = (
+    "SELECT pg_catalog.jsonb_build_object('datname', d.datname, 'commit_latency_us',"
+    " pg_catalog.aurora_stat_get_db_commit_latency(d.oid)) FROM pg_catalog.pg_database AS d WHERE d.datallowconn"
+)
+
+# What a commit waits for, and what the statements' numbers depend on.
+_SETTINGS: Final = (
+    "synchronous_commit",
+    "synchronous_standby_names",
+    "wal_sync_method",
+    "fsync",
+    "full_page_writes",
+    "commit_delay",
+    "compute_query_id",
+    "track_activity_query_size",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RightsRow:
+    """The row of observe_rights.sql; `statements_schema` is None where the extension is not installed."""
+
+    reads_statistics: bool
+    statements_schema: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """One round trip: who does what, how far the log is, and the rows of the views that were asked for, by name."""
+
+    sessions: Sequence[SessionSample]
+    progress: Progress
+    counters: Mapping[str, tuple[CounterRow, ...]]
+
+
+class ActivityReader:
+    """Reads one server's activity over a session of its own, from `open_reader`; each reading is one transaction."""
+
+    def __init__(self, connection: Connection, views: Mapping[str, sql.SQL | sql.Composed]) -> None:
+        self._connection = connection
+        self._views = views
+
+    def read(self, *, views: Sequence[str]) -> Observation:
+        """Return what is going on now, with the rows of `views`, all among `views_there`. Raises ServerError."""
+        with translate_errors("reading server activity"):
+            with self._connection.pipeline():
+                fetch_sessions = send_query(self._connection, "observe_sessions", SessionSample)
+                fetch_progress = send_query(self._connection, "observe_progress", Progress)
+                cursors = {name: self._connection.cursor().execute(self._views[name]) for name in views}
+            (progress,) = fetch_progress()
+            return Observation(
+                sessions=fetch_sessions(),
+                progress=progress,
+                counters={name: tuple(row[0] for row in cursor) for name, cursor in cursors.items()},
+            )
+
+    @property
+    def views_there(self) -> tuple[str, ...]:
+        """Return the views that can be read."""
+        return tuple(self._views)
+
+    def read_settings(self) -> dict[str, str]:
+        """Return the settings that decide what a commit waits for, in the server's own words. Raises ServerError."""
+        with translate_errors("reading settings"):
+            rows = self._connection.execute(
+                "SELECT s.name, pg_catalog.current_setting(s.name)"
+                " FROM pg_catalog.pg_settings AS s WHERE s.name = ANY (%s::text[])",
+                [list(_SETTINGS)],
+            ).fetchall()
+        return dict(rows)
+
+    def close(self) -> None:
+        """End the session."""
+        self._connection.close()
+
+
+def open_reader(connection: Connection, *, is_aurora: bool) -> tuple[ActivityReader, tuple[Unread, ...]]:
+    """Return a reader that owns the connection, and what it cannot read.
+
+    Needs pg_read_all_stats (pg_monitor has it) for what others' sessions do. Raises ServerError.
+    """
+    with translate_errors("checking what can be read"):
+        _take_text_as_it_is(connection)
+        (rights,) = fetch_rows(connection, "observe_rights", RightsRow)
+    unread = []
+    if not rights.reads_statistics:
+        unread.append(Unread(what="activity of other roles", why="the role is not a member of pg_read_all_stats"))
+    queries: dict[str, sql.SQL | sql.Composed] = {
+        name: sql.SQL("SELECT pg_catalog.to_jsonb(v) FROM pg_catalog.{} AS v WHERE {}").format(
+            sql.Identifier(name), sql.SQL(condition)
+        )
+        for name, condition in _VIEWS.items()
+        if _is_there(connection, name)
+    }
+    if is_aurora:
+        queries["aurora_commits"] = sql.SQL(_AURORA_COMMITS)
+    if rights.statements_schema is None:
+        unread.append(Unread(what=STATEMENTS, why="the extension is not installed in this database"))
+    else:
+        view = sql.Identifier(rights.statements_schema, STATEMENTS)
+        queries[STATEMENTS] = sql.SQL("SELECT pg_catalog.to_jsonb(v) FROM {} AS v WHERE v.calls > 0").format(view)
+    readable = {}
+    for name, query in queries.items():
+        reason = _try(connection, query)
+        if reason is None:
+            readable[name] = query
+        else:
+            unread.append(Unread(what=name, why=reason))
+    flush_statistics(connection)
+    return ActivityReader(connection, readable), tuple(unread)
+
+
+def flush_statistics(connection: Connection) -> None:
+    """Have what the session did until now counted before the next reading, and not in what is gained since.
+
+    PostgreSQL 14 cannot be made to.
+    """
+    if connection.info.server_version >= CAN_FLUSH_STATISTICS:
+        with translate_errors("checking what can be read"):
+            connection.execute("SELECT pg_catalog.pg_stat_force_next_flush()")
+
+
+def _take_text_as_it_is(connection: Connection) -> None:
+    """Have text come as the server keeps it, and nothing be an error in it.
+
+    What sessions of another database do stands in that one's encoding, and a database of SQL_ASCII holds any bytes:
+    the server would refuse to convert them.
+    """
+    name = connection.info.parameter_status("server_encoding") or ""
+    try:
+        encoding = codecs.lookup(name.replace("WIN", "cp").replace("KOI8", "koi8_")).name
+    except LookupError:
+        # Python does not know it, or it is none: what is not UTF-8 is lost
+        name, encoding = "SQL_ASCII", "ascii"
+    connection.execute("SELECT pg_catalog.set_config('client_encoding', %s, false)", [name])
+
+    def decode(data: bytes | bytearray | memoryview) -> str:
+        try:
+            return bytes(data).decode(encoding)
+        except UnicodeDecodeError:
+            return bytes(data).decode("utf-8", "replace")
+
+    class Text(Loader):
+        def load(self, data: bytes | bytearray | memoryview) -> str:
+            return decode(data)
+
+    class Json(Loader):
+        def load(self, data: bytes | bytearray | memoryview) -> object:
+            return json.loads(decode(data))
+
+    connection.adapters.register_loader("text", Text)
+    connection.adapters.register_loader("jsonb", Json)
+
+
+def _is_there(connection: Connection, view: str) -> bool:
+    with translate_errors("checking what can be read"):
+        row = connection.execute("SELECT pg_catalog.to_regclass(%s)", [f"pg_catalog.{view}"]).fetchone()
+    assert row is not None
+    return row[0] is not None
+
+
+def _try(connection: Connection, query: sql.SQL | sql.Composed) -> str | None:
+    """Return why a query fails, None where it does not."""
+    try:
+        with translate_errors("checking what can be read"):
+            connection.execute(query)
+    except PenstockError as error:
+        if error.is_transient:
+            raise
+        return error.message
+    return None

@@ -1,0 +1,74 @@
+"""How long a durable commit takes here, measured without a table."""
+
+from __future__ import annotations
+
+import statistics
+import threading
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from penstock.errors import ServerError
+from penstock.server.connect.errors import translate_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from penstock.server.connect.connection import ConnectionFactory
+
+_COMMITS = 100
+_ROUND_TRIPS = 20
+_LONGEST_S = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeResult:
+    """How long each of a few small commits took, in seconds, with its round trip; and a round trip alone (median)."""
+
+    commits_s: tuple[float, ...]
+    round_trip_s: float
+
+    @property
+    def commit_s(self) -> float:
+        """Return the median of the commits, without the round trip."""
+        return max(0.0, statistics.median(self.commits_s) - self.round_trip_s)
+
+
+def probe_commits(
+    factory: ConnectionFactory, *, clock: Callable[[], float] = time.perf_counter, give_up_s: float = 20.0
+) -> ProbeResult:
+    """Return how long each of 100 commits took, fewer where they take more than 10 s in all.
+
+    Each writes a message of a few bytes into the log, which makes its transaction wait as any other, and which only
+    who decodes the log logically could see, under the name penstock. Needs no privilege; raises ServerError on a
+    standby, and where a commit takes `give_up_s`.
+    """
+
+    def measure(statement: str) -> float:
+        began_s = clock()
+        connection.execute(statement.encode()).fetchone()
+        return clock() - began_s
+
+    def give_up() -> None:
+        has_given_up.set()
+        connection.cancel()
+
+    with factory.connect(label="probe") as connection, translate_errors("measuring commits"):
+        row = connection.execute("SELECT pg_catalog.pg_is_in_recovery()").fetchone()
+        if row is None or row[0]:
+            raise ServerError("cannot measure commits on a standby", hint="Name the primary in --to.")
+        commits_s: list[float] = []
+        # One that waits for standbys that are missing waits for ever, whatever statement_timeout says.
+        has_given_up = threading.Event()
+        giving_up = threading.Timer(give_up_s, give_up)
+        giving_up.daemon = True
+        giving_up.start()
+        trips_s = [measure("SELECT 1") for _ in range(_ROUND_TRIPS)]
+        try:
+            while len(commits_s) < _COMMITS and sum(commits_s) < _LONGEST_S and not has_given_up.is_set():
+                commits_s.append(measure("SELECT pg_catalog.pg_logical_emit_message(true, 'penstock', 'commit')"))
+        finally:
+            giving_up.cancel()
+        if has_given_up.is_set():
+            raise ServerError(f"a commit was not acknowledged within {give_up_s:.0f} s")
+    return ProbeResult(commits_s=tuple(commits_s), round_trip_s=statistics.median(trips_s))

@@ -1,0 +1,45 @@
+"""Whether a role may log in with tokens, asked by the session of another."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from penstock.errors import ServerError
+from penstock.model.server.iam import grant_rds_iam
+from penstock.server.connect.connection import describe_connection
+from penstock.server.connect.errors import translate_errors
+from penstock.server.sql.queries import fetch_rows
+
+if TYPE_CHECKING:
+    from penstock.server.connect.connection import Connection
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IamRole:
+    """The row of iam_role.sql; `is_rds`: the server has the role rds_iam, as Amazon's have."""
+
+    is_there: bool
+    is_rds: bool
+    is_member: bool
+
+
+def check_iam_role(connection: Connection, user: str) -> None:
+    """Raise ServerError, with the statement that mends it, unless a role may log in with tokens."""
+    address = describe_connection(connection)
+    with translate_errors(f"reading the roles of {address}"):
+        (found,) = fetch_rows(connection, "iam_role", IamRole, user=user)
+    if not found.is_rds:
+        raise ServerError(
+            "role rds_iam does not exist",
+            detail=f"The server is {address}.",
+            hint="Only Amazon RDS and Aurora have IAM database authentication: connect to one of these.",
+        )
+    if not found.is_there:
+        raise ServerError(f'role "{user}" does not exist', hint=f'CREATE ROLE "{user}" LOGIN; {grant_rds_iam(user)}')
+    if not found.is_member:
+        raise ServerError(
+            f'role "{user}" may not log in with tokens',
+            detail="It is not a member of rds_iam.",
+            hint=f"As a privileged user: {grant_rds_iam(user)} From then on it cannot log in with its password.",
+        )

@@ -1,0 +1,266 @@
+"""Everything that SQL tells of a server, asked in three round trips, four on Amazon RDS with rds_tools.
+
+Nothing here needs a privilege: what a role may not read is None. Where a server lacks a function (Aurora refuses some
+of replication's) the queries are asked one by one, and the one that fails is named with the server's words.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+
+from penstock.errors import PenstockError, TargetError
+from penstock.model.server.inspection import (
+    Archiver,
+    Clock,
+    Connections,
+    Encryption,
+    Inspection,
+    LedgerState,
+    Mark,
+    PoolerFacts,
+    Publication,
+    Receiver,
+    Rights,
+    Setting,
+    Slot,
+    Standby,
+    TableCosts,
+    TableInspection,
+    Tablespace,
+    Unread,
+)
+from penstock.server.connect.errors import in_transaction, is_passing, read_report, to_penstock_error, translate_errors
+from penstock.server.connect.route import is_loopback
+from penstock.server.connect.search_path import find_creation_schema
+from penstock.server.ddl.definition import PublicationRow
+from penstock.server.facts.facts import ask_server_facts
+from penstock.server.facts.recognise import recognise_flavour, recognise_managers
+from penstock.server.ledger.schema import look_for_version
+from penstock.server.shape.missing import refuse_missing
+from penstock.server.sql.queries import fetch_rows, send_query
+from penstock.server.table.catalog import check_loadable, find_foreign_partitions, find_table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from penstock.model.server.server import ServerFacts
+    from penstock.model.server.table import TableName
+    from penstock.server.connect.connection import Connection
+    from penstock.server.connect.pooler import Pooler
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MomentRow:
+    """The row of inspect_moment.sql."""
+
+    clock_s: float
+    autovacuum_workers: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerRightsRow:
+    """The row of inspect_ledger.sql; `owner` is None without the schema."""
+
+    owner: str | None
+    may_create: bool
+    may_write: bool
+
+
+# What is asked, and what it is called where it cannot be read.
+_QUERIES: dict[str, tuple[type, str]] = {
+    "inspect_marks": (Mark, "marks of managed services"),
+    "inspect_rights": (Rights, "rights"),
+    "inspect_settings": (Setting, "settings"),
+    "inspect_connections": (Connections, "connections"),
+    "inspect_standbys": (Standby, "standbys"),
+    "inspect_slots": (Slot, "replication slots"),
+    "inspect_receiver": (Receiver, "WAL receiver"),
+    "inspect_archiver": (Archiver, "archiver"),
+    "inspect_publications": (Publication, "publications"),
+    "inspect_tablespaces": (Tablespace, "tablespaces"),
+}
+
+_CLUSTER_FUNCTION = Mark(kind="function", name="rds_tools.multi_az_db_cluster_source_dbi_resource_id()")
+_CLUSTER_QUERY = """
+    SELECT multi_az_db_cluster_source_dbi_resource_id IS NOT NULL
+      FROM rds_tools.multi_az_db_cluster_source_dbi_resource_id()
+"""
+
+
+def inspect_server(
+    connection: Connection,
+    *,
+    pooler: Pooler | None,
+    ledger_schema: str = "penstock",
+    clock: Callable[[], float] = time.time,
+) -> Inspection:
+    """Return all that SQL tells of a server to the current role; `clock` is this host's, in Unix time.
+
+    Raises ServerError where the server goes away, or does not even tell rights.
+    """
+    server, ledger = _ask_basics(connection, ledger_schema)
+    if pooler is not None:
+        # What looks local is near the pooler, wherever that is.
+        server = replace(server, is_local=False)
+    answers, unread = _ask_all(connection)
+    marks: list[Mark] = answers.get("inspect_marks", [])
+    settings: list[Setting] = answers.get("inspect_settings", [])
+    if "inspect_rights" not in answers:
+        raise next(TargetError(f"cannot read {note.what}: {note.why}") for note in unread if note.what == "rights")
+    (rights,) = answers["inspect_rights"]
+    moment, measured = read_moment(connection, clock)
+    cluster_name = next((setting.value for setting in settings if setting.name == "cluster_name"), None)
+    return Inspection(
+        server=server,
+        flavour=recognise_flavour(marks, is_multi_az_cluster=_is_multi_az_cluster(connection, marks)),
+        managers=recognise_managers(marks, cluster_name=cluster_name),
+        pooler=None if pooler is None else PoolerFacts(told_pid=pooler.told_pid, backend_pid=pooler.backend_pid),
+        rights=rights,
+        settings=tuple(settings),
+        connections=_first(answers, "inspect_connections"),
+        standbys=_all(answers, "inspect_standbys"),
+        slots=_all(answers, "inspect_slots"),
+        receiver=_first(answers, "inspect_receiver"),
+        archiver=_first(answers, "inspect_archiver"),
+        publications=_all(answers, "inspect_publications"),
+        tablespaces=_all(answers, "inspect_tablespaces"),
+        autovacuum_workers=moment.autovacuum_workers,
+        ledger=ledger,
+        clock=measured,
+        encryption=_find_encryption(connection),
+        unread=tuple(unread),
+    )
+
+
+def _find_encryption(connection: Connection) -> Encryption | None:
+    """Return how what is sent over a network is protected, as this end of the connection knows it."""
+    pgconn, address = connection.pgconn, connection.info.hostaddr
+    # Whether GSSAPI encrypts as well as authenticates, psycopg does not tell.
+    is_plain_elsewhere = bool(address) and not is_loopback(address) and not pgconn.used_gssapi
+    if not pgconn.ssl_in_use and not is_plain_elsewhere:
+        return None
+    # The connection string's, the variable's, or libpq's own.
+    (sslmode,) = (option.val for option in pgconn.info if option.keyword == b"sslmode")
+    return Encryption(is_encrypted=pgconn.ssl_in_use, sslmode=(sslmode or b"prefer").decode())
+
+
+def _ask_basics(connection: Connection, schema: str) -> tuple[ServerFacts, LedgerState]:
+    """Return what every server tells: what loading must know of it, and of its ledger."""
+    with translate_errors("reading server and ledger"), connection.pipeline():
+        facts = ask_server_facts(connection)
+        rights = send_query(connection, "inspect_ledger", LedgerRightsRow, schema=schema)
+        find_version = look_for_version(connection, schema)
+    (row,) = rights()
+    version, distrust, remedy = 0, None, None
+    try:
+        version = find_version()
+    except TargetError as error:
+        distrust, remedy = error.message, error.hint
+    return facts(), LedgerState(
+        schema=schema,
+        owner=row.owner,
+        version=version,
+        may_create=row.may_create,
+        may_write=row.may_write,
+        distrust=distrust,
+        remedy=remedy,
+    )
+
+
+def _ask_all(connection: Connection) -> tuple[dict[str, list[Any]], list[Unread]]:
+    """Return the rows of each query that the server answers, and what it said of the others."""
+    with translate_errors("reading the search_path"):
+        parameters = {"creation_schema": find_creation_schema(connection)}
+    try:
+        with in_transaction(connection), connection.pipeline():
+            fetches: dict[str, Callable[[], list[Any]]] = {
+                query: send_query(connection, query, row, **parameters) for query, (row, _) in _QUERIES.items()
+            }
+        return {query: fetch() for query, fetch in fetches.items()}, []
+    except psycopg.Error as error:
+        _raise_if_lost(error, connection)
+    answers: dict[str, list[Any]] = {}
+    unread = []
+    for query, (row, what) in _QUERIES.items():
+        try:
+            with in_transaction(connection):
+                answers[query] = fetch_rows(connection, query, row, **parameters)
+        except psycopg.Error as error:
+            _raise_if_lost(error, connection)
+            unread.append(Unread(what=what, why=read_report(error).message))
+    return answers, unread
+
+
+def _raise_if_lost(error: psycopg.Error, connection: Connection) -> None:
+    """Raise what is no matter of one query: the connection is gone, or the server is in trouble."""
+    is_lost = connection.closed or isinstance(error, psycopg.OperationalError)
+    if is_lost and is_passing(error.sqlstate, is_disconnect=error.sqlstate is None):
+        raise to_penstock_error(error, "inspecting the server") from error
+
+
+def read_moment(connection: Connection, clock: Callable[[], float]) -> tuple[MomentRow, Clock]:
+    """Return what changes from one moment to the next, and the server's clock against ours."""
+    before_s = clock()
+    with translate_errors("reading the server's clock"):
+        (moment,) = fetch_rows(connection, "inspect_moment", MomentRow)
+    after_s = clock()
+    half_s = (after_s - before_s) / 2
+    return moment, Clock(ahead_s=moment.clock_s - before_s - half_s, error_s=half_s)
+
+
+def _is_multi_az_cluster(connection: Connection, marks: list[Mark]) -> bool:
+    """Ask rds_tools, which may be installed on any instance of RDS."""
+    if _CLUSTER_FUNCTION not in marks:
+        return False
+    try:
+        with in_transaction(connection, "asking rds_tools for the cluster"):
+            row = connection.execute(_CLUSTER_QUERY).fetchone()
+    except PenstockError as error:
+        if error.is_transient:
+            raise
+        # Not for this role: then it is an instance as far as one can see.
+        return False
+    return row is not None and bool(row[0])
+
+
+def _first(answers: dict[str, list[Any]], query: str) -> Any:
+    return next(iter(answers.get(query, [])), None)
+
+
+def _all(answers: dict[str, list[Any]], query: str) -> tuple[Any, ...] | None:
+    return tuple(answers[query]) if query in answers else None
+
+
+def inspect_table(
+    connection: Connection, name: TableName, *, user: str, ledger_schema: str | None = None
+) -> TableInspection:
+    """Return what loading into a table would meet; `user` is the role that loads. Raises ServerError.
+
+    `ledger_schema` is None if the ledger cannot be read.
+    """
+    facts = find_table(connection, name)
+    if facts is None:
+        return TableInspection(asked=name)
+    with translate_errors(f"inspecting table {facts.name}"), connection.pipeline():
+        costs = send_query(connection, "inspect_table", TableCosts, oid=facts.oid)
+        publications = send_query(connection, "ddl_publications", PublicationRow, oid=facts.oid)
+    refusal, remedy = None, None
+    try:
+        check_loadable(facts, user=user, foreign_partitions=find_foreign_partitions(connection, facts))
+        if ledger_schema is not None:
+            refuse_missing(connection, ledger_schema, [facts.oid])
+    except TargetError as error:
+        refusal = error.message if error.detail is None else f"{error.message}. {error.detail}"
+        remedy = error.hint
+    return TableInspection(
+        asked=name,
+        facts=facts,
+        costs=next(iter(costs()), None),
+        publications=tuple(row.name for row in publications()),
+        refusal=refusal,
+        remedy=remedy,
+    )

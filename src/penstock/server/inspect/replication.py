@@ -1,0 +1,52 @@
+"""Who receives a server's WAL: slots for them, what they have, and whether commits wait for them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from penstock.model.server.inspection import Standby
+from penstock.server.connect.errors import translate_errors
+from penstock.server.sql.queries import fetch_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from penstock.server.connect.connection import Connection
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Received:
+    """The row of received.sql: the end of what a standby has got, and whether more is coming."""
+
+    end_bytes: int
+    is_streaming: bool
+
+
+def create_slots(connection: Connection, names: Iterable[str]) -> None:
+    """Create physical slots that keep WAL from now on, where missing. Needs REPLICATION; raises ServerError."""
+    query = """
+        SELECT pg_catalog.pg_create_physical_replication_slot(%(name)s, true)
+         WHERE NOT EXISTS (SELECT FROM pg_catalog.pg_replication_slots AS s WHERE s.slot_name = %(name)s)
+    """
+    with translate_errors("creating replication slots"):
+        for name in names:
+            connection.execute(query, {"name": name})
+
+
+def read_standbys(connection: Connection) -> list[Standby]:
+    """Return who receives WAL now. Needs pg_read_all_stats for names and states; raises ServerError."""
+    with translate_errors("reading the state of standbys"):
+        return fetch_rows(connection, "inspect_standbys", Standby)
+
+
+def commit_durably(connection: Connection) -> None:
+    """Commit a transaction that writes WAL and no table: it waits as any does. Raises ServerError."""
+    with translate_errors("committing"):
+        connection.execute("SELECT pg_catalog.pg_logical_emit_message(true, 'penstock', '')")
+
+
+def read_received(connection: Connection) -> Received:
+    """Return what a standby has received. Raises ServerError."""
+    with translate_errors("reading what a standby has received"):
+        return fetch_rows(connection, "received", Received)[0]

@@ -1,0 +1,1 @@
+"""Staged records merged into their table by one statement."""

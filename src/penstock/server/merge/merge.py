@@ -1,0 +1,363 @@
+"""Records from a staging table into their table, by one statement: upsert, insert what is new, insert all.
+
+The transaction is the caller's, who writes down there what was merged and drops the staging table. Which record of
+several with the same key stays is decided by where they stood in the files; that two keys are the same, by the table's
+unique index (merge_key.py).
+
+What the statement did with each record is counted by the server: EXPLAIN ANALYZE runs it and tells how many records
+were proposed, how many met a row with their key, and how many were stored (docs/decisions/0009).
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from psycopg import sql
+
+from penstock.model.load.landing import POSITION_COLUMNS
+from penstock.model.load.ledger import LandedCounts
+from penstock.server.connect.errors import translate_errors
+from penstock.server.connect.search_path import users_path
+from penstock.server.merge.merge_errors import explain_merge, name_by_number, refuse_duplicates
+from penstock.server.merge.merge_key import (
+    conflict_target,
+    find_key,
+    key_order,
+    key_terms,
+    table_identifier,
+    tell_unequal,
+)
+from penstock.server.merge.merge_locate import position_list, staging_identifier
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from penstock.model.load.job import Keep
+    from penstock.model.server.table import TableFacts, TableName
+    from penstock.server.connect.connection import Connection
+    from penstock.server.merge.merge_key import Key, MergeMode
+
+_log = logging.getLogger(__name__)
+
+_COMMA = sql.SQL(", ")
+
+# Without times and buffers counting costs next to nothing.
+_COUNTING = sql.SQL("EXPLAIN (ANALYZE, VERBOSE OFF, COSTS OFF, BUFFERS OFF, TIMING OFF, SUMMARY OFF, FORMAT JSON) ")
+
+# How EXPLAIN calls the node that gives another its rows, from among InitPlan and SubPlan (explain.c).
+_INPUTS = ("Outer", "Subquery")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergeCounts:
+    """What became of the records of a staging table: `staged` is the sum of the other counts.
+
+    `duplicates` gave way to another record of the files with their key. `existing` were left out because the table had
+    a row with their key. `suppressed` were kept out by triggers. `is_certain` is False where triggers kept records out
+    and may have done so both on INSERT and on UPDATE: then `inserted` and `updated` are right in their sum only.
+    """
+
+    staged: int
+    duplicates: int = 0
+    inserted: int = 0
+    updated: int = 0
+    existing: int = 0
+    suppressed: int = 0
+    is_certain: bool = True
+
+    def landed(self, *, number: int, target_oid: int) -> LandedCounts:
+        """Return them as the counts of a load's target."""
+        return LandedCounts(
+            number=number,
+            target_oid=target_oid,
+            staged=self.staged,
+            inserted=self.inserted,
+            updated=self.updated,
+            duplicates=self.duplicates,
+            existing=self.existing,
+            suppressed=self.suppressed,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanCounts:
+    """What EXPLAIN ANALYZE counted in INSERT ... SELECT ... ON CONFLICT ... RETURNING.
+
+    `staged` rows were read, `proposed` came to the table, of which `conflicts` met a row; `stored` were returned.
+    """
+
+    staged: int
+    proposed: int
+    conflicts: int
+    stored: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergeParts:
+    """What a merge is made of: all records are inserted where `key`, and `mode` with it, is None.
+
+    With `is_sorted_out` records that the table refuses are rejected.
+    """
+
+    staging: TableName
+    target: TableFacts
+    columns: tuple[str, ...]
+    mode: MergeMode | None = None
+    key: Key | None = None
+    keeps_last: bool = False
+    is_sorted_out: bool = False
+
+    def compose_order(self) -> tuple[sql.Composable, sql.Composed]:
+        """Return what stands behind SELECT, and behind ORDER BY, where records are chosen for the table.
+
+        They come in the order of the key, so that two merges at once lock their rows in one order; else in the files'.
+        """
+        if self.key is None:
+            return sql.SQL(""), position_list()
+        # Triggers may give a record without a key one of its own.
+        with_not_null = self.is_sorted_out or bool(self.target.suppressing_triggers)
+        unequal = tell_unequal(self.key, with_not_null=with_not_null)
+        direction = sql.SQL(" DESC" if self.keeps_last else "")
+        positions = (sql.Identifier(name) + direction for name in POSITION_COLUMNS)
+        distinct = sql.SQL("DISTINCT ON ({})").format(_COMMA.join([*key_terms(self.key), *unequal]))
+        return distinct, _COMMA.join([*key_order(self.key), *unequal, *positions])
+
+    def compose_group(self, chosen: sql.Identifier) -> tuple[sql.Composed, sql.Composable]:
+        """Return the statement that takes chosen records s on, as it is before and behind its WHERE.
+
+        With a key it returns the plan in which the server has counted.
+        """
+        insert = _compose_insert(self.target, self.columns)
+        select = sql.SQL(" SELECT {} FROM {} AS s").format(_join(self.columns), chosen)
+        if self.key is None:
+            return insert + select, sql.SQL("")
+        return _COUNTING + insert + select, self._compose_conflict()
+
+    def compose(self) -> sql.Composed:
+        """Return the statement that takes all records on."""
+        distinct, order = self.compose_order()
+        select = sql.SQL(" SELECT {} {} FROM {} ORDER BY {}").format(
+            distinct, _join(self.columns), staging_identifier(self.staging), order
+        )
+        statement = _compose_insert(self.target, self.columns) + select
+        return statement if self.key is None else statement + self._compose_conflict()
+
+    def count(self, counted: PlanCounts) -> MergeCounts:
+        """Return what the statement did, given what was counted in it."""
+        if self.key is None:
+            suppressed = counted.staged - counted.stored
+            return MergeCounts(staged=counted.staged, inserted=counted.stored, suppressed=suppressed)
+        if self._updated:
+            return count_upserted(counted, has_insert_triggers=bool(self.target.suppressing_triggers))
+        return count_new(counted)
+
+    @property
+    def _updated(self) -> list[str]:
+        """Return what an update sets: what the file has besides the key."""
+        assert self.key is not None
+        return [name for name in self.columns if name not in self.key.names] if self.mode == "upsert" else []
+
+    def _compose_conflict(self) -> sql.Composed:
+        assert self.key is not None
+        action: sql.Composable = sql.SQL("NOTHING")
+        if self._updated:
+            action = sql.SQL("UPDATE SET {}").format(
+                _COMMA.join(
+                    sql.SQL("{} = EXCLUDED.{}").format(sql.Identifier(name), sql.Identifier(name))
+                    for name in self._updated
+                )
+            )
+        return sql.SQL(" ON CONFLICT ({}) DO {} RETURNING 1").format(conflict_target(self.key), action)
+
+
+def find_parts(
+    connection: Connection,
+    *,
+    staging: TableName,
+    target: TableFacts,
+    columns: Sequence[str],
+    mode: MergeMode | None,
+    key: Sequence[str] = (),
+    keep: Keep = "error",
+) -> MergeParts:
+    """Return what a merge is made of. Raises TargetError where there is no index for the key, ServerError."""
+    return MergeParts(
+        staging=staging,
+        target=target,
+        columns=tuple(columns),
+        mode=mode,
+        key=None if mode is None else find_key(connection, target, key),
+        keeps_last=mode == "upsert" and keep == "last",
+    )
+
+
+def check_merge(
+    connection: Connection,
+    *,
+    staging: TableName,
+    target: TableFacts,
+    columns: Sequence[str],
+    mode: MergeMode | None,
+    key: Sequence[str] = (),
+) -> None:
+    """Have the server plan a merge (insert_all where `mode` is None) without running it, before anything is staged.
+
+    It then refuses what it would refuse at the load's end: a missing privilege, a rule. Raises TargetError,
+    ServerError.
+    """
+    parts = find_parts(connection, staging=staging, target=target, columns=columns, mode=mode, key=key)
+    with translate_errors(f"planning the merge into {target.name}"), users_path(connection):
+        connection.execute(sql.SQL("EXPLAIN ") + parts.compose())
+
+
+def merge_upsert(
+    connection: Connection,
+    *,
+    staging: TableName,
+    target: TableFacts,
+    columns: Sequence[str],
+    key: Sequence[str],
+    keep: Keep,
+    name_object: Callable[[int], str] = name_by_number,
+) -> MergeCounts:
+    """Insert each staged record, or update the row that has its key, in what the file has besides the key.
+
+    Of records with the same key `keep` says which counts, by file order; with "error" there must be none. A key with a
+    null is no other's, unless the index says NULLS NOT DISTINCT. `name_object` puts a name to an object's number in
+    errors. Raises DataError, TargetError, ServerError. Needs what check_key looks for.
+    """
+    parts = find_parts(connection, staging=staging, target=target, columns=columns, mode="upsert", key=key, keep=keep)
+    assert parts.key is not None
+    if keep == "error":
+        refuse_duplicates(connection, staging, parts.key, name_object=name_object)
+    return _run(connection, parts, name_object=name_object)
+
+
+def merge_insert_new(
+    connection: Connection,
+    *,
+    staging: TableName,
+    target: TableFacts,
+    columns: Sequence[str],
+    key: Sequence[str],
+    name_object: Callable[[int], str] = name_by_number,
+) -> MergeCounts:
+    """Insert the staged records whose key no row has; of several with the same key the first by file order.
+
+    Raises DataError, TargetError, ServerError. Needs what check_key looks for.
+    """
+    parts = find_parts(connection, staging=staging, target=target, columns=columns, mode="insert-new", key=key)
+    return _run(connection, parts, name_object=name_object)
+
+
+def insert_all(
+    connection: Connection,
+    *,
+    staging: TableName,
+    target: TableFacts,
+    columns: Sequence[str],
+    name_object: Callable[[int], str] = name_by_number,
+) -> MergeCounts:
+    """Insert all staged records in file order, as INSERT does it: by row-level security's policies where there are any.
+
+    Raises DataError, TargetError, ServerError. Needs INSERT on the columns and nothing else.
+    """
+    statement = MergeParts(staging=staging, target=target, columns=tuple(columns)).compose()
+    what = f"inserting into {target.name}"
+    with (
+        explain_merge(connection, staging, columns, what=what, name_object=name_object, has_key=False),
+        users_path(connection),
+    ):
+        # RETURNING, by which merges count, would need policies and privileges for SELECT.
+        inserted = connection.execute(statement).rowcount
+    staged = count_staged(connection, staging) if target.suppressing_triggers else inserted
+    return MergeCounts(staged=staged, inserted=inserted, suppressed=staged - inserted)
+
+
+def count_staged(connection: Connection, staging: TableName) -> int:
+    """Return how many records a staging table has. Raises ServerError."""
+    with translate_errors(f"counting the records of {staging}"):
+        row = connection.execute(
+            sql.SQL("SELECT pg_catalog.count(*) FROM {}").format(staging_identifier(staging))
+        ).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def count_upserted(counted: PlanCounts, *, has_insert_triggers: bool) -> MergeCounts:
+    """Return what an upsert did, given whether INSERT has triggers that may keep a row out.
+
+    >>> counted = PlanCounts(staged=9, proposed=8, conflicts=3, stored=8)
+    >>> counts = count_upserted(counted, has_insert_triggers=False)
+    >>> counts.duplicates, counts.inserted, counts.updated
+    (1, 5, 3)
+    """
+    unmatched = counted.proposed - counted.conflicts
+    suppressed = counted.proposed - counted.stored
+    not_inserted = min(suppressed, unmatched) if has_insert_triggers else 0
+    return MergeCounts(
+        staged=counted.staged,
+        duplicates=counted.staged - counted.proposed,
+        inserted=unmatched - not_inserted,
+        updated=counted.conflicts - (suppressed - not_inserted),
+        suppressed=suppressed,
+        is_certain=not (suppressed and has_insert_triggers and unmatched and counted.conflicts),
+    )
+
+
+def count_new(counted: PlanCounts) -> MergeCounts:
+    """Return what ON CONFLICT DO NOTHING did: a record that met a row, and none else, was left out for it."""
+    return MergeCounts(
+        staged=counted.staged,
+        duplicates=counted.staged - counted.proposed,
+        inserted=counted.stored,
+        existing=counted.conflicts,
+        suppressed=counted.proposed - counted.conflicts - counted.stored,
+    )
+
+
+def read_plan(plan: Mapping[str, Any]) -> PlanCounts:
+    """Return the counts in the plan of an INSERT from one table, as EXPLAIN (ANALYZE, FORMAT JSON) gives it."""
+    source = _find_input(plan)
+    assert source is not None
+    scan = source
+    while (below := _find_input(scan)) is not None:
+        scan = below
+    return PlanCounts(
+        staged=round(scan["Actual Rows"] * scan["Actual Loops"]),
+        proposed=round(source["Actual Rows"]),
+        conflicts=round(plan["Conflicting Tuples"]),
+        stored=round(plan["Actual Rows"]),
+    )
+
+
+def _find_input(plan: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the node whose rows a node works on; the subqueries of policies hang beside it."""
+    return next((below for below in plan.get("Plans", ()) if below["Parent Relationship"] in _INPUTS), None)
+
+
+def _run(connection: Connection, parts: MergeParts, *, name_object: Callable[[int], str]) -> MergeCounts:
+    what = f"merging into {parts.target.name}"
+    with (
+        explain_merge(connection, parts.staging, parts.columns, what=what, name_object=name_object),
+        users_path(connection),
+    ):
+        row = connection.execute(_COUNTING + parts.compose()).fetchone()
+    assert row is not None
+    plan = row[0][0]["Plan"]
+    _log.debug("merged by plan %s", plan)
+    return parts.count(read_plan(plan))
+
+
+def _compose_insert(target: TableFacts, columns: Sequence[str]) -> sql.Composed:
+    # COPY too stores what it is given in columns GENERATED ALWAYS AS IDENTITY.
+    is_overriding = any(column.identity == "a" and column.name in columns for column in target.columns)
+    return sql.SQL("INSERT INTO {} ({}){}").format(
+        table_identifier(target), _join(columns), sql.SQL(" OVERRIDING SYSTEM VALUE" if is_overriding else "")
+    )
+
+
+def _join(names: Sequence[str]) -> sql.Composed:
+    return _COMMA.join(map(sql.Identifier, names))

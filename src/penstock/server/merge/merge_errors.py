@@ -1,0 +1,144 @@
+"""What a merge was stopped by, in the words of the files: which records, of which objects."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+import psycopg
+from psycopg import sql
+
+from penstock.errors import DataError
+from penstock.model.load.landing import POSITION_COLUMNS
+from penstock.server.connect.errors import in_transaction, to_penstock_error, translate_errors
+from penstock.server.merge.merge_key import equals_previous, key_order
+from penstock.server.merge.merge_locate import (
+    NOT_NULL_VIOLATION,
+    RecordPlace,
+    find_offender,
+    find_place,
+    position_list,
+    staging_identifier,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from psycopg.errors import Diagnostic
+
+    from penstock.model.server.table import TableName
+    from penstock.server.connect.connection import Connection
+    from penstock.server.merge.merge_key import Key
+
+_COMMA = sql.SQL(", ")
+
+_UNIQUE_VIOLATION = "23505"
+
+# As much of a key's value as an error shows.
+_SHOWN_CHARACTERS = 100
+
+
+class DuplicateKey(DataError):
+    """Two records of the files have the same key."""
+
+    def __init__(
+        self, message: str, *, detail: str | None = None, hint: str | None = None, places: tuple[RecordPlace, ...] = ()
+    ) -> None:
+        super().__init__(message, detail=detail, hint=hint)
+        self.places = places
+
+
+def name_by_number(number: int) -> str:
+    """Return how errors speak of an object of which only the number is known."""
+    return f"object {number}"
+
+
+def refuse_duplicates(
+    connection: Connection, staging: TableName, key: Key, *, name_object: Callable[[int], str]
+) -> None:
+    """Raise DuplicateKey for the first record, in file order, that has the key of an earlier one."""
+    with translate_errors(f"looking for duplicate keys in {staging}"):
+        row = connection.execute(_compose_duplicates(staging, key)).fetchone()
+        if row is None:
+            return
+        values, *positions = row
+        places = (find_place(connection, staging, *positions[3:]), find_place(connection, staging, *positions[:3]))
+    shown = ", ".join("null" if value is None else _shorten(value) for value in values)
+    first, second = (_describe(place, name_object) for place in places)
+    raise DuplicateKey(
+        f"key ({', '.join(key.names)})=({shown}) is duplicated in the files",
+        detail=f"First in {first}, then in {second}.",
+        hint="Correct the files, or use --keep first or --keep last to choose a record.",
+        places=places,
+    )
+
+
+@contextmanager
+def explain_merge(
+    connection: Connection,
+    staging: TableName,
+    columns: Sequence[str],
+    *,
+    what: str,
+    name_object: Callable[[int], str],
+    has_key: bool = True,
+) -> Iterator[None]:
+    """Put what the staging table tells to a server's error in the block, which runs in a savepoint."""
+    try:
+        with in_transaction(connection):
+            yield
+    except psycopg.Error as error:
+        explained = to_penstock_error(error, what)
+        explained.hint = _choose_hint(error.diag, columns, has_key=has_key) or explained.hint
+        # The error at hand matters, not that no more could be found out about it.
+        with suppress(psycopg.Error), in_transaction(connection):
+            place = find_offender(connection, error.diag, staging=staging, columns=columns)
+            if place is not None:
+                explained.detail = f"The first such record: {_describe(place, name_object)}.\n{explained.detail}"
+        raise explained from error
+
+
+def _choose_hint(diagnostic: Diagnostic, columns: Sequence[str], *, has_key: bool) -> str | None:
+    """Return what to do about errors that only a merge can have, or that mean something else in one."""
+    if diagnostic.sqlstate == NOT_NULL_VIOLATION and diagnostic.column_name not in columns:
+        return (
+            f'INSERT asks for column "{diagnostic.column_name}" before it looks for a row with the key: give the'
+            " column a value with --set, or a default."
+        )
+    if diagnostic.sqlstate == _UNIQUE_VIOLATION and has_key:
+        return (
+            f'A row conflicts in a unique index other than the key\'s, "{diagnostic.constraint_name}": correct the'
+            " record in the file, or the row in the table."
+        )
+    return None
+
+
+def _compose_duplicates(staging: TableName, key: Key) -> sql.Composed:
+    """Return the query for the first record that has an earlier one's key: values, its position, the earlier one's."""
+    values = _COMMA.join(sql.SQL("{}::pg_catalog.text").format(sql.Identifier(name)) for name in key.names)
+    previous = _COMMA.join(
+        sql.SQL("pg_catalog.lag({}) OVER w AS {}").format(sql.Identifier(name), sql.Identifier(f"previous_{number}"))
+        for number, name in enumerate(POSITION_COLUMNS)
+    )
+    order = [*key_order(key), *map(sql.Identifier, POSITION_COLUMNS)]
+    return sql.SQL(
+        "SELECT s.penstock_values, {positions}, s.previous_0, s.previous_1, s.previous_2"
+        " FROM (SELECT ARRAY[{values}] AS penstock_values, {positions}, {previous}, {is_duplicate} AS is_duplicate"
+        " FROM {staging} WINDOW w AS (ORDER BY {order})) AS s"
+        " WHERE s.is_duplicate ORDER BY {positions} LIMIT 1"
+    ).format(
+        values=values,
+        positions=position_list(),
+        previous=previous,
+        is_duplicate=equals_previous(key),
+        staging=staging_identifier(staging),
+        order=_COMMA.join(order),
+    )
+
+
+def _describe(place: RecordPlace, name_object: Callable[[int], str]) -> str:
+    return f"{name_object(place.object_number)}, record {place.record} from byte {place.block_start} on"
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "..."

@@ -1,0 +1,320 @@
+"""The key of an upsert: the unique index that ON CONFLICT will infer, and how to say two records have the same key.
+
+Equality is the index's own: its operator class and collation, which need not be those of the column, and its word on
+whether two nulls are the same. Merging by it is merge.py's business.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from psycopg import sql
+
+from penstock.errors import TargetError, UsageError
+from penstock.model.load.landing import SEQUENCE_COLUMN
+from penstock.server.connect.errors import translate_errors
+from penstock.server.sql.queries import fetch_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from penstock.model.server.table import TableFacts
+    from penstock.server.connect.connection import Connection
+
+MergeMode = Literal["upsert", "insert-new"]
+
+_COMMA = sql.SQL(", ")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UniqueIndex:
+    """The row of merge_keys.sql; in `columns` None stands for an expression."""
+
+    oid: int
+    name: str
+    is_primary: bool
+    is_valid: bool
+    is_partial: bool
+    is_deferrable: bool
+    is_exclusion: bool
+    has_equal_nulls: bool
+    columns: list[str | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyColumn:
+    """The row of merge_key_columns.sql: a column, its collation and operator class in the index, its < and =."""
+
+    name: str
+    is_not_null: bool
+    collation_schema: str | None
+    collation: str | None
+    class_schema: str
+    operator_class: str
+    less_schema: str
+    less: str
+    equal_schema: str
+    equal: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnPrivileges:
+    """The row of merge_privileges.sql."""
+
+    name: str
+    can_select: bool
+    can_update: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Key:
+    """A unique index that can decide conflicts; `has_equal_nulls`: two records without a value have the same key."""
+
+    index: str
+    columns: tuple[KeyColumn, ...]
+    has_equal_nulls: bool
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return the columns' names, in the index's order."""
+        return tuple(column.name for column in self.columns)
+
+
+def check_key(
+    connection: Connection, target: TableFacts, key: Sequence[str], *, columns: Sequence[str], mode: MergeMode
+) -> None:
+    """Raise TargetError where ON CONFLICT could not merge records of `columns` by `key`.
+
+    The key must be columns of the file, with a unique index on just these that is valid, neither partial nor
+    deferrable, and on no expression. The role needs SELECT on the key and, to upsert, UPDATE on the other columns.
+    Raises UsageError, ServerError.
+    """
+    _check_names(target, key, columns)
+    find_key(connection, target, key)
+    updated = [name for name in columns if name not in key] if mode == "upsert" else []
+    _check_identities(target, updated)
+    with translate_errors(f"looking up privileges on {target.name}"):
+        privileges = fetch_rows(connection, "merge_privileges", ColumnPrivileges, oid=target.oid)
+    _check_privileges(target, privileges, key=key, updated=updated)
+
+
+def find_key(connection: Connection, target: TableFacts, key: Sequence[str]) -> Key:
+    """Return the unique index on just the columns of `key`. Raises TargetError where there is none, ServerError."""
+    with translate_errors(f"looking up the unique indexes of {target.name}"):
+        indexes = fetch_rows(connection, "merge_keys", UniqueIndex, oid=target.oid)
+        chosen = next((index for index in indexes if _is_on(index, key) and not _find_faults(index)), None)
+        if chosen is None:
+            raise _no_index(target, key, indexes)
+        columns = fetch_rows(connection, "merge_key_columns", KeyColumn, oid=chosen.oid)
+    return Key(index=chosen.name, columns=tuple(columns), has_equal_nulls=chosen.has_equal_nulls)
+
+
+# ---------------------------------------------------------------- SQL
+
+
+def key_terms(key: Key) -> list[sql.Composed]:
+    """Return each column as the index compares it."""
+    return [_collate(column) for column in key.columns]
+
+
+def key_order(key: Key) -> list[sql.Composed]:
+    """Return ORDER BY's terms that bring records of the same key together."""
+    return [
+        sql.SQL("{} USING OPERATOR({}.{})").format(term, sql.Identifier(column.less_schema), sql.SQL(column.less))
+        for column, term in zip(key.columns, key_terms(key), strict=True)
+    ]
+
+
+def conflict_target(key: Key) -> sql.Composed:
+    """Return what stands in parentheses behind ON CONFLICT: this index, and none like it of another collation."""
+    return _COMMA.join(
+        sql.SQL("{} {}").format(term, sql.Identifier(column.class_schema, column.operator_class))
+        for column, term in zip(key.columns, key_terms(key), strict=True)
+    )
+
+
+def tell_unequal(key: Key, *, with_not_null: bool) -> list[sql.Composed]:
+    """Return a term that differs from record to record where two records without a value are no duplicates.
+
+    Without `with_not_null` nothing is told of columns that are NOT NULL: the statement fails for the first such record.
+    """
+    names = [
+        column.name for column in key.columns if (with_not_null if column.is_not_null else not key.has_equal_nulls)
+    ]
+    if not names:
+        return []
+    return [sql.SQL("CASE WHEN {} THEN {} END").format(_lacks_value(names), sql.Identifier(SEQUENCE_COLUMN))]
+
+
+def equals_previous(key: Key) -> sql.Composed:
+    """Return the condition that a record has the key of the one before it in window w."""
+    return sql.SQL(" AND ").join(
+        _equals_previous(key, column, term) for column, term in zip(key.columns, key_terms(key), strict=True)
+    )
+
+
+def same_key(key: Key, one: str, other: str) -> sql.Composed:
+    """Return the condition that two records have the same key, as its index compares them, and each part a value."""
+    return sql.SQL(" AND ").join(_equals(column, one, other) for column in key.columns)
+
+
+def same_lack(key: Key, one: str, other: str) -> sql.Composed | None:
+    """Return the condition that two records have the same key, in which parts are null; None where no two can.
+
+    In a column that is NOT NULL a null is never the same: no row has it. By itself, since an OR in `same_key` would
+    keep the server from joining by it.
+    """
+    nullable = [column for column in key.columns if key.has_equal_nulls and not column.is_not_null]
+    if not nullable:
+        return None
+    terms = [
+        sql.SQL("({} OR ({} IS NOT DISTINCT FROM NULL AND {} IS NOT DISTINCT FROM NULL))").format(
+            _equals(column, one, other), sql.Identifier(one, column.name), sql.Identifier(other, column.name)
+        )
+        if column in nullable
+        else _equals(column, one, other)
+        for column in key.columns
+    ]
+    lacks = _lacks_value([column.name for column in nullable], one)
+    return sql.SQL("({}) AND {}").format(lacks, sql.SQL(" AND ").join(terms))
+
+
+def _lacks_value(names: Iterable[str], *alias: str) -> sql.Composed:
+    """Return the condition that one of some columns is null; a composite of nulls is not, to an index."""
+    return sql.SQL(" OR ").join(
+        sql.SQL("{} IS NOT DISTINCT FROM NULL").format(sql.Identifier(*alias, name)) for name in names
+    )
+
+
+def _equals(column: KeyColumn, one: str, other: str) -> sql.Composed:
+    collate: sql.Composable = sql.SQL("")
+    if column.collation is not None and column.collation_schema is not None:
+        collate = sql.SQL(" COLLATE {}").format(sql.Identifier(column.collation_schema, column.collation))
+    return sql.SQL("{}{} OPERATOR({}.{}) {}").format(
+        sql.Identifier(one, column.name),
+        collate,
+        sql.Identifier(column.equal_schema),
+        sql.SQL(column.equal),
+        sql.Identifier(other, column.name),
+    )
+
+
+def _equals_previous(key: Key, column: KeyColumn, term: sql.Composed) -> sql.Composed:
+    name = sql.Identifier(column.name)
+    is_equal = sql.SQL("{} OPERATOR({}.{}) pg_catalog.lag({}) OVER w").format(
+        term,
+        sql.Identifier(column.equal_schema),
+        sql.SQL(column.equal),
+        name,
+    )
+    if not key.has_equal_nulls or column.is_not_null:
+        return is_equal
+    return sql.SQL(
+        "({} OR ({} IS NOT DISTINCT FROM NULL AND pg_catalog.lag({}) OVER w IS NOT DISTINCT FROM NULL"
+        " AND pg_catalog.row_number() OVER w > 1))"
+    ).format(is_equal, name, name)
+
+
+def _collate(column: KeyColumn) -> sql.Composed:
+    name = sql.Identifier(column.name)
+    if column.collation is None or column.collation_schema is None:
+        return sql.Composed([name])
+    return sql.SQL("{} COLLATE {}").format(name, sql.Identifier(column.collation_schema, column.collation))
+
+
+# ---------------------------------------------------------------- what is wrong with a key
+
+
+def _check_names(target: TableFacts, key: Sequence[str], columns: Sequence[str]) -> None:
+    if not key:
+        raise UsageError("--key has no column", hint="Name the columns of a unique index: --key a,b.")
+    for position, name in enumerate(key):
+        if name in key[:position]:
+            raise UsageError(f'column "{name}" is named twice in --key')
+        column = target.column(name)
+        if column is None:
+            raise TargetError(
+                f'column "{name}" of --key does not exist in table "{target.name}"',
+                detail=f"The table has: {', '.join(column.name for column in target.columns)}.",
+            )
+        if name not in columns:
+            reason = "The table computes it." if column.is_generated else f"The file fills: {', '.join(columns)}."
+            raise TargetError(
+                f'column "{name}" of --key is not in the file',
+                detail=reason,
+                hint="Choose a key whose columns the file has, or give the column a value with --set.",
+            )
+
+
+def _check_identities(target: TableFacts, updated: Iterable[str]) -> None:
+    for name in updated:
+        column = target.column(name)
+        if column is not None and column.identity == "a":
+            raise TargetError(
+                f'column "{name}" is GENERATED ALWAYS AS IDENTITY and cannot be updated',
+                detail="INSERT may override such a column's value, UPDATE may not.",
+                hint=f"Skip it with --skip {name}, name it in --key, or make it GENERATED BY DEFAULT.",
+            )
+
+
+def _check_privileges(
+    target: TableFacts, privileges: Iterable[ColumnPrivileges], *, key: Sequence[str], updated: Sequence[str]
+) -> None:
+    unreadable = [row.name for row in privileges if row.name in key and not row.can_select]
+    unchangeable = [row.name for row in privileges if row.name in updated and not row.can_update]
+    for privilege, names in (("SELECT", unreadable), ("UPDATE", unchangeable)):
+        if names:
+            grant = sql.SQL("GRANT {} ({}) ON {} TO ...;").format(
+                sql.SQL(privilege), _join_names(names), table_identifier(target)
+            )
+            raise TargetError(
+                f'permission denied for table "{target.name}"',
+                detail=f"Merging by a key needs {privilege} on {', '.join(names)}.",
+                hint=f"Have the owner run {grant.as_string(None)}",
+            )
+
+
+def _no_index(target: TableFacts, key: Sequence[str], indexes: Sequence[UniqueIndex]) -> TargetError:
+    listed = ", ".join(key)
+    near = [index for index in indexes if set(index.columns) & set(key)] or list(indexes)
+    # CONCURRENTLY is not for partitioned tables, nor any index for what is no table.
+    build = sql.SQL("CREATE UNIQUE INDEX{} ON {} ({});").format(
+        sql.SQL("" if target.kind == "p" else " CONCURRENTLY"), table_identifier(target), _join_names(key)
+    )
+    is_table = target.kind in {"r", "p"}
+    return TargetError(
+        f'no unique index on ({listed}) of "{target.name}" can be used by ON CONFLICT',
+        detail=" ".join(map(_describe, near)) or ("It has no unique index." if is_table else "It is not a table."),
+        hint=f"Create one: {build.as_string(None)}" if is_table else "Load into the table itself.",
+    )
+
+
+def _describe(index: UniqueIndex) -> str:
+    columns = ", ".join("an expression" if name is None else name for name in index.columns)
+    faults = _find_faults(index)
+    return f'Unique index "{index.name}" is on ({columns}){" and is " + " and ".join(faults) if faults else ""}.'
+
+
+def _find_faults(index: UniqueIndex) -> list[str]:
+    """Return what keeps ON CONFLICT from inferring an index (infer_arbiter_indexes in plancat.c)."""
+    faults = {
+        "not valid": not index.is_valid,
+        "partial": index.is_partial,
+        "deferrable": index.is_deferrable,
+        "not a btree": index.is_exclusion,
+    }
+    return [fault for fault, has_fault in faults.items() if has_fault]
+
+
+def _is_on(index: UniqueIndex, key: Sequence[str]) -> bool:
+    return len(index.columns) == len(key) and set(index.columns) == set(key)
+
+
+def table_identifier(target: TableFacts) -> sql.Identifier:
+    """Return a table's qualified name as SQL writes it."""
+    return sql.Identifier(target.name.schema or "public", target.name.name)
+
+
+def _join_names(names: Iterable[str]) -> sql.Composed:
+    return _COMMA.join(map(sql.Identifier, names))

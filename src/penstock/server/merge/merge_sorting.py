@@ -1,0 +1,249 @@
+"""Staged records of which the merge refuses some: all others go in, and those are known by where they stood.
+
+The records that are to go to the table (one of each key) are copied into a temporary table in the order of the merge,
+and one DO statement takes them on from there by the merge's own statement, in stretches, each under a savepoint
+(sorting.py). A refused record goes to another temporary table with the reason. If the files have others with its key,
+the next of them by the rules of the merge takes its place, as if the refused one were not in the files. Records that
+refer to others are tried again as long as some go in.
+
+Everything happens within the caller's transaction, and the staging table is only read. Needs TEMPORARY on the
+database and USAGE on plpgsql, besides what the merge itself needs.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from psycopg import sql
+
+from penstock.model.load.landing import OBJECT_COLUMN, POSITION_COLUMNS
+from penstock.server.connect.errors import translate_errors
+from penstock.server.connect.search_path import PATHS, users_path
+from penstock.server.copy.sorting import compose_sorting
+from penstock.server.merge.merge import PlanCounts, count_staged
+from penstock.server.merge.merge_locate import staging_identifier
+from penstock.server.merge.merge_refused import RefusedRecords
+from penstock.server.merge.merge_sorting_statements import (
+    COUNT,
+    DECLARATIONS,
+    OUTCOME,
+    STORE_ALL,
+    STORE_COUNTED,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.server.connect.connection import Connection
+    from penstock.server.merge.merge import MergeCounts, MergeParts
+
+_COMMA: Final = sql.SQL(", ")
+_TEMPORARY: Final = "pg_temp"
+
+# So much of the temporary table is taken on by one statement, which keeps the place of each of its rows in memory.
+_PORTION_BYTES = 32 * 1024 * 1024
+
+# A stretch costs as much as some hundred rows, and is undone and stored again for each bad one in it.
+_MOST_IN_STRETCH = 20_000
+
+
+@dataclass(slots=True)
+class _Sums:
+    """What the stretches came to."""
+
+    stored: int = 0
+    proposed: int = 0
+    conflicts: int = 0
+    noted: int = 0
+
+
+class MergeSorter:
+    """The merge of one staging table, record by record where it must be. Methods raise PenstockError.
+
+    `number` tells several of one transaction apart, `refused` are the records that did not go in. Call `merge`; then,
+    with those of other tables, `settle`.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        parts: MergeParts,
+        *,
+        number: int,
+        own_codes: Sequence[str],
+    ) -> None:
+        self._connection = connection
+        self._parts = replace(parts, is_sorted_out=True)
+        self._own_codes = own_codes
+        name = f"penstock_merge_{number}"
+        self._chosen = sql.Identifier(_TEMPORARY, name)
+        self._owner = sql.Identifier(_TEMPORARY, name, OBJECT_COLUMN)
+        self.refused = RefusedRecords(connection, parts, number=number)
+        self._counter = sql.Identifier(_TEMPORARY, f"penstock_merge_counter_{number}")
+        self._columns = (*parts.columns, *POSITION_COLUMNS)
+        self._what = f"merging into {parts.target.name}"
+        self._sums = _Sums()
+        self._staged = 0
+        self._has_others = False
+        self._is_backwards = True
+
+    @property
+    def noted(self) -> int:
+        """Return how many records were refused, but for those that refer to others, so far."""
+        return self._sums.noted
+
+    def merge(self, *, limit: int | None = None) -> None:
+        """Take all records on, the first time; stop where more than `limit` of them are refused for good."""
+        with translate_errors(self._what):
+            made = self._connection.execute(
+                sql.SQL("CREATE TEMPORARY TABLE {} ON COMMIT DROP AS {}").format(self._chosen, self._compose_choice())
+            ).rowcount
+            self.refused.make(self._chosen)
+            self._connection.execute(
+                sql.SQL("CREATE SEQUENCE {} CACHE 1000 OWNED BY {}").format(self._counter, self._owner)
+            )
+        self._staged = count_staged(self._connection, self._parts.staging)
+        self._has_others = self._staged > made
+        self._process(limit=limit)
+
+    def retry_references(self) -> int:
+        """Try records that refer to others once more; return how many of them went in."""
+        with translate_errors(self._what):
+            moved = self.refused.take_references(self._chosen, is_backwards=self._is_backwards)
+        if not moved:
+            return 0
+        self._is_backwards = not self._is_backwards
+        # All at once first: they may be what each other refers to.
+        self._process(first_size=moved)
+        return moved - self.refused.count_references()
+
+    def take_next(self, *, references: bool) -> bool:
+        """Take on the records that are next in turn behind refused ones of their key; return whether there were any.
+
+        Behind those that were refused for what they refer to with `references`, else behind the others.
+        """
+        if not self._has_others:
+            return False
+        with translate_errors(self._what):
+            if not self.refused.look_at(references=references):
+                return False
+            found = self._connection.execute(
+                sql.SQL("INSERT INTO {} ({}) {}").format(
+                    self._chosen, _join(self._columns), self._compose_choice(behind=self.refused.compose_behind())
+                )
+            ).rowcount
+            self.refused.note_followers(self._chosen)
+        if found:
+            self._process()
+        return bool(found)
+
+    def counts(self) -> MergeCounts:
+        """Return what became of the records but the refused ones."""
+        sums = self._sums
+        # Each record is refused, or came to the table once, or gave way to another with its key.
+        staged = self._staged - self.refused.count()
+        assert sums.proposed == staged or self._has_others
+        counted = PlanCounts(
+            staged=staged,
+            proposed=sums.proposed,
+            conflicts=sums.conflicts,
+            stored=sums.stored,
+        )
+        return self._parts.count(counted)
+
+    # ---------------------------------------------------------------- stretches
+
+    def _process(self, *, limit: int | None = None, first_size: int = 16) -> None:
+        """Take on what has been chosen, a portion of pages at a time."""
+        with translate_errors(self._what):
+            pages, portion = self._find_pages()
+            for page in range(0, pages, portion):
+                self._take_on(page, page + portion, first_size=first_size)
+                if limit is not None and self._sums.noted > limit:
+                    return
+            self._connection.execute(sql.SQL("TRUNCATE {}").format(self._chosen))
+
+    def _find_pages(self) -> tuple[int, int]:
+        """Return how many pages the chosen records fill, and how many are a portion."""
+        row = self._connection.execute(
+            "SELECT pg_catalog.pg_relation_size(%s::regclass), pg_catalog.current_setting('block_size')::int8",
+            [self._chosen.as_string(self._connection)],
+        ).fetchone()
+        assert row is not None
+        size_bytes, page_bytes = row
+        return size_bytes // page_bytes, max(1, _PORTION_BYTES // page_bytes)
+
+    def _take_on(self, page: int, behind: int, *, first_size: int) -> None:
+        sums = self._sums
+        statement = compose_sorting(
+            self._connection,
+            self._own_codes,
+            stage=self._chosen,
+            portion=sql.SQL("WHERE s.ctid >= {}::tid AND s.ctid < {}::tid").format(
+                sql.Literal(f"({page},0)"), sql.Literal(f"({behind},0)")
+            ),
+            counter=self._counter,
+            declarations=sql.SQL(DECLARATIONS),
+            store=self._compose_store(),
+            count=sql.SQL(COUNT),
+            note=self.refused.compose_note(self._chosen),
+            outcome=sql.SQL(OUTCOME),
+            most_in_stretch=_MOST_IN_STRETCH,
+            first_size=first_size,
+        )
+        self._connection.execute(statement)
+        row = self._connection.execute("SELECT pg_catalog.current_setting('penstock.outcome')").fetchone()
+        assert row is not None
+        outcome = json.loads(row[0])
+        sums.stored += outcome["stored"]
+        sums.proposed += outcome["proposed"]
+        sums.conflicts += outcome["conflicts"]
+        sums.noted += outcome["noted"]
+
+    def _compose_store(self) -> sql.Composed:
+        """Return what stores a stretch, as the merge's statement does all."""
+        head, tail = self._parts.compose_group(self._chosen)
+        middle = " AND s.ctid OPERATOR(pg_catalog.<=) "
+        counted = sql.SQL(" AND pg_catalog.nextval({}::pg_catalog.regclass) OPERATOR(pg_catalog.>) 0").format(
+            sql.Literal(self._counter.as_string(self._connection))
+        )
+        return sql.SQL(STORE_COUNTED if self._parts.key is not None else STORE_ALL).format(
+            head=sql.Literal((head + sql.SQL(" WHERE s.ctid OPERATOR(pg_catalog.>=) ")).as_string(self._connection)),
+            middle=sql.Literal(middle),
+            tail=sql.Literal((counted + tail).as_string(self._connection)),
+            **PATHS,
+        )
+
+    # ---------------------------------------------------------------- which records
+
+    def _compose_choice(self, *, behind: sql.Composable | None = None) -> sql.Composed:
+        """Return the query for the records that are to go to the table, in the merge's order."""
+        condition = sql.SQL("") if behind is None else sql.SQL(" WHERE ") + behind
+        distinct, order = self._parts.compose_order()
+        return sql.SQL("SELECT {} {} FROM {} AS s{} ORDER BY {}").format(
+            distinct, _join(self._columns), staging_identifier(self._parts.staging), condition, order
+        )
+
+
+def settle(sorters: Sequence[MergeSorter]) -> None:
+    """Have merges that have been begun store all that they can: references between their tables too."""
+    while True:
+        while sum(sorter.retry_references() for sorter in sorters):
+            pass
+        # A record that refers to nothing gives way to the next of its key only when all others are in.
+        if any(sorter.take_next(references=False) for sorter in sorters):
+            continue
+        if not any(sorter.take_next(references=True) for sorter in sorters):
+            return
+
+
+def check_constraints_at_once(connection: Connection) -> None:
+    """Have deferred constraints refuse their records in this transaction's statements, not its commit."""
+    with translate_errors("setting when constraints are checked"), users_path(connection):
+        connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
+
+
+def _join(names: Sequence[str]) -> sql.Composed:
+    return _COMMA.join(map(sql.Identifier, names))

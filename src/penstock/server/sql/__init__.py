@@ -1,0 +1,1 @@
+"""The .sql files, one query each, and what finds and runs them."""

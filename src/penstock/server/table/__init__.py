@@ -1,0 +1,1 @@
+"""Tables: described, created, locked, truncated, vacuumed."""

@@ -1,0 +1,218 @@
+"""Tables as the catalogue describes them, and whether one can be loaded into.
+
+Reads with an ordinary user's rights. Which columns a file fills is decided in loading.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from psycopg import sql
+
+from penstock.errors import TargetError
+from penstock.model.server.table import Column, TableFacts, TableName
+from penstock.server.connect.errors import translate_errors
+from penstock.server.connect.search_path import find_schemas
+from penstock.server.facts.facts import ask_server_facts
+from penstock.server.sql.queries import fetch_rows, send_query
+from penstock.server.table.conflicts import ReferenceRow
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from penstock.model.server.server import ServerFacts
+    from penstock.server.connect.connection import Connection
+
+# pg_class.relkind of what can never take rows from COPY, in PostgreSQL's words.
+_UNLOADABLE_KINDS = {
+    "f": "foreign table",
+    "m": "materialized view",
+    "i": "index",
+    "I": "partitioned index",
+    "S": "sequence",
+    "c": "composite type",
+    "t": "TOAST table",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableRow:
+    """The row of table.sql."""
+
+    oid: int
+    schema: str
+    name: str
+    kind: str
+    is_unlogged: bool
+    row_security_applies: bool
+    can_insert: bool
+    suppressing_triggers: list[str]
+    row_triggers: list[str]
+    statement_triggers: list[str]
+    unlogged_partitions: list[str]
+    unpublished: list[str]
+    may_vacuum: bool
+    is_owner: bool
+    has_indexes: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForeignPartition:
+    """The row of foreign_partitions.sql."""
+
+    schema: str
+    name: str
+
+
+def find_table(connection: Connection, name: TableName) -> TableFacts | None:
+    """Return the facts of the relation that a name means to the user, or None where there is none.
+
+    Names are exact: `Orders` is what SQL writes as "Orders". Any kind of relation is found, so that a refusal
+    can say what it is. Raises ServerError.
+    """
+    with translate_errors(f"looking up table {name}"):
+        schemas = find_schemas(connection, [name])
+        with connection.pipeline():
+            tables = _ask_tables(connection, [name], schemas)
+    return tables()[0]
+
+
+def survey(connection: Connection, names: Sequence[TableName]) -> tuple[ServerFacts, list[TableFacts | None]]:
+    """Return the server's facts, and those of tables as `find_table` does.
+
+    In two round trips where all names have a schema. Raises ServerError.
+    """
+    with translate_errors("looking up server and tables"):
+        schemas = find_schemas(connection, names)
+        with connection.pipeline():
+            facts = ask_server_facts(connection)
+            tables = _ask_tables(connection, names, schemas)
+    return facts(), tables()
+
+
+def _ask_tables(
+    connection: Connection, names: Sequence[TableName], schemas: Sequence[str | None]
+) -> Callable[[], list[TableFacts | None]]:
+    """Ask for the facts of tables in these schemas, where the connection is in a pipeline without waiting.
+
+    What is returned gives them, in one more round trip. Both raise ServerError.
+    """
+    what = f"looking up {', '.join(f'table {name}' for name in names)}"
+    with translate_errors(what):
+        asked = [
+            send_query(connection, "table", TableRow, schema=schema or "", name=name.name)
+            for name, schema in zip(names, schemas, strict=True)
+        ]
+
+    def tables() -> list[TableFacts | None]:
+        with translate_errors(what):
+            found = [next(iter(fetch()), None) for fetch in asked]
+            return _complete(connection, found)
+
+    return tables
+
+
+def _complete(connection: Connection, rows: Sequence[TableRow | None]) -> list[TableFacts | None]:
+    """Return the facts of relations, in one round trip."""
+    oids = {row.oid for row in rows if row is not None}
+    if not oids:
+        return [None for _ in rows]
+    with connection.pipeline():
+        parts = {
+            oid: (
+                send_query(connection, "columns", Column, oid=oid),
+                send_query(connection, "references", ReferenceRow, oid=oid),
+            )
+            for oid in oids
+        }
+    read = {oid: (columns(), references()) for oid, (columns, references) in parts.items()}
+    return [None if row is None else _describe(row, *read[row.oid]) for row in rows]
+
+
+def _describe(row: TableRow, columns: list[Column], references: list[ReferenceRow]) -> TableFacts:
+    return TableFacts(
+        oid=row.oid,
+        name=TableName(schema=row.schema, name=row.name),
+        kind=row.kind,
+        columns=tuple(columns),
+        suppressing_triggers=tuple(row.suppressing_triggers),
+        row_triggers=tuple(row.row_triggers),
+        statement_triggers=tuple(row.statement_triggers),
+        unlogged_partitions=tuple(row.unlogged_partitions),
+        unpublished=tuple(row.unpublished),
+        row_security_applies=row.row_security_applies,
+        is_unlogged=row.is_unlogged,
+        can_insert=row.can_insert,
+        may_vacuum=row.may_vacuum,
+        is_owner=row.is_owner,
+        references=frozenset(reference.oid for reference in references),
+        has_indexes=row.has_indexes,
+    )
+
+
+def find_foreign_partitions(connection: Connection, facts: TableFacts) -> tuple[TableName, ...]:
+    """Return the foreign tables among a partitioned table's partitions. Raises ServerError."""
+    if facts.kind != "p":
+        return ()
+    with translate_errors(f"looking up the partitions of {facts.name}"):
+        rows = fetch_rows(connection, "foreign_partitions", ForeignPartition, oid=facts.oid)
+    return tuple(TableName(schema=row.schema, name=row.name) for row in rows)
+
+
+def check_loadable(
+    facts: TableFacts,
+    *,
+    user: str,
+    is_in_recovery: bool = False,
+    foreign_partitions: Sequence[TableName] = (),
+) -> None:
+    """Raise TargetError where COPY into a relation would be refused, or would leave the server.
+
+    Row-level security, with which COPY is refused too, is not looked at: records then go through a staging table.
+    `user` is the role that loads. Source: BeginCopyFrom, DoCopy in src/backend/commands/copy*.c
+    """
+    if is_in_recovery:
+        raise TargetError(
+            f'cannot load into "{facts.name}": the server is a standby',
+            hint="Connect to the primary: list all hosts, with target_session_attrs=read-write.",
+        )
+    _check_kind(facts, foreign_partitions)
+    if not facts.can_insert:
+        raise TargetError(
+            f'permission denied for table "{facts.name}"',
+            detail=f'Role "{user}" lacks INSERT on the table or USAGE on its schema.',
+            hint=f"Have the owner run {_compose_grants(facts.name, user)} Or use another role with --role.",
+        )
+
+
+def _check_kind(facts: TableFacts, foreign_partitions: Sequence[TableName]) -> None:
+    if kind := _UNLOADABLE_KINDS.get(facts.kind):
+        raise TargetError(f'cannot load into "{facts.name}": it is a {kind}', hint=_kind_hint(facts.kind))
+    if facts.kind == "v" and not facts.suppressing_triggers:
+        raise TargetError(
+            f'cannot load into view "{facts.name}"',
+            detail="It has no enabled INSTEAD OF INSERT trigger.",
+            hint="Load into its table, or give the view such a trigger.",
+        )
+    if foreign_partitions:
+        names = ", ".join(f'"{name}"' for name in foreign_partitions)
+        raise TargetError(
+            f'cannot load into "{facts.name}": it has partitions that are foreign tables',
+            detail=f"Foreign partitions: {names}.",
+            hint="Load into the partitions that are plain tables, or detach the foreign ones.",
+        )
+
+
+def _kind_hint(kind: str) -> str:
+    if kind == "f":
+        return "Load into the table on the server that holds it."
+    return "Name a table."
+
+
+def _compose_grants(name: TableName, user: str) -> str:
+    role = sql.Identifier(user)
+    schema = sql.Identifier(name.schema or "public")
+    table = sql.Identifier(name.schema or "public", name.name)
+    grants = sql.SQL("GRANT USAGE ON SCHEMA {} TO {}; GRANT INSERT ON {} TO {};").format(schema, role, table, role)
+    return grants.as_string(None)

@@ -1,0 +1,47 @@
+"""What keeps the sessions of one load from each other: foreign keys between their rows, locks they wait for.
+
+The sessions' transactions all stay open until the load's end. So a row that refers to another session's row does not
+see it, and two rows with the same key wait for each other for ever: neither the server's deadlock check nor a timeout
+ends that, since the session waited for is merely idle.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from penstock.server.connect.errors import translate_errors
+from penstock.server.sql.queries import fetch_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.server.connect.connection import Connection
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReferenceRow:
+    """The row of references.sql."""
+
+    oid: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockedRow:
+    """The row of blocked.sql: a backend that waits, for another of the load's or for `others`, each in words."""
+
+    pid: int
+    waits_for_own: bool
+    others: list[str]
+
+
+def find_references(connection: Connection, oid: int) -> frozenset[int]:
+    """Return the oids of the tables that a table's foreign keys refer to. Raises ServerError."""
+    with translate_errors("looking up foreign keys"):
+        return frozenset(row.oid for row in fetch_rows(connection, "references", ReferenceRow, oid=oid))
+
+
+def find_blocked(connection: Connection, pids: Sequence[int]) -> list[BlockedRow]:
+    """Return those of the given backends that wait for a lock. Raises ServerError."""
+    with translate_errors("reading what the load's sessions wait for"):
+        return fetch_rows(connection, "blocked", BlockedRow, pids=list(pids))

@@ -1,0 +1,128 @@
+"""Statements that need a lock others may hold: tried for a moment, given up, tried again, with the blockers named.
+
+A waiting ACCESS EXCLUSIVE lock makes every later reader wait behind it, so no attempt waits long.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from dataclasses import dataclass
+from datetime import datetime  # noqa: TC003 (class_row's fields)
+from typing import TYPE_CHECKING, TypeVar
+
+import psycopg
+
+from penstock.errors import PenstockError, ServerError
+from penstock.server.connect.errors import in_transaction, translate_errors
+from penstock.server.sql.queries import fetch_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from penstock.server.connect.connection import Connection
+
+Result = TypeVar("Result")
+
+_LOCK_NOT_AVAILABLE = "55P03"
+# A deadlock that we were chosen to end is another way of not getting a lock.
+_RETRIED = {_LOCK_NOT_AVAILABLE, "40P01"}
+
+# Longer than deadlock_timeout (1 s by default): only then does an autovacuum worker in the way get cancelled.
+DEFAULT_LOCK_TIMEOUT_S = 2.0
+# Between attempts everybody who queued behind us is let through; doubled up to the second.
+_FIRST_PAUSE_S = 0.1
+_LONGEST_PAUSE_S = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blocker:
+    """The row of ddl_blockers.sql: a session, or prepared transaction, that holds or awaits a lock on a relation."""
+
+    pid: int | None
+    user: str | None
+    application_name: str | None
+    state: str | None
+    query_start: datetime | None
+    transaction_start: datetime | None
+    query: str | None
+    relation: str
+    mode: str
+    is_held: bool
+
+
+def with_lock_retries(
+    connection: Connection,
+    act: Callable[[], Result],
+    *,
+    relations: Sequence[int],
+    deadline_s: float,
+    lock_timeout_s: float = DEFAULT_LOCK_TIMEOUT_S,
+    on_blocked: Callable[[tuple[Blocker, ...]], None] | None = None,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Result:
+    """Return what `act` does in a transaction of its own, or a savepoint in the caller's, once it gets its locks.
+
+    `relations` are the oids of the tables whose locks are at stake: who stands in their way is told to `on_blocked`
+    after each attempt. At least one attempt is made. Raises ServerError that names them when `deadline_s` has
+    passed, and whatever else `act` raises.
+    """
+    until = clock() + deadline_s
+    pause_s = _FIRST_PAUSE_S
+    while True:
+        try:
+            return _attempt(connection, act, lock_timeout_s)
+        except (psycopg.Error, PenstockError) as error:
+            if error.sqlstate not in _RETRIED:
+                raise
+            blockers = find_blockers(connection, relations)
+            if clock() + pause_s >= until:
+                raise _give_up(blockers, deadline_s) from error
+        if on_blocked is not None:
+            on_blocked(blockers)
+        # Two loaders that wait for each other's locks shall not try in step.
+        sleep(pause_s * random.uniform(0.5, 1))  # noqa: S311
+        pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+
+
+def find_blockers(connection: Connection, relations: Sequence[int]) -> tuple[Blocker, ...]:
+    """Return who else holds or awaits a lock on one of the relations, the holders first. Raises ServerError."""
+    with translate_errors("looking for sessions that hold locks"):
+        return tuple(fetch_rows(connection, "ddl_blockers", Blocker, relations=list(relations)))
+
+
+def describe_blocker(blocker: Blocker) -> str:
+    """Return a blocker in one line."""
+    who = "prepared transaction" if blocker.pid is None else f"pid {blocker.pid}"
+    parts = [
+        f"user {blocker.user}" if blocker.user else None,
+        f'"{blocker.application_name}"' if blocker.application_name else None,
+        blocker.state if blocker.pid is not None else None,
+        f"query started {blocker.query_start:%Y-%m-%d %H:%M:%S%z}" if blocker.query_start else None,
+        f"{'holds' if blocker.is_held else 'awaits'} {blocker.mode} on {blocker.relation}",
+    ]
+    return f"{who}: {', '.join(part for part in parts if part)}"
+
+
+def _attempt(connection: Connection, act: Callable[[], Result], lock_timeout_s: float) -> Result:
+    with in_transaction(connection, "waiting for locks"):
+        row = connection.execute(
+            "SELECT pg_catalog.current_setting('lock_timeout'), pg_catalog.set_config('lock_timeout', %s, true)",
+            [f"{max(1, round(lock_timeout_s * 1000))}ms"],
+        ).fetchone()
+        assert row is not None
+        result = act()
+        # Within a caller's transaction the setting would outlast this block.
+        connection.execute("SELECT pg_catalog.set_config('lock_timeout', %s, true)", [row[0]])
+    return result
+
+
+def _give_up(blockers: Sequence[Blocker], deadline_s: float) -> ServerError:
+    lines = [describe_blocker(blocker) for blocker in blockers] or ["No session holds it any more."]
+    return ServerError(
+        f"could not get a lock within {deadline_s:g} s",
+        detail="\n".join(lines),
+        hint="Wait for these sessions, or end them with pg_terminate_backend(pid), and run the command again.",
+        sqlstate=_LOCK_NOT_AVAILABLE,
+    )

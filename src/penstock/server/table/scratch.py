@@ -1,0 +1,101 @@
+"""Temporary tables like the targets, for checking what a load would meet without loading."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from psycopg import sql
+
+from penstock.errors import TargetError
+from penstock.server.connect.errors import translate_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from penstock.model.server.table import TableFacts, TableName
+    from penstock.server.connect.connection import Connection
+
+_CHECKS_OF_COLUMNS = """
+    SELECT c.conname
+    FROM pg_catalog.pg_constraint c
+    WHERE c.conrelid = pg_catalog.to_regclass(%(table)s)
+      AND c.contype = 'c'
+      AND EXISTS (
+          SELECT
+          FROM pg_catalog.pg_attribute a
+          WHERE a.attrelid = c.conrelid
+            AND a.attnum = ANY (c.conkey)
+            AND a.attname = ANY (%(columns)s)
+      )
+    ORDER BY c.conname
+"""
+
+
+class ScratchTables:
+    """One session's temporary tables, made when they are first asked for; their rows are gone at every commit."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._names: dict[tuple[TableName, frozenset[str]], str] = {}
+
+    def name_for(self, facts: TableFacts, filled: Collection[str]) -> str:
+        """Return the name in pg_temp of the table for a load that fills the columns `filled`.
+
+        It has the target's columns, NOT NULL and CHECK constraints, but for those on values that the server makes up
+        (defaults, identities, and generated columns beside them). Defaults are left out: a serial's would move its
+        sequence. A table that does not exist yet (oid 0) is all text. Needs TEMPORARY on the database and SELECT on
+        the table. Raises TargetError, ServerError.
+        """
+        key = (facts.name, frozenset(filled))
+        if key not in self._names:
+            # Numbered, since two schemas may each have a table of the same name.
+            name = f"penstock_check_{len(self._names) + 1}"
+            try:
+                with translate_errors(f"creating a temporary table like {facts.name}"):
+                    _create(self._connection, name, facts)
+                    _loosen(self._connection, name, made_up_columns(facts, filled))
+            except TargetError as error:
+                if error.sqlstate == "42501":
+                    error.hint = "Have the role granted SELECT on the table, and TEMPORARY on the database."
+                raise
+            self._names[key] = name
+        return self._names[key]
+
+
+def made_up_columns(facts: TableFacts, filled: Collection[str]) -> tuple[str, ...]:
+    """Return the columns whose value the server makes up in a load that fills the columns `filled`.
+
+    A generated column is one of them where another column is made up, from which it may be computed.
+    """
+    unfilled = {
+        column.name
+        for column in facts.columns
+        if column.name not in filled and not column.is_generated and (column.has_default or column.identity)
+    }
+    return tuple(
+        column.name for column in facts.columns if column.name in unfilled or (unfilled and column.is_generated)
+    )
+
+
+def _create(connection: Connection, name: str, facts: TableFacts) -> None:
+    if facts.oid:
+        source = sql.Identifier(facts.name.schema or "public", facts.name.name)
+        body = sql.SQL("LIKE {} INCLUDING CONSTRAINTS INCLUDING GENERATED").format(source)
+    else:
+        body = sql.SQL(", ").join(
+            sql.SQL("{} pg_catalog.text").format(sql.Identifier(column.name)) for column in facts.columns
+        )
+    table = sql.Identifier("pg_temp", name)
+    connection.execute(sql.SQL("CREATE TEMPORARY TABLE {} ({}) ON COMMIT DELETE ROWS").format(table, body))
+
+
+def _loosen(connection: Connection, name: str, columns: Sequence[str]) -> None:
+    """Drop what is required of columns that will be null here and are not in the target."""
+    if not columns:
+        return
+    checks = connection.execute(_CHECKS_OF_COLUMNS, {"table": f"pg_temp.{name}", "columns": list(columns)}).fetchall()
+    actions = [sql.SQL("ALTER COLUMN {} DROP NOT NULL").format(sql.Identifier(column)) for column in columns]
+    actions += [sql.SQL("DROP CONSTRAINT {}").format(sql.Identifier(check)) for (check,) in checks]
+    connection.execute(
+        sql.SQL("ALTER TABLE {} {}").format(sql.Identifier("pg_temp", name), sql.SQL(", ").join(actions))
+    )

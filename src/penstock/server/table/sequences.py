@@ -1,0 +1,135 @@
+"""Sequences moved past the values that a load has stored.
+
+COPY writes the values it is given into identity and serial columns and leaves their sequences behind, so that
+the next INSERT would draw a key that exists.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import psycopg
+from psycopg import sql
+
+from penstock.server.connect.errors import translate_errors
+from penstock.server.sql.queries import fetch_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from penstock.model.server.table import Column, TableFacts
+    from penstock.server.connect.connection import Connection
+
+_log = logging.getLogger(__name__)
+
+# The types whose end a sequence can be set to; numeric is what keys from other databases often are.
+_KEY_TYPES = ("smallint", "integer", "bigint", "numeric")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SequenceRow:
+    """The row of sequence.sql; `last_value` is None while the sequence has never been used, or hidden."""
+
+    oid: int
+    increment: int
+    minimum: int
+    maximum: int
+    start: int
+    can_set: bool
+    can_read: bool
+    last_value: int | None
+
+
+def advance_sequences(connection: Connection, facts: TableFacts, columns: Collection[str]) -> list[str]:
+    """Move the sequences that the loaded columns own past the columns' values; return warnings.
+
+    The end of a column is found by an index or else by reading the table. A sequence never moves backwards
+    (but a nextval by hand in the instant between look and move can be undone by it). Needs SELECT on the
+    column and USAGE and UPDATE on the sequence; without them a warning says what to grant. Raises
+    ServerError.
+    """
+    warnings = []
+    for column in facts.columns:
+        if column.sequence is None or column.name not in columns:
+            continue
+        with translate_errors(f"advancing sequence {column.sequence}"):
+            warning = _advance(connection, facts, column, column.sequence)
+        if warning:
+            warnings.append(warning)
+    return warnings
+
+
+def choose_position(sequence: SequenceRow, end: int | None) -> int | None:
+    """Return where to set a sequence whose column ends at `end`, or None where it stands well.
+
+    The end is the greatest value, or the least where the sequence descends. An unused sequence gives its
+    start next, so a column that ends there already collides.
+    """
+    if end is None:
+        return None
+    direction = 1 if sequence.increment > 0 else -1
+    is_beyond = (
+        (end - sequence.start) * direction >= 0
+        if sequence.last_value is None
+        else (end - sequence.last_value) * direction > 0
+    )
+    return end if is_beyond else None
+
+
+def _advance(connection: Connection, facts: TableFacts, column: Column, name: str) -> str | None:
+    """Advance one sequence; return a warning where that was not possible."""
+    if not column.type_name.startswith(_KEY_TYPES):
+        return f'sequence {name} was not advanced: column "{column.name}" is of type {column.type_name}'
+    try:
+        (sequence,) = fetch_rows(connection, "sequence", SequenceRow, sequence=name)
+        if not (sequence.can_set and sequence.can_read):
+            return _grant_warning(connection, facts, column, name)
+        end = _find_end(connection, facts, column, is_ascending=sequence.increment > 0)
+        (sequence,) = fetch_rows(connection, "sequence", SequenceRow, sequence=name)
+        position = choose_position(sequence, end)
+        if position is None:
+            return None
+        if not sequence.minimum <= position <= sequence.maximum:
+            return (
+                f'sequence {name} was not advanced: column "{column.name}" reached {position},'
+                f" beyond its bounds {sequence.minimum} to {sequence.maximum}"
+            )
+        _log.info("advancing sequence %s from %s to %s", name, sequence.last_value, position)
+        connection.execute("SELECT pg_catalog.setval(%s::oid::regclass, %s)", [sequence.oid, position])
+    except psycopg.errors.InsufficientPrivilege:
+        return _grant_warning(connection, facts, column, name)
+    return None
+
+
+def _find_end(connection: Connection, facts: TableFacts, column: Column, *, is_ascending: bool) -> int | None:
+    """Return the value of a column that is furthest along, or None for an empty one."""
+    name = sql.Identifier(column.name)
+    # Only numeric has values that are no number or have no end.
+    is_finite = sql.SQL(" WHERE {} NOT IN ('NaN', 'Infinity', '-Infinity')").format(name)
+    query = sql.SQL("SELECT pg_catalog.{}({}) FROM {}{}").format(
+        sql.Identifier("max" if is_ascending else "min"),
+        name,
+        sql.Identifier(facts.name.schema or "public", facts.name.name),
+        is_finite if column.type_name.startswith("numeric") else sql.SQL(""),
+    )
+    row = connection.execute(query).fetchone()
+    return None if row is None or row[0] is None else int(row[0])
+
+
+def _grant_warning(connection: Connection, facts: TableFacts, column: Column, name: str) -> str:
+    user = connection.execute("SELECT CURRENT_USER::text").fetchone()
+    assert user is not None
+    grants = sql.SQL("GRANT SELECT ({}) ON {} TO {}; GRANT USAGE, UPDATE ON SEQUENCE {} TO {};").format(
+        sql.Identifier(column.name),
+        sql.Identifier(facts.name.schema or "public", facts.name.name),
+        sql.Identifier(user[0]),
+        sql.SQL(name),  # quoted by the server's format('%I.%I')
+        sql.Identifier(user[0]),
+    )
+    return (
+        f'sequence {name} was not advanced past the values of column "{column.name}": permission denied;'
+        f" have the owner run {grants.as_string(connection)} and set the sequence, or new rows may get"
+        " used keys"
+    )

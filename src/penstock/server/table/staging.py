@@ -1,0 +1,228 @@
+"""Staging tables: where records land before one statement takes them to their table.
+
+A staging table is an ordinary logged table, so that what a session committed to it is as safe as in any other. It has
+the file's columns, without a constraint or a default, and behind them where each record stood
+(model/load/landing.py). Only its owner may read it. Merging its rows is merge.py's business; in which schema, and by
+which name, the caller's.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import psycopg
+from psycopg import sql
+
+from penstock.errors import TargetError
+from penstock.model.load.landing import BLOCK_COLUMN, OBJECT_COLUMN, POSITION_COLUMNS, SEQUENCE_COLUMN
+from penstock.server.connect.errors import in_transaction, translate_errors
+from penstock.server.sql.queries import fetch_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.model.server.table import TableFacts, TableName
+    from penstock.server.connect.connection import Connection
+
+_log = logging.getLogger(__name__)
+
+# Sessions draw from one sequence: numbers kept by each spare them its lock and its WAL for all but one row in so many.
+# Within a session they rise all the same, and one session sends a block (docs/decisions/0009: a quarter less time).
+_SEQUENCE_CACHE = 1000
+
+# What a relation can hold besides system columns (MaxHeapAttributeNumber in htup_details.h).
+_MOST_COLUMNS = 1600
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnType:
+    """The row of landing_columns.sql; the collation is None where it is the type's own."""
+
+    name: str
+    type_name: str
+    collation_schema: str | None
+    collation: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GrantRow:
+    """The row of landing_grants.sql; `grantee` is None for PUBLIC, `kind` is pg_class.relkind."""
+
+    kind: str
+    schema: str
+    name: str
+    grantee: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LandingTable:
+    """The row of landing_table.sql: what goes by a staging table's name.
+
+    `is_own`: the current role owns it. `has_code`: it has triggers, rules or row-level security, which none of ours
+    has.
+    """
+
+    oid: int
+    schema: str
+    name: str
+    owner: str
+    is_own: bool
+    is_logged_table: bool
+    has_code: bool
+    columns: list[str]
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether it can be one that make_landing_table made for this role, as it was made."""
+        has_positions = tuple(self.columns[-len(POSITION_COLUMNS) :]) == POSITION_COLUMNS
+        return self.is_own and self.is_logged_table and not self.has_code and has_positions
+
+
+def make_landing_table(
+    connection: Connection, *, schema: str, name: str, target: TableFacts, columns: Sequence[str], as_text: bool
+) -> int:
+    """Make an empty staging table for records of `columns` and return its oid.
+
+    The columns have the target's types and collations; `as_text` makes them all text, whatever the target has. Needs
+    CREATE on the schema, and USAGE on the target's types. Raises TargetError, ServerError.
+    """
+    _check_columns(columns, target)
+    with in_transaction(connection, f"creating staging table {schema}.{name}"):
+        table = sql.Identifier(schema, name)
+        connection.execute(_compose_create(connection, table, target, columns, as_text=as_text))
+        oid = _find_oid(connection, table)
+        _revoke_grants(connection, oid)
+    _log.info("created staging table %s.%s for %s", schema, name, target.name)
+    return oid
+
+
+def describe_landing_table(
+    connection: Connection, *, table: TableName, target: TableFacts, columns: Sequence[str], as_text: bool
+) -> str:
+    """Return the statement by which make_landing_table makes a table, for a subscriber's psql. Raises ServerError."""
+    name = sql.Identifier(table.schema or "", table.name)
+    with translate_errors(f"describing staging table {table}"):
+        return _compose_create(connection, name, target, columns, as_text=as_text).as_string(connection) + ";"
+
+
+def lock_landing_table(connection: Connection, table: TableName) -> None:
+    """Lock a staging table against everybody to the end of the transaction. Raises TargetError, ServerError."""
+    with translate_errors(f"locking staging table {table}"):
+        connection.execute(
+            sql.SQL("LOCK TABLE ONLY {} IN ACCESS EXCLUSIVE MODE").format(
+                sql.Identifier(table.schema or "", table.name)
+            )
+        )
+
+
+def delete_landed(connection: Connection, table: TableName, object_number: int) -> None:
+    """Remove an object's records from a staging table. Raises ServerError."""
+    with translate_errors(f"removing records from staging table {table}"):
+        connection.execute(
+            sql.SQL("DELETE FROM {} WHERE {} = %s").format(
+                sql.Identifier(table.schema or "", table.name), sql.Identifier(OBJECT_COLUMN)
+            ),
+            [object_number],
+        )
+
+
+def find_landing_table(connection: Connection, *, schema: str, name: str) -> LandingTable | None:
+    """Return what goes by a staging table's name, or None; ask `is_ours` before using it. Raises ServerError."""
+    with translate_errors(f"looking up staging table {schema}.{name}"):
+        rows = fetch_rows(connection, "landing_table", LandingTable, schema=schema, name=name)
+    return rows[0] if rows else None
+
+
+def drop_landing_table(connection: Connection, *, schema: str, name: str, oid: int) -> bool:
+    """Drop a table that was made for a load; return False where it is gone, or another table goes by its name.
+
+    Waits for whoever uses it as long as lock_timeout lets it. Raises ServerError, TargetError where somebody has made
+    something that depends on it.
+    """
+    table = sql.Identifier(schema, name)
+    with translate_errors(f"dropping table {schema}.{name}"):
+        try:
+            with in_transaction(connection):
+                connection.execute(sql.SQL("LOCK TABLE ONLY {} IN ACCESS EXCLUSIVE MODE").format(table))
+                if _find_oid(connection, table) != oid:
+                    return False
+                connection.execute(sql.SQL("DROP TABLE {}").format(table))
+        except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName):
+            return False
+    return True
+
+
+def _check_columns(columns: Sequence[str], target: TableFacts) -> None:
+    taken = [name for name in POSITION_COLUMNS if name in columns]
+    if taken:
+        raise TargetError(
+            f'column "{taken[0]}" of the file is also one of every staging table',
+            detail=f"Staging tables record positions in {', '.join(POSITION_COLUMNS)}.",
+            hint=f"Skip it with --skip {taken[0]}, or name the file's fields with --columns.",
+        )
+    if len(columns) + len(POSITION_COLUMNS) > _MOST_COLUMNS:
+        raise TargetError(
+            f'cannot create a staging table for "{target.name}": {len(columns)} columns are too many',
+            detail=f"A table has {_MOST_COLUMNS} columns at most, and staging needs {len(POSITION_COLUMNS)} of them.",
+        )
+
+
+def _compose_create(
+    connection: Connection, table: sql.Identifier, target: TableFacts, columns: Sequence[str], *, as_text: bool
+) -> sql.Composed:
+    if as_text:
+        definitions = [_text_column(column) for column in columns]
+    else:
+        definitions = typed_columns(connection, target, columns)
+    body = sql.SQL(", ").join([*definitions, *_position_columns()])
+    return sql.SQL("CREATE TABLE {} ({})").format(table, body)
+
+
+def _text_column(name: str) -> sql.Composed:
+    return sql.SQL("{} pg_catalog.text").format(sql.Identifier(name))
+
+
+def typed_columns(connection: Connection, target: TableFacts, columns: Sequence[str]) -> list[sql.Composed]:
+    """Return definitions of columns with the target's types and collations. Raises TargetError."""
+    types = {row.name: row for row in fetch_rows(connection, "landing_columns", ColumnType, oid=target.oid)}
+    if missing := [name for name in columns if name not in types]:
+        raise TargetError(f'column "{missing[0]}" does not exist in table "{target.name}"')
+    return [_typed_column(types[name]) for name in columns]
+
+
+def _typed_column(column: ColumnType) -> sql.Composed:
+    # As format_type() spells it, which is how pg_dump writes a type too.
+    definition = sql.SQL("{} {}").format(sql.Identifier(column.name), sql.SQL(column.type_name))
+    if column.collation is None or column.collation_schema is None:
+        return definition
+    return definition + sql.SQL(" COLLATE {}").format(sql.Identifier(column.collation_schema, column.collation))
+
+
+def _position_columns() -> list[sql.Composed]:
+    return [
+        sql.SQL("{} pg_catalog.int4 NOT NULL").format(sql.Identifier(OBJECT_COLUMN)),
+        sql.SQL("{} pg_catalog.int8 NOT NULL").format(sql.Identifier(BLOCK_COLUMN)),
+        sql.SQL("{} pg_catalog.int8 GENERATED ALWAYS AS IDENTITY (CACHE {})").format(
+            sql.Identifier(SEQUENCE_COLUMN), sql.Literal(_SEQUENCE_CACHE)
+        ),
+    ]
+
+
+def _find_oid(connection: Connection, table: sql.Identifier) -> int:
+    row = connection.execute("SELECT %s::regclass::oid", [table.as_string(connection)]).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def _revoke_grants(connection: Connection, oid: int) -> None:
+    """Take back what default privileges have granted on a new table and its sequence."""
+    for grant in fetch_rows(connection, "landing_grants", GrantRow, oid=oid):
+        kind = sql.SQL("SEQUENCE" if grant.kind == "S" else "TABLE")
+        grantee = sql.SQL("PUBLIC") if grant.grantee is None else sql.Identifier(grant.grantee)
+        connection.execute(
+            sql.SQL("REVOKE ALL ON {} {} FROM {} CASCADE").format(
+                kind, sql.Identifier(grant.schema, grant.name), grantee
+            )
+        )

@@ -1,0 +1,219 @@
+"""Making the table that --create asks for, and taking it away again should the load fail.
+
+What is made is written down in CreatedTable, so that only what was made here is ever dropped.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import psycopg
+from psycopg import sql
+
+from penstock.errors import TargetError
+from penstock.model.server.table import TableName
+from penstock.server.connect.errors import in_transaction, translate_errors
+from penstock.server.connect.search_path import find_creation_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.server.connect.connection import Connection
+
+_log = logging.getLogger(__name__)
+
+# NAMEDATALEN - 1: the server would cut a longer name, and then not find it again.
+_NAME_BYTES = 63
+# Dropping an empty table waits for whoever looks at it, but an error should be told soon.
+_DROP_LOCK_TIMEOUT = "5s"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreatedTable:
+    """A table that was made here; `has_new_schema` tells whether its schema was too."""
+
+    oid: int
+    name: TableName
+    has_new_schema: bool
+
+
+def create_text_table(connection: Connection, name: TableName, columns: Sequence[str]) -> CreatedTable:
+    """Make a table whose columns are all text, and its schema where that is missing, in one transaction.
+
+    Needs CREATE on the schema, or on the database where the schema is missing. Raises TargetError for names
+    that PostgreSQL cannot keep and where the relation exists, ServerError.
+    """
+    check_names(name, columns)
+    try:
+        with translate_errors(f"creating table {name}"):
+            created = _create_with_schema(connection, name, columns)
+    except TargetError as error:
+        if isinstance(error.__cause__, psycopg.errors.DuplicateTable):
+            raise _already_exists(name) from error.__cause__
+        if error.sqlstate == "42501":
+            error.hint = (
+                "Have the role granted CREATE on the schema, or on the database if the schema has to be created."
+            )
+        raise
+    _log.info("created table %s with %s text columns", created.name, len(columns))
+    return created
+
+
+def drop_created(connection: Connection, created: CreatedTable) -> bool:
+    """Drop a table made by create_text_table, and its schema if made too; return whether all is gone.
+
+    Left alone are a table that has rows, that is no longer the one made here, that others depend on or hold
+    locked, and a schema in which others have put something. Raises ServerError.
+    """
+    table = _identifier(created.name)
+    with translate_errors(f"dropping table {created.name}"):
+        try:
+            with in_transaction(connection):
+                is_dropped = _drop_if_untouched(connection, table, created.oid)
+        except (
+            psycopg.errors.UndefinedTable,
+            psycopg.errors.InvalidSchemaName,
+            psycopg.errors.DependentObjectsStillExist,
+            psycopg.errors.LockNotAvailable,
+        ):
+            is_dropped = False
+        if not (is_dropped and created.has_new_schema):
+            return is_dropped
+        return _drop_schema_if_empty(connection, created.name)
+
+
+def is_empty(connection: Connection, oid: int) -> bool:
+    """Return whether a table has no rows; without the right to read it, whether it has no pages. Raises ServerError."""
+    with translate_errors("checking whether the table is empty"):
+        row = connection.execute(
+            "SELECT n.nspname, c.relname, c.relkind IN ('r', 'p'),"
+            " pg_catalog.has_table_privilege(c.oid, 'SELECT') AND NOT pg_catalog.row_security_active(c.oid),"
+            " (SELECT sum(pg_catalog.pg_relation_size(p.relid)) FROM pg_catalog.pg_partition_tree(c.oid) AS p),"
+            " pg_catalog.pg_relation_size(c.oid) FROM pg_catalog.pg_class AS c"
+            " JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = %s",
+            [oid],
+        ).fetchone()
+        if row is None:
+            return True
+        schema, name, is_table, can_select, tree_bytes, own_bytes = row
+        if not is_table:
+            return False
+        if not (tree_bytes or own_bytes):
+            return True
+        if not can_select:
+            return False
+        found = connection.execute(sql.SQL("SELECT FROM {} LIMIT 1").format(sql.Identifier(schema, name))).fetchone()
+    return found is None
+
+
+def analyze_table(connection: Connection, name: TableName) -> None:
+    """Give the planner a table's statistics. Needs the table's owner; raises ServerError."""
+    with translate_errors(f"analyzing table {name}"):
+        connection.execute(sql.SQL("ANALYZE {}").format(_identifier(name)))
+
+
+def check_names(name: TableName, columns: Sequence[str]) -> None:
+    """Raise TargetError for a name that is empty, too long, has a NUL, or stands twice."""
+    for what, text in (("schema", name.schema), ("table", name.name)):
+        if text is not None:
+            _check_name(what, text)
+    seen: set[str] = set()
+    for number, column in enumerate(columns, 1):
+        _check_name(f"column {number}", column)
+        if column in seen:
+            raise TargetError(
+                f'cannot create table "{name}": column "{column}" is named twice',
+                hint="Name the file's columns with --columns, or skip one with --skip.",
+            )
+        seen.add(column)
+
+
+def _check_name(what: str, text: str) -> None:
+    if not text:
+        raise TargetError(f"the name of {what} is empty", hint="Name the file's columns with --columns.")
+    if "\0" in text:
+        raise TargetError(f"the name of {what} holds a NUL character")
+    if len(text.encode()) > _NAME_BYTES:
+        raise TargetError(
+            f"the name of {what} is longer than {_NAME_BYTES} bytes",
+            detail=f'The name is "{text}".',
+            hint="Choose a shorter name; --columns names the file's columns.",
+        )
+
+
+def _create_with_schema(connection: Connection, name: TableName, columns: Sequence[str]) -> CreatedTable:
+    try:
+        return _create(connection, name, columns)
+    except (psycopg.errors.UniqueViolation, psycopg.errors.DuplicateSchema):
+        # Another session made schema or table at this very moment: its transaction has ended, so look again.
+        return _create(connection, name, columns)
+
+
+def _create(connection: Connection, name: TableName, columns: Sequence[str]) -> CreatedTable:
+    with in_transaction(connection):
+        # CREATE SCHEMA IF NOT EXISTS needs CREATE on the database even where the schema exists.
+        is_schema_missing = name.schema is not None and not _has_schema(connection, name.schema)
+        if is_schema_missing and name.schema is not None:
+            connection.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(name.schema)))
+        definitions = sql.SQL(", ").join(
+            sql.SQL("{} pg_catalog.text").format(sql.Identifier(column)) for column in columns
+        )
+        made = TableName(schema=name.schema or _require_creation_schema(connection, name), name=name.name)
+        connection.execute(sql.SQL("CREATE TABLE {} ({})").format(_identifier(made), definitions))
+        row = connection.execute("SELECT %s::regclass::oid", [_identifier(made).as_string(connection)]).fetchone()
+    assert row is not None
+    return CreatedTable(oid=row[0], name=made, has_new_schema=is_schema_missing)
+
+
+def _require_creation_schema(connection: Connection, name: TableName) -> str:
+    schema = find_creation_schema(connection)
+    if schema is None:
+        raise TargetError(
+            f'no schema has been selected to create table "{name}" in',
+            detail="The search_path names no schema that exists and that this role may use.",
+            hint=f"Name the schema: --into SCHEMA.{name}.",
+        )
+    return schema
+
+
+def _has_schema(connection: Connection, schema: str) -> bool:
+    query = "SELECT FROM pg_catalog.pg_namespace WHERE nspname = %s"
+    return connection.execute(query, [schema]).fetchone() is not None
+
+
+def _drop_if_untouched(connection: Connection, table: sql.Identifier, oid: int) -> bool:
+    connection.execute(sql.SQL("SET LOCAL lock_timeout = {}").format(sql.Literal(_DROP_LOCK_TIMEOUT)))
+    connection.execute(sql.SQL("LOCK TABLE ONLY {} IN ACCESS EXCLUSIVE MODE").format(table))
+    # Composed, not passed beside it: a name may hold a %, which would be taken for a parameter.
+    name = sql.Literal(table.as_string(connection))
+    is_untouched = connection.execute(
+        sql.SQL("SELECT {}::regclass::oid = {} AND NOT EXISTS (SELECT FROM {})").format(name, sql.Literal(oid), table)
+    ).fetchone()
+    if is_untouched != (True,):
+        return False
+    connection.execute(sql.SQL("DROP TABLE {}").format(table))
+    return True
+
+
+def _drop_schema_if_empty(connection: Connection, name: TableName) -> bool:
+    try:
+        connection.execute(sql.SQL("DROP SCHEMA {}").format(sql.Identifier(name.schema or "")))
+    except psycopg.errors.DependentObjectsStillExist:
+        return False
+    except psycopg.errors.InvalidSchemaName:
+        return True
+    return True
+
+
+def _identifier(name: TableName) -> sql.Identifier:
+    return sql.Identifier(name.name) if name.schema is None else sql.Identifier(name.schema, name.name)
+
+
+def _already_exists(name: TableName) -> TargetError:
+    return TargetError(
+        f'relation "{name}" already exists',
+        detail="It was just created by another session, or is not visible to this role.",
+        hint="Run the load again: it then uses the table as it is.",
+    )

@@ -1,0 +1,117 @@
+"""VACUUM, ANALYZE and CHECKPOINT for tables that were loaded. When they are due is loading's business.
+
+VACUUM cannot run in a transaction block: sessions are in autocommit mode.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from psycopg import sql
+
+from penstock.model.load.upkeep import FilledTable, Relation
+from penstock.server.connect.connection import is_usable
+from penstock.server.connect.errors import translate_errors
+from penstock.server.sql.queries import fetch_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from penstock.model.load.upkeep import VacuumStep
+    from penstock.server.connect.connection import Connection
+
+_log = logging.getLogger(__name__)
+
+# Longer than deadlock_timeout (1 s by default), at which an autovacuum worker in the way gives up; a load that is
+# complete should not wait for anybody else for much longer.
+LOCK_TIMEOUT_S = 5.0
+
+
+def find_filled(connection: Connection, schema: str, load_id: str) -> list[FilledTable]:
+    """Return the tables that a complete load has given rows; `schema` is the ledger's. Raises ServerError."""
+    query = sql.SQL(
+        """
+        WITH stored AS (
+            SELECT o.target_oid AS oid,
+                   r.rows
+              FROM {objects} AS o
+              JOIN {ranges} AS r ON r.load = o.load AND r.object = o.number
+             WHERE o.load = %(load)s
+               AND NOT EXISTS (
+                       SELECT
+                         FROM {targets} AS t
+                        WHERE t.load = o.load
+                          AND t.target_oid = o.target_oid
+                          AND t.kind = 'staging'
+                   )
+             UNION ALL
+            SELECT t.target_oid,
+                   t.inserted + t.updated
+              FROM {targets} AS t
+             WHERE t.load = %(load)s
+               AND t.kind = 'staging'
+        )
+        SELECT s.oid,
+               sum(s.rows)
+          FROM stored AS s
+         GROUP BY s.oid
+        HAVING sum(s.rows) > 0
+         ORDER BY s.oid
+        """
+    ).format(**{name: sql.Identifier(schema, name) for name in ("objects", "ranges", "targets")})
+    with translate_errors("looking up the tables that the load filled"):
+        rows = connection.execute(query, {"load": load_id}).fetchall()
+    return [FilledTable(oid=oid, rows=int(count)) for oid, count in rows]
+
+
+def read_relations(connection: Connection, oids: Sequence[int]) -> list[Relation]:
+    """Return tables with their partitions as VACUUM would find them; waits for who has one locked. Raises ServerError.
+
+    Views and foreign tables are left out.
+    """
+    with translate_errors("reading the tables to vacuum"):
+        return fetch_rows(connection, "upkeep_relations", Relation, oids=list(oids))
+
+
+@contextmanager
+def limited_lock_wait(connection: Connection) -> Iterator[None]:
+    """Have the session's statements wait for locks for LOCK_TIMEOUT_S at most, or for less where the user said so."""
+    limit_ms = round(LOCK_TIMEOUT_S * 1000)
+    query = """
+        SELECT pg_catalog.set_config('lock_timeout', %(limit)s::int::text, false)
+          FROM pg_catalog.pg_settings AS s
+         WHERE s.name = 'lock_timeout'
+           AND s.setting::int NOT BETWEEN 1 AND %(limit)s
+    """
+    with translate_errors("limiting the wait for locks"):
+        connection.execute(query, {"limit": limit_ms})
+    try:
+        yield
+    finally:
+        if is_usable(connection):
+            with translate_errors("restoring lock_timeout"):
+                connection.execute("RESET lock_timeout")
+
+
+def run_vacuum(connection: Connection, step: VacuumStep) -> None:
+    """Run VACUUM, ANALYZE or both. Needs the table's owner, the database's, or MAINTAIN (17+); raises ServerError."""
+    if step.vacuums:
+        command = sql.SQL("VACUUM (ANALYZE) {}") if step.analyzes else sql.SQL("VACUUM {}")
+    else:
+        command = sql.SQL("ANALYZE ONLY {}") if step.is_only else sql.SQL("ANALYZE {}")
+    relation = step.relation
+    with translate_errors(f"vacuuming table {relation}"):
+        connection.execute(command.format(sql.Identifier(relation.schema, relation.name)))
+    _log.info("vacuumed %s", relation)
+
+
+def run_checkpoint(connection: Connection) -> None:
+    """Have the server write all changed pages out at once. Needs superuser, or pg_checkpoint from PostgreSQL 15.
+
+    Raises TargetError where the role may not, ServerError.
+    """
+    with translate_errors("writing a checkpoint"):
+        connection.execute("CHECKPOINT")
+    _log.info("wrote a checkpoint")
