@@ -72,7 +72,9 @@ def test_no_arguments_show_help(penstock: Callable[..., Finished]) -> None:
     assert penstock().out == penstock("--help").out
 
 
-@pytest.mark.parametrize("name", [module.name for module in pkgutil.iter_modules(penstock.cli.__path__)])
+@pytest.mark.parametrize(
+    "name", [module.name for module in pkgutil.walk_packages(penstock.cli.__path__, "penstock.cli.")]
+)
 def test_examples_in_docstrings_hold(name: str) -> None:
     """What a docstring shows is what happens."""
-    assert doctest.testmod(importlib.import_module(f"penstock.cli.{name}")).failed == 0
+    assert doctest.testmod(importlib.import_module(name)).failed == 0

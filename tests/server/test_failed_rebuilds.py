@@ -13,7 +13,7 @@ import pytest
 from penstock.api.ledger_view import LedgerView
 from penstock.api.repair import Repairer
 from penstock.errors import DataError, TargetError
-from penstock.loading.plan.plan import parking
+from penstock.loading.plan import parking
 from penstock.model.load.job import LoadRules
 from penstock.server.connect.connection import ConnectionFactory
 from support.loads import Loads, share_ledger, target

@@ -15,7 +15,7 @@ import pytest
 
 from penstock.errors import DataError, SourceError, TargetError
 from penstock.files import local
-from penstock.loading.plan.plan import plan as loading_plan
+from penstock.loading.plan import plan as loading_plan
 from penstock.loading.stream import session as loading_session
 from penstock.model.load.job import LoadRules
 from penstock.model.load.ledger import Claim

@@ -10,7 +10,7 @@ from unittest.mock import patch
 import pytest
 
 from penstock.errors import DataError, SourceError
-from penstock.loading.landing.landing import merges
+from penstock.loading.landing import merges
 from penstock.model.load.job import LoadRules
 from penstock.server.merge.merge_sorting import MergeSorter
 from support.loads import Loads, Row, target

@@ -16,7 +16,7 @@ from psycopg.conninfo import make_conninfo
 from penstock.api import Loader
 from penstock.api.repair import Repairer
 from penstock.errors import DataError, PenstockError, ServerError, TargetError
-from penstock.loading.plan.plan import parking
+from penstock.loading.plan import parking
 from penstock.model.load.job import LoadJob, LoadRules
 from penstock.server.connect.connection import ConnectionFactory
 from penstock.server.ledger import Ledger

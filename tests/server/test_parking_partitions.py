@@ -15,8 +15,8 @@ import pytest
 from penstock.api.repair import Repairer
 from penstock.cli.commands.repair import describe_steps
 from penstock.errors import DataError, ServerError, TargetError
-from penstock.loading.plan.plan import parking
-from penstock.loading.shape.shape import shape as shape_of_loads
+from penstock.loading.plan import parking
+from penstock.loading.shape import shape as shape_of_loads
 from penstock.model.load.job import LoadRules
 from penstock.server.connect.connection import ConnectionFactory
 from support.loads import Loads, share_ledger, target

@@ -15,7 +15,8 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from penstock.errors import DataError, PenstockError, TargetError
-from penstock.loading.shape.shape import LoadShape, switches
+from penstock.loading.shape import switches
+from penstock.loading.shape.shape import LoadShape
 from penstock.model.load.job import LoadJob
 from support.loads import IMPATIENT, Loads, chop_commands, share_ledger, target
 from support.modes import Killed

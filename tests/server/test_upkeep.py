@@ -13,7 +13,8 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from penstock.loading import after, upkeep
+from penstock.loading import after
+from penstock.loading.plan import upkeep
 from penstock.loading.run import run_load
 from penstock.model.load.job import LoadJob
 from penstock.server.connect.connection import ConnectionFactory

@@ -7,10 +7,11 @@ import json
 
 import pytest
 
-from penstock.model import endpoints, iam
+from penstock.model.server import endpoints, iam
 from penstock.model.server.endpoints import is_rds_endpoint, region_of
 from penstock.model.server.iam import connect_policy, explain_refusal
-from penstock.server import facts, roots, route
+from penstock.server.connect import roots, route
+from penstock.server.facts import facts
 
 
 @pytest.mark.parametrize("module", [endpoints, iam, route, facts, roots])

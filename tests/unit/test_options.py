@@ -56,7 +56,8 @@ def test_each_option_is_declared_once() -> None:
         "doctor.py",
         "lab.py",
         "lab_topology.py",
-        "rds_show.py",
+        "access.py",
+        "show.py",
         "server.py",
         "rds_access.py",
     }

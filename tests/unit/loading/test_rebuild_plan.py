@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import doctest
 
-from penstock.loading.plan.plan import rebuild_plan
+from penstock.loading.plan import rebuild_plan
 from penstock.loading.plan.rebuild_plan import plan_rebuild
 from penstock.units import GIB
 

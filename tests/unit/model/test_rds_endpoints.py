@@ -6,8 +6,8 @@ import doctest
 
 import pytest
 
+from penstock.model.server import endpoints
 from penstock.model.server.endpoints import parse_endpoint
-from penstock.model.server.server import endpoints
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from penstock.model.server.server import windows
+from penstock.model.server import windows
 from penstock.model.server.windows import Window, describe_near, parse_window
 
 # A Sunday, half an hour before midnight.

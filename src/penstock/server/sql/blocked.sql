@@ -1,5 +1,5 @@
 -- blocked.sql: those of the given backends that wait for a lock, and who stands in their way
--- returns conflicts.BlockedRow; needs no privilege, pg_read_all_stats to see what others' sessions are; PostgreSQL 14+
+-- returns table.conflicts.BlockedRow; needs no privilege, pg_read_all_stats to see what others' sessions are; PostgreSQL 14+
 -- psql -v pids='{1,2}' -f blocked.sql
 --
 -- Own sessions that wait for each other's transactions wait for ever. Other locks (a relation's extension, a page) are

@@ -1,5 +1,5 @@
 -- columns.sql: the columns of a table, in order, each with the sequence it owns
--- returns model.table.Column; needs no privilege; PostgreSQL 14+
+-- returns model.server.table.Column; needs no privilege; PostgreSQL 14+
 -- psql -v oid=1259 -f columns.sql
 --
 -- A partition's identity or serial column draws from the sequence that the root of its tree owns. Should a column own

@@ -1,5 +1,5 @@
 -- ddl_blockers.sql: who else holds or awaits a lock on one of the given relations, the holders first
--- returns locking.Blocker; needs no privilege, without pg_read_all_stats state and query are hidden; PostgreSQL 14+
+-- returns table.locking.Blocker; needs no privilege, without pg_read_all_stats state and query are hidden; PostgreSQL 14+
 -- psql -v relations='{1259}' -f ddl_blockers.sql
 --
 -- A prepared transaction holds locks without a backend: its pid is null, and its gid stands in application_name.

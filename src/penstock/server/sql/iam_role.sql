@@ -1,5 +1,5 @@
 -- iam_role.sql: whether a role exists, and whether it may log in with tokens of IAM database authentication
--- returns iam_role.IamRole; needs no privilege; PostgreSQL 14+
+-- returns inspect.iam_role.IamRole; needs no privilege; PostgreSQL 14+
 -- psql -v user=app -f iam_role.sql
 SELECT pg_catalog.count(named.oid) > 0 AS is_there,
        pg_catalog.count(rds.oid) > 0 AS is_rds,

@@ -1,5 +1,5 @@
 -- inspect_archiver.sql: WAL segments archived and failed, and the WAL behind the last one archived
--- returns model.inspection.Archiver; needs no privilege; PostgreSQL 14+
+-- returns model.server.inspection.Archiver; needs no privilege; PostgreSQL 14+
 -- psql -f inspect_archiver.sql
 --
 -- A segment's name is timeline, then the high and the low part of its number (XLogFileName in xlog_internal.h).

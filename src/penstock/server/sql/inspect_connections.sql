@@ -1,5 +1,5 @@
 -- inspect_connections.sql: how many connections there may be and are
--- returns model.inspection.Connections; needs no privilege; PostgreSQL 14+
+-- returns model.server.inspection.Connections; needs no privilege; PostgreSQL 14+
 -- psql -f inspect_connections.sql
 --
 -- A hidden backend with a database and a user counts as a client, as in server.sql.

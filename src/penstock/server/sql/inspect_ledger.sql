@@ -1,5 +1,5 @@
 -- inspect_ledger.sql: whether the current role could use or make a ledger in a schema
--- returns inspect.LedgerRightsRow; needs no privilege; PostgreSQL 14+
+-- returns inspect.inspect.LedgerRightsRow; needs no privilege; PostgreSQL 14+
 -- psql -v schema=penstock -f inspect_ledger.sql
 --
 -- What a load does with the ledger's tables: look, insert, update and delete.

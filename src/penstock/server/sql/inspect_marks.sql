@@ -1,5 +1,5 @@
 -- inspect_marks.sql: what only managed services, extensions and cluster managers have, by kind and name
--- returns model.inspection.Mark; needs no privilege; PostgreSQL 14+
+-- returns model.server.inspection.Mark; needs no privilege; PostgreSQL 14+
 -- psql -f inspect_marks.sql
 --
 -- No value is shown: commands may hold secrets. What each mark means, and who says so, is in recognise.py.

@@ -1,5 +1,5 @@
 -- inspect_receiver.sql: how a standby follows its primary; no row on a primary
--- returns model.inspection.Receiver; needs no privilege, pg_read_all_stats for status and sender; PostgreSQL 14+
+-- returns model.server.inspection.Receiver; needs no privilege, pg_read_all_stats for status and sender; PostgreSQL 14+
 -- psql -f inspect_receiver.sql
 SELECT w.status,
        w.sender_host,

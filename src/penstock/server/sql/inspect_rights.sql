@@ -1,5 +1,5 @@
 -- inspect_rights.sql: what the current role may do, each right probed
--- returns model.inspection.Rights; needs no privilege; PostgreSQL 14+
+-- returns model.server.inspection.Rights; needs no privilege; PostgreSQL 14+
 -- psql -v creation_schema=public -f inspect_rights.sql
 --
 -- The schema is where the user's search_path makes tables, null where it makes none.

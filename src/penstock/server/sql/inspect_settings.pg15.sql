@@ -1,5 +1,5 @@
 -- inspect_settings.pg15.sql: the settings that later steps decide by, their sources, and whether they could be changed
--- returns model.inspection.Setting; needs no privilege, pg_read_all_settings for files and paths; PostgreSQL 15+
+-- returns model.server.inspection.Setting; needs no privilege, pg_read_all_settings for files and paths; PostgreSQL 15+
 -- psql -f inspect_settings.pg15.sql
 --
 -- A role sees no row of a setting that is hidden from it.

@@ -1,5 +1,5 @@
 -- inspect_settings.sql: the settings that later steps decide by, their sources, and whether they could be changed
--- returns model.inspection.Setting; needs no privilege, pg_read_all_settings for files and paths; PostgreSQL 14+
+-- returns model.server.inspection.Setting; needs no privilege, pg_read_all_settings for files and paths; PostgreSQL 14+
 -- psql -f inspect_settings.sql
 --
 -- A role sees no row of a setting that is hidden from it. ALTER SYSTEM is the superusers' before PostgreSQL 15.

@@ -1,5 +1,5 @@
 -- inspect_standbys.sql: who receives WAL from this server, and how far each is behind
--- returns model.inspection.Standby; needs no privilege, pg_read_all_stats for all but the pid; PostgreSQL 14+
+-- returns model.server.inspection.Standby; needs no privilege, pg_read_all_stats for all but the pid; PostgreSQL 14+
 -- psql -f inspect_standbys.sql
 --
 -- pg_receivewal never replays: what it has flushed counts.

@@ -1,5 +1,5 @@
 -- inspect_table.sql: what a row costs on its way into a table, and how large the table is
--- returns model.inspection.TableCosts; needs no privilege; PostgreSQL 14+
+-- returns model.server.inspection.TableCosts; needs no privilege; PostgreSQL 14+
 -- psql -v oid=1259 -f inspect_table.sql
 --
 -- Of partitions nothing is counted but their size. tgtype & 4 is INSERT (pg_trigger.h).

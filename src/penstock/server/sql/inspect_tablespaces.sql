@@ -1,5 +1,5 @@
 -- inspect_tablespaces.sql: the tablespaces and where they lie
--- returns model.inspection.Tablespace; needs no privilege; PostgreSQL 14+
+-- returns model.server.inspection.Tablespace; needs no privilege; PostgreSQL 14+
 -- psql -f inspect_tablespaces.sql
 SELECT t.spcname::text AS name,
        pg_catalog.pg_tablespace_location(t.oid) AS location

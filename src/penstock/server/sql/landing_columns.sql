@@ -1,5 +1,5 @@
 -- landing_columns.sql: the columns of a table with all that decides what a value is: type, modifier, collation
--- returns landing.ColumnType; needs no privilege; PostgreSQL 14+
+-- returns table.staging.ColumnType; needs no privilege; PostgreSQL 14+
 -- psql -v oid=1259 -f landing_columns.sql
 --
 -- The collation is null where it is the type's own.

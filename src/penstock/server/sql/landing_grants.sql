@@ -1,5 +1,5 @@
 -- landing_grants.sql: who but the owner may do anything with a table or the sequences of its columns
--- returns landing.GrantRow; needs no privilege; PostgreSQL 14+
+-- returns table.staging.GrantRow; needs no privilege; PostgreSQL 14+
 -- psql -v oid=1259 -f landing_grants.sql
 --
 -- A new table has such grants by ALTER DEFAULT PRIVILEGES. The grantee is null for PUBLIC.

@@ -1,5 +1,5 @@
 -- landing_table.sql: a staging table by its name, and what would make it no longer ours alone
--- returns landing.LandingTable; needs no privilege; PostgreSQL 14+
+-- returns table.staging.LandingTable; needs no privilege; PostgreSQL 14+
 -- psql -v schema=public -v name=t -f landing_table.sql
 --
 -- Whatever could run somebody's code when rows come or go counts: triggers, rules, policies.

@@ -1,5 +1,5 @@
 -- lease_server.sql: which server this is: a promoted standby has another timeline at once, its control file later
--- returns model.settings.ServerIdentity; needs no privilege; PostgreSQL 14+
+-- returns model.server.settings.ServerIdentity; needs no privilege; PostgreSQL 14+
 -- psql -f lease_server.sql
 --
 -- Amazon RDS's resource id is AWS's to tell.

@@ -1,5 +1,5 @@
 -- merge_constraint.sql: what a CHECK or foreign key asks of a row
--- returns merge_locate.ConstraintRow; needs no privilege; PostgreSQL 14+
+-- returns merge.merge_locate.ConstraintRow; needs no privilege; PostgreSQL 14+
 -- psql -v schema=public -v table=t -v constraint=c -f merge_constraint.sql
 --
 -- A foreign key to its own table is left out: the rows it asks for may be among those that are being stored.

@@ -1,5 +1,5 @@
 -- merge_key_columns.sql: by what a unique index holds two values of each of its columns for equal
--- returns merge_key.KeyColumn; needs no privilege; PostgreSQL 14+
+-- returns merge.merge_key.KeyColumn; needs no privilege; PostgreSQL 14+
 -- psql -v oid=2662 -f merge_key_columns.sql
 --
 -- Strategies 1 and 3 of a btree operator class are < and = (stratnum.h). The collation is null for types without one.

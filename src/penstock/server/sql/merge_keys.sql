@@ -1,5 +1,5 @@
 -- merge_keys.sql: the unique indexes of a table, and what each lacks to be the key of INSERT ... ON CONFLICT
--- returns merge_key.UniqueIndex; needs no privilege; PostgreSQL 14+
+-- returns merge.merge_key.UniqueIndex; needs no privilege; PostgreSQL 14+
 -- psql -v oid=1259 -f merge_keys.sql
 --
 -- The columns are those that make a row unique, without INCLUDE's; null stands for an expression. PostgreSQL 15 brought

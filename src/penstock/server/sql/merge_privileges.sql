@@ -1,5 +1,5 @@
 -- merge_privileges.sql: what this role may do with each column of a table
--- returns merge_key.ColumnPrivileges; needs no privilege; PostgreSQL 14+
+-- returns merge.merge_key.ColumnPrivileges; needs no privilege; PostgreSQL 14+
 -- psql -v oid=1259 -f merge_privileges.sql
 SELECT a.attname::text AS name,
        pg_catalog.has_column_privilege(a.attrelid, a.attnum, 'SELECT') AS can_select,

@@ -1,5 +1,5 @@
 -- observe_rights.sql: whether the role sees what others' sessions do, and where pg_stat_statements is
--- returns activity.RightsRow; needs no privilege; PostgreSQL 14+
+-- returns inspect.activity.RightsRow; needs no privilege; PostgreSQL 14+
 -- psql -f observe_rights.sql
 SELECT pg_catalog.pg_has_role('pg_read_all_stats', 'USAGE') AS reads_statistics,
        (

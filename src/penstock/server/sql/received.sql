@@ -1,5 +1,5 @@
 -- received.sql: how far the WAL of a standby goes, and whether a WAL receiver still brings more
--- returns replication.Received; needs no privilege, pg_read_all_stats for the receiver's state; PostgreSQL 14+
+-- returns inspect.replication.Received; needs no privilege, pg_read_all_stats for the receiver's state; PostgreSQL 14+
 -- psql -f received.sql
 --
 -- What was replayed from its own files counts too, where no WAL receiver has run since its start; 0 on a primary.

@@ -1,5 +1,5 @@
 -- references.sql: the tables that a table's foreign keys, or its partitions', refer to, itself included
--- returns conflicts.ReferenceRow; needs no privilege; PostgreSQL 14+
+-- returns table.conflicts.ReferenceRow; needs no privilege; PostgreSQL 14+
 -- psql -v oid=1259 -f references.sql
 SELECT DISTINCT k.confrelid AS oid
   FROM pg_catalog.pg_constraint AS k

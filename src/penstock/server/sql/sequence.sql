@@ -1,5 +1,5 @@
 -- sequence.sql: where a sequence stands, as far as this role may know
--- returns sequences.SequenceRow; needs no privilege, without SELECT last_value is hidden; PostgreSQL 14+
+-- returns table.sequences.SequenceRow; needs no privilege, without SELECT last_value is hidden; PostgreSQL 14+
 -- psql -v sequence=public.t_id_seq -f sequence.sql
 --
 -- last_value is null while nextval has never been called (and without USAGE or SELECT).

@@ -1,5 +1,5 @@
 -- settings_lines.sql: what postgresql.auto.conf has of the settings that leases change, and lines no file may have
--- returns settings.FileLine; needs SELECT on pg_file_settings, its function, pg_read_all_settings; PostgreSQL 14+
+-- returns facts.settings.FileLine; needs SELECT on pg_file_settings, its function, pg_read_all_settings; PostgreSQL 14+
 -- psql -f settings_lines.sql
 --
 -- Where a name stands twice the last line counts. A line that cannot be read (name is null) stops every reload.

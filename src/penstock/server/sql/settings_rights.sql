@@ -1,5 +1,5 @@
 -- settings_rights.sql: what the current role may do of all that a lease by ALTER SYSTEM needs
--- returns model.settings.SettingsRights; needs no privilege; PostgreSQL 14+
+-- returns model.server.settings.SettingsRights; needs no privilege; PostgreSQL 14+
 -- psql -f settings_rights.sql
 --
 -- In the database where leases are. allow_alter_system came with PostgreSQL 17.

@@ -1,5 +1,5 @@
 -- settings_state.pg15.sql: the settings that profiles speak of, where their values come from, and whether they could be changed
--- returns model.settings.SettingState; needs no privilege, pg_read_all_settings for files; PostgreSQL 15+
+-- returns model.server.settings.SettingState; needs no privilege, pg_read_all_settings for files; PostgreSQL 15+
 -- psql -f settings_state.pg15.sql
 --
 -- GRANT ALTER SYSTEM ON PARAMETER came with PostgreSQL 15.

@@ -1,5 +1,5 @@
 -- settings_state.sql: the settings that profiles speak of, where their values come from, and whether they could be changed
--- returns model.settings.SettingState; needs no privilege, pg_read_all_settings for files; PostgreSQL 14+
+-- returns model.server.settings.SettingState; needs no privilege, pg_read_all_settings for files; PostgreSQL 14+
 -- psql -f settings_state.sql
 --
 -- ALTER SYSTEM is the superusers' before PostgreSQL 15.

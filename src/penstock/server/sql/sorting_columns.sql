@@ -1,5 +1,5 @@
 -- sorting_columns.sql: the columns of a table, and how text becomes one's value as COPY would have it
--- returns sorting.SortingColumn; needs no privilege; PostgreSQL 14+
+-- returns copy.sorting.SortingColumn; needs no privilege; PostgreSQL 14+
 -- psql -v oid=1259 -f sorting_columns.sql
 --
 -- A cast from text calls the type's input function, unless there is another one for that, a modifier (it would cut

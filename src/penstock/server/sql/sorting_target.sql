@@ -1,5 +1,5 @@
 -- sorting_target.sql: whether INSERT does to a relation what COPY does, one row after another
--- returns sorting.SortingTarget; needs no privilege; PostgreSQL 14+
+-- returns copy.sorting.SortingTarget; needs no privilege; PostgreSQL 14+
 -- psql -v table=public.t -f sorting_target.sql
 --
 -- Rules rewrite an INSERT and not a COPY; foreign tables may be sent several rows at a time.

@@ -1,5 +1,5 @@
 -- space_place.sql: where a table and the WAL are, its size and indexes; oid 0 is a table still to be made
--- returns model.space.TablePlace; needs no privilege, pg_read_all_settings for paths; PostgreSQL 14+
+-- returns model.load.space.TablePlace; needs no privilege, pg_read_all_settings for paths; PostgreSQL 14+
 -- psql -v oid=1259 -f space_place.sql
 --
 -- Pages are those that VACUUM or ANALYZE last saw: pg_table_size would wait for whoever has the table locked.

@@ -1,5 +1,5 @@
 -- table.sql: the relation of a name in a schema
--- returns catalog.TableRow; needs no privilege; PostgreSQL 14+
+-- returns table.catalog.TableRow; needs no privilege; PostgreSQL 14+
 -- psql -v schema=pg_catalog -v name=pg_class -f table.sql
 --
 -- tgtype & 1: a trigger is for each row; & 4: it fires on INSERT; & 66: BEFORE or INSTEAD OF (pg_trigger.h).

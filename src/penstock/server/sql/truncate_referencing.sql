@@ -1,5 +1,5 @@
 -- truncate_referencing.sql: the foreign keys of other tables that refer to a table or to one of its partitions
--- returns truncate.ReferencingRow; needs no privilege; PostgreSQL 14+
+-- returns table.truncate.ReferencingRow; needs no privilege; PostgreSQL 14+
 -- psql -v oid=1259 -f truncate_referencing.sql
 --
 -- TRUNCATE refuses a table that is referenced, empty or not (heap_truncate_check_FKs in src/backend/catalog/heap.c).

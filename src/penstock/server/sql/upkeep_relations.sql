@@ -1,5 +1,5 @@
 -- upkeep_relations.sql: tables with their partitions, how much VACUUM would read, and whether this role may run it
--- returns model.upkeep.Relation; needs no privilege; PostgreSQL 14+
+-- returns model.load.upkeep.Relation; needs no privilege; PostgreSQL 14+
 -- psql -v oids={1259} -f upkeep_relations.sql
 --
 -- Who may is what vacuum_is_permitted_for_relation asks (src/backend/commands/vacuum.c): the owner, the owner of the
