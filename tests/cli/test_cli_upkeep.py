@@ -82,4 +82,4 @@ def test_unknown_word_for_a_switch_is_refused(penstock: Run, numbers: str, optio
     """Before anything is looked at."""
     finished = penstock("load", numbers, "--into", "t", option, "maybe")
     assert finished.code == 2
-    assert finished.err.startswith(f'error: there is no {option} "maybe"')
+    assert finished.err.startswith(f'error: invalid value "maybe" for {option}')
