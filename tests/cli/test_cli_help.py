@@ -13,7 +13,7 @@ import pytest
 import penstock.cli
 from penstock import errors
 from penstock.cli.main import COMMANDS
-from penstock.cli.options.reference import render_reference, walk_commands
+from penstock.cli.options.reference import render_job_tables, render_reference, walk_commands
 from penstock.cli.terminal.exit_codes import EXIT_CODES
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from cli.conftest import Finished
 
 _REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "cli.md"
+_JOB_FILES = _REFERENCE.with_name("job.md")
 _WALKED = {context.command_path: (command, context) for command, context in walk_commands()}
 
 
@@ -52,6 +53,8 @@ def test_paragraphs_of_help_are_wrapped_by_the_terminal_alone(path: str) -> None
 def test_reference_is_up_to_date() -> None:
     """If this fails, run `python -m penstock.cli.options.reference` and commit what it wrote."""
     assert _REFERENCE.read_text(encoding="utf-8") == render_reference()
+    written = _JOB_FILES.read_text(encoding="utf-8")
+    assert written == render_job_tables(written)
 
 
 def test_exit_codes_cover_every_error() -> None:

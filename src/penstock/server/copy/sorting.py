@@ -157,13 +157,15 @@ class Sorter:
             statement = compose_sorting(
                 connection,
                 self._own_codes,
-                stage=_temporary(_STAGE),
+                SortingParts(
+                    stage=_temporary(_STAGE),
+                    store=self._compose_store(spec),
+                    note=sql.SQL(NOTE),
+                    outcome=sql.SQL(OUTCOME),
+                    find_field=self._compose_find_field(spec),
+                ),
                 counter=_temporary(_COUNTER),
-                store=self._compose_store(spec),
-                note=sql.SQL(NOTE),
-                outcome=sql.SQL(OUTCOME),
                 most_in_stretch=_MOST_IN_STRETCH,
-                find_field=self._compose_find_field(spec),
             )
             cursor = connection.execute(
                 sql.SQL("{}; {}").format(statement, sql.SQL(TAKE_OUTCOME).format(stage=_temporary(_STAGE)))
@@ -232,37 +234,36 @@ class Sorter:
         )
 
 
+class SortingParts(NamedTuple):
+    """What differs between one use of the statement and another.
+
+    The rows of `stage`, or a `portion` of them, are sorted: `store` stores a stretch, `after_stretch` is run then,
+    `note` notes the row `bad`, and `outcome` is the JSON that is left in setting penstock.outcome.
+    """
+
+    stage: sql.Identifier
+    store: sql.Composable
+    note: sql.Composable
+    outcome: sql.Composable
+    find_field: sql.Composable = _NOTHING
+    after_stretch: sql.Composable = _NOTHING
+    declarations: sql.Composable = _NOTHING
+    portion: sql.Composable = _NOTHING
+
+
 def compose_sorting(
     connection: psycopg.Connection[Any],
     own_codes: Sequence[str],
+    parts: SortingParts,
     *,
-    stage: sql.Identifier,
     counter: sql.Identifier,
-    store: sql.Composable,
-    note: sql.Composable,
-    outcome: sql.Composable,
     most_in_stretch: int,
-    find_field: sql.Composable = _NOTHING,
-    count: sql.Composable = _NOTHING,
-    declarations: sql.Composable = _NOTHING,
-    portion: sql.Composable = _NOTHING,
     first_size: int = _FIRST_SIZE,
 ) -> sql.Composed:
-    """Return the statement that takes the rows of `stage`, or a `portion` of them, on stretch by stretch.
-
-    `store` stores a stretch, `count` is run once it is stored, `note` notes the row `bad`, and `outcome` is the JSON
-    that is left in setting penstock.outcome.
-    """
+    """Return the statement that stores rows stretch by stretch, and notes those that the table refuses."""
     body = sql.SQL(SORT).format(
-        stage=stage,
-        portion=portion,
+        **parts._asdict(),
         counter=sql.Literal(counter.as_string(connection)),
-        declarations=declarations,
-        store=store,
-        count=count,
-        note=note,
-        outcome=outcome,
-        find_field=find_field,
         own_codes=sql.Literal(f"^({'|'.join(own_codes)})"),
         other_codes=sql.Literal(sorted(NOT_DATA)),
         most=sql.Literal(most_in_stretch),

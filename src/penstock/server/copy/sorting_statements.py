@@ -80,7 +80,7 @@ BEGIN
         counted := counted + begun;
         IF code IS NULL THEN
             stored := stored + affected;
-            {count}
+            {after_stretch}
             first := last + 1;
             size := LEAST(2 * size, {most}, GREATEST(1, pg_catalog.sqrt({factor}::float8 * first / weight)));
         ELSIF first = last OR begun = 1 THEN

@@ -21,7 +21,7 @@ from psycopg import sql
 from penstock.model.load.landing import OBJECT_COLUMN, POSITION_COLUMNS
 from penstock.server.connect.errors import translate_errors
 from penstock.server.connect.search_path import PATHS, users_path
-from penstock.server.copy.sorting import compose_sorting
+from penstock.server.copy.sorting import SortingParts, compose_sorting
 from penstock.server.merge.merge import PlanCounts, count_staged
 from penstock.server.merge.merge_locate import staging_identifier
 from penstock.server.merge.merge_refused import RefusedRecords
@@ -180,16 +180,18 @@ class MergeSorter:
         statement = compose_sorting(
             self._connection,
             self._own_codes,
-            stage=self._chosen,
-            portion=sql.SQL("WHERE s.ctid >= {}::tid AND s.ctid < {}::tid").format(
-                sql.Literal(f"({page},0)"), sql.Literal(f"({behind},0)")
+            SortingParts(
+                stage=self._chosen,
+                portion=sql.SQL("WHERE s.ctid >= {}::tid AND s.ctid < {}::tid").format(
+                    sql.Literal(f"({page},0)"), sql.Literal(f"({behind},0)")
+                ),
+                declarations=sql.SQL(DECLARATIONS),
+                store=self._compose_store(),
+                after_stretch=sql.SQL(COUNT),
+                note=self.refused.compose_note(self._chosen),
+                outcome=sql.SQL(OUTCOME),
             ),
             counter=self._counter,
-            declarations=sql.SQL(DECLARATIONS),
-            store=self._compose_store(),
-            count=sql.SQL(COUNT),
-            note=self.refused.compose_note(self._chosen),
-            outcome=sql.SQL(OUTCOME),
             most_in_stretch=_MOST_IN_STRETCH,
             first_size=first_size,
         )
