@@ -19,6 +19,9 @@ _LEAST_LOCKED = 0.1
 # Bound by their clients are transactions that wait for them most of the time.
 _LEAST_CLIENT = 0.5
 
+# What has run for less may have ended between two readings of one sample.
+_LEAST_STATEMENT_S = 0.1
+
 # One that is idle in a transaction for longer has been left there, and is not between two statements.
 _BETWEEN_STATEMENTS_S = 5.0
 
@@ -96,7 +99,7 @@ def find_client_waits(case: Case) -> list[Diagnosis]:
     """Return whether open transactions wait for their clients, in a statement or between two."""
     between = _find_between_statements(case)
     moments = sorted([*case.moments, *between], key=lambda moment: moment.tick)
-    inside = case.select(lambda moment: moment.wait.startswith("client:"))
+    inside = case.select(lambda moment: moment.wait.startswith("client:") and not _is_torn(moment))
     part = [*inside, *between]
     if share_of(part, moments) < _LEAST_CLIENT:
         return []
@@ -105,6 +108,16 @@ def find_client_waits(case: Case) -> list[Diagnosis]:
         number("of this, in a statement such as COPY", 100 * share_of(inside, part), "%"),
     ]
     return [case.conclude("client-bound", part, evidence, among=moments)]
+
+
+def _is_torn(moment: Moment) -> bool:
+    """Whether a session may have become idle between the reading of its state and that of its wait.
+
+    The server copies the states of all sessions first (pgstat_read_current_status, in backend_status.c); where the
+    processors are busy, a short statement has ended by the time that its session's wait is read.
+    """
+    query_s = moment.session.query_s
+    return query_s is not None and query_s < _LEAST_STATEMENT_S
 
 
 def _find_between_statements(case: Case) -> list[Moment]:
