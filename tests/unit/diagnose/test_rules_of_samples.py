@@ -177,6 +177,12 @@ def test_transactions_between_their_statements_are_bound_by_their_client() -> No
     assert (found.code, round(found.share, 2), found.samples) == ("client-bound", 0.67, 180)
 
 
+def test_short_statement_that_seems_to_wait_for_its_client_has_ended() -> None:
+    """The server reads its state before its wait: on a busy machine it is idle by then."""
+    assert codes(ticks(60, session("Client:ClientRead", query_s=0.002))) == []
+    assert codes(ticks(60, session("Client:ClientRead", query_s=2.0))) == ["client-bound"]
+
+
 def test_one_transaction_between_its_statements_is_no_workload() -> None:
     """It is as old as the recording, however it is spent."""
     samples = [
