@@ -15,7 +15,7 @@ import pytest
 
 from penstock.errors import Interrupted, ServerError, TargetError
 from penstock.loading import prepare
-from penstock.loading.landing.landing import LandingMaker
+from penstock.loading.landing.staging import StagingMaker
 from penstock.model.load.job import LoadRules
 from penstock.server.ledger import Ledger
 from support.loads import Loads, target
@@ -282,17 +282,17 @@ def test_session_lost_at_the_end_of_a_landing_tables_transaction_is_waited_out(
     """Outside of any statement of ours: what puts the settings back and commits meets the loss."""
     loads = Loads(database18)
     loads.execute("CREATE TABLE t (a int PRIMARY KEY, b text)")
-    act = LandingMaker._open_staging
+    act = StagingMaker.open
     lost: list[int] = []
 
-    def lose_first(maker: LandingMaker, landing: Any) -> object:
+    def lose_first(maker: StagingMaker, landing: Any) -> object:
         landing = act(maker, landing)
         if not lost:
             lost.append(maker._connection.info.backend_pid)
             loads.execute(f"SELECT pg_terminate_backend({lost[0]}, 10000)")
         return landing
 
-    monkeypatch.setattr(LandingMaker, "_open_staging", lose_first)
+    monkeypatch.setattr(StagingMaker, "open", lose_first)
     job = replace(target(path), mode="upsert", key=("a",))
     loads.run(job, rules=LoadRules(retry_for=60))
     assert loads.count() == 20_000

@@ -10,7 +10,7 @@ import pytest
 
 from penstock.api import Loader
 from penstock.errors import PenstockError, TargetError
-from penstock.loading.landing.landing import check_ways
+from penstock.loading.landing.landing import check_landings
 from penstock.model.load.job import LoadJob, LoadRules
 from penstock.server.connect.connection import ConnectionFactory
 from penstock.server.shape.parts import capture_tree
@@ -130,7 +130,7 @@ def test_planning_beside_a_load_that_parks(loads: Loads, path: Path, looks_for: 
     def look() -> None:
         with ConnectionFactory(loads.conninfo).connect(label="looks") as connection:
             if looks_for == "replace":
-                check_ways(plan, connection, ledger_schema="penstock")
+                check_landings(plan, connection, ledger_schema="penstock")
                 found.append([])
             else:
                 tree = capture_tree(connection, facts.oid)

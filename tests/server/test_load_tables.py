@@ -10,7 +10,7 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from penstock.errors import TargetError
-from penstock.loading import run
+from penstock.loading.steps import sequences
 from support.loads import Loads, chop_commands, share_ledger, target
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ def test_sequence_is_advanced_by_the_next_run_after_a_kill(
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(run, "advance_sequences", die)
+        patch.setattr(sequences, "advance_sequences", die)
         with pytest.raises(Killed):
             loads.run(job)
     assert loads.count() == 1000

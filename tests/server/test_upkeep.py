@@ -6,16 +6,16 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
 from psycopg import sql
 
-from penstock.loading import after
 from penstock.loading.plan import upkeep
 from penstock.loading.run import run_load
+from penstock.loading.steps import upkeep as upkeep_step
 from penstock.model.load.job import LoadJob
 from penstock.server.connect.connection import ConnectionFactory
 from penstock.server.table import vacuum
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.model.load.upkeep import VacuumStep
+    from penstock.model.server.settings import LeasedSetting
     from penstock.server.connect.connection import Connection
 
 # As many as the collector of a busy machine may need.
@@ -86,7 +87,7 @@ def test_load_is_followed_by_vacuum_and_analyze(database: str, people: Path) -> 
 
 def test_long_vacuum_is_told_while_it_lasts(database18: str, people: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever watches the load sees why it has not ended."""
-    monkeypatch.setattr(after, "_PAGES_SHOWN", 1)
+    monkeypatch.setattr(upkeep_step, "_PAGES_SHOWN", 1)
     loads = Loads(database18)
     make_table(loads)
     told: list[str] = []
@@ -262,7 +263,7 @@ def test_fault_of_vacuum_is_no_failed_load(
     database18: str, people: Path, monkeypatch: pytest.MonkeyPatch, function: str
 ) -> None:
     """Somebody cancels it, or its session is lost."""
-    monkeypatch.setattr(after, "run_vacuum", fail_by(f"SELECT {function}(pg_backend_pid())"))
+    monkeypatch.setattr(upkeep_step, "run_vacuum", fail_by(f"SELECT {function}(pg_backend_pid())"))
     loads = Loads(database18)
     make_table(loads)
     outcome = loads.run(target(people))
@@ -277,7 +278,7 @@ def test_interrupted_vacuum_is_no_failed_load(database18: str, people: Path, mon
     def interrupt(connection: Connection, step: VacuumStep) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(after, "run_vacuum", interrupt)
+    monkeypatch.setattr(upkeep_step, "run_vacuum", interrupt)
     loads = Loads(database18)
     make_table(loads)
     assert loads.run(target(people)).rows == 3000
@@ -323,6 +324,20 @@ def test_member_of_pg_checkpoint_may(database: str, people: Path) -> None:
     loads.execute(f'DROP OWNED BY "{role}"; DROP ROLE "{role}"')
 
 
+@dataclass
+class TakenLease:
+    """A lease that changes nothing: what follows the load goes by its id alone."""
+
+    lease_id: str | None = "0"
+    settings: tuple[LeasedSetting, ...] = ()
+
+    def take(self) -> None:
+        """Nothing is changed."""
+
+    def release(self, *, is_patient: bool) -> None:
+        """Nothing is restored."""
+
+
 def test_checkpoint_follows_a_load_for_which_settings_were_changed(
     database18: str, people: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -333,7 +348,7 @@ def test_checkpoint_follows_a_load_for_which_settings_were_changed(
     before = last_checkpoint(loads)
     with loads._loader() as loader:
         plan = loader.plan(LoadJob(targets=(target(people),), rules=NEVER))
-        outcome = run_load(plan, replace(loader._tools(None, None), lease_id="0"))
+        outcome = run_load(plan, replace(loader._tools(None, None), lease=TakenLease()))
     assert outcome.checkpoint_s > 0
     assert last_checkpoint(loads) != before
 

@@ -303,7 +303,7 @@ def test_interrupt_while_settings_of_another_are_put_back_leaves_nothing(
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("penstock.loading.run.end_left_leases", interrupt)
+    monkeypatch.setattr("penstock.loading.steps.settings.end_left_leases", interrupt)
     with ConnectionFactory(changed18.conninfo).connect() as connection:
         Ledger().ensure(connection)
     changed18.execute("DROP TABLE IF EXISTS t", "DELETE FROM penstock.loads")

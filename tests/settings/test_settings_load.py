@@ -16,7 +16,7 @@ from psycopg.conninfo import make_conninfo
 from penstock.api import Loader, connect_to
 from penstock.cli.main import main
 from penstock.cli.terminal.exit_codes import WOULD_NOT_LOAD
-from penstock.errors import DataError, TargetError
+from penstock.errors import DataError, Interrupted, TargetError
 from penstock.loading.leases import leasing
 from penstock.loading.leases.leasing import undisturbed
 from penstock.model.load.job import Housekeeping, LoadJob, LoadRules
@@ -254,9 +254,10 @@ def test_second_interrupt_says_that_settings_stay(
         is_over.wait()
 
     notices: list[str] = []
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patch, pytest.raises(Interrupted) as caught:
         patch.setattr(SystemSettings, "release", release)
         run(changed18.conninfo, path, notices=notices)
+    assert "All rows of load" in str(caught.value.detail)
     assert any("penstock settings restore" in text for text in notices)
     is_over.set()
     run(changed18.conninfo, path, settings="none")

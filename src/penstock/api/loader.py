@@ -132,9 +132,9 @@ class Loader(Closing):
             if not server.is_local:
                 plan = plan_by_instance(plan, server, host=connection.info.host)
             if needs_more_than_copy(plan.targets):
-                from penstock.loading.landing.landing import check_ways  # noqa: PLC0415 (20 ms, for who merges or replaces)
+                from penstock.loading.landing.landing import check_landings  # noqa: PLC0415 (20 ms, for who merges or replaces)
 
-                check_ways(plan, connection, ledger_schema=self._ledger.schema)
+                check_landings(plan, connection, ledger_schema=self._ledger.schema)
         return self._note_pooler(plan)
 
     def _check_rights(self, load_id: str, job: LoadJob, connection: Connection) -> None:
@@ -233,12 +233,9 @@ class Loader(Closing):
         is_strict = _refuse_warned(plan)
         with self._hearing(on_warning or log_warning, is_strict=is_strict) as heard:
             tools = replace(self._tools(on_progress, on_notice, rules=plan.job.rules), warnings=heard)
-            if self._housekeeping.settings == "none":
-                outcome = run_load(plan, tools)
-            else:
-                with self._lease(plan, tools) as lease:
-                    outcome = run_load(plan, replace(tools, lease_id=lease.lease_id))
-                outcome = replace(outcome, settings=lease.settings)
+            if self._housekeeping.settings != "none":
+                tools = replace(tools, lease=self._lease(plan, tools))
+            outcome = run_load(plan, tools)
         return replace(outcome, warnings=(*plan.notices, *heard.notices))
 
     def plan_settings(self, plan: LoadPlan) -> LoadSettings | None:

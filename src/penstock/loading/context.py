@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from penstock.loading.plan.guard import SpaceGuard
     from penstock.model.load.outcome import LoadProgress, StepProgress
     from penstock.model.server.server import ServerFacts
+    from penstock.model.server.settings import LeasedSetting
     from penstock.server.connect.connection import ConnectionFactory
     from penstock.settings.backend import SettingsBackend
 
@@ -32,13 +33,31 @@ class Report(Protocol):
         """Take note of it."""
 
 
+class Lease(Protocol):
+    """The server's settings, changed for as long as one load lasts; methods raise PenstockError."""
+
+    @property
+    def lease_id(self) -> str | None:
+        """Return the lease under which settings are others now."""
+
+    @property
+    def settings(self) -> tuple[LeasedSetting, ...]:
+        """Return what became of them, once it is released."""
+
+    def take(self) -> None:
+        """Change them."""
+
+    def release(self, *, is_patient: bool) -> None:
+        """Restore them; where the server is away, wait as a load does if it `is_patient`."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadTools:
     """Connections, sources, the ledger, the clock, who wants to hear of progress and of notices, and the warnings.
 
     `guard` looks after disks, where these are this machine's. `server` is what is known of it; `open_settings` tells
-    how its settings are changed, and `lease_id` is the lease under which they are others for this load. `resumes` is
-    the load that is to be gone on with, where none other may begin. `max_record_bytes` is that of the load's rules.
+    how its settings are changed, and `lease` changes them for this load. `resumes` is the load that is to be resumed,
+    where none other may begin. `max_record_bytes` is that of the load's rules.
     """
 
     connect: ConnectionFactory
@@ -52,7 +71,7 @@ class LoadTools:
     warnings: WarningLog = field(default_factory=WarningLog)
     server: ServerFacts | None = None
     open_settings: Callable[[], SettingsBackend] | None = None
-    lease_id: str | None = None
+    lease: Lease | None = None
     resumes: str | None = None
     max_record_bytes: int = MAX_RECORD_BYTES
     clock: Callable[[], float] = time.perf_counter

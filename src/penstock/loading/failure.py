@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def fills_tables(plan: LoadPlan) -> bool:
     """Whether rows of a load are in some table before its end."""
-    return any(target.landing == "table" for target in plan.targets)
+    return any(target.fills_table for target in plan.targets)
 
 
 def tell_what_stays(
@@ -69,7 +69,7 @@ def _describe_stay(plan: LoadPlan, load_id: str, *, rows: int | None, is_complet
         return f"Committed rows are kept in load {load_id}."
     if rows == 0:
         truncated = [target for target in plan.targets if target.job.mode == "truncate"]
-        names = ", ".join(f'"{target.table}"' for target in truncated if target.landing == "table")
+        names = ", ".join(f'"{target.table}"' for target in truncated if target.fills_table)
         return f"No rows were loaded; {names} is empty." if names and has_begun else "No rows were loaded."
     if fills_tables(plan):
         return f"{rows:,} rows are committed in load {load_id}."

@@ -141,7 +141,7 @@ class _Preparation:
             next_number=found.next_number,
             emptied=self._find_emptied(oids, has_rows={each.target_oid for each in known if each.rows}),
             rules=self._plan.job.rules,
-            landed=frozenset(work.number for work in works if work.target.landing != "table"),
+            landed=frozenset(work.number for work in works if not work.target.fills_table),
             fresh=frozenset(work.number for work in works if _is_fresh(work)),
         )
         skipped = sum(decision.action == "skip" for decision in decisions)
@@ -152,7 +152,7 @@ class _Preparation:
         self._check_ways()
         facts = self._find_facts(created)
         # What a new load makes is written down with it; a load that is taken up again is ours before anything is made.
-        makes_tables = any(target.landing != "table" for target in self._plan.targets)
+        makes_tables = any(not target.fills_table for target in self._plan.targets)
         is_one = running is None and makes_tables
         landings: tuple[TargetLanding, ...] = ()
         with in_transaction(self._connection, "recording the load") if is_one else nullcontext():
@@ -202,7 +202,7 @@ class _Preparation:
         return prepared
 
     def _put_back_replaced(self) -> None:
-        targets = [target for target in self._plan.targets if target.landing == "replacement"]
+        targets = [target for target in self._plan.targets if target.is_replaced]
         if oids := [target.facts.oid for target in targets if target.facts is not None]:
             from penstock.loading.shape.shape import put_back_replaced  # noqa: PLC0415 (32 ms, after a load that died)
 
@@ -225,16 +225,16 @@ class _Preparation:
 
     def _check_ways(self) -> None:
         if needs_more_than_copy(self._plan.targets):
-            from penstock.loading.landing.landing import check_ways  # noqa: PLC0415 (20 ms, for who merges or replaces)
+            from penstock.loading.landing.landing import check_landings  # noqa: PLC0415 (20 ms, for who merges or replaces)
 
-            check_ways(self._plan, self._connection, ledger_schema=self._ledger.schema)
+            check_landings(self._plan, self._connection, ledger_schema=self._ledger.schema)
 
     def _find_facts(self, created: tuple[CreatedTable, ...]) -> list[TableFacts]:
         """Return the targets' facts, those of tables just made too."""
         facts = []
         for target, oid in zip(self._plan.targets, self._target_oids(created), strict=True):
             found = target.facts
-            if found is None and (target.landing != "table" or target.job.mode == "truncate"):
+            if found is None and (not target.fills_table or target.job.mode == "truncate"):
                 made = next(table.name for table in created if table.oid == oid)
                 found = find_table(self._connection, made)
             facts.append(found or replace(table_after_creation(target), oid=oid))
@@ -252,20 +252,28 @@ class _Preparation:
         """Find or make the tables in which records land, for the targets that have objects in this load."""
         if not needs_more_than_copy(self._plan.targets):
             return ()
-        from penstock.loading.landing.landing import LandingMaker  # noqa: PLC0415 (20 ms, for who merges or replaces)
+        from penstock.loading.landing.context import LandingContext  # noqa: PLC0415 (as the next)
+        from penstock.loading.landing.landing import open_landings  # noqa: PLC0415 (20 ms, for who merges or replaces)
 
         objects: dict[int, list[int]] = {}
         for work, decision in zip(works, decisions, strict=True):
             if decision.action != "skip":
                 objects.setdefault(work.place, []).append(decision.number)
-        maker = LandingMaker(self._plan, self._tools, self._connection, claim=claim, identity=identity)
-        return maker.open(facts, objects)
+        context = LandingContext(
+            plan=self._plan,
+            tools=self._tools,
+            connection=self._connection,
+            claim=claim,
+            identity=identity,
+            loaded=frozenset(each.oid for each in facts),
+        )
+        return open_landings(context, facts, objects)
 
     def _place(
         self, work: ObjectWork, decision: Decision, coverage: Coverage, landing: TargetLanding | None
     ) -> ObjectWork:
         table = None if landing is None else landing.table
-        has_positions = table is not None and work.target.landing == "staging"
+        has_positions = table is not None and work.target.is_staged
         return replace(
             work,
             number=decision.number,

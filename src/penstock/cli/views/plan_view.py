@@ -166,9 +166,9 @@ def _describe_way(target: TargetPlan, *, is_atomic: bool) -> str:
         what += ", duplicates are an error" if job.keep == "error" else f", the {job.keep} record of each key is used"
     if job.transform is not None:
         what = f"transform by {job.transform.name}"
-    if target.landing == "staging":
+    if target.is_staged:
         return f"{what}; through a staging table, readers see all or nothing"
-    if target.landing == "replacement":
+    if target.is_replaced:
         return f"{what}; a new table takes the old one's place, readers see all or nothing"
     if is_atomic:
         return f"{what}; readers see all or nothing"

@@ -44,7 +44,7 @@ def describe_after(plan: LoadPlan, server: ServerFacts, *, is_leased: bool = Fal
 
 def describe_switches(target: TargetPlan, rules: LoadRules) -> list[tuple[str, str]]:
     """Return what a load does to triggers and autovacuum, and how often triggers fire, as rows of its plan."""
-    is_altered = target.facts is not None and target.landing != "replacement"
+    is_altered = target.facts is not None and not target.is_replaced
     rows = _describe_triggers(target, rules) if is_altered else []
     if is_altered and rules.autovacuum == "pause":
         rows.append(("autovacuum", "paused for the table and its TOAST table, then restored"))
@@ -64,7 +64,7 @@ def _describe_triggers(target: TargetPlan, rules: LoadRules) -> list[tuple[str, 
         often = "once for each row" if count is None else f"about {format_count(count)} times, once for each row"
         rows.append(f"kept: {', '.join(facts.row_triggers)}; fires {often}")
     if facts.statement_triggers:
-        often = "once for each COPY command" if target.landing == "table" else "once"
+        often = "once for each COPY command" if target.fills_table else "once"
         rows.append(f"kept: {', '.join(facts.statement_triggers)}; fires {often}")
     return [("triggers" if number == 0 else "", row) for number, row in enumerate(rows)]
 

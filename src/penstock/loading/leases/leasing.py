@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from penstock.errors import PenstockError
 from penstock.host import measure_disk
@@ -21,7 +21,6 @@ from penstock.settings.profiles import BULK_LOAD, find_profile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from types import TracebackType
 
     from penstock.loading.context import LoadTools
     from penstock.model.load.plan import LoadPlan, ObjectSample
@@ -34,7 +33,7 @@ _T = TypeVar("_T")
 
 
 class LoadLease:
-    """Holds the lease of one load; a context manager around it. `choice` is "auto" or a profile's name.
+    """Holds the lease of one load. `choice` is "auto" or a profile's name.
 
     A profile that was named must be had: without the rights the load does not begin. `is_local`: the server's
     directories are this machine's. The ledger notes the lease, for the next load to find it where this one is killed.
@@ -58,7 +57,7 @@ class LoadLease:
         self._taken: LeaseReport | None = None
         self._is_released = False
         self._is_again = False
-        self.settings: tuple[LeasedSetting, ...] = ()
+        self._settings: tuple[LeasedSetting, ...] = ()
 
     def look(self) -> LoadSettings:
         """Return what the load would change; changes nothing. Raises PenstockError."""
@@ -85,9 +84,15 @@ class LoadLease:
         """Return the lease under which settings of the server are others now."""
         return None if self._taken is None else self._taken.lease_ids[0]
 
-    def __enter__(self) -> Self:
+    @property
+    def settings(self) -> tuple[LeasedSetting, ...]:
+        """Return what became of the settings, once the lease is released."""
+        return self._settings
+
+    def take(self) -> None:
+        """Take the lease, where there is one to take; `auto` warns where it cannot. Raises PenstockError."""
         if self._is_too_small():
-            return self
+            return
         try:
             self._tools.patiently(self._take, retry_for_s=self._retry_for_s)
         except PenstockError as error:
@@ -98,7 +103,6 @@ class LoadLease:
         except BaseException:
             self._end()
             raise
-        return self
 
     @property
     def _retry_for_s(self) -> float:
@@ -135,17 +139,17 @@ class LoadLease:
                     delete_lease_notes(connection, ledger.schema, [request.lease_id])
         return report
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        # Where the load has waited in vain, its settings do not wait once more.
-        self._end(retry_for_s=self._retry_for_s if error is None else 0.0)
+    def release(self, *, is_patient: bool) -> None:
+        """Restore the settings, if they are changed; while the server is away, wait as a load does if `is_patient`."""
+        self._end(retry_for_s=self._retry_for_s if is_patient else 0.0)
 
     def _end(self, *, retry_for_s: float = 0.0) -> None:
         taken, self._taken = self._taken, None
         try:
             if taken is not None:
-                self.settings = _join(taken.results, undisturbed(lambda: self._release(taken, retry_for_s=retry_for_s)))
+                self._settings = _join(
+                    taken.results, undisturbed(lambda: self._release(taken, retry_for_s=retry_for_s))
+                )
         except KeyboardInterrupt:
             if not self._is_released:
                 self._tools.warnings.warn(

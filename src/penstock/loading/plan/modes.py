@@ -88,7 +88,7 @@ def refuse_shared_tables(targets: Sequence[TargetPlan]) -> None:
         if other is target:
             continue
         modes = {other.job.mode, target.job.mode}
-        if len(modes) > 1 or (target.job.mode != "append" and target.landing != "table"):
+        if len(modes) > 1 or (target.job.mode != "append" and not target.fills_table):
             raise UsageError(
                 f'table "{name}" is the target of two sets of sources',
                 detail=f"Modes: {', '.join(sorted(modes))}.",
@@ -111,4 +111,4 @@ def describe_notices(job: TargetJob, facts: TableFacts) -> list[Notice]:
 
 def needs_more_than_copy(targets: Iterable[TargetPlan]) -> bool:
     """Whether some table is filled otherwise than by COPY alone."""
-    return any(target.landing != "table" or target.job.mode == "truncate" for target in targets)
+    return any(not target.fills_table or target.job.mode == "truncate" for target in targets)

@@ -70,7 +70,7 @@ def plan_load(
     depends = _rows_depend_on_each_other(inputs, targets)
     is_repeatable = not any(_is_read_once(source) for target, _ in planned for source in target.objects)
     # A pipe cannot be read again, so there is nothing to resume: it is loaded whole or not at all.
-    is_single = not is_repeatable or (job.rules.atomic and any(target.landing == "table" for target in targets))
+    is_single = not is_repeatable or (job.rules.atomic and any(target.fills_table for target in targets))
     return LoadPlan(
         load_id=load_id,
         job=job,
@@ -106,17 +106,17 @@ def _rows_depend_on_each_other(inputs: Sequence[TargetInput], targets: Sequence[
     """Whether some target's foreign key refers to a target of this load, itself included; only COPY into it asks."""
     loaded = {gathered.facts.oid for gathered in inputs if gathered.facts is not None}
     return any(
-        target.landing == "table" and gathered.facts is not None and not loaded.isdisjoint(gathered.facts.references)
+        target.fills_table and gathered.facts is not None and not loaded.isdisjoint(gathered.facts.references)
         for gathered, target in zip(inputs, targets, strict=True)
     )
 
 
 def _stage_together(targets: list[TargetPlan], *, is_atomic: bool) -> list[TargetPlan]:
     """Have all tables wait for the last transaction where one does and all rows are to appear at once."""
-    if not is_atomic or all(target.landing == "table" for target in targets):
+    if not is_atomic or all(target.fills_table for target in targets):
         return targets
     return [
-        replace(target, landing="staging", allows_suppressed_rows=False) if target.landing == "table" else target
+        replace(target, landing="staging", allows_suppressed_rows=False) if target.fills_table else target
         for target in targets
     ]
 

@@ -91,4 +91,4 @@ def decide(
 
 def is_truncated(target: TargetPlan) -> bool:
     """Whether the table is emptied before its first row: what comes from a staging table is exchanged at the end."""
-    return target.job.mode == "truncate" and target.landing == "table"
+    return target.job.mode == "truncate" and target.fills_table

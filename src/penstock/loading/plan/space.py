@@ -69,7 +69,7 @@ def _estimate_targets(
         target, place = group[0].target, places[number]
         size_bytes = text_bytes(group, samples[number])
         factor = _TABLE_FACTOR + _INDEX_FACTOR * place.index_count
-        factor += _STAGING_FACTOR if target.landing == "staging" else 0
+        factor += _STAGING_FACTOR if target.is_staged else 0
         yield target, place, None if size_bytes is None else round(size_bytes * factor)
 
 

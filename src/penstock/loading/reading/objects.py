@@ -185,7 +185,7 @@ def _make_encoder(work: ObjectWork, blocks: BlockReader, stream: ObjectStream) -
 
 def _refuse_other_columns(column_map: ColumnMap, target: TargetPlan, *, uri: str) -> None:
     """Refuse an object with other columns than the first, where one statement takes all records on."""
-    if target.landing != "staging" or set(column_map.columns) == set(target.column_map.columns):
+    if not target.is_staged or set(column_map.columns) == set(target.column_map.columns):
         return
     raise DataError(
         "the file has different columns from the first one",

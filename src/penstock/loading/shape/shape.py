@@ -10,7 +10,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from penstock.errors import PenstockError, ServerError, TargetError
-from penstock.loading.landing.landing import with_locks
+from penstock.loading.landing.context import with_locks
 from penstock.loading.plan.parking import Decision
 from penstock.loading.plan.shape_plan import decide, is_truncated
 from penstock.loading.shape.rebuild import DEFAULT_PATIENCE_S, Rebuilder
@@ -115,7 +115,7 @@ class LoadShape:
         targets = {
             target.facts.oid: target
             for target in self._plan.targets
-            if target.facts is not None and target.landing != "replacement"
+            if target.facts is not None and not target.is_replaced
         }
         left = {oid for oid, loads in prepared.changed_by.items() if set(loads) - {load_id}}
         if left:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import TargetError
 from penstock.loading.claim.prepared import tables_made
-from penstock.loading.landing.landing import with_locks
+from penstock.loading.landing.context import with_locks
 from penstock.server.connect.errors import in_transaction
 from penstock.server.shape import (
     delete_changes,
@@ -60,7 +60,7 @@ def turn_off(
     for target in plan.targets:
         facts = target.facts or made.get(target.table)
         # A table that is replaced keeps its switches: the new one gets its triggers when it is loaded.
-        if facts is None or facts.kind not in ("r", "p") or target.landing == "replacement":
+        if facts is None or facts.kind not in ("r", "p") or target.is_replaced:
             continue
         with shape_lock(connection, facts.oid, on_wait=on_wait, sleep=tools.sleep):
             changes = _find(plan.job.rules, target, facts, connection, load_id=load_id)

@@ -61,6 +61,21 @@ class TargetPlan:
     parking: ParkingPlan | None = None
     estimated_records: int | None = None
 
+    @property
+    def fills_table(self) -> bool:
+        """Whether COPY fills the table itself, so that rows are there before the load's end."""
+        return self.landing == "table"
+
+    @property
+    def is_staged(self) -> bool:
+        """Whether a statement fills the table from a staging table with the load's end."""
+        return self.landing == "staging"
+
+    @property
+    def is_replaced(self) -> bool:
+        """Whether a new table takes the place of the old one with the load's end."""
+        return self.landing == "replacement"
+
 
 def stored_size(targets: Iterable[TargetPlan]) -> int | None:
     """Return the size of all objects as stored, in bytes, or None where one does not tell."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import PenstockError
 from penstock.loading.plan.upkeep import decide_checkpoint, decide_vacuum
+from penstock.loading.steps.step import Step
 from penstock.model.load.outcome import LoadProgress
 from penstock.server.table.locking import describe_blocker, find_blockers
 from penstock.server.table.vacuum import find_filled, limited_lock_wait, read_relations, run_checkpoint, run_vacuum
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from penstock.loading.context import LoadTools
+    from penstock.loading.steps.step import RunningLoad
     from penstock.model.load.outcome import LoadOutcome
     from penstock.model.load.plan import LoadPlan
     from penstock.model.load.upkeep import Relation, VacuumPlan, VacuumStep
@@ -30,7 +32,30 @@ _QUERY_CANCELED = "57014"
 _PAGES_SHOWN = 8192
 
 
-def read_partitions(plan: LoadPlan, connection: Connection) -> dict[int, Relation]:
+class Upkeep(Step):
+    """VACUUM (ANALYZE) of what the load filled, and perhaps a CHECKPOINT, when it is complete."""
+
+    def __init__(self, plan: LoadPlan, tools: LoadTools) -> None:
+        self._plan = plan
+        self._tools = tools
+        # Empty where an earlier run had begun the load.
+        self._partitions: Mapping[int, Relation] = {}
+
+    def before(self, load: RunningLoad, connection: Connection) -> None:
+        """Look at partitions before they are loaded, to know afterwards which of them were."""
+        has_partitions = any(target.facts is not None and target.facts.kind == "p" for target in self._plan.targets)
+        if not load.prepared.claim.is_resumed and has_partitions and self._plan.job.rules.vacuum:
+            self._partitions = _read_partitions(self._plan, connection)
+
+    def conclude(self, load: RunningLoad, outcome: LoadOutcome) -> LoadOutcome:
+        """Do what follows a load; faults and interrupts are warnings."""
+        rules = self._plan.job.rules
+        if not rules.vacuum and not (rules.checkpoint or load.lease_id):
+            return outcome
+        return _Upkeep(load, outcome, self._partitions).run()
+
+
+def _read_partitions(plan: LoadPlan, connection: Connection) -> dict[int, Relation]:
     """Return the partitions of the tables to be loaded as they are before it, by oid.
 
     Where one is locked it is as if nothing were known of them. Raises ServerError.
@@ -45,23 +70,16 @@ def read_partitions(plan: LoadPlan, connection: Connection) -> dict[int, Relatio
         return {}
 
 
-def keep_up(plan: LoadPlan, tools: LoadTools, outcome: LoadOutcome, *, before: Mapping[int, Relation]) -> LoadOutcome:
-    """Do what follows a load, and return its outcome with the seconds that took; raises nothing of its own.
-
-    `before` is what read_partitions returned, empty where an earlier run had begun the load.
-    """
-    return _Upkeep(plan, tools, outcome, before).run()
-
-
 class _Upkeep:
-    def __init__(self, plan: LoadPlan, tools: LoadTools, outcome: LoadOutcome, before: Mapping[int, Relation]) -> None:
-        self._plan = plan
-        self._tools = tools
+    def __init__(self, load: RunningLoad, outcome: LoadOutcome, before: Mapping[int, Relation]) -> None:
+        self._load = load
+        self._plan = load.plan
+        self._tools = load.tools
         self._outcome = outcome
         self._before = before
         self._vacuumed: list[str] = []
         self._analyzed: list[str] = []
-        self._began_s = tools.clock()
+        self._began_s = load.tools.clock()
 
     def run(self) -> LoadOutcome:
         rules = self._plan.job.rules
@@ -130,10 +148,9 @@ class _Upkeep:
         self._analyzed += [name] if step.analyzes else []
 
     def _decide(self, connection: Connection) -> VacuumPlan:
-        assert self._outcome.load_id is not None
-        filled = find_filled(connection, self._tools.ledger.schema, self._outcome.load_id)
+        filled = find_filled(connection, self._tools.ledger.schema, self._load.load_id)
         relations = read_relations(connection, [table.oid for table in filled]) if filled else []
-        replaced = {target.table for target in self._plan.targets if target.landing == "replacement"}
+        replaced = {target.table for target in self._plan.targets if target.is_replaced}
         return decide_vacuum(
             relations,
             filled,
@@ -170,7 +187,7 @@ class _Upkeep:
         decision = decide_checkpoint(
             asked=self._plan.job.rules.checkpoint,
             stored_bytes=self._stored_bytes(),
-            is_leased=self._tools.lease_id is not None,
+            is_leased=self._load.lease_id is not None,
             is_aurora=server is not None and server.is_aurora,
             may_checkpoint=server is not None and server.may_checkpoint,
         )

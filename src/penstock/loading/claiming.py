@@ -1,0 +1,130 @@
+"""How a load comes to be this process's: claimed for the first time, and taken over from its own lost sessions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.errors import PenstockError
+from penstock.loading.claim.prepared import NothingToDo
+from penstock.loading.prepare import prepare_load
+from penstock.loading.retry import Patience, fewer_sessions
+from penstock.model.load.ledger import FinishedLoad
+from penstock.server.ledger.ending import confirm
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from penstock.loading.claim.prepared import PreparedLoad
+    from penstock.loading.context import LoadTools
+    from penstock.model.load.ledger import Claim
+    from penstock.model.load.plan import LoadPlan
+    from penstock.server.connect.connection import Connection
+
+_NOTHING = FinishedLoad(rows=0, suppressed=0, is_local_only=False)
+
+
+class Retrying:
+    """Waits between the attempts at one load, and says how many sessions the next one has."""
+
+    def __init__(self, plan: LoadPlan, tools: LoadTools) -> None:
+        self.sessions = plan.sessions
+        self._rejects = plan.job.rules.on_error == "reject"
+        self._tools = tools
+        self.patience = Patience(plan.job.rules.retry_for if plan.is_repeatable else 0.0, tools.clock)
+
+    def wait(self, error: PenstockError) -> None:
+        """Wait before another attempt, or raise the error where there should be none."""
+        fewer = fewer_sessions(self.sessions, error)
+        if error.is_transient and self._rejects and fewer.maximum < self.sessions.maximum:
+            # Duplicates, of which one will be rejected: no fault that time would heal, and each time fewer sessions.
+            words = "one session" if fewer.maximum == 1 else f"{fewer.maximum} sessions"
+            self._tools.notice(f"{error.message}: continuing with {words}")
+        else:
+            self.patience.wait_out(error, sleep=self._tools.sleep, notice=self._tools.on_notice)
+        self.sessions = fewer
+
+
+class Claimed(NamedTuple):
+    """What is to be done, and the session that holds the load's lock; the caller closes it."""
+
+    prepared: PreparedLoad
+    connection: Connection
+
+
+def claim_load(
+    plan: LoadPlan,
+    tools: LoadTools,
+    retrying: Retrying,
+    *,
+    on_nothing: Callable[[NothingToDo, Connection], None],
+) -> Claimed | NothingToDo:
+    """Claim a load for the first time; a fault that passes is waited out, as any later one is.
+
+    `on_nothing` is called where every row is loaded. Raises PenstockError.
+    """
+    begun: str | None = None
+    while True:
+        try:
+            connection = tools.connect.take(label="session 1")
+            try:
+                prepared = prepare_load(plan, tools, connection, resumes=tools.resumes, begun=begun)
+                if isinstance(prepared, NothingToDo):
+                    on_nothing(prepared, connection)
+                    connection.close()
+                    return prepared
+            except BaseException:
+                connection.close()
+                raise
+        except PenstockError as error:
+            retrying.wait(error)
+            # It may have been written down though the answer was lost.
+            begun = plan.load_id
+        else:
+            return Claimed(prepared, connection)
+
+
+def claim_again(
+    plan: LoadPlan, tools: LoadTools, retrying: Retrying, before: PreparedLoad, *, let_go: Callable[[Connection], None]
+) -> Claimed | FinishedLoad:
+    """Take a load over from our own lost sessions, which may still be committing, and see what is missing.
+
+    `let_go` gets the session where the load is complete. Raises PenstockError.
+    """
+    while True:
+        try:
+            connection = tools.connect.connect(label="session 1")
+            try:
+                taken = _look_again(plan, tools, connection, before)
+            except BaseException:
+                connection.close()
+                raise
+        except PenstockError as error:
+            retrying.wait(error)
+            continue
+        if isinstance(taken, FinishedLoad):
+            let_go(connection)
+            return taken
+        retrying.patience.note_progress(taken.rows_committed)
+        return Claimed(taken, connection)
+
+
+def _look_again(
+    plan: LoadPlan, tools: LoadTools, connection: Connection, before: PreparedLoad
+) -> PreparedLoad | FinishedLoad:
+    if (finished := _confirm(tools, connection, before.claim)) is not None:
+        return finished
+    begun = before.claim.load_id
+    # None but this one: a load that was forgotten meanwhile would begin anew, and store its rows twice.
+    prepared = prepare_load(plan, tools, connection, created=before.created, resumes=begun, begun=begun)
+    # Somebody else may have completed it since.
+    if isinstance(prepared, NothingToDo):
+        return _confirm(tools, connection, before.claim) or _NOTHING
+    return prepared
+
+
+def _confirm(tools: LoadTools, connection: Connection, claim: Claim) -> FinishedLoad | None:
+    """Return what the load came to where it is complete; say so where another process did that."""
+    finished = confirm(tools.ledger, connection, claim)
+    if finished is not None and finished.is_others:
+        tools.notice(f"load {claim.load_id} was completed by another process")
+    return finished

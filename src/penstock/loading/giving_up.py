@@ -1,0 +1,81 @@
+"""The end of a load that failed: what was made for it goes, what its steps changed is restored, the error told."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.errors import PenstockError
+from penstock.loading.failure import fills_tables, tell_unknown, tell_what_stays
+from penstock.server.connect.errors import in_transaction
+from penstock.server.ledger.committed import count_rows
+from penstock.server.table.tables import drop_created
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.loading.steps.step import RunningLoad, Step
+    from penstock.server.connect.connection import Connection
+
+# The ledger's own tables are not there any more.
+_UNDEFINED_TABLE = "42P01"
+
+
+def give_up(load: RunningLoad, steps: Sequence[Step], error: PenstockError) -> PenstockError:
+    """Return the error with what stays and how to resume; where nothing was committed, nothing is left behind."""
+    rows, is_gone = None, False
+    try:
+        with load.tools.connect.connect(label="end") as connection:
+            rows = _tidy(load, connection)
+            is_gone = rows is None
+            undo(load, steps, connection, "")
+    except (PenstockError, KeyboardInterrupt) as lost:
+        why = lost.message if isinstance(lost, PenstockError) else "interrupted"
+        is_gone = is_gone or getattr(lost, "sqlstate", None) == _UNDEFINED_TABLE
+        names = ", ".join(f'"{table.name}"' for table in load.prepared.created)
+        if names and rows is None:
+            load.tools.warnings.warn("table-left", f"not dropped after the load: {names} ({why})")
+        undo(load, steps, None, why)
+    if is_gone and not load.is_ended:
+        return tell_unknown(error, load.load_id, rows=load.tally.rows_seen, tables=_filled_tables(load))
+    return tell_what_stays(
+        error,
+        load.plan,
+        load.load_id,
+        rows=rows,
+        has_all_rows=load.has_all_rows,
+        is_complete=load.is_ended,
+        has_begun=load.tally.attempts > 0,
+    )
+
+
+def undo(load: RunningLoad, steps: Sequence[Step], connection: Connection | None, why: str) -> None:
+    """Have the steps undo what they changed, the last first; without a connection they say what stays, and `why`."""
+    for step in reversed(steps):
+        step.on_failure(load, connection, why)
+
+
+def _filled_tables(load: RunningLoad) -> list[str]:
+    """Return the tables that COPY has filled."""
+    landed = {each.record.number: each.table for each in load.prepared.landings if each.table is not None}
+    tables = [landed.get(place, target.table) for place, target in enumerate(load.plan.targets)]
+    return list(dict.fromkeys(map(str, tables)))
+
+
+def _tidy(load: RunningLoad, connection: Connection) -> int | None:
+    """Return how many rows stay; where none do, remove the load from the ledger and the tables made for it.
+
+    None where the ledger does not have the load any more. What a pipe has sent into staging can neither be completed
+    nor be seen, and so does not stay.
+    """
+    plan, tools, prepared = load.plan, load.tools, load.prepared
+    is_lost = not plan.is_repeatable and not fills_tables(plan)
+    with in_transaction(connection, "removing the load from the ledger"):
+        if not tools.ledger.forget_unused(connection, prepared.claim, even_if_used=is_lost):
+            return count_rows(connection, tools.ledger.schema, load.load_id)
+        if prepared.landings:
+            from penstock.loading.landing.landing import give_up_landings  # noqa: PLC0415 (20 ms, for who merges or replaces)
+
+            give_up_landings(prepared.landings, plan=plan, tools=tools, connection=connection, load_id=load.load_id)
+    for table in reversed(prepared.created):
+        drop_created(connection, table)
+    return 0

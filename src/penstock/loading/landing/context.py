@@ -1,0 +1,101 @@
+"""What the ways to land share: the load they work for, waiting for locks, and the ledger's record of what was made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeVar
+
+from penstock.errors import TargetError
+from penstock.server.ledger.targets import drop_landing, drop_ranges, write_landing
+from penstock.server.table.locking import describe_blocker, with_lock_retries
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from penstock.loading.claim.prepared import TargetLanding
+    from penstock.loading.context import LoadTools
+    from penstock.model.load.ledger import Claim, LandingRecord
+    from penstock.model.load.plan import LoadPlan
+    from penstock.model.server.table import TableName
+    from penstock.server.connect.connection import Connection
+    from penstock.server.table.locking import Blocker
+
+_Result = TypeVar("_Result")
+
+
+def with_locks(
+    act: Callable[[], _Result],
+    *,
+    plan: LoadPlan,
+    tools: LoadTools,
+    connection: Connection,
+    relations: Sequence[int],
+    what: str,
+    is_patient: bool = True,
+) -> _Result:
+    """Return what `act` does once it gets its locks; say who is in the way. Raises ServerError that names them.
+
+    It tries for as long as the load waits for faults to pass; but once where it `is_patient` not.
+    """
+    told: set[int | None] = set()
+
+    def tell(blockers: tuple[Blocker, ...]) -> None:
+        if news := [blocker for blocker in blockers if blocker.pid not in told]:
+            told.update(blocker.pid for blocker in news)
+            tools.notice(f"waiting to {what}: {'; '.join(map(describe_blocker, news))}")
+
+    return with_lock_retries(
+        connection,
+        act,
+        relations=relations,
+        deadline_s=plan.job.rules.retry_for if is_patient else 0.0,
+        on_blocked=tell,
+        clock=tools.clock,
+        sleep=tools.sleep,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LandingContext:
+    """One load, and the session that holds its lock; `identity` names the tables that are made for it."""
+
+    plan: LoadPlan
+    tools: LoadTools
+    connection: Connection
+    claim: Claim
+    identity: str
+    loaded: frozenset[int]
+
+    @property
+    def schema(self) -> str:
+        """Return the ledger's schema."""
+        return self.tools.ledger.schema
+
+    def begin_anew(self, landing: TargetLanding) -> None:
+        """Forget what was committed to a landing table that is gone, or does not fit."""
+        if landing.record.kind is None:
+            return
+        name = f"{landing.record.schema}.{landing.record.table}"
+        self.tools.notice(f'table "{name}" of this load was dropped or changed: its objects are loaded again')
+        drop_ranges(self.connection, self.schema, self.claim, landing.objects)
+
+    def note(self, landing: TargetLanding, record: LandingRecord, *, table: TableName, oid: int) -> TargetLanding:
+        """Write down what was made, in the transaction that made it."""
+        record = replace(record, schema=table.schema, table=table.name, oid=oid)
+        write_landing(self.connection, self.schema, self.claim, record)
+        return replace(landing, record=record)
+
+    def drop(self, record: LandingRecord) -> None:
+        """Drop what was made before."""
+        drop_landing(self.connection, self.schema, record, load_id=self.claim.load_id)
+
+    def refuse_publications(self, publications: Iterable[str], describe: Callable[[], str]) -> None:
+        """Refuse where a new table would stop subscribers, which lack it."""
+        names = ", ".join(f'"{name}"' for name in publications)
+        if self.tools.is_publishing_allowed or not names:
+            return
+        raise TargetError(
+            "a table that this load creates would stop the subscribers of a publication",
+            detail=f"Publication {names} would publish it, and the subscribers lack it. They need: {describe()}",
+            hint="Create this table on every subscriber, then use --publish-ledger.",
+        )

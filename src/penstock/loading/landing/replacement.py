@@ -1,0 +1,152 @@
+"""Rows of a new table that takes the place of the old one with the load's end."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from penstock.errors import PenstockError, TargetError
+from penstock.loading.landing.context import with_locks
+from penstock.loading.landing.direct import refuse_unended
+from penstock.model.load.ledger import LandedCounts
+from penstock.model.server.table import TableName
+from penstock.server.ddl.capture import capture_table, find_obstacles, refuse_obstacles
+from penstock.server.ddl.compose import compose_create
+from penstock.server.ddl.replacement import create_replacement, enforce_early, finish_replacement, swap_replacement
+from penstock.server.shape import find_changed
+from penstock.server.shape.parts import capture_many
+from penstock.server.table.conflicts import find_references
+from penstock.server.table.staging import find_landing_table
+from penstock.server.table.tables import analyze_table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from penstock.loading.claim.prepared import PreparedLoad, TargetLanding
+    from penstock.loading.context import LoadTools
+    from penstock.loading.landing.context import LandingContext
+    from penstock.model.load.plan import LoadPlan
+    from penstock.model.server.table import TableFacts
+    from penstock.server.connect.connection import Connection
+    from penstock.server.ddl.definition import TableDefinition
+
+
+def check_replacement(facts: TableFacts, connection: Connection) -> None:
+    """Raise TargetError where something stands in the way of a new table; changes nothing."""
+    definition = capture_table(connection, facts.oid, name=facts.name)
+    refuse_obstacles(definition.name, find_obstacles(connection, definition))
+
+
+class ReplacementMaker:
+    """Finds or makes the table that replaces a target's; in the caller's transaction."""
+
+    def __init__(self, context: LandingContext) -> None:
+        self._context = context
+        self._connection = context.connection
+
+    def open(self, landing: TargetLanding) -> TargetLanding:
+        """Return the landing with its table, as its definition has it now. Raises TargetError."""
+        definition = capture_table(self._connection, landing.facts.oid, name=landing.facts.name)
+        # Behind the capture: what was gone by then has its record still, or is back when the tables are exchanged.
+        if find_changed(self._connection, self._context.schema, [landing.facts.oid]):
+            raise TargetError(
+                f'indexes, keys or triggers of table "{definition.name}" are dropped or disabled for a load',
+                detail="The new table would lack them.",
+                hint="Run the load again when that load has ended; penstock repair --plan shows them.",
+            )
+        landing = replace(landing, definition=definition)
+        digest = hashlib.sha256(repr(definition).encode()).hexdigest()
+        name = TableName(
+            schema=definition.table.schema, name=f"penstock_{self._context.identity[:16]}_{landing.record.number}"
+        )
+        found = find_landing_table(self._connection, schema=definition.table.schema, name=name.name)
+        is_there = found is not None and found.oid == landing.record.oid and found.owner == definition.table.owner
+        if is_there and landing.record.definition == digest:
+            return landing
+        self._context.begin_anew(landing)
+        if is_there:
+            self._context.drop(landing.record)
+        refuse_obstacles(definition.name, find_obstacles(self._connection, definition))
+        self._context.refuse_publications(
+            definition.implicit_publications,
+            lambda: compose_create(definition, name.name).as_string() + ";",
+        )
+        oid = create_replacement(self._connection, definition, name=name.name)
+        self._enforce_early(landing, definition, oid)
+        record = replace(landing.record, kind="replacement", definition=digest)
+        return self._context.note(landing, record, table=name, oid=oid)
+
+    def _enforce_early(self, landing: TargetLanding, definition: TableDefinition, oid: int) -> None:
+        """Give the new table, before its rows, what would refuse or fail over them later."""
+        is_rejecting = self._context.plan.job.rules.on_error == "reject"
+        parts = capture_many(self._connection, [landing.facts.oid], what="indexes")
+        early = {
+            part.name
+            for table in parts.values()
+            for part in table.indexes
+            if part.facts.runs_functions or (is_rejecting and part.refuses_rows)
+        }
+        # One that refers to rows of this load would refuse those that come before what they refer to.
+        is_apart = landing.facts.references.isdisjoint(self._context.loaded)
+        enforce_early(self._connection, definition, oid, indexes=early, with_foreign_keys=is_rejecting and is_apart)
+
+
+class ReplacedTables:
+    """The new tables of one load at its end. Methods raise PenstockError."""
+
+    def __init__(self, plan: LoadPlan, prepared: PreparedLoad, tools: LoadTools, connection: Connection) -> None:
+        self._plan = plan
+        self._prepared = prepared
+        self._tools = tools
+        self._connection = connection
+        self._landings = [landing for landing in prepared.landings if landing.record.kind == "replacement"]
+
+    def finish(self) -> None:
+        """Give the new tables what belongs to the old ones, ahead of the transaction that exchanges them."""
+        for landing in self._landings:
+            self._finish_replacement(landing)
+
+    def land(self) -> list[LandedCounts]:
+        """Exchange the tables, in the transaction that ends the load."""
+        return self._swap() if self._landings else []
+
+    def _wait(self, act: Callable[[], object], *, relations: list[int], what: str) -> None:
+        with_locks(act, plan=self._plan, tools=self._tools, connection=self._connection, relations=relations, what=what)
+
+    def _finish_replacement(self, landing: TargetLanding) -> None:
+        assert landing.definition is not None and landing.record.oid is not None and landing.table is not None
+        relations = [*find_references(self._connection, landing.facts.oid)]
+
+        def with_retries(act: Callable[[], object]) -> object:
+            self._wait(act, relations=relations, what=f'add a foreign key for "{landing.facts.name}"')
+            return None
+
+        finish_replacement(self._connection, landing.definition, landing.record.oid, with_locks=with_retries)
+        try:
+            analyze_table(self._connection, landing.table)
+        except PenstockError as error:
+            if error.is_transient:
+                raise
+            # Functions of its indexes may need the user's search_path.
+            self._tools.warnings.warn("upkeep", f'not analyzed: "{landing.facts.name}"; {error.message}')
+
+    def _swap(self) -> list[LandedCounts]:
+        """Put all replacements in their places at once; where a lock is missing, none of them."""
+        relations = [landing.facts.oid for landing in self._landings]
+        for landing in self._landings:
+            relations += find_references(self._connection, landing.facts.oid)
+        names = ", ".join(f'"{landing.facts.name}"' for landing in self._landings)
+        self._wait(self._swap_all, relations=relations, what=f"replace {names}")
+        return [
+            LandedCounts(number=landing.record.number, target_oid=landing.record.oid)
+            for landing in self._landings
+            if landing.record.oid is not None
+        ]
+
+    def _swap_all(self) -> None:
+        for landing in self._landings:
+            assert landing.definition is not None and landing.record.oid is not None
+            swap_replacement(self._connection, landing.definition, landing.record.oid)
+            schema, claim = self._tools.ledger.schema, self._prepared.claim
+            refuse_unended(self._connection, schema, claim, landing.facts, verb="replace")

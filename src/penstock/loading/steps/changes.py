@@ -1,0 +1,82 @@
+"""Indexes, keys, triggers and autovacuum of the tables: changed before the rows, restored behind them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from penstock.loading.steps.step import Step
+
+if TYPE_CHECKING:
+    from penstock.loading.claim.prepared import NothingToDo
+    from penstock.loading.context import LoadTools
+    from penstock.loading.shape.shape import LoadShape
+    from penstock.loading.steps.step import RunningLoad
+    from penstock.model.load.outcome import LoadOutcome
+    from penstock.model.load.plan import LoadPlan
+    from penstock.server.connect.connection import Connection
+
+
+class Changes(Step):
+    """What the load changes at its tables, and what killed loads have left changed there."""
+
+    def __init__(self, plan: LoadPlan, tools: LoadTools) -> None:
+        self._plan = plan
+        self._tools = tools
+        self._shape: LoadShape | None = None
+
+    @property
+    def needs_all_rows(self) -> bool:
+        """Whether something is restored that rows could not be added to cheaply."""
+        return self._shape is not None
+
+    def before(self, load: RunningLoad, connection: Connection) -> None:
+        """Record what is changed and change it; restore first what other loads have left."""
+        if load.prepared.changed_by or self._plan.changes_shape:
+            self._open().prepare(load.prepared, connection)
+
+    def after(self, load: RunningLoad, connection: Connection) -> None:
+        """Rebuild and restore; the load's time has that in it."""
+        shape = self._shape
+        if shape is None:
+            return
+        began_s = self._tools.clock()
+        try:
+            load.tally.rebuilt += shape.put_back(load.load_id, connection, report=load.report)
+        finally:
+            load.tally.rebuild_s += self._tools.clock() - began_s
+            load.has_all_rows = shape.has_failed
+
+    def conclude(self, load: RunningLoad, outcome: LoadOutcome) -> LoadOutcome:
+        """Restore where a fault came between the load's end and that."""
+        if self._shape is not None and self._shape.is_holding:
+            load.at_end(lambda connection: self.after(load, connection))
+            outcome = replace(
+                outcome,
+                rebuilt=load.tally.rebuilt,
+                rebuild_seconds=load.tally.rebuild_s,
+                seconds=self._tools.clock() - load.tally.began_s,
+            )
+        gains = [target.parking.gain for target in self._plan.targets if target.parking and target.parking.gain]
+        return replace(outcome, gains=tuple(dict.fromkeys(gains))) if gains else outcome
+
+    def on_failure(self, load: RunningLoad, connection: Connection | None, why: str) -> None:
+        """Restore what the load has changed, or say that it is not restored."""
+        if self._shape is None:
+            return
+        if connection is None:
+            self._shape.tell_left(why)
+        else:
+            self._shape.put_back_after(load.load_id, connection)
+
+    def nothing_to_do(self, nothing: NothingToDo, connection: Connection) -> None:
+        """Restore what killed loads have left."""
+        if nothing.changed_by:
+            self._open().put_back_left(nothing, connection)
+
+    def _open(self) -> LoadShape:
+        if self._shape is None:
+            from penstock.loading.shape.shape import LoadShape  # noqa: PLC0415 (32 ms, for who rebuilds indexes or merges)
+
+            self._shape = LoadShape(self._plan, self._tools)
+        return self._shape

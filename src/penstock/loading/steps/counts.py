@@ -1,0 +1,39 @@
+"""What the ledger has counted: rows of each object, and rejected records, earlier runs' too."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from penstock.errors import PenstockError
+from penstock.loading.steps.step import Step
+from penstock.server.ledger.committed import read_coverage
+from penstock.server.ledger.rejects import RejectStore
+
+if TYPE_CHECKING:
+    from penstock.loading.steps.step import RunningLoad
+    from penstock.model.load.outcome import LoadOutcome
+    from penstock.server.connect.connection import Connection
+
+
+class Counts(Step):
+    """Reads them where this attempt's own counts do not tell."""
+
+    def after(self, load: RunningLoad, connection: Connection) -> None:
+        """Count each object's rows where other attempts, or a merge, had a share in them."""
+        may_have_rejected = bool(load.prepared.landings) and load.plan.job.rules.on_error == "reject"
+        if load.tally.attempts > 1 or may_have_rejected:
+            coverage = read_coverage(connection, load.tools.ledger.schema, load.load_id)
+            load.tally.set_file_rows({number: found.rows for number, found in coverage.items()})
+
+    def conclude(self, load: RunningLoad, outcome: LoadOutcome) -> LoadOutcome:
+        """Count rejected records."""
+        if load.plan.job.rules.on_error != "reject" and not load.prepared.claim.is_resumed:
+            return outcome
+        try:
+            store = RejectStore(load.tools.ledger.schema, load.load_id)
+            return replace(outcome, rejected=load.at_end(store.count_rejected))
+        except (PenstockError, KeyboardInterrupt) as error:
+            # The load is complete; nothing that happens here must look like a failed one.
+            load.tools.warnings.warn("rejects", f"rejected records were not counted: {error or 'interrupted'}")
+            return outcome

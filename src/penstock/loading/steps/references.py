@@ -1,0 +1,25 @@
+"""Records that a foreign key rejected because what they refer to came later in the same load."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.loading.steps.step import Step
+
+if TYPE_CHECKING:
+    from penstock.loading.steps.step import RunningLoad, When
+    from penstock.server.connect.connection import Connection
+
+
+class References(Step):
+    """Tries them once more behind the last record."""
+
+    when: When = "sent"
+
+    def after(self, load: RunningLoad, connection: Connection) -> None:
+        """Store the records that fit now; the others stay rejected."""
+        rules = load.plan.job.rules
+        if rules.on_error == "reject":
+            from penstock.loading.rejects.retry import retry_references  # noqa: PLC0415 (10 ms, for who rejects)
+
+            retry_references(load.prepared.claim, load.tools, connection, max_rejects=rules.max_rejects)

@@ -1,0 +1,80 @@
+"""Sequences of columns that the load has given values: advanced behind the largest."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.errors import PenstockError
+from penstock.loading.plan.modes import needs_more_than_copy
+from penstock.loading.steps.step import Step
+from penstock.server.table.sequences import advance_sequences
+
+if TYPE_CHECKING:
+    from penstock.loading.claim.prepared import NothingToDo
+    from penstock.loading.context import LoadTools
+    from penstock.loading.steps.step import RunningLoad
+    from penstock.model.load.outcome import LoadOutcome
+    from penstock.model.load.plan import LoadPlan, TargetPlan
+    from penstock.server.connect.connection import Connection
+
+
+class Sequences(Step):
+    """Advances while a load is incomplete that COPY filled: after a kill it is run again, and comes by once more."""
+
+    def __init__(self, plan: LoadPlan, tools: LoadTools) -> None:
+        self._tools = tools
+        self._is_merged = needs_more_than_copy(plan.targets)
+        self._fed = [
+            (target.facts, _fed_columns(target))
+            for target in plan.targets
+            if target.facts is not None and any(column.sequence for column in target.facts.columns)
+        ]
+
+    def after(self, load: RunningLoad, connection: Connection) -> None:
+        """Advance before the load's end; what is refused is a warning."""
+        if not load.is_ended:
+            self._advance_or_warn(connection)
+
+    def conclude(self, load: RunningLoad, outcome: LoadOutcome) -> LoadOutcome:
+        """Advance behind the end of a load whose rows came with it."""
+        if load.is_staged and self._fed:
+            try:
+                messages = load.at_end(self._advance)
+            except (PenstockError, KeyboardInterrupt) as error:
+                messages = [_describe(error)]
+            self._warn(messages)
+        return outcome
+
+    def nothing_to_do(self, nothing: NothingToDo, connection: Connection) -> None:  # noqa: ARG002 (a step's)
+        """Advance where the run that merged the rows may have died before it came to that."""
+        if self._is_merged:
+            self._advance_or_warn(connection)
+
+    def _advance_or_warn(self, connection: Connection) -> None:
+        try:
+            messages = self._advance(connection)
+        except (PenstockError, KeyboardInterrupt) as error:
+            if connection.closed:
+                # The attempt has ended, and what it did is done again.
+                raise
+            # The rows are in; nothing that happens here must look like a failed load.
+            messages = [_describe(error)]
+        self._warn(messages)
+
+    def _advance(self, connection: Connection) -> list[str]:
+        return [message for facts, columns in self._fed for message in advance_sequences(connection, facts, columns)]
+
+    def _warn(self, messages: list[str]) -> None:
+        for message in messages:
+            self._tools.warnings.warn("sequences", message)
+
+
+def _describe(error: BaseException) -> str:
+    return f"sequences were not advanced: {error or 'interrupted'}"
+
+
+def _fed_columns(target: TargetPlan) -> tuple[str, ...]:
+    """Return the columns that a load may have given values; a transform any of them."""
+    if target.job.transform is not None and target.facts is not None:
+        return tuple(column.name for column in target.facts.columns)
+    return target.column_map.columns

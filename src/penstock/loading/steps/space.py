@@ -1,0 +1,25 @@
+"""Room on the disks: a load that would fill one does not begin."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.loading.steps.step import Step
+
+if TYPE_CHECKING:
+    from penstock.loading.steps.step import RunningLoad
+    from penstock.server.connect.connection import Connection
+
+
+class SpaceCheck(Step):
+    """Refuses before the first row of the first attempt; later ones find their own rows on the disk."""
+
+    def __init__(self) -> None:
+        self._is_done = False
+
+    def before(self, load: RunningLoad, connection: Connection) -> None:
+        """Raise TargetError where what is left to load would fill a disk of this machine, and warn of half."""
+        guard = load.tools.guard
+        if guard is not None and not self._is_done and not load.plan.job.rules.ignore_space:
+            guard.refuse_shortage(load.plan, load.prepared.work, connection, load.tools.warnings)
+        self._is_done = True

@@ -1,0 +1,28 @@
+"""Tables that are emptied before their first row."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.loading.steps.step import Step
+
+if TYPE_CHECKING:
+    from penstock.loading.steps.step import RunningLoad
+    from penstock.server.connect.connection import Connection
+
+
+class Truncation(Step):
+    """Truncates what the load has not truncated yet: the ledger knows."""
+
+    def before(self, load: RunningLoad, connection: Connection) -> None:
+        """Truncate, each table in a transaction with its mark in the ledger."""
+        if load.prepared.landings:
+            from penstock.loading.landing.direct import truncate_targets  # noqa: PLC0415 (20 ms, for who merges or replaces)
+
+            truncate_targets(
+                load.prepared.landings,
+                plan=load.plan,
+                tools=load.tools,
+                connection=connection,
+                claim=load.prepared.claim,
+            )
