@@ -101,6 +101,58 @@ def test_several_files_are_listed_in_columns(penstock: Run, database18: str, peo
     assert {len(line) - len(line.rstrip()) for line in files} == {0}
 
 
+def test_of_many_files_those_that_took_longest_are_listed(penstock: Run, database18: str, tmp_path: Path) -> None:
+    """A screen has no room for all; --json does."""
+    for number in range(30):
+        (tmp_path / f"f{number}.csv").write_text(f"a\n{number}\n")
+    common = ("load", str(tmp_path), "--into", "public.many", "--create", "--to", database18)
+    lines = penstock(*common).out.splitlines()
+    assert "30 files; those that took longest (--json has all):" in lines
+    assert sum("/f" in line for line in lines) == 10
+    assert len(penstock(*common, "--again", "--json").object["files"]) == 30
+
+
+def test_empty_folder_is_loaded_as_nothing(penstock: Run, database18: str, tmp_path: Path) -> None:
+    """With exit code 0, a warning, and the database as it was; what is there for other targets is loaded."""
+    empty, full = tmp_path / "empty", tmp_path / "full"
+    empty.mkdir()
+    full.mkdir()
+    common = ("load", str(empty), "--into", "public.t", "--create", "--to", database18)
+    for options in ((), ("--plan",), ("--check",)):
+        finished = penstock(*common, *options)
+        assert (finished.code, "holds no files to load" in finished.out + finished.err) == (0, True), options
+    assert "nothing to load: no files" in penstock(*common).out
+    with psycopg.connect(database18) as connection:
+        assert connection.execute("SELECT to_regclass('t'), to_regnamespace('penstock')").fetchone() == (None, None)
+    assert penstock(*common, "--warnings", "error").code == 2
+    (full / "a.csv").write_text("a\n1\n")
+    job = tmp_path / "job.toml"
+    job.write_text(
+        "".join(
+            f"[[target]]\nsources = [{json.dumps(str(folder))}]\ninto = 'public.{folder.name}'\ncreate = true\n"
+            for folder in (empty, full)
+        )
+    )
+    assert "loaded 1 row into public.full" in penstock("load", str(job), "--to", database18).out
+
+
+def test_columns_that_a_nightly_file_lacks_get_their_defaults(penstock: Run, database18: str, tmp_path: Path) -> None:
+    """With --missing default; without, the error names it. A column that may not be null is needed all the same."""
+    with psycopg.connect(database18) as connection:
+        connection.execute("CREATE TABLE nightly (a int NOT NULL, b text, c int DEFAULT 7)")
+    path = tmp_path / "n.csv"
+    path.write_text("a\n1\n")
+    common = ("load", str(path), "--into", "nightly", "--to", database18)
+    refused = penstock(*common)
+    assert refused.code != 0
+    assert "--missing default" in refused.err
+    assert penstock(*common, "--missing", "default", "--skip", "extra").code == 0
+    with psycopg.connect(database18) as connection:
+        assert connection.execute("SELECT a, b, c FROM nightly").fetchall() == [(1, None, 7)]
+    path.write_text("b\nx\n")
+    assert 'column "a" of table "public.nightly" is not in the file' in penstock(*common, "--missing", "default").err
+
+
 def test_bad_value_exits_with_5_and_names_the_line(penstock: Run, database18: str, people: str) -> None:
     """Also in the object for JSON."""
     _execute(database18, "CREATE TABLE people (id int, name int)")

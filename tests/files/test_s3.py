@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from files.conftest import S3, Relay
+    from penstock.model.source.dialect import Notice
 
 _ROOT = "s3://landing"
 
@@ -204,6 +205,18 @@ def test_source_that_stands_for_nothing_is_named(s3: S3, reader: SourceReader, s
     with pytest.raises(SourceError, match=message) as caught:
         reader.list([source])
     assert "very-secret" not in str(caught.value)
+
+
+def test_prefix_with_a_mark_alone_is_empty_and_says_so(s3: S3, reader: SourceReader) -> None:
+    """A console marks a folder by an object of its name, a writer its end by another."""
+    s3.put("night/", b"")
+    s3.put("night/_SUCCESS", b"")
+    s3.put("night/a.csv.tmp", b"1\n")
+    notices: list[Notice] = []
+    assert reader.list([f"{_ROOT}/night/"], on_notice=notices.append) == ()
+    assert [notice.code for notice in notices] == ["file-skipped", "folder-empty"]
+    s3.put("night/b.csv", b"1\n")
+    assert [item.uri for item in reader.list([f"{_ROOT}/night/"])] == [f"{_ROOT}/night/b.csv"]
 
 
 def test_key_with_an_empty_part_is_an_error_that_says_so(s3: S3, reader: SourceReader) -> None:

@@ -116,14 +116,14 @@ class Loader(Closing):
 
     def _look(self, job: LoadJob) -> LoadPlan:
         with self._hearing() as heard:
-            plan = self._plan_load(job)
+            plan = self._plan_load(job, heard)
         return replace(plan, notices=(*plan.notices, *heard.notices))
 
-    def _plan_load(self, job: LoadJob) -> LoadPlan:
+    def _plan_load(self, job: LoadJob, heard: WarningLog) -> LoadPlan:
         with self._connect.borrow() as connection:
             if self._resumes is not None:
                 self._check_rights(self._resumes, job, connection)
-            server, inputs = gather_inputs(job, sources=self._sources, connection=connection)
+            server, job, inputs = gather_inputs(job, sources=self._sources, connection=connection, on_notice=heard.add)
             self._server = server
             if oids := [gathered.facts.oid for gathered in inputs if gathered.facts is not None]:
                 refuse_missing(connection, self._ledger.schema, oids)
@@ -194,7 +194,7 @@ class Loader(Closing):
         Raises ServerError.
         """
         guard = self._guard()
-        if guard is None:
+        if guard is None or not plan.targets:
             return []
 
         def look() -> list[DiskForecast]:
@@ -245,7 +245,7 @@ class Loader(Closing):
         """
         return (
             None
-            if self._housekeeping.settings == "none"
+            if self._housekeeping.settings == "none" or not plan.targets
             else self._patiently(self._lease(plan, self._tools(None, None)).look)
         )
 

@@ -76,7 +76,7 @@ def load_with_penstock(setting: LoadSetting) -> None:
     sources = SourceReader()
     try:
         with setting.connect.connect(label="plan") as connection:
-            server, inputs = gather_inputs(job, sources=sources, connection=connection)
+            server, job, inputs = gather_inputs(job, sources=sources, connection=connection, on_notice=lambda _: None)
         plan = plan_load(job, inputs, server=server, cpu_count=cpu_count(), load_id=str(uuid.uuid4()))
         run_load(plan, LoadTools(connect=setting.connect, sources=sources, server_major=server.major))
     finally:

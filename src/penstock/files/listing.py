@@ -8,22 +8,21 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 from urllib.parse import unquote_to_bytes
 
 from penstock.errors import SourceError
 from penstock.files.local import STDIN_LOCATION, stat_object
 from penstock.files.parallel import map_at_once
+from penstock.files.skipped import is_skipped, note_empty, note_skipped_files
 from penstock.model.source.dialect import Notice
 from penstock.model.source.source import SourceObject
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from penstock.files.skipped import OnNotice
     from penstock.files.stores import Stores
-
-OnNotice = Callable[[Notice], None]
 
 REMOTE_SCHEMES = ("s3", "gs", "az", "http", "https")
 
@@ -42,14 +41,13 @@ def list_objects(
 ) -> tuple[SourceObject, ...]:
     """Return the objects of all sources: in the sources' order, then by name, each once.
 
-    Raises SourceError for a source that stands for nothing. `stores` is called only where a source is remote.
-    `on_notice` hears of what is not loaded: files named twice, and folders within folders.
+    Raises SourceError for a source that stands for nothing; a folder without files to load is none. `stores` is called
+    only where a source is remote. `on_notice` hears of what is not loaded: files named twice, folders within folders,
+    files that are not whole or no data by their names.
     """
     listed: list[SourceObject] = []
     objects: dict[str, SourceObject] = {}
-    for source, found in zip(sources, _list_sources(sources, stores, on_notice), strict=True):
-        if not found:
-            raise SourceError(f'"{_shown(source)}" matches no file')
+    for found in _list_sources(sources, stores, on_notice):
         listed += found
     # A file named twice, say by itself and by a wildcard, is meant once
     for item in listed:
@@ -101,7 +99,7 @@ def _list_source(source: str, stores: Callable[[], Stores], on_notice: OnNotice)
         from penstock.files.remote_listing import list_remote  # noqa: PLC0415 (10 ms, obstore)
 
         scheme, _, rest = source.partition("://")
-        yield from list_remote(f"{scheme.lower()}://{rest}", stores())
+        yield from list_remote(f"{scheme.lower()}://{rest}", stores(), on_notice=on_notice)
     elif _scheme(source) == "file":
         yield from _list_path(_path_of_file_url(source), on_notice)
     elif _is_no_path(source) and not os.path.lexists(source):
@@ -118,6 +116,8 @@ def _list_path(path: str, on_notice: OnNotice) -> Iterator[SourceObject]:
     if glob.has_magic(path) and not os.path.lexists(path):
         names = sorted(_expand(path))
         found_each = [stat_object(name, uri=_printable(name)) for name in names]
+        if not any(found_each):
+            raise SourceError(f'"{_shown(path)}" matches no file')
         yield from filter(None, found_each)
         if "**" not in path:
             _note_skipped([name for name, each in zip(names, found_each, strict=True) if each is None], on_notice)
@@ -130,7 +130,7 @@ def _list_path(path: str, on_notice: OnNotice) -> Iterator[SourceObject]:
 
 
 def _expand(pattern: str) -> set[str]:
-    """Return the paths that a pattern stands for; hidden names, and what lies in hidden directories, are left out.
+    """Return the paths that a pattern stands for; hidden names, and what lies in hidden directories, are skipped.
 
     `**` stands for any number of directories, also behind symbolic links; glob would follow a link to a directory above
     it until the path is too long.
@@ -139,9 +139,12 @@ def _expand(pattern: str) -> set[str]:
     if "**" not in parts:
         return set(glob.glob(pattern))  # noqa: PTH207 (pathlib rewrites paths)
     at = parts.index("**")
-    rest = "/".join(parts[at + 1 :]) or "*"
+    rest = "/".join(parts[at + 1 :])
     roots = glob.glob("/".join(parts[:at]) + "/") if at else [""]  # noqa: PTH207
-    return {name for root in roots for folder in _folders(root) for name in _expand(glob.escape(folder) + rest)}
+    found = {
+        name for root in roots for folder in _folders(root) for name in _expand(glob.escape(folder) + (rest or "*"))
+    }
+    return found if rest else {name for name in found if not is_skipped(name.rpartition("/")[2])}
 
 
 def _folders(root: str) -> Iterator[str]:
@@ -153,7 +156,7 @@ def _folders(root: str) -> Iterator[str]:
             status = os.stat(folder or ".")  # noqa: PTH116
             if (here := (status.st_dev, status.st_ino)) in above:
                 continue
-            inner = [entry.name for entry in os.scandir(folder or ".") if entry.name[0] != "." and entry.is_dir()]
+            inner = [entry.name for entry in os.scandir(folder or ".") if not is_skipped(entry.name) and entry.is_dir()]
         except OSError as exc:
             raise SourceError(f'could not list "{_printable(folder)}": {exc.strerror}') from exc
         yield folder
@@ -161,23 +164,28 @@ def _folders(root: str) -> Iterator[str]:
 
 
 def _list_directory(path: str, on_notice: OnNotice) -> Iterator[SourceObject]:
-    """Yield a directory's own regular files, without the hidden ones."""
+    """Yield a directory's own regular files, without those that are skipped by their names."""
     try:
         entries = [entry for entry in os.scandir(path) if entry.name[0] != "."]
-        names = sorted(entry.path for entry in entries if entry.is_file())
+        files = sorted(entry.path for entry in entries if entry.is_file())
         folders = sorted(entry.path for entry in entries if entry.is_dir())
+        skipped = [name for name in files if is_skipped(name.rpartition("/")[2])]
+        note_skipped_files([_printable(name) for name in skipped if os.stat(name).st_size], on_notice)  # noqa: PTH116
     except OSError as exc:
         raise SourceError(f'could not list "{_printable(path)}": {exc.strerror}') from exc
-    if not names:
+    names = [name for name in files if name not in set(skipped)]
+    if not files and folders:
         raise SourceError(
             f'directory "{_printable(path)}" holds no files',
             hint=f'To load its subfolders too, write "{_printable(path).rstrip("/")}/**".',
         )
+    if not names:
+        on_notice(note_empty(f'directory "{_printable(path)}"'))
     for name in names:
         found = stat_object(name, uri=_printable(name))
         if found is not None:
             yield found
-    _note_skipped(folders, on_notice)
+    _note_skipped(folders if names else [], on_notice)
 
 
 def _note_skipped(folders: Sequence[str], on_notice: OnNotice) -> None:

@@ -10,13 +10,14 @@ import random
 import re
 import time
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 import obstore
 from obstore.exceptions import NotSupportedError
 
 from penstock.errors import SourceError
+from penstock.files.skipped import is_skipped, note_empty, note_skipped_files
 from penstock.files.stores import STORE_ERRORS, Stores, describe_failure, retry_delay_s, source_error
 from penstock.model.source.source import SourceObject
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
     from obstore import GetResult, ObjectMeta
     from obstore.store import ObjectStore
+
+    from penstock.files.skipped import OnNotice
 
 _T = TypeVar("_T")
 
@@ -37,8 +40,11 @@ _BUCKET = re.compile(r"[\w$.:-]+", re.ASCII)
 _LISTING_FAILURES = 3
 
 
-def list_remote(source: str, stores: Stores) -> Iterator[SourceObject]:
-    """Yield the objects that a URL stands for, in the order of their keys."""
+def list_remote(source: str, stores: Stores, *, on_notice: OnNotice) -> Iterator[SourceObject]:
+    """Yield the objects that a URL stands for, in the order of their keys; `on_notice` hears of those skipped by name.
+
+    Raises SourceError, also where there is none, but for a folder that has a mark or skipped objects alone.
+    """
     scheme, _, rest = source.partition("://")
     if scheme in ("http", "https"):
         yield _stat_url(source, stores)
@@ -49,14 +55,18 @@ def list_remote(source: str, stores: Stores) -> Iterator[SourceObject]:
     root = f"{scheme}://{bucket}"
     store, _ = stores.find(root)
     if key == "" or key.endswith("/"):
-        yield from _list_matching(store, root, key, f"{key}**/*")
+        yield from _list_prefix(store, root, key, on_notice)
         return
     is_pattern = not _WILDCARDS.isdisjoint(key)
     found = _head(store, root, key, is_pattern=is_pattern)
     if found is not None:
         yield _object(root, found)
     else:
-        yield from _list_matching(store, root, _literal_folder(key), key)
+        listed = _list_folder(store, root, _literal_folder(key))
+        matching = [_object(root, meta) for meta in listed.objects if matches(meta["path"], key)]
+        if not matching:
+            raise SourceError(f'"{root}/{key}" matches no file')
+        yield from matching
 
 
 def safe_url(url: str) -> str:
@@ -91,18 +101,36 @@ def _literal_folder(pattern: str) -> str:
     return "/".join(folders[:wild])
 
 
-def _list_matching(store: ObjectStore, root: str, folder: str, pattern: str) -> list[SourceObject]:
-    uri = f"{root}/{folder}"
+class _Folder(NamedTuple):
+    """What a store has under a prefix, by key; `is_marked`: the folder has an object of its own name."""
+
+    objects: list[ObjectMeta]
+    is_marked: bool
+
+
+def _list_folder(store: ObjectStore, root: str, folder: str) -> _Folder:
     prefix = folder.strip("/") or None
+    uri = f"{root}/{folder}"
     found = _retrying(lambda: [meta for batch in obstore.list(store, prefix=prefix) for meta in batch], uri=uri)
     found.sort(key=lambda meta: meta["path"])
     folders = {meta["path"].rpartition("/")[0] for meta in found} | {prefix}
-    return [
-        _object(root, meta)
-        for meta in found
-        # Consoles mark a folder by an empty object of its name
-        if matches(meta["path"], pattern) and not (meta["size"] == 0 and meta["path"] in folders)
-    ]
+    # Consoles mark a folder by an empty object of its name
+    objects = [meta for meta in found if not (meta["size"] == 0 and meta["path"] in folders)]
+    return _Folder(objects, is_marked=len(objects) < len(found))
+
+
+def _list_prefix(store: ObjectStore, root: str, key: str, on_notice: OnNotice) -> Iterator[SourceObject]:
+    """Yield everything under a prefix but what is skipped by its name."""
+    listed = _list_folder(store, root, key)
+    found = [meta for meta in listed.objects if matches(meta["path"], f"{key}**/*")]
+    taken = [meta for meta in found if not any(map(is_skipped, meta["path"].removeprefix(key).split("/")))]
+    note_skipped_files([f"{root}/{meta['path']}" for meta in found if meta["size"] and meta not in taken], on_notice)
+    if not taken:
+        if not found and not listed.is_marked:
+            raise SourceError(f'"{root}/{key}" matches no file')
+        on_notice(note_empty(f'prefix "{root}/{key}"'))
+    for meta in taken:
+        yield _object(root, meta)
 
 
 def _head(store: ObjectStore, root: str, key: str, *, is_pattern: bool) -> ObjectMeta | None:

@@ -42,6 +42,8 @@ def run_load(plan: LoadPlan, tools: LoadTools) -> LoadOutcome:
         for step in steps:
             step.nothing_to_do(nothing, connection)
 
+    if not plan.targets:
+        return tally.outcome(None, _NOTHING, now_s=tools.clock())
     claimed = claim_load(plan, tools, retrying, on_nothing=see_to_rest)
     if isinstance(claimed, NothingToDo):
         tally.note_before(skipped=claimed.skipped, rows=0)

@@ -88,6 +88,28 @@ def test_folders_that_are_skipped_are_told(folder: Path) -> None:
     assert [_notices(name) for name in ("sub/deep", "*.csv", "sub/**", "**/*.csv")] == [[]] * 4
 
 
+def test_files_of_a_folder_that_are_no_data_by_their_names_are_skipped(folder: Path) -> None:
+    """What is being written, marks and checksums; those that have data are told of, and who names one gets it."""
+    out = folder / "out"
+    (out / "_temporary").mkdir(parents=True)
+    for name in ("part-0.csv", "part-1.csv.part", "_metadata", ".part-0.csv.crc", "part-0.csv.crc", "_temporary/x.csv"):
+        (out / name).write_text("1\n")
+    (out / "_SUCCESS").touch()
+    assert _names("out") == ["out/part-0.csv"]
+    assert _names("out/**") == ["out/part-0.csv"]
+    assert _names("out/*.part", "out/_metadata") == ["out/part-1.csv.part", "out/_metadata"]
+    assert 'file "out/_metadata" is skipped by its name (and 2 more like it)' in _notices("out")
+
+
+def test_empty_folder_stands_for_nothing_and_says_so(folder: Path) -> None:
+    """Tonight's files have not come: that is no error."""
+    (folder / "today").mkdir()
+    assert _names("today", "b.csv") == ["b.csv"]
+    assert _notices("today") == ['directory "today" holds no files to load']
+    (folder / "today" / "_SUCCESS").touch()
+    assert _notices("today") == ['directory "today" holds no files to load']
+
+
 def test_existing_name_wins_over_its_wildcards(folder: Path) -> None:
     """A file whose name looks like a pattern is that file."""
     (folder / "[ab].csv").write_text("1\n")

@@ -11,7 +11,13 @@ from penstock.cli.views.upkeep_view import describe_upkeep
 from penstock.units import MB, format_count, format_duration
 
 if TYPE_CHECKING:
-    from penstock.model.load.outcome import CheckOutcome, LoadOutcome, Problem
+    from collections.abc import Collection, Sequence
+
+    from penstock.model.load.outcome import CheckOutcome, FileOutcome, LoadOutcome, Problem
+
+# More files than a screen has lines are a summary.
+_FILES_SHOWN = 20
+_SLOWEST_SHOWN = 10
 
 
 def describe_outcome(outcome: LoadOutcome) -> list[str]:
@@ -27,7 +33,8 @@ def describe_outcome(outcome: LoadOutcome) -> list[str]:
         what = f"staged {_count(sum(statement.records for statement in outcome.statements), 'record')}"
     lines = [f"{what} in {format_duration(outcome.seconds)} ({pace})"]
     if outcome.load_id is None:
-        lines = [f"nothing to load: {_count(outcome.objects_skipped, 'object')} already loaded"]
+        why = f"{_count(outcome.objects_skipped, 'object')} already loaded" if outcome.objects_skipped else "no files"
+        lines = [f"nothing to load: {why}"]
     elif outcome.objects_skipped:
         lines.append(f"skipped {_count(outcome.objects_skipped, 'object')} already loaded")
     if outcome.rows_before:
@@ -50,18 +57,28 @@ def describe_outcome(outcome: LoadOutcome) -> list[str]:
 
         lines += describe_leased(outcome.settings)
     if len(outcome.files) > 1:
-        heads = ("file", "table", "rows", "time")
-        rows = [
-            (
-                file.uri,
-                "(transform)" if file.table in transformed else file.table,
-                format_count(file.rows),
-                format_duration(file.seconds),
-            )
-            for file in outcome.files
-        ]
-        lines += line_up([heads, *rows], align="<<>>", indent="  ")
+        lines += _describe_files(outcome.files, transformed)
     return lines + describe_upkeep(outcome)
+
+
+def _describe_files(files: Sequence[FileOutcome], transformed: Collection[str]) -> list[str]:
+    """Return a line for each file, or for the ones that took longest where there are many."""
+    shown: Sequence[FileOutcome] = files
+    lines: list[str] = []
+    if len(files) > _FILES_SHOWN:
+        shown = sorted(files, key=lambda file: -file.seconds)[:_SLOWEST_SHOWN]
+        lines.append(f"{format_count(len(files))} files; those that took longest (--json has all):")
+    heads = ("file", "table", "rows", "time")
+    rows = [
+        (
+            file.uri,
+            "(transform)" if file.table in transformed else file.table,
+            format_count(file.rows),
+            format_duration(file.seconds),
+        )
+        for file in shown
+    ]
+    return lines + line_up([heads, *rows], align="<<>>", indent="  ")
 
 
 def _describe_merge(outcome: LoadOutcome) -> str:

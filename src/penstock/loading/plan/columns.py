@@ -124,10 +124,11 @@ def _check_constants(job: TargetJob, table: TableFacts) -> None:
 
 def _check_skip(job: TargetJob, names: Sequence[str], *, uri: str) -> None:
     for name in job.skip:
-        if name not in names:
+        if name not in names and job.missing != "default":
             raise UsageError(
                 f'column "{name}" of --skip is not in the file',
                 detail=f"{uri} has: {', '.join(names)}.",
+                hint="If only some files have it, use --missing default.",
             )
 
 
@@ -167,14 +168,16 @@ def _refuse_unfit(columns: Sequence[str], *, job: TargetJob, table: TableFacts, 
         if column.name not in columns
         and column.name not in job.set
         and not (column.is_generated or column.has_default or column.identity)
-        and (column.is_not_null or not allows_missing_columns(job))
+        and (column.is_not_null or not (allows_missing_columns(job) or job.missing == "default"))
     ]
     if missing:
         listed = ", ".join(f'"{name}"' for name in missing)
+        is_nullable = not all(column.is_not_null for column in table.columns if column.name in missing)
+        null = f", or use --missing default, which stores null (or --set '{missing[0]}={NULL_PLACEHOLDER}')"
         raise TargetError(
             f'column "{missing[0]}" of table "{table.name}" is not in the file',
             detail=f"{uri} lacks {listed}, which have no default.",
-            hint=f"Give it a value with --set {missing[0]}=VALUE, or --set '{missing[0]}={NULL_PLACEHOLDER}'.",
+            hint=f"Give it a value with --set {missing[0]}=VALUE{null if is_nullable else ''}.",
         )
 
 

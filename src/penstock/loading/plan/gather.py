@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock.errors import SourceError
@@ -9,6 +10,8 @@ from penstock.loading.plan.plan import TargetInput
 from penstock.server.table.catalog import check_loadable, find_foreign_partitions, survey
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from penstock.files import SourceReader
     from penstock.model.load.job import LoadJob, TargetJob
     from penstock.model.load.plan import ObjectSample
@@ -20,20 +23,21 @@ if TYPE_CHECKING:
 
 
 def gather_inputs(
-    job: LoadJob, *, sources: SourceReader, connection: Connection
-) -> tuple[ServerFacts, tuple[TargetInput, ...]]:
-    """Return the server's facts, and each target's objects, sample and table facts.
+    job: LoadJob, *, sources: SourceReader, connection: Connection, on_notice: Callable[[Notice], None]
+) -> tuple[ServerFacts, LoadJob, tuple[TargetInput, ...]]:
+    """Return the server's facts, and the objects, sample and table facts of each target of the job that is returned.
 
-    Reads a few hundred KiB of one object a target, and those before it that hold nothing. Raises SourceError,
-    TargetError, ServerError.
+    That job lacks targets whose folders are empty, of which `on_notice` hears. Reads a few hundred KiB of one object a
+    target, and those before it that hold nothing. Raises SourceError, TargetError, ServerError.
     """
     server, tables = survey(connection, [target.into for target in job.targets])
-    inputs = tuple(
-        _gather_target(target, facts, sources=sources, connection=connection, server=server)
+    gathered = [
+        _gather_target(target, facts, sources=sources, connection=connection, server=server, on_notice=on_notice)
         for target, facts in zip(job.targets, tables, strict=True)
-    )
+    ]
+    inputs = tuple(each for each in gathered if each is not None)
     _refuse_shared_input(inputs)
-    return server, inputs
+    return server, replace(job, targets=tuple(each.job for each in inputs)), inputs
 
 
 def _gather_target(
@@ -43,9 +47,14 @@ def _gather_target(
     sources: SourceReader,
     connection: Connection,
     server: ServerFacts,
-) -> TargetInput:
+    on_notice: Callable[[Notice], None],
+) -> TargetInput | None:
     notices: list[Notice] = []
     objects = sources.list(target.sources, on_notice=notices.append)
+    if not objects:
+        for notice in notices:
+            on_notice(notice)
+        return None
     if facts is not None:
         check_loadable(
             facts,

@@ -39,6 +39,8 @@ Keep = Literal["first", "last", "error"]
 # What to do with what the ledger says is loaded but is another now.
 OnChanged = Literal["error", "load", "skip"]
 OnEmptied = Literal["error", "load", "skip"]
+# What to do with a file that lacks columns.
+OnMissing = Literal["error", "default"]
 OnError = Literal["stop", "reject"]
 # What becomes of a table's user triggers, and of autovacuum at it, while it is loaded.
 TriggerRule = Literal["keep", "disable"]
@@ -130,6 +132,12 @@ class TargetJob:
         "for the column's default. May be given several times.",
     )
     skip: tuple[str, ...] = _columns((), texts("COLUMN"), "Skip a column of the file. May be given several times.")
+    missing: OnMissing = _columns(
+        "error",
+        words(OnMissing),
+        "What to do if a file lacks a column of the table, or one of --skip: error; or default: the column gets its "
+        "default or null, which a NOT NULL column without a default cannot (default: error).",
+    )
 
     def __post_init__(self) -> None:
         if not self.sources:

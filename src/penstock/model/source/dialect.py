@@ -72,6 +72,8 @@ WarningCode = Literal[
     "empty",
     "end-of-data",
     "first-line",
+    "file-skipped",
+    "folder-empty",
     "folder-skipped",
     "line-ends",
     "literal-null",
