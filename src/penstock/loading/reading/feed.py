@@ -54,13 +54,20 @@ class NothingReady(Exception):
     """No block came for a while."""
 
 
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What became known of an object as it was opened: how its records are read and sent."""
+
+    encoder: Encoder
+    form: RecordForm
+
+
 @dataclass(slots=True, eq=False)
 class OpenObject:
-    """One object of the load and how far it is."""
+    """One object of the load and how far it is; who has one of its blocks may ask for `encoder` and `form`."""
 
     work: ObjectWork
-    encoder: Encoder | None = None
-    form: RecordForm | None = None
+    reading: Reading | None = None
     stream: ObjectStream | None = None
     queue: deque[Block] = field(default_factory=deque)
     is_read: bool = False
@@ -70,6 +77,21 @@ class OpenObject:
     in_flight: int = 0
     began_s: float | None = None
     ended_s: float | None = None
+
+    @property
+    def encoder(self) -> Encoder:
+        """Return what writes its records for COPY."""
+        return self._opened().encoder
+
+    @property
+    def form(self) -> RecordForm:
+        """Return how its records are read."""
+        return self._opened().form
+
+    def _opened(self) -> Reading:
+        if self.reading is None:
+            raise RuntimeError("an object has blocks before it is opened")
+        return self.reading
 
     @property
     def target(self) -> TargetPlan:
@@ -250,7 +272,7 @@ class BlockFeed:
         ready = [opened for opened in self._active if opened.queue]
         if not ready:
             return None
-        same = (opened for opened in ready if opened.encoder is not None and opened.encoder.spec == prefer)
+        same = (opened for opened in ready if opened.encoder.spec == prefer)
         return next(same, ready[0])
 
     def _pop(self, opened: OpenObject) -> tuple[OpenObject, Block]:
@@ -340,7 +362,7 @@ class BlockFeed:
     def _read_blocks(self, opened: OpenObject) -> None:
         stream, blocks, encoder, form = self._open_blocks(opened.work)
         with stream:
-            opened.stream, opened.encoder, opened.form = stream, encoder, form
+            opened.stream, opened.reading = stream, Reading(encoder, form)
             for block in blocks:
                 self._put(opened, block)
             opened.bytes_read = stream.bytes_read

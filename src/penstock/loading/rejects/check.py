@@ -158,7 +158,6 @@ class _Check:
             try:
                 while (taken := self._feed.take(session=number, prefer=None)) is not None:
                     opened, block = taken
-                    assert opened.encoder is not None
                     columns = opened.encoder.spec.columns
                     name = scratch.name_for(table_after_creation(opened.target), columns)
                     piece = self._make_piece(opened, block, TableName(schema="pg_temp", name=name))
@@ -168,10 +167,8 @@ class _Check:
 
     def _make_piece(self, opened: OpenObject, block: Block, scratch: TableName) -> Piece:
         """Return a block's records as they are sent to a temporary table."""
-        form = opened.form
-        assert form is not None
         # Errors are to speak of the target.
-        form = replace(form, table=scratch, working_names=((scratch.name, opened.target.table.name),))
+        form = replace(opened.form, table=scratch, working_names=((scratch.name, opened.target.table.name),))
         origin = make_origin(
             form, number=opened.work.number, uri=opened.source.uri, server_major=self._tools.server_major
         )

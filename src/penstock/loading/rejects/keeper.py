@@ -70,8 +70,6 @@ class RejectKeeper:
     def _origin(self, opened: OpenObject) -> Origin:
         number = opened.work.number
         if number not in self._origins:
-            assert opened.encoder is not None
-            assert opened.form is not None
             self._origins[number] = Origin(
                 number=number,
                 uri=opened.source.uri,

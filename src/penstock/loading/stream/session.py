@@ -54,6 +54,16 @@ _T = TypeVar("_T")
 
 
 @dataclass(slots=True)
+class _Command:
+    """The COPY command that is open."""
+
+    chunk: Chunk
+    spec: CopySpec
+    line_end: LineEnd
+    began_s: float
+
+
+@dataclass(slots=True)
 class SessionTotals:
     """What a session did: payload bytes, seconds not waiting, rows committed. What stays is the ledger's to say."""
 
@@ -100,10 +110,10 @@ class LoadSession:
         # Rejected, and not written down before the COPY command has ended.
         self._unwritten: list[Reject] = []
         self._clock = clock
-        self._chunk: Chunk | None = None
+        self._command: _Command | None = None
+        # The last command's, for the next block to go by the same.
         self._spec: CopySpec | None = None
-        self._line_end: LineEnd | None = None
-        self._began_s = 0.0
+        # Whose block was sent last, for errors.
         self._current: OpenObject | None = None
 
     def run(self) -> None:
@@ -170,36 +180,35 @@ class LoadSession:
         if not self._batch:
             self._batch_began_s = self._clock()
         encoder, form = opened.encoder, opened.form
-        assert encoder is not None
-        assert form is not None
         if not block.records:
             self._batch.add(opened.work.number, block, header=form.header)
             self._feed.note_sent(opened, 0)
             return
         is_untouched = encoder.is_untouched(block)
         line_end: LineEnd = block.line_end if is_untouched else "lf"
-        if self._chunk is not None and not self._continues(opened, encoder.spec, line_end):
+        command = self._command
+        if command is not None and not self._continues(command, opened, encoder.spec, line_end):
             self._end_chunk()
+            command = None
         self._current = opened
-        if self._chunk is None:
-            self._begin_chunk(encoder.spec, line_end)
-        parts = self._encode(opened, block)
+        if command is None:
+            command = self._begin_chunk(encoder.spec, line_end)
+        parts = self._encode(command.chunk, opened, block)
         self._batch.add(opened.work.number, block, header=form.header)
         if parts:
             self._guarded(lambda: self.session.send(parts))
         self.totals.bytes_copied += sum(map(len, parts))
         self._feed.note_sent(opened, block.records)
         is_due = self._is_batch_due()
-        if (is_untouched and block.is_unended) or is_due or self._is_long_enough() or self.session.has_answer():
+        is_over = (is_untouched and block.is_unended) or is_due or self._is_long_enough(command)
+        if is_over or self.session.has_answer():
             self._end_chunk()
         if is_due:
             self._commit_batch()
 
-    def _encode(self, opened: OpenObject, block: Block) -> Sequence[bytes | memoryview]:
+    def _encode(self, chunk: Chunk, opened: OpenObject, block: Block) -> Sequence[bytes | memoryview]:
         """Return a block's payload, noted in the chunk; records that cannot be written for COPY may be rejected."""
-        chunk, encoder = self._chunk, opened.encoder
-        assert chunk is not None
-        assert encoder is not None
+        encoder = opened.encoder
         if self._keeper is not None:
             self._opened[opened.work.number] = opened
             parts, rejects = self._keeper.keep(opened, block)
@@ -219,40 +228,40 @@ class LoadSession:
         )
         return payload
 
-    def _continues(self, opened: OpenObject, spec: CopySpec, line_end: LineEnd) -> bool:
+    def _continues(self, command: _Command, opened: OpenObject, spec: CopySpec, line_end: LineEnd) -> bool:
         """Whether a block may travel in the COPY command that is open; triggers' rows are counted per object."""
-        if spec != self._spec or line_end != self._line_end:
+        if spec != command.spec or line_end != command.line_end:
             return False
         return opened is self._current or not opened.target.allows_suppressed_rows
 
-    def _is_long_enough(self) -> bool:
-        assert self._chunk is not None
+    def _is_long_enough(self, command: _Command) -> bool:
         if self._keeper is not None:
-            return self._chunk.bytes_sent >= min(_CHUNK_BYTES, _KEPT_CHUNK_BYTES)
-        lasted_s = self._clock() - self._began_s
+            return command.chunk.bytes_sent >= min(_CHUNK_BYTES, _KEPT_CHUNK_BYTES)
+        lasted_s = self._clock() - command.began_s
         is_long = lasted_s >= _ROUND_TRIPS_PER_CHUNK * self.session.round_trip_s
-        return is_long and self._chunk.bytes_sent >= _CHUNK_BYTES
+        return is_long and command.chunk.bytes_sent >= _CHUNK_BYTES
 
-    def _begin_chunk(self, spec: CopySpec, line_end: LineEnd) -> None:
-        self._spec, self._line_end, self._began_s = spec, line_end, self._clock()
-        self._chunk = Chunk(spec)
+    def _begin_chunk(self, spec: CopySpec, line_end: LineEnd) -> _Command:
+        self._spec = spec
+        self._command = _Command(Chunk(spec), spec, line_end, began_s=self._clock())
         self._guarded(lambda: self.session.start_copy(spec))
+        return self._command
 
     def _end_chunk(self) -> None:
-        chunk = self._chunk
-        if chunk is None:
+        command, current = self._command, self._current
+        if command is None or current is None:
             return
         if self._keeper is not None:
             self._settle(self._keeper)
         else:
             reported = self._guarded(self.session.finish_copy)
-            self._chunk = None
-            self._account(chunk, reported)
+            self._command = None
+            self._account(command.chunk, current, reported)
 
     def _settle(self, keeper: RejectKeeper) -> None:
         """End the COPY command and account for each record: stored, kept out by a trigger, or rejected."""
         found = self._guarded(keeper.settle)
-        self._chunk = None
+        self._command = None
         rejects, self._unwritten = [*self._unwritten, *found.rejects], []
         for number, missing in found.suppressed.items():
             self._note_suppressed(self._opened[number], missing)
@@ -261,10 +270,8 @@ class LoadSession:
             self._feed.note_suppressed(self._opened[number], count)
         self._guarded(lambda: keeper.write(rejects))
 
-    def _account(self, chunk: Chunk, reported: int) -> None:
+    def _account(self, chunk: Chunk, opened: OpenObject, reported: int) -> None:
         """Hold the rows that COPY reported against the records that were cut."""
-        opened = self._current
-        assert opened is not None
         missing = chunk.records - reported
         if missing < 0 or (missing and not opened.target.allows_suppressed_rows):
             raise explain_miscount(opened.source.uri, reported=reported, records=chunk.records)
@@ -294,11 +301,12 @@ class LoadSession:
 
     def _where(self, line: int | None) -> str | None:
         """Return the place in the files: object and line, or the object alone where the server told no line."""
-        if self._chunk is None or not self._chunk.uris:
+        chunk = None if self._command is None else self._command.chunk
+        if chunk is None or not chunk.uris:
             return None
         # The server may have spoken of a command that sorts records out.
-        found = self._chunk.locate(line) if line is not None and self._keeper is None else None
+        found = chunk.locate(line) if line is not None and self._keeper is None else None
         if found is not None:
             return f"{found.uri} line {found.line}"
-        uris = self._chunk.uris
+        uris = chunk.uris
         return uris[0] if len(uris) == 1 else f"One of {len(uris)} objects, from {uris[0]} to {uris[-1]}"
