@@ -19,10 +19,10 @@ $(STAMP): $(BIN)/python pyproject.toml rust/Cargo.toml rust/Cargo.lock $(wildcar
 demo: $(STAMP)
 	$(BIN)/penstock demo
 
-# One process more than there are processors: tests wait for servers a third of their time.
+# Two processes for each processor: tests wait for servers half of their time.
 test: $(STAMP)
 	cargo test --quiet --manifest-path rust/Cargo.toml --target-dir rust/target
-	$(BIN)/python -m pytest -q --numprocesses $$(($$(nproc) + 1)) --maxprocesses 4
+	$(BIN)/python -m pytest -q --numprocesses $$((2 * $$(nproc))) --maxprocesses 4
 
 # The long campaign: kills, crashes, failovers and the like until so many points count. It goes on where it ended.
 # Behind it one load, cut at each of its packets.
