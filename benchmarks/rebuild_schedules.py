@@ -20,9 +20,9 @@ from penstock.loading.context import LoadTools
 from penstock.loading.shape.rebuild import Rebuilder
 from penstock.server.connect.connection import ConnectionFactory
 from penstock.server.ledger import Ledger
-from penstock.server.shape import write_changes
-from penstock.server.shape.park import make_changes, park
-from penstock.server.shape.parts import capture_tree
+from penstock.server.changes import write_changes
+from penstock.server.changes.park import make_changes, park
+from penstock.server.changes.parts import capture_tree
 
 if TYPE_CHECKING:
     from benchmarks.options import Options

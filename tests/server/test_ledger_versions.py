@@ -12,11 +12,7 @@ from psycopg import sql
 from penstock.errors import TargetError
 from penstock.model.load.shape import Change
 from penstock.model.server.table import TableName
-from penstock.server.connect.connection import ConnectionFactory
-from penstock.server.ledger import Ledger
-from penstock.server.ledger import schema as ledger_schema
-from penstock.server.ledger.locks import try_lock
-from penstock.server.shape import (
+from penstock.server.changes import (
     delete_changes,
     find_other_holds,
     hold_shape,
@@ -25,6 +21,10 @@ from penstock.server.shape import (
     shape_lock,
     write_changes,
 )
+from penstock.server.connect.connection import ConnectionFactory
+from penstock.server.ledger import Ledger
+from penstock.server.ledger import schema as ledger_schema
+from penstock.server.ledger.locks import try_lock
 from support.loads import Loads, share_ledger, target
 
 if TYPE_CHECKING:

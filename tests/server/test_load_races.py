@@ -12,8 +12,8 @@ from penstock.api import Loader
 from penstock.errors import PenstockError, TargetError
 from penstock.loading.landing.landing import check_landings
 from penstock.model.load.job import LoadJob, LoadRules
+from penstock.server.changes.parts import capture_tree
 from penstock.server.connect.connection import ConnectionFactory
-from penstock.server.shape.parts import capture_tree
 from support.loads import ChoppedSources, Loads
 from support.modes import mode_target
 

@@ -13,11 +13,11 @@ from penstock.loading.context import LoadTools
 from penstock.loading.plan.identity import job_from_json
 from penstock.loading.rejects.reject_file import read_reject_file, write_reject_files
 from penstock.loading.retry import Patience, patiently
+from penstock.server.changes.missing import find_missing
 from penstock.server.ledger import Ledger
 from penstock.server.ledger.listing import forget_load, list_loads, list_objects, no_such_load
 from penstock.server.ledger.rejects import RejectStore
 from penstock.server.ledger.rights import read_rights
-from penstock.server.shape.missing import find_missing
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -31,10 +31,10 @@ from penstock.loading.warned import WarningLog, strict_error
 from penstock.model.load.job import Housekeeping, LoadRules
 from penstock.model.options import OptionError
 from penstock.model.source.dialect import Notice
+from penstock.server.changes.missing import refuse_missing
 from penstock.server.ledger import Ledger
 from penstock.server.ledger.rights import read_rights
 from penstock.server.ledger.schema import find_version
-from penstock.server.shape.missing import refuse_missing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 from penstock.errors import PenstockError, TargetError
 from penstock.loading.shape.rebuild import DEFAULT_PATIENCE_S, PutBack, Rebuilder
 from penstock.model.load.shape import RepairStep
+from penstock.server.changes import read_changes
+from penstock.server.changes.holds import find_other_holds, read_holds, shape_lock
+from penstock.server.changes.look import copied_record, look_at
+from penstock.server.changes.missing import group_missing, read_failed
+from penstock.server.changes.parts import capture_for, check_foreign_key_record, is_foreign_key, parent_of, place_of
+from penstock.server.changes.rebuild import describe_again, drop_records
+from penstock.server.changes.switches import SWITCHES, look_at_switch
 from penstock.server.ledger.locks import find_lock_holder
 from penstock.server.ledger.schema import CHANGES_VERSION, find_version
-from penstock.server.shape import read_changes
-from penstock.server.shape.holds import find_other_holds, read_holds, shape_lock
-from penstock.server.shape.look import copied_record, look_at
-from penstock.server.shape.missing import group_missing, read_failed
-from penstock.server.shape.parts import capture_for, check_foreign_key_record, is_foreign_key, parent_of, place_of
-from penstock.server.shape.rebuild import describe_again, drop_records
-from penstock.server.shape.switches import SWITCHES, look_at_switch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

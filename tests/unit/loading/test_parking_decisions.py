@@ -17,8 +17,8 @@ from penstock.loading.plan.rebuild_plan import (
 from penstock.model.load.job import TargetJob
 from penstock.model.load.shape import Change
 from penstock.model.server.table import TableName
+from penstock.server.changes.parts import ForeignKey, IndexFacts, IndexPart, ShapeTable, TableParts
 from penstock.server.ddl.definition import ConstraintRow, IndexRow
-from penstock.server.shape.parts import ForeignKey, IndexFacts, IndexPart, ShapeTable, TableParts
 from penstock.units import GIB, MIB
 
 JOB = TargetJob(sources=("f",), into=TableName(schema="s", name="t"))

@@ -11,11 +11,11 @@ from penstock.loading.landing.context import with_locks
 from penstock.loading.landing.direct import refuse_unended
 from penstock.model.load.ledger import LandedCounts
 from penstock.model.server.table import TableName
+from penstock.server.changes import find_changed
+from penstock.server.changes.parts import capture_many
 from penstock.server.ddl.capture import capture_table, find_obstacles, refuse_obstacles
 from penstock.server.ddl.compose import compose_create
 from penstock.server.ddl.replacement import create_replacement, enforce_early, finish_replacement, swap_replacement
-from penstock.server.shape import find_changed
-from penstock.server.shape.parts import capture_many
 from penstock.server.table.conflicts import find_references
 from penstock.server.table.staging import find_landing_table
 from penstock.server.table.tables import analyze_table

@@ -13,6 +13,7 @@ from penstock.loading.plan.modes import merge_mode
 from penstock.model.load.landing import POSITION_COLUMNS
 from penstock.model.load.outcome import StatementOutcome
 from penstock.model.server.table import TableName
+from penstock.server.changes import find_changed
 from penstock.server.ledger.schema import CHANGES_VERSION, find_publications, find_version
 from penstock.server.ledger.targets import drop_landing
 from penstock.server.merge.merge import (
@@ -25,7 +26,6 @@ from penstock.server.merge.merge import (
 )
 from penstock.server.merge.merge_key import check_key
 from penstock.server.merge.merge_transform import check_transform, run_transform
-from penstock.server.shape import find_changed
 from penstock.server.table.identity import LoadedTable, send_check
 from penstock.server.table.staging import (
     describe_landing_table,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.model.load.shape import ParkingPlan, Part
-from penstock.server.shape.parts import group_families
+from penstock.server.changes.parts import group_families
 from penstock.units import MIB, format_bytes
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from penstock.model.load.job import TargetJob
     from penstock.model.load.shape import Indexes
-    from penstock.server.shape.parts import ForeignKey, IndexPart, Place, TableParts
+    from penstock.server.changes.parts import ForeignKey, IndexPart, Place, TableParts
 
 # Below this, as stored, taking indexes away and making them again saves little, and costs catalogue rows
 # (docs/decisions/0013).

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from penstock.model.load.shape import Change
-    from penstock.server.shape.parts import Place
+    from penstock.server.changes.parts import Place
 
 # One sort uses this well; more gains little (postgresql.org/docs/current/runtime-config-resource.html).
 _WANTED_MEMORY_BYTES = GIB

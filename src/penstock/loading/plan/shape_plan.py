@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock.loading.plan.parking import ParkingFacts, decide_parking
-from penstock.server.shape.parts import capture_tree
+from penstock.server.changes.parts import capture_tree
 from penstock.server.table.tables import is_empty
 
 if TYPE_CHECKING:
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from penstock.loading.plan.parking import Decision
     from penstock.loading.plan.plan import TargetInput
     from penstock.model.load.plan import LoadPlan, TargetPlan
+    from penstock.server.changes.parts import ForeignKey, TableParts
     from penstock.server.connect.connection import Connection
-    from penstock.server.shape.parts import ForeignKey, TableParts
 
 
 def may_be_parked(target: TargetPlan) -> bool:

@@ -21,13 +21,13 @@ from penstock.loading.rejects.sorter import RejectSorter, SortedOut
 from penstock.model.load.ledger import Claim
 from penstock.model.load.reject import FOREIGN_KEY_VIOLATION, Correction, RetryOutcome
 from penstock.model.source.block import Block
+from penstock.server.changes.missing import refuse_missing
 from penstock.server.copy.copy import CopyFailed, CopySession, Superseded
 from penstock.server.ledger.ending import commit_durably
 from penstock.server.ledger.ledger import taken_over
 from penstock.server.ledger.locks import try_lock
 from penstock.server.ledger.rejects import RejectStore
 from penstock.server.ledger.targets import read_landed
-from penstock.server.shape.missing import refuse_missing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

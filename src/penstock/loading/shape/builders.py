@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from penstock.errors import ServerError
-from penstock.server.shape.sessions import cancel, set_build_memory
+from penstock.server.changes.sessions import cancel, set_build_memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

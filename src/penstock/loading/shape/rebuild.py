@@ -17,11 +17,10 @@ from penstock.host import cpu_count, memory_bytes
 from penstock.loading.plan.rebuild_plan import order_by_cost, order_by_depth, plan_rebuild
 from penstock.loading.shape.builders import Builders
 from penstock.model.load.shape import Rebuilt
-from penstock.server.shape.changes import read_changes
-from penstock.server.shape.holds import find_other_holds, release_shape, shape_lock
-from penstock.server.shape.look import copied_record, look_at
-from penstock.server.shape.parents import add_parent_key, make_parent_index
-from penstock.server.shape.parts import (
+from penstock.server.changes.holds import find_other_holds, release_shape, shape_lock
+from penstock.server.changes.look import copied_record, look_at
+from penstock.server.changes.parents import add_parent_key, make_parent_index
+from penstock.server.changes.parts import (
     capture_for,
     capture_many,
     check_foreign_key_record,
@@ -32,8 +31,8 @@ from penstock.server.shape.parts import (
     place_of,
     read_index_record,
 )
-from penstock.server.shape.progress import read_build_progress
-from penstock.server.shape.rebuild import (
+from penstock.server.changes.progress import read_build_progress
+from penstock.server.changes.rebuild import (
     add_foreign_key,
     build_index,
     complete_index,
@@ -42,7 +41,8 @@ from penstock.server.shape.rebuild import (
     noting_failure,
     validate_foreign_key,
 )
-from penstock.server.shape.switches import SWITCHES, put_switch_back
+from penstock.server.changes.records import read_changes
+from penstock.server.changes.switches import SWITCHES, put_switch_back
 from penstock.server.table.locking import describe_blocker, with_lock_retries
 
 if TYPE_CHECKING:
@@ -51,8 +51,8 @@ if TYPE_CHECKING:
     from penstock.loading.context import LoadTools, Report
     from penstock.model.load.outcome import StepProgress
     from penstock.model.load.shape import Change
+    from penstock.server.changes.parts import Place
     from penstock.server.connect.connection import Connection
-    from penstock.server.shape.parts import Place
     from penstock.server.table.locking import Blocker
 
 _log = logging.getLogger(__name__)

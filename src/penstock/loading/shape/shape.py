@@ -16,9 +16,7 @@ from penstock.loading.plan.shape_plan import decide, is_truncated
 from penstock.loading.shape.rebuild import DEFAULT_PATIENCE_S, Rebuilder
 from penstock.loading.shape.switches import turn_off
 from penstock.model.load.shape import ParkingPlan
-from penstock.server.connect.errors import in_transaction
-from penstock.server.ledger.locks import find_lock_holder, try_lock
-from penstock.server.shape import (
+from penstock.server.changes import (
     find_changed,
     find_other_holds,
     find_others,
@@ -28,11 +26,13 @@ from penstock.server.shape import (
     shape_lock,
     write_changes,
 )
-from penstock.server.shape.holds import find_holds_of
-from penstock.server.shape.missing import read_missing, refuse_missing
-from penstock.server.shape.park import lock_table, make_changes, park
-from penstock.server.shape.parts import capture_tree
-from penstock.server.shape.switches import SWITCHES
+from penstock.server.changes.holds import find_holds_of
+from penstock.server.changes.missing import read_missing, refuse_missing
+from penstock.server.changes.park import lock_table, make_changes, park
+from penstock.server.changes.parts import capture_tree
+from penstock.server.changes.switches import SWITCHES
+from penstock.server.connect.errors import in_transaction
+from penstock.server.ledger.locks import find_lock_holder, try_lock
 from penstock.server.table.tables import is_empty
 
 if TYPE_CHECKING:
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from penstock.loading.shape.rebuild import PutBack
     from penstock.model.load.plan import LoadPlan, TargetPlan
     from penstock.model.load.shape import Change, Rebuilt
+    from penstock.server.changes.parts import ForeignKey, TableParts
     from penstock.server.connect.connection import Connection
-    from penstock.server.shape.parts import ForeignKey, TableParts
 
 _log = logging.getLogger(__name__)
 

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 from penstock.errors import TargetError
 from penstock.loading.claim.prepared import tables_made
 from penstock.loading.landing.context import with_locks
-from penstock.server.connect.errors import in_transaction
-from penstock.server.shape import (
+from penstock.server.changes import (
     delete_changes,
     find_others,
     hold_shape,
@@ -20,7 +19,7 @@ from penstock.server.shape import (
     shape_lock,
     write_changes,
 )
-from penstock.server.shape.switches import (
+from penstock.server.changes.switches import (
     ON_DELETE,
     ON_INSERT,
     ON_UPDATE,
@@ -28,6 +27,7 @@ from penstock.server.shape.switches import (
     find_triggers,
     switch_off,
 )
+from penstock.server.connect.errors import in_transaction
 from penstock.server.table.catalog import find_table
 
 if TYPE_CHECKING:

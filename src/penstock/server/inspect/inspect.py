@@ -33,6 +33,7 @@ from penstock.model.server.inspection import (
     Tablespace,
     Unread,
 )
+from penstock.server.changes.missing import refuse_missing
 from penstock.server.connect.errors import in_transaction, is_passing, read_report, to_penstock_error, translate_errors
 from penstock.server.connect.route import is_loopback
 from penstock.server.connect.search_path import find_creation_schema
@@ -40,7 +41,6 @@ from penstock.server.ddl.definition import PublicationRow
 from penstock.server.facts.facts import ask_server_facts
 from penstock.server.facts.recognise import recognise_flavour, recognise_managers
 from penstock.server.ledger.schema import look_for_version
-from penstock.server.shape.missing import refuse_missing
 from penstock.server.sql.queries import fetch_rows, send_query
 from penstock.server.table.catalog import check_loadable, find_foreign_partitions, find_table
 

@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import TargetError
 from penstock.model.load.shape import Missing
+from penstock.server.changes.look import look_at
+from penstock.server.changes.parts import capture_for, is_foreign_key, parent_of, place_of
+from penstock.server.changes.records import find_failed, read_changes
+from penstock.server.changes.switches import SWITCHES
 from penstock.server.ledger.schema import CHANGES_VERSION, find_version
-from penstock.server.shape.changes import find_failed, read_changes
-from penstock.server.shape.look import look_at
-from penstock.server.shape.parts import capture_for, is_foreign_key, parent_of, place_of
-from penstock.server.shape.switches import SWITCHES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from penstock.model.load.shape import Change
+    from penstock.server.changes.parts import Place
     from penstock.server.connect.connection import Connection
-    from penstock.server.shape.parts import Place
 
 
 _INSUFFICIENT_PRIVILEGE = "42501"

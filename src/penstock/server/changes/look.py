@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from penstock.errors import TargetError
-from penstock.server.shape.parts import (
+from penstock.server.changes.parts import (
     check_foreign_key_record,
     is_foreign_key,
     parent_of,
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from penstock.model.load.shape import Change
+    from penstock.server.changes.parts import ForeignKey, IndexPart, Place, TableParts
     from penstock.server.ddl.definition import ConstraintRow, IndexRow
-    from penstock.server.shape.parts import ForeignKey, IndexPart, Place, TableParts
 
 # gone: the table is no more. there: it exists as before. begun: an index stands and the rest is to be added, or a
 # foreign key is to be validated. made: a partition's stands, and is to be attached. absent: it is to be made.

@@ -14,28 +14,28 @@ from typing import TYPE_CHECKING
 from psycopg import sql
 
 from penstock.errors import DataError, PenstockError, TargetError
-from penstock.server.connect.errors import in_transaction, translate_errors
-from penstock.server.ddl.compose import compose_constraint_comment, compose_index, compose_index_marks
-from penstock.server.ddl.session import local_settings
-from penstock.server.shape.changes import delete_changes, write_failure
-from penstock.server.shape.clauses import read_referring_columns
-from penstock.server.shape.look import look_at
-from penstock.server.shape.parts import (
+from penstock.server.changes.clauses import read_referring_columns
+from penstock.server.changes.look import look_at
+from penstock.server.changes.parts import (
     capture_for,
     check_foreign_key_record,
     is_foreign_key,
     place_of,
     read_index_record,
 )
+from penstock.server.changes.records import delete_changes, write_failure
+from penstock.server.connect.errors import in_transaction, translate_errors
+from penstock.server.ddl.compose import compose_constraint_comment, compose_index, compose_index_marks
+from penstock.server.ddl.session import local_settings
 from penstock.server.sql.queries import fetch_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from penstock.model.load.shape import Change
+    from penstock.server.changes.parts import TableParts
     from penstock.server.connect.connection import Connection
     from penstock.server.ddl.definition import ConstraintRow, IndexRow
-    from penstock.server.shape.parts import TableParts
 
 _log = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ _PASSING = ("57014", "55P03")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CastRow:
-    """The row of shape_casts.sql."""
+    """The row of changes_casts.sql."""
 
     column: str
     owner: str
@@ -295,7 +295,7 @@ def _refuse_casts(connection: Connection, change: Change) -> None:
     No such foreign key is parked.
     """
     columns = read_referring_columns(change.record["definition"])
-    for cast in fetch_rows(connection, "shape_casts", CastRow, oid=change.relation_oid, columns=columns):
+    for cast in fetch_rows(connection, "changes_casts", CastRow, oid=change.relation_oid, columns=columns):
         raise TargetError(
             f'cannot rebuild foreign key "{change.name}": it would run functions of "{cast.owner}"',
             detail=f'They cast values of column "{cast.column}".',

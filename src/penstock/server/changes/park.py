@@ -10,16 +10,16 @@ from psycopg import sql
 from penstock.errors import TargetError
 from penstock.model.load.shape import Change
 from penstock.model.server.table import TableName
+from penstock.server.changes.look import look_at
+from penstock.server.changes.parts import ForeignKey, capture_tree, is_foreign_key, place_of
 from penstock.server.connect.errors import translate_errors
 from penstock.server.ddl.session import run_all
-from penstock.server.shape.look import look_at
-from penstock.server.shape.parts import ForeignKey, capture_tree, is_foreign_key, place_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
+    from penstock.server.changes.parts import IndexPart, Place, TableParts
     from penstock.server.connect.connection import Connection
-    from penstock.server.shape.parts import IndexPart, Place, TableParts
 
 _log = logging.getLogger(__name__)
 

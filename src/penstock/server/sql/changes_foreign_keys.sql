@@ -1,6 +1,6 @@
--- shape_foreign_keys.sql: the foreign keys of a table and those that refer to it
+-- changes_foreign_keys.sql: the foreign keys of a table and those that refer to it
 -- returns shape.parts.ForeignKey; needs no privilege; PostgreSQL 14+
--- psql -v oid=1259 -f shape_foreign_keys.sql
+-- psql -v oid=1259 -f changes_foreign_keys.sql
 --
 -- Needs penstock's own search_path: names are qualified. `definition` is what ADD CONSTRAINT takes. `is_kept_whole`:
 -- it refers to a partitioned table, or is a part of one that does. `parent` is that of the partitioned table `parent_oid`
@@ -36,7 +36,7 @@ SELECT k.conname::text AS name,
             WHERE g.tgconstraint = k.oid
               AND g.tgenabled <> 'O'
        ) AS has_altered_triggers,
-       -- As in shape_casts.sql.
+       -- As in changes_casts.sql.
        (
            WITH RECURSIVE compared AS (
                SELECT a.atttypid AS oid

@@ -6,8 +6,8 @@ looked at. The records of one table are written, and things put back, under a lo
 
 from __future__ import annotations
 
-from penstock.server.shape.changes import delete_changes, find_changed, find_others, read_changes, write_changes
-from penstock.server.shape.holds import find_other_holds, hold_shape, release_shape, shape_lock
+from penstock.server.changes.holds import find_other_holds, hold_shape, release_shape, shape_lock
+from penstock.server.changes.records import delete_changes, find_changed, find_others, read_changes, write_changes
 
 __all__ = [
     "delete_changes",

@@ -12,11 +12,8 @@ from typing import TYPE_CHECKING
 from psycopg import errors, sql
 
 from penstock.errors import TargetError
-from penstock.server.connect.errors import in_transaction, translate_errors
-from penstock.server.ddl.compose import compose_parent_index
-from penstock.server.ddl.session import local_settings
-from penstock.server.shape.parts import IndexFacts, is_foreign_key, place_of, read_index_record
-from penstock.server.shape.rebuild import (
+from penstock.server.changes.parts import IndexFacts, is_foreign_key, place_of, read_index_record
+from penstock.server.changes.rebuild import (
     add_foreign_key,
     add_marks,
     check_columns,
@@ -26,6 +23,9 @@ from penstock.server.shape.rebuild import (
     putting_back,
     table_of,
 )
+from penstock.server.connect.errors import in_transaction, translate_errors
+from penstock.server.ddl.compose import compose_parent_index
+from penstock.server.ddl.session import local_settings
 from penstock.server.sql.queries import fetch_rows
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionRow:
-    """The row of shape_partitions.sql."""
+    """The row of changes_partitions.sql."""
 
     oid: int
     schema: str
@@ -48,7 +48,7 @@ class PartitionRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttachedRow:
-    """The row of shape_attached.sql."""
+    """The row of changes_attached.sql."""
 
     relation_oid: int
     name: str
@@ -70,7 +70,7 @@ def make_parent_index(connection: Connection, schema: str, change: Change, child
             # It is valid when every partition has its own; no partition comes or goes from here on.
             execute_one(connection, compose_parent_index(index, constraint, table_of(parts)))
             parent = sql.Identifier(parts.table.schema, change.name)
-            for partition in fetch_rows(connection, "shape_partitions", PartitionRow, oid=parts.table.oid):
+            for partition in fetch_rows(connection, "changes_partitions", PartitionRow, oid=parts.table.oid):
                 if partition.is_foreign:
                     raise _has_no_index(change, partition)
                 if partition.oid in names:
@@ -103,7 +103,7 @@ def _adopt(
     constraint: ConstraintRow | None,
 ) -> None:
     """Give a partition that has none attached one of its own that the server finds equal, or else a new one."""
-    before = fetch_rows(connection, "shape_indexes", IndexFacts, oid=partition.oid)
+    before = fetch_rows(connection, "changes_indexes", IndexFacts, oid=partition.oid)
     for own in before:
         is_free = own.is_valid and own.parent is None
         if is_free and _try_to_attach(connection, parent, sql.Identifier(partition.schema, own.name)):
@@ -117,7 +117,7 @@ def _adopt(
         make = sql.SQL("ALTER TABLE {} ADD {}").format(table, sql.SQL(constraint.definition))
     execute_one(connection, make)
     names = {own.name for own in before}
-    after = fetch_rows(connection, "shape_indexes", IndexFacts, oid=partition.oid)
+    after = fetch_rows(connection, "changes_indexes", IndexFacts, oid=partition.oid)
     (made,) = [own.name for own in after if own.name not in names]
     _attach(connection, parent, sql.Identifier(partition.schema, made))
 
@@ -135,8 +135,8 @@ def _end_children(connection: Connection, schema: str, change: Change, children:
     """Remove the records of what was attached, in the transaction that did. Raises TargetError where it was not."""
     oid, name = place_of(change)
     with translate_errors("reading what is attached"):
-        found = fetch_rows(connection, "shape_attached", AttachedRow, oid=oid, name=name)
-        partitions = {row.oid for row in fetch_rows(connection, "shape_partitions", PartitionRow, oid=oid)}
+        found = fetch_rows(connection, "changes_attached", AttachedRow, oid=oid, name=name)
+        partitions = {row.oid for row in fetch_rows(connection, "changes_partitions", PartitionRow, oid=oid)}
     attached = {(row.relation_oid, row.name) for row in found if row.is_foreign_key == is_foreign_key(change)}
     for child in children:
         # What was detached is nobody's part.

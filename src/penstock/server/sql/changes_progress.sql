@@ -1,6 +1,6 @@
--- shape_progress.sql: how far the index builds of this role's sessions are, within the phase that each is in
+-- changes_progress.sql: how far the index builds of this role's sessions are, within the phase that each is in
 -- returns shape.progress.BuildRow; needs no privilege; PostgreSQL 14+
--- psql -f shape_progress.sql
+-- psql -f changes_progress.sql
 --
 -- A sort counts nothing.
 SELECT p.pid,

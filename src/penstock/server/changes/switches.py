@@ -14,19 +14,19 @@ from psycopg import sql
 
 from penstock.errors import TargetError
 from penstock.model.load.shape import Change
+from penstock.server.changes.options import AUTOVACUUM, OFF, is_off, plan_restore
+from penstock.server.changes.parts import spoilt_record
+from penstock.server.changes.rebuild import as_owner
+from penstock.server.changes.records import delete_changes
 from penstock.server.connect.errors import in_transaction, translate_errors
-from penstock.server.shape.changes import delete_changes
-from penstock.server.shape.options import AUTOVACUUM, OFF, is_off, plan_restore
-from penstock.server.shape.parts import spoilt_record
-from penstock.server.shape.rebuild import as_owner
 from penstock.server.sql.queries import fetch_rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from penstock.model.server.table import TableFacts, TableName
+    from penstock.server.changes.look import State
     from penstock.server.connect.connection import Connection
-    from penstock.server.shape.look import State
 
 _log = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ _TOAST = "toast"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TriggerRow:
-    """The row of shape_triggers.sql; `state` is pg_trigger.tgenabled."""
+    """The row of changes_triggers.sql; `state` is pg_trigger.tgenabled."""
 
     relation_oid: int
     schema: str
@@ -57,7 +57,7 @@ class TriggerRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptionsRow:
-    """The row of shape_autovacuum.sql."""
+    """The row of changes_autovacuum.sql."""
 
     relation_oid: int
     schema: str
@@ -76,7 +76,7 @@ def find_triggers(connection: Connection, table: TableFacts, *, events: int, loa
     `events` are bits of tgtype.
     """
     with translate_errors(f"looking up the triggers of {table.name}"):
-        rows = fetch_rows(connection, "shape_triggers", TriggerRow, oid=table.oid, events=events)
+        rows = fetch_rows(connection, "changes_triggers", TriggerRow, oid=table.oid, events=events)
     return [
         Change(
             target_oid=table.oid,
@@ -100,7 +100,7 @@ def find_autovacuum(
     It is the target itself, or one of its partitions. Raises ServerError.
     """
     with translate_errors(f"looking up the storage parameters of {target}"):
-        rows = fetch_rows(connection, "shape_autovacuum", OptionsRow, oid=oid)
+        rows = fetch_rows(connection, "changes_autovacuum", OptionsRow, oid=oid)
     names = {
         (row.relation_oid, name): options
         for row in rows
@@ -230,13 +230,13 @@ def _lock(connection: Connection, change: Change) -> sql.Identifier | None:
 
 def _find_trigger(connection: Connection, change: Change) -> TriggerRow | None:
     every = ON_INSERT | ON_DELETE | ON_UPDATE
-    rows = fetch_rows(connection, "shape_triggers", TriggerRow, oid=change.relation_oid, events=every)
+    rows = fetch_rows(connection, "changes_triggers", TriggerRow, oid=change.relation_oid, events=every)
     at = (change.relation_oid, change.name)
     return next((row for row in rows if (row.relation_oid, row.name) == at), None)
 
 
 def _find_options(connection: Connection, change: Change) -> list[str] | None:
-    rows = fetch_rows(connection, "shape_autovacuum", OptionsRow, oid=change.relation_oid)
+    rows = fetch_rows(connection, "changes_autovacuum", OptionsRow, oid=change.relation_oid)
     row = next((row for row in rows if row.relation_oid == change.relation_oid), None)
     if row is None:
         return None

@@ -1,6 +1,6 @@
--- shape_casts.sql: the casts by which values of a foreign key's columns may be compared, where a role's own function makes them
+-- changes_casts.sql: the casts by which values of a foreign key's columns may be compared, where a role's own function makes them
 -- returns shape.rebuild.CastRow; needs no privilege; PostgreSQL 14+
--- psql -v oid=1259 -v columns={relname} -f shape_casts.sql
+-- psql -v oid=1259 -v columns={relname} -f changes_casts.sql
 --
 -- `columns` are names as SQL quotes them. VALIDATE runs such a function as the role that validates. A domain's values are
 -- cast as those of the type under it.

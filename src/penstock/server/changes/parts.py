@@ -10,10 +10,10 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from penstock.errors import TargetError
+from penstock.server.changes.clauses import is_one_clause, read_referring_columns
 from penstock.server.connect.errors import translate_errors
 from penstock.server.ddl.definition import ConstraintRow, IndexRow
 from penstock.server.ddl.session import Unread, look_again
-from penstock.server.shape.clauses import is_one_clause, read_referring_columns
 from penstock.server.sql.queries import send_query
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ What = Literal["all", "indexes", "foreign keys"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShapeTable:
-    """The row of shape_table.sql; `kind` and `replica_identity` are pg_class's letters.
+    """The row of changes_table.sql; `kind` and `replica_identity` are pg_class's letters.
 
     `parent_oid` is the table of which it is a partition, `lock_count` how many locks the server has room for.
     """
@@ -55,7 +55,7 @@ class ShapeTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexFacts:
-    """The row of shape_indexes.sql; `columns` are the types of those that it depends on.
+    """The row of changes_indexes.sql; `columns` are the types of those that it depends on.
 
     `parent` is the index of table `parent_oid` to which a partition's is attached. `runs_functions`: making it over
     rows runs functions from outside of pg_catalog that may need the user's search_path: they set none of their own.
@@ -79,7 +79,7 @@ class IndexFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForeignKey:
-    """The row of shape_foreign_keys.sql; `references_index` is the name of the unique index that it relies on.
+    """The row of changes_foreign_keys.sql; `references_index` is the name of the unique index that it relies on.
 
     `parent` is the foreign key of table `parent_oid` to which a partition's is attached.
     """
@@ -263,9 +263,9 @@ def measure_tables(connection: Connection, oids: Sequence[int]) -> dict[int, int
 
 
 def _send_capture(connection: Connection, oid: int, what: What) -> Callable[[], TableParts | None]:
-    tables = send_query(connection, "shape_table", ShapeTable, oid=oid)
+    tables = send_query(connection, "changes_table", ShapeTable, oid=oid)
     indexes = _send_indexes(connection, oid) if what != "foreign keys" else list
-    foreign_keys = send_query(connection, "shape_foreign_keys", ForeignKey, oid=oid) if what != "indexes" else list
+    foreign_keys = send_query(connection, "changes_foreign_keys", ForeignKey, oid=oid) if what != "indexes" else list
 
     def read() -> TableParts | None:
         found = tables()
@@ -277,7 +277,7 @@ def _send_capture(connection: Connection, oid: int, what: What) -> Callable[[], 
 
 
 def _send_indexes(connection: Connection, oid: int) -> Callable[[], list[IndexPart]]:
-    facts = send_query(connection, "shape_indexes", IndexFacts, oid=oid)
+    facts = send_query(connection, "changes_indexes", IndexFacts, oid=oid)
     rows = send_query(connection, "ddl_indexes", IndexRow, oid=oid)
     constraints = send_query(connection, "ddl_constraints", ConstraintRow, oid=oid)
 

@@ -27,7 +27,7 @@ _WORDS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildRow:
-    """The row of shape_progress.sql; `total` is 0 where the phase counts nothing."""
+    """The row of changes_progress.sql; `total` is 0 where the phase counts nothing."""
 
     pid: int
     phase: str
@@ -40,7 +40,7 @@ def read_build_progress(connection: Connection, names: Mapping[int, str]) -> tup
     if not names:
         return ()
     with translate_errors("reading the progress of index builds"):
-        rows = fetch_rows(connection, "shape_progress", BuildRow)
+        rows = fetch_rows(connection, "changes_progress", BuildRow)
     found = {row.pid: row for row in rows}
     return tuple(_describe(name, found.get(pid)) for pid, name in names.items())
 

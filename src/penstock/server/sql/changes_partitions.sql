@@ -1,6 +1,6 @@
--- shape_partitions.sql: the direct partitions of a table
+-- changes_partitions.sql: the direct partitions of a table
 -- returns shape.parents.PartitionRow; needs no privilege; PostgreSQL 14+
--- psql -v oid=1259 -f shape_partitions.sql
+-- psql -v oid=1259 -f changes_partitions.sql
 SELECT c.oid,
        n.nspname::text AS schema,
        c.relname::text AS name,

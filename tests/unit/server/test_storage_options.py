@@ -7,8 +7,8 @@ import doctest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.server.shape import options
-from penstock.server.shape.options import AUTOVACUUM, OFF, is_off, plan_restore
+from penstock.server.changes import options
+from penstock.server.changes.options import AUTOVACUUM, OFF, is_off, plan_restore
 
 _NAMES = st.sampled_from(["fillfactor", "parallel_workers", "autovacuum_vacuum_threshold", "toast_tuple_target"])
 _OTHERS = st.dictionaries(_NAMES, st.sampled_from(["50", "70", "100"]))
