@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    from penstock.changes.context import Restored
     from penstock.lab import EmbeddedServer
-    from penstock.loading.shape.rebuild import PutBack
     from penstock.model.load.job import TargetJob
     from penstock.model.load.outcome import LoadProgress
     from support.servers import PgServer
@@ -64,7 +64,7 @@ def targets(path: Path, tables: Sequence[str]) -> list[TargetJob]:
     return [target(path, into=f"zoo.{table}") for table in tables]
 
 
-def repair(conninfo: str, *, role: str | None = None) -> PutBack:
+def repair(conninfo: str, *, role: str | None = None) -> Restored:
     """Repair as from another host."""
     with Repairer(ConnectionFactory(conninfo, role=role)) as repairer:
         return repairer.run()

@@ -22,7 +22,7 @@ from support.modes import Killed, mode_target
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.loading.shape.rebuild import PutBack
+    from penstock.changes.context import Restored
     from support.servers import PgServer
 
 REBUILD = LoadRules(retry_for=0.0, indexes="rebuild")
@@ -62,7 +62,7 @@ def indexes(loads: Loads) -> list[str]:
     return [name for (name,) in loads.execute(query)]
 
 
-def repair(loads: Loads) -> PutBack:
+def repair(loads: Loads) -> Restored:
     """Repair as from another host."""
     with Repairer(ConnectionFactory(loads.conninfo)) as repairer:
         return repairer.run()

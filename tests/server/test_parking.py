@@ -423,7 +423,7 @@ def test_a_table_that_lacks_its_key_when_it_is_looked_at_is_not_replaced(
 ) -> None:
     """Somebody may park between the two looks; nothing is written down then."""
     die_while_loading(loads, path)
-    monkeypatch.setattr("penstock.loading.shape.shape.put_back_replaced", lambda *_: None)
+    monkeypatch.setattr("penstock.loading.table_changes.restore_replaced", lambda *_: None)
     with pytest.raises(TargetError, match="are dropped or disabled"):
         loads.run(mode_target(write_second(path), "replace"), rules=AUTO)
     assert loads.execute("SELECT count(*) FROM penstock.loads") == [(1,)]
@@ -438,7 +438,7 @@ def test_what_another_role_has_written_down_is_not_taken_away(loads: Loads, path
     share_ledger(loads, f"{role}_other")
     try:
         with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
-            patch.setattr("penstock.loading.shape.shape.lock_table", die)
+            patch.setattr("penstock.changes.kinds.indexes.drop_parts", die)
             Loads(make_conninfo(loads.conninfo, user=role)).run(target(path), rules=REBUILD)
         assert loads.execute("SELECT DISTINCT owner::text FROM penstock.changes") == [(role,)]
         other = Loads(make_conninfo(loads.conninfo, user=f"{role}_other"))
@@ -530,8 +530,8 @@ def test_a_load_that_fails_while_its_lock_is_held_leaves_the_rest_to_a_repair(
 ) -> None:
     """By its own lost session perhaps, which rebuilds nothing."""
     path.write_text("a,b\n1,x\nz,y\n")
-    monkeypatch.setattr("penstock.loading.shape.shape.try_lock", lambda *_: False)
-    monkeypatch.setattr("penstock.loading.shape.shape._LOCK_PATIENCE_S", 0.1)
+    monkeypatch.setattr("penstock.loading.table_changes.try_lock", lambda *_: False)
+    monkeypatch.setattr("penstock.loading.table_changes._LOCK_PATIENCE_S", 0.1)
     with pytest.raises(DataError):
         loads.run(target(path), rules=REBUILD)
     assert any(

@@ -13,19 +13,21 @@ import psycopg
 import pytest
 
 from penstock.api.repair import Repairer
+from penstock.changes.kinds import indexes
 from penstock.cli.commands.repair import describe_steps
 from penstock.errors import DataError, ServerError, TargetError
 from penstock.loading.plan import parking
-from penstock.loading.shape import shape as shape_of_loads
 from penstock.model.load.job import LoadRules
 from penstock.server.connect.connection import ConnectionFactory
 from support.loads import Loads, share_ledger, target
 from support.modes import Killed
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
-    from penstock.loading.shape.rebuild import PutBack
+    from penstock.changes.context import Restored
+    from penstock.model.load.shape import Change
     from penstock.server.connect.connection import Connection
     from support.loads import Row
     from support.servers import PgServer
@@ -116,7 +118,7 @@ def die_while_loading(loads: Loads, path: Path) -> None:
     assert shape(loads) == []
 
 
-def repair(loads: Loads) -> PutBack:
+def repair(loads: Loads) -> Restored:
     """Repair as from another host."""
     with Repairer(ConnectionFactory(loads.conninfo)) as repairer:
         return repairer.run()
@@ -325,13 +327,13 @@ def test_a_partition_that_is_made_behind_the_records_ends_the_load(
     loads: Loads, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What would fall with the table's index was not written down; all stays, and the next run parks it too."""
-    lock_table = shape_of_loads.lock_table
+    drop_parts = indexes.drop_parts
 
-    def make_before(connection: Connection, oid: int) -> None:
+    def make_before(connection: Connection, oid: int, changes: Sequence[Change]) -> None:
         loads.execute("CREATE TABLE IF NOT EXISTS t9 PARTITION OF t FOR VALUES FROM (200) TO (300)")
-        lock_table(connection, oid)
+        drop_parts(connection, oid, changes)
 
-    monkeypatch.setattr(shape_of_loads, "lock_table", make_before)
+    monkeypatch.setattr(indexes, "drop_parts", make_before)
     with pytest.raises(TargetError, match="was created, altered or dropped meanwhile"):
         loads.run(target(path), rules=REBUILD)
     assert records(loads) == 0

@@ -15,9 +15,9 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from penstock.errors import DataError, PenstockError, TargetError
-from penstock.loading.shape import switches
-from penstock.loading.shape.shape import LoadShape
+from penstock.loading.table_changes import TableChanges
 from penstock.model.load.job import LoadJob
+from penstock.server.changes.kind import TableSwitch
 from support.loads import IMPATIENT, Loads, chop_commands, share_ledger, target
 from support.modes import Killed
 
@@ -236,7 +236,7 @@ def test_load_that_is_gone_on_with_puts_back_what_its_first_run_switched_off(
     path = tmp_path / "people.csv"
     path.write_text("id,name\n" + "".join(f"{number},x\n" for number in range(501)))
     with monkeypatch.context() as patch:
-        patch.setattr(LoadShape, "put_back_after", lambda *_: None)
+        patch.setattr(TableChanges, "on_failure", lambda *_: None)
         with pytest.raises(DataError):
             loads.run(target(path), rules=DISABLE, batch_bytes=64)
     assert 0 < loads.count() < 500
@@ -257,7 +257,7 @@ def test_what_is_set_after_a_load_died_before_its_pause_comes_back(
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(switches, "switch_off", die)
+        patch.setattr(TableSwitch, "apply", die)
         with pytest.raises(Killed):
             loads.run(target(people), rules=PAUSE)
     assert records(loads) == 2
@@ -329,7 +329,7 @@ def test_what_another_role_has_written_down_is_not_switched_off(
 
     try:
         with monkeypatch.context() as patch:
-            patch.setattr(switches, "switch_off", die)
+            patch.setattr(TableSwitch, "apply", die)
             with pytest.raises(Killed):
                 Loads(make_conninfo(database18, user=one)).run(target(people), rules=DISABLE)
         others = people.with_name("others.csv")

@@ -1,19 +1,20 @@
-"""Puts back what loads have left changed in a database, and of the server's settings."""
+"""Restores what loads have left changed in a database, and of the server's settings."""
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.api.closing import Closing
 from penstock.api.logs import log_notice
 from penstock.api.settings import open_backend
+from penstock.changes.context import PATIENCE_S, Context, Restored
+from penstock.changes.repair import TableStore, forget_missing, plan_repair, repair
 from penstock.errors import PenstockError
 from penstock.files import SourceReader
 from penstock.loading.context import LoadTools
 from penstock.loading.leases.left_leases import end_leases, find_noted, plan_leases
-from penstock.loading.repair import forget_missing, plan_repair, repair
-from penstock.loading.shape.rebuild import PutBack
 from penstock.loading.warned import WarningLog
 from penstock.model.server.settings import LeaseReport
 from penstock.server.facts.facts import read_server_facts
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(kw_only=True)
-class RepairOutcome(PutBack):
-    """What a repair has put back, at tables and of the server's settings."""
+class RepairOutcome(Restored):
+    """What a repair has restored, at tables and of the server's settings."""
 
     settings: LeaseReport = field(default_factory=LeaseReport)
 
@@ -41,7 +42,7 @@ class _LeasedSettings(NamedTuple):
 
 
 class Repairer(Closing):
-    """Looks at, and puts back, what loads that are gone have changed; close it, or use it as a context manager.
+    """Looks at, and restores, what dead loads have changed; close it, or use it as a context manager.
 
     `on_notice` hears what is to be known beside the result; by default it is logged.
     """
@@ -64,69 +65,35 @@ class Repairer(Closing):
     def plan(self) -> list[RepairStep]:
         """Return what a repair would do; changes nothing. Raises ServerError, TargetError."""
         with self._connect.borrow() as connection:
-            tools = self._tools(connection)
-            steps = plan_repair(tools, connection)
-            noted = find_noted(tools, connection)
-        found = self._look_at_settings(noted)
-        if found is None:
-            return steps
-        found.backend.close()
-        return steps + plan_leases(found.overview)
+            return plan_repair(self._stores(connection, RepairOutcome()))
 
     def run(self) -> RepairOutcome:
-        """Put back everything that no load at work wants changed. What could not be is in the result's errors.
+        """Restore everything that no load at work wants changed. What could not be is in the result's errors.
 
-        Settings first, since tables may take hours. Raises ServerError, TargetError where the ledger cannot be used.
+        Raises ServerError, TargetError where the ledger cannot be used.
         """
         with self._connect.borrow() as connection:
             is_local = read_server_facts(connection).is_local
         self._connect.refuse_pooler("repair")
+        outcome = RepairOutcome()
         # A session of its own: it holds the tables' locks until it ends.
         with self._connect.connect(label="repair") as connection:
-            tools = self._tools(connection)
-            settings, errors = LeaseReport(), []
-            try:
-                settings = self._end_leases(tools, connection)
-            except PenstockError as error:
-                errors.append(error)
-            done = repair(tools, connection, is_local=is_local)
-        return RepairOutcome(rebuilt=done.rebuilt, held=done.held, errors=errors + done.errors, settings=settings)
+            repair(self._stores(connection, outcome, is_local=is_local), outcome)
+        return outcome
 
     def forget_missing(self, names: Sequence[str], *, only_planned: bool = False) -> list[RepairStep]:
         """Give up for good what tables lack since a rebuild failed; steps tell what would make it by hand.
 
-        Raises TargetError for what is not missing, or is another role's to put back, ServerError.
+        Raises TargetError for what is not missing, or is another role's to restore, ServerError.
         """
         self._connect.refuse_pooler("repair")
         with self._connect.connect(label="repair") as connection:
-            return forget_missing(self._tools(connection), connection, names, only_planned=only_planned)
+            return forget_missing(self._context(connection), names, only_planned=only_planned)
 
-    def _end_leases(self, tools: LoadTools, connection: Connection) -> LeaseReport:
-        noted = find_noted(tools, connection)
-        found = self._look_at_settings(noted)
-        if found is None:
-            return LeaseReport()
-        try:
-            return end_leases(tools, connection, found.backend, noted)
-        finally:
-            found.backend.close()
-
-    def _look_at_settings(self, noted: Sequence[str]) -> _LeasedSettings | None:
-        """Look at leases on the server's settings; that these cannot be seen is an error where one is noted."""
-        backend: SettingsBackend | None = None
-        try:
-            backend = open_backend(self._connect)
-            return _LeasedSettings(backend, backend.overview())
-        except PenstockError as error:
-            if backend is not None:
-                backend.close()
-            if noted:
-                raise
-            self._tell(f"leases on the server's settings were not checked: {error.message}")
-            return None
-
-    def _tools(self, connection: Connection) -> LoadTools:
-        return LoadTools(
+    def _stores(
+        self, connection: Connection, outcome: RepairOutcome, *, is_local: bool = False
+    ) -> tuple[TableStore, _SettingsStore]:
+        tools = LoadTools(
             connect=self._connect,
             sources=SourceReader(),
             server_major=connection.info.server_version // 10_000,
@@ -134,3 +101,54 @@ class Repairer(Closing):
             on_notice=self._tell,
             warnings=WarningLog(lambda notice: self._tell(notice.message)),
         )
+        return TableStore(self._context(connection, is_local=is_local)), _SettingsStore(tools, connection, outcome)
+
+    def _context(self, connection: Connection, *, is_local: bool = False) -> Context:
+        return Context(
+            connection=connection,
+            connect=self._connect,
+            schema=self._schema,
+            notice=self._tell,
+            retry_for_s=PATIENCE_S,
+            is_local=is_local,
+        )
+
+
+class _SettingsStore:
+    """Leases on the server's settings, which are in another database, or in tags of a parameter group."""
+
+    def __init__(self, tools: LoadTools, connection: Connection, outcome: RepairOutcome) -> None:
+        self._tools = tools
+        self._connection = connection
+        self._outcome = outcome
+
+    def plan(self) -> list[RepairStep]:
+        found = self._look(find_noted(self._tools, self._connection))
+        if found is None:
+            return []
+        found.backend.close()
+        return plan_leases(found.overview)
+
+    def restore(self, done: Restored) -> None:
+        try:
+            noted = find_noted(self._tools, self._connection)
+            found = self._look(noted)
+            if found is not None:
+                with closing(found.backend):
+                    self._outcome.settings = end_leases(self._tools, self._connection, found.backend, noted)
+        except PenstockError as error:
+            done.errors.append(error)
+
+    def _look(self, noted: Sequence[str]) -> _LeasedSettings | None:
+        """Look at leases on the server's settings; that these cannot be seen is an error where one is noted."""
+        backend: SettingsBackend | None = None
+        try:
+            backend = open_backend(self._tools.connect)
+            return _LeasedSettings(backend, backend.overview())
+        except PenstockError as error:
+            if backend is not None:
+                backend.close()
+            if noted:
+                raise
+            self._tools.notice(f"leases on the server's settings were not checked: {error.message}")
+            return None

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from penstock.files import SourceReader
     from penstock.loading.plan.guard import SpaceGuard
-    from penstock.model.load.outcome import LoadProgress, StepProgress
+    from penstock.model.load.outcome import LoadProgress
     from penstock.model.server.server import ServerFacts
     from penstock.model.server.settings import LeasedSetting
     from penstock.server.connect.connection import ConnectionFactory
@@ -24,13 +24,6 @@ if TYPE_CHECKING:
 
 
 _Result = TypeVar("_Result")
-
-
-class Report(Protocol):
-    """Who wants to hear what is done behind the last row, and how far its parts are."""
-
-    def __call__(self, activity: str, steps: tuple[StepProgress, ...] = ()) -> None:
-        """Take note of it."""
 
 
 class Lease(Protocol):

@@ -148,7 +148,7 @@ class _Preparation:
         if running is None and skipped == len(decisions):
             return NothingToDo(skipped=skipped, changed_by=found.changed_by, leases=found.leases)
         self._look_at_unseen(works, decisions, found.renamed)
-        self._put_back_replaced()
+        self._restore_replaced()
         self._check_ways()
         facts = self._find_facts(created)
         # What a new load makes is written down with it; a load that is taken up again is ours before anything is made.
@@ -201,12 +201,12 @@ class _Preparation:
                 prepared.append(self._resume_changed(placed, decision, claim) if decision.is_changed else placed)
         return prepared
 
-    def _put_back_replaced(self) -> None:
+    def _restore_replaced(self) -> None:
         targets = [target for target in self._plan.targets if target.is_replaced]
         if oids := [target.facts.oid for target in targets if target.facts is not None]:
-            from penstock.loading.shape.shape import put_back_replaced  # noqa: PLC0415 (32 ms, after a load that died)
+            from penstock.loading.table_changes import restore_replaced  # noqa: PLC0415 (32 ms, after a load that died)
 
-            put_back_replaced(oids, self._tools, self._connection)
+            restore_replaced(oids, self._tools, self._connection)
 
     def _other_than(self, load_id: str, meaning: str) -> TargetError:
         """Return the error for a load that is not the one that was to be gone on with."""

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.loading.plan.parking import SMALL_BYTES, SMALL_PART_BYTES, Decision, ParkingFacts, decide_parking
-from penstock.loading.plan.rebuild_plan import (
+from penstock.changes.kinds.rebuild_plan import (
     RebuildPlan,
     estimate_cost,
     order_by_cost,
     order_by_depth,
     plan_rebuild,
 )
+from penstock.loading.plan.parking import SMALL_BYTES, SMALL_PART_BYTES, Decision, ParkingFacts, decide_parking
 from penstock.model.load.job import TargetJob
 from penstock.model.load.shape import Change
 from penstock.model.server.table import TableName

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import doctest
 
-from penstock.loading.plan import rebuild_plan
-from penstock.loading.plan.rebuild_plan import plan_rebuild
+from penstock.changes.kinds import rebuild_plan
+from penstock.changes.kinds.rebuild_plan import plan_rebuild
 from penstock.units import GIB
 
 

@@ -7,8 +7,8 @@ import doctest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.server.changes import options
-from penstock.server.changes.options import AUTOVACUUM, OFF, is_off, plan_restore
+from penstock.server.changes import autovacuum
+from penstock.server.changes.autovacuum import AUTOVACUUM, OFF, is_off, plan_restore
 
 _NAMES = st.sampled_from(["fillfactor", "parallel_workers", "autovacuum_vacuum_threshold", "toast_tuple_target"])
 _OTHERS = st.dictionaries(_NAMES, st.sampled_from(["50", "70", "100"]))
@@ -62,4 +62,4 @@ def test_off_is_read_as_postgresql_reads_it() -> None:
 
 def test_examples_hold() -> None:
     """What a docstring shows is what happens."""
-    assert doctest.testmod(options).failed == 0
+    assert doctest.testmod(autovacuum).failed == 0

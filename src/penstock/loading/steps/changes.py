@@ -10,8 +10,8 @@ from penstock.loading.steps.step import Step
 if TYPE_CHECKING:
     from penstock.loading.claim.prepared import NothingToDo
     from penstock.loading.context import LoadTools
-    from penstock.loading.shape.shape import LoadShape
     from penstock.loading.steps.step import RunningLoad
+    from penstock.loading.table_changes import TableChanges
     from penstock.model.load.outcome import LoadOutcome
     from penstock.model.load.plan import LoadPlan
     from penstock.server.connect.connection import Connection
@@ -23,33 +23,33 @@ class Changes(Step):
     def __init__(self, plan: LoadPlan, tools: LoadTools) -> None:
         self._plan = plan
         self._tools = tools
-        self._shape: LoadShape | None = None
+        self._changes: TableChanges | None = None
 
     @property
     def needs_all_rows(self) -> bool:
         """Whether something is restored that rows could not be added to cheaply."""
-        return self._shape is not None
+        return self._changes is not None
 
     def before(self, load: RunningLoad, connection: Connection) -> None:
         """Record what is changed and change it; restore first what other loads have left."""
         if load.prepared.changed_by or self._plan.changes_shape:
-            self._open().prepare(load.prepared, connection)
+            self._open().before(load.prepared, connection)
 
     def after(self, load: RunningLoad, connection: Connection) -> None:
         """Rebuild and restore; the load's time has that in it."""
-        shape = self._shape
-        if shape is None:
+        changes = self._changes
+        if changes is None:
             return
         began_s = self._tools.clock()
         try:
-            load.tally.rebuilt += shape.put_back(load.load_id, connection, report=load.report)
+            load.tally.rebuilt += changes.after(load.load_id, connection, report=load.report)
         finally:
             load.tally.rebuild_s += self._tools.clock() - began_s
-            load.has_all_rows = shape.has_failed
+            load.has_all_rows = changes.has_failed
 
     def conclude(self, load: RunningLoad, outcome: LoadOutcome) -> LoadOutcome:
         """Restore where a fault came between the load's end and that."""
-        if self._shape is not None and self._shape.is_holding:
+        if self._changes is not None and self._changes.is_holding:
             load.at_end(lambda connection: self.after(load, connection))
             outcome = replace(
                 outcome,
@@ -62,21 +62,21 @@ class Changes(Step):
 
     def on_failure(self, load: RunningLoad, connection: Connection | None, why: str) -> None:
         """Restore what the load has changed, or say that it is not restored."""
-        if self._shape is None:
+        if self._changes is None:
             return
         if connection is None:
-            self._shape.tell_left(why)
+            self._changes.tell_left(why)
         else:
-            self._shape.put_back_after(load.load_id, connection)
+            self._changes.on_failure(load.load_id, connection)
 
     def nothing_to_do(self, nothing: NothingToDo, connection: Connection) -> None:
         """Restore what killed loads have left."""
         if nothing.changed_by:
-            self._open().put_back_left(nothing, connection)
+            self._open().after_nothing(nothing, connection)
 
-    def _open(self) -> LoadShape:
-        if self._shape is None:
-            from penstock.loading.shape.shape import LoadShape  # noqa: PLC0415 (32 ms, for who rebuilds indexes or merges)
+    def _open(self) -> TableChanges:
+        if self._changes is None:
+            from penstock.loading.table_changes import TableChanges  # noqa: PLC0415 (32 ms, for who rebuilds indexes or merges)
 
-            self._shape = LoadShape(self._plan, self._tools)
-        return self._shape
+            self._changes = TableChanges(self._plan, self._tools)
+        return self._changes

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from penstock.changes.context import Report
     from penstock.loading.claim.prepared import NothingToDo, PreparedLoad
-    from penstock.loading.context import LoadTools, Report
+    from penstock.loading.context import LoadTools
     from penstock.loading.tally import Tally
     from penstock.model.load.outcome import LoadOutcome
     from penstock.model.load.plan import LoadPlan

@@ -11,18 +11,16 @@ if TYPE_CHECKING:
 
     from penstock.model.server.table import TableName
 
-# An index that is no constraint's; a key, exclusion constraint or foreign key of the table; a foreign key of another
-# table to this one; a trigger; a storage setting of the table.
-ChangeKind = Literal["index", "constraint", "reference", "trigger", "autovacuum"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
     """One thing at a table that a load has changed or is about to change, as the ledger has it.
 
+    `kind`: "index" for one that is no constraint's, "constraint" for a key, an exclusion constraint or a foreign key of
+    the table, "reference" for a foreign key of another table to it; others are the names of their kinds.
     `target_oid` is the table that is loaded; `relation_oid` the table at which the thing is: the same, a partition of
     it, or one that refers to it. `name` is the thing's own. `record` is what it was before, enough to make it again and
-    to tell whether it is as it was. It is put back as role `owner`, who made the change. `load_id` began it; the ledger
+    to tell whether it is as it was. It is restored as role `owner`, who made the change. `load_id` began it; the ledger
     need not know that load any more. `number` is the order in which things were taken away, 0 where it is not written
     down yet. `is_copied`: the record came with a dump of another database, and its oids mean nothing here. `failure` is
     why it could not be restored when that was tried last, None if it was not tried.
@@ -30,7 +28,7 @@ class Change:
 
     target_oid: int
     target: TableName
-    kind: ChangeKind
+    kind: str
     relation_oid: int
     name: str
     record: Mapping[str, Any]
@@ -50,11 +48,12 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hold:
-    """A load that wants a table to stay as loading needs it, for as long as backend `pid` has the load's lock."""
+    """A load that wants a table to stay as loading needs it while backend `pid` has its lock, None if none has."""
 
     load_id: str
     target_oid: int
-    pid: int
+    lock: str
+    pid: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +75,7 @@ class Part:
     `attached`: how many indexes, or keys, of partitions belong to it. `is_of_partition`: a partition has it for itself.
     """
 
-    kind: ChangeKind
+    kind: str
     what: str
     name: str
     relation: str
@@ -100,9 +99,9 @@ class ParkingPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rebuilt:
-    """Something that was put back, and how long that took."""
+    """Something that was restored, and how long that took."""
 
-    kind: ChangeKind
+    kind: str
     name: str
     table: str
     seconds: float
@@ -121,7 +120,7 @@ class RepairStep:
     """
 
     table: str
-    kind: ChangeKind | Literal["settings"]
+    kind: str
     name: str
     owner: str
     action: RepairAction

@@ -1,7 +1,7 @@
-"""Who wants a table to stay as loading needs it: the last one to go puts things back.
+"""Who wants a table to stay as loading needs it: the last one to go restores it.
 
 A hold counts only while its load's advisory lock is held, which ends with the loader's session. Holds are looked at,
-made and given up under the table's own lock, so that nobody begins while another one puts things back.
+made and given up under the table's own lock, so that nobody begins while another one restores.
 """
 
 from __future__ import annotations
@@ -74,39 +74,39 @@ def release_shape(connection: Connection, schema: str, *, load_id: str, target_o
         connection.execute(query, [load_id, target_oid])
 
 
+def read_holds(
+    connection: Connection, schema: str, *, target_oid: int | None = None, load_id: str | None = None
+) -> list[Hold]:
+    """Return holds, those of one table or load, with the backend of each, None if its load is dead.
+
+    This alone decides who is dead: nobody has the load's lock. Raises ServerError, TargetError.
+    """
+    query = sql.SQL(
+        """
+        SELECT load::text, target_oid::bigint, lock_key
+          FROM {}
+         WHERE (%(target)s::bigint IS NULL OR target_oid = %(target)s::bigint::oid)
+           AND (%(load)s::uuid IS NULL OR load = %(load)s::uuid)
+         ORDER BY made_at
+        """
+    ).format(sql.Identifier(schema, "holds"))
+    with translate_errors("looking for running loads"):
+        rows = connection.execute(query, {"target": target_oid, "load": load_id}).fetchall()
+    return [
+        Hold(load_id=load, target_oid=oid, lock=lock, pid=find_lock_holder(connection, lock))
+        for load, oid, lock in rows
+    ]
+
+
 def find_other_holds(
     connection: Connection, schema: str, target_oid: int, *, but_load_id: str | None = None
 ) -> list[Hold]:
-    """Return the live holds of other loads on a table; forget those whose loader has gone.
+    """Return the live holds of other loads on a table; forget those whose load is dead.
 
     The caller has shape_lock. Raises ServerError, TargetError.
     """
-    query = sql.SQL("SELECT load::text, lock_key FROM {} WHERE target_oid = %s").format(sql.Identifier(schema, "holds"))
-    with translate_errors("looking for other loads of the table"):
-        rows = connection.execute(query, [target_oid]).fetchall()
-    holds = []
-    for load_id, lock_key in rows:
-        if load_id == but_load_id:
-            continue
-        pid = find_lock_holder(connection, lock_key)
-        if pid is None:
-            release_shape(connection, schema, load_id=load_id, target_oid=target_oid)
-        else:
-            holds.append(Hold(load_id=load_id, target_oid=target_oid, pid=pid))
-    return holds
-
-
-def find_holds_of(connection: Connection, schema: str, load_id: str) -> list[tuple[int, str]]:
-    """Return the oids of the tables that a load holds, with its lock. Raises ServerError, TargetError."""
-    query = sql.SQL("SELECT target_oid, lock_key FROM {} WHERE load = %s").format(sql.Identifier(schema, "holds"))
-    with translate_errors("looking for the tables of a load"):
-        return [(int(oid), str(lock)) for oid, lock in connection.execute(query, [load_id]).fetchall()]
-
-
-def read_holds(connection: Connection, schema: str) -> list[tuple[int, str, str]]:
-    """Return all holds, live or not: the table's oid, the load, its lock. Raises ServerError, TargetError."""
-    query = sql.SQL("SELECT target_oid, load::text, lock_key FROM {} ORDER BY made_at").format(
-        sql.Identifier(schema, "holds")
-    )
-    with translate_errors("looking for running loads"):
-        return [(int(oid), str(load), str(lock)) for oid, load, lock in connection.execute(query).fetchall()]
+    others = [hold for hold in read_holds(connection, schema, target_oid=target_oid) if hold.load_id != but_load_id]
+    for hold in others:
+        if hold.pid is None:
+            release_shape(connection, schema, load_id=hold.load_id, target_oid=target_oid)
+    return [hold for hold in others if hold.pid is not None]

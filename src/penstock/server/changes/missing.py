@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 from penstock.errors import TargetError
 from penstock.model.load.shape import Missing
 from penstock.server.changes.look import look_at
-from penstock.server.changes.parts import capture_for, is_foreign_key, parent_of, place_of
+from penstock.server.changes.parts import PART_KINDS, capture_for, is_foreign_key, parent_of, place_of
 from penstock.server.changes.records import find_failed, read_changes
-from penstock.server.changes.switches import SWITCHES
 from penstock.server.ledger.schema import CHANGES_VERSION, find_version
 
 if TYPE_CHECKING:
@@ -78,7 +77,7 @@ def group_missing(missing: Sequence[Change]) -> list[list[Change]]:
 def read_missing(connection: Connection, schema: str, target_oid: int) -> list[Change]:
     """Return what loads of a table have parked that does not stand now. Raises ServerError, TargetError."""
     changes = [change for change in read_changes(connection, schema, target_oid=target_oid) if not change.is_copied]
-    return [change for change in changes if change.kind not in SWITCHES and not _stands(connection, change)]
+    return [change for change in changes if change.kind in PART_KINDS and not _stands(connection, change)]
 
 
 def _stands(connection: Connection, change: Change) -> bool:

@@ -20,7 +20,7 @@ from penstock.server.changes.rebuild import (
     drop_records,
     end_change,
     execute_one,
-    putting_back,
+    restoring,
     table_of,
 )
 from penstock.server.connect.errors import in_transaction, translate_errors
@@ -64,7 +64,7 @@ def make_parent_index(connection: Connection, schema: str, change: Change, child
     """
     index, constraint = read_index_record(change)
     names = {child.relation_oid: child.name for child in children}
-    with putting_back(connection, change) as parts:
+    with restoring(connection, change) as parts:
         check_columns(parts, change)
         with local_settings(connection, default_tablespace=index.tablespace):
             # It is valid when every partition has its own; no partition comes or goes from here on.

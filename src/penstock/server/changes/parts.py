@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+from psycopg import sql
+
 from penstock.errors import TargetError
 from penstock.server.changes.clauses import is_one_clause, read_referring_columns
 from penstock.server.connect.errors import translate_errors
@@ -24,6 +26,9 @@ if TYPE_CHECKING:
 
 _Row = TypeVar("_Row", IndexRow, ConstraintRow)
 _Part = TypeVar("_Part", "IndexPart", "ForeignKey")
+
+# The records of this module's things.
+PART_KINDS = frozenset(("index", "constraint", "reference"))
 
 # A table's oid and a name there: partitions may lie in several schemas, and their indexes have the same names.
 Place = tuple[int, str]
@@ -246,6 +251,24 @@ def capture_many(connection: Connection, oids: Iterable[int], *, what: What = "a
             return [parts for capture in captures if (parts := capture()) is not None]
 
     return {parts.table.oid: parts for parts in look_again(read)}
+
+
+def lock_relation(
+    connection: Connection, oid: int, mode: str, *, with_partitions: bool = False
+) -> sql.Identifier | None:
+    """Lock a table to the transaction's end; return its name, None where it is gone. Raises psycopg.Error."""
+    row = connection.execute(
+        "SELECT c.relkind = 'p', n.nspname, c.relname FROM pg_catalog.pg_class AS c"
+        " JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = %s",
+        [oid],
+    ).fetchone()
+    if row is None:
+        return None
+    is_partitioned, *names = row
+    only = sql.SQL("" if is_partitioned and with_partitions else "ONLY ")
+    relation = sql.Identifier(*names)
+    connection.execute(sql.SQL("LOCK TABLE {}{} IN {} MODE").format(only, relation, sql.SQL(mode)))
+    return relation
 
 
 def has_table(connection: Connection, oid: int) -> bool:

@@ -1,7 +1,7 @@
-"""Makes parked indexes, keys and foreign keys again, each in a transaction with the end of its record.
+"""Rebuilds dropped indexes, keys and foreign keys, each in a transaction with the end of its record.
 
 Statements are put together from the record by ddl, sent by a protocol that carries one statement alone, and run as the
-role that parked. What comes of them is read back and held against the record before it is committed.
+role that dropped them. What comes of them is read back and held against the record before it is committed.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from penstock.server.changes.parts import (
     capture_for,
     check_foreign_key_record,
     is_foreign_key,
+    lock_relation,
     place_of,
     read_index_record,
 )
@@ -52,7 +53,7 @@ class CastRow:
 
 
 class RowsDoNotFit(DataError):
-    """Rows break what a change is to put back."""
+    """Rows break what is to be rebuilt."""
 
 
 # ---------------------------------------------------------------- made again
@@ -65,7 +66,7 @@ def build_index(connection: Connection, schema: str, change: Change) -> None:
     Raises DataError where rows do not fit it, TargetError, ServerError.
     """
     index, constraint = read_index_record(change)
-    with putting_back(connection, change) as parts:
+    with restoring(connection, change) as parts:
         check_columns(parts, change)
         statements = compose_index(index, constraint, table_of(parts), index.name)
         is_whole = constraint is None or constraint.kind == "x" or constraint.is_temporal
@@ -83,7 +84,7 @@ def complete_index(connection: Connection, schema: str, change: Change) -> None:
     It locks the table for a moment: call it within with_lock_retries. Raises TargetError, ServerError.
     """
     index, constraint = read_index_record(change)
-    with putting_back(connection, change) as parts:
+    with restoring(connection, change) as parts:
         found = parts.index(change.name)
         if constraint is not None and found is not None and found.constraint is None:
             statements = compose_index(index, constraint, table_of(parts), index.name)
@@ -98,7 +99,7 @@ def add_foreign_key(connection: Connection, schema: str, change: Change) -> None
     It locks both tables for a moment: call it within with_lock_retries. Raises TargetError, ServerError.
     """
     record = change.record
-    with putting_back(connection, change) as parts:
+    with restoring(connection, change) as parts:
         _check_foreign_key(connection, parts, change)
         _refuse_casts(connection, change)
         relation = sql.Identifier(*table_of(parts))
@@ -122,7 +123,7 @@ def validate_foreign_key(connection: Connection, schema: str, change: Change) ->
 
     Raises DataError where a row does not, TargetError, ServerError.
     """
-    with putting_back(connection, change) as parts:
+    with restoring(connection, change) as parts:
         _refuse_casts(connection, change)
         relation = sql.Identifier(*table_of(parts))
         validate = sql.SQL("ALTER TABLE {} VALIDATE CONSTRAINT {}").format(relation, sql.Identifier(change.name))
@@ -132,7 +133,7 @@ def validate_foreign_key(connection: Connection, schema: str, change: Change) ->
 
 @contextmanager
 def noting_failure(connection: Connection, schema: str, change: Change) -> Iterator[None]:
-    """Write down why a change cannot be put back, if the block raises that: loads into its table are told.
+    """Write down why a change cannot be restored, if the block raises that: loads into its table are told.
 
     That somebody had a lock, or has cancelled it, tells nothing of the next time. A role that may not write it down
     lets it be.
@@ -165,17 +166,9 @@ def lock_for_build(connection: Connection, change: Change) -> None:
 
     A statement that waits for it makes later writers wait too.
     """
-    with translate_errors("looking up a table"):
-        row = connection.execute(
-            "SELECT n.nspname, c.relname FROM pg_catalog.pg_class AS c"
-            " JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = %s",
-            [change.relation_oid],
-        ).fetchone()
-    if row is None:
-        raise TargetError(f'table "{change.target}" does not exist any more')
-    table = sql.Identifier(*row)
-    with translate_errors(f"locking {'.'.join(row)}"), as_owner(connection, change):
-        connection.execute(sql.SQL("LOCK TABLE ONLY {} IN SHARE MODE").format(table))
+    with translate_errors(f'locking "{change.target}"'), as_owner(connection, change):
+        if lock_relation(connection, change.relation_oid, "SHARE") is None:
+            raise TargetError(f'table "{change.target}" does not exist any more')
 
 
 def describe_again(connection: Connection, change: Change) -> str:
@@ -203,7 +196,7 @@ def describe_again(connection: Connection, change: Change) -> str:
 
 
 @contextmanager
-def putting_back(connection: Connection, change: Change) -> Iterator[TableParts]:
+def restoring(connection: Connection, change: Change) -> Iterator[TableParts]:
     """Run the block in a transaction, or a part of the caller's, as the record's owner; provide the table as it is."""
     what = f'rebuilding {change.kind} "{change.name}" of "{change.target}"'
     try:
@@ -219,7 +212,7 @@ def putting_back(connection: Connection, change: Change) -> Iterator[TableParts]
 
 @contextmanager
 def as_owner(connection: Connection, change: Change) -> Iterator[None]:
-    """Run the block, within a transaction, as the role that parked. Raises TargetError where we may not."""
+    """Run the block, within a transaction, as the role that made the change. Raises TargetError where we may not."""
     row = connection.execute(
         "SELECT CURRENT_USER,"
         " (SELECT pg_catalog.pg_has_role(r.oid, 'MEMBER') FROM pg_catalog.pg_roles AS r WHERE r.rolname = %s)",

@@ -1,5 +1,5 @@
 -- changes_attached.sql: what is attached to the index, or the foreign key, of a partitioned table that has a name
--- returns shape.parents.AttachedRow; needs no privilege; PostgreSQL 14+
+-- returns changes.parents.AttachedRow; needs no privilege; PostgreSQL 14+
 -- psql -v oid=1259 -v name=pg_class_oid_index -f changes_attached.sql
 --
 -- A foreign key that is not valid is not attached to a valid one.

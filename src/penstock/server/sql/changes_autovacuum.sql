@@ -1,5 +1,5 @@
 -- changes_autovacuum.sql: the storage parameters of a table and of its partitions, and of their TOAST tables
--- returns shape.switches.OptionsRow; needs no privilege; PostgreSQL 14+
+-- returns changes.autovacuum.OptionsRow; needs no privilege; PostgreSQL 14+
 -- psql -v oid=1259 -f changes_autovacuum.sql
 --
 -- A partitioned table has none of its own: autovacuum looks at its partitions.

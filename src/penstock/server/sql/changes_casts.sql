@@ -1,5 +1,5 @@
 -- changes_casts.sql: the casts by which values of a foreign key's columns may be compared, where a role's own function makes them
--- returns shape.rebuild.CastRow; needs no privilege; PostgreSQL 14+
+-- returns changes.rebuild.CastRow; needs no privilege; PostgreSQL 14+
 -- psql -v oid=1259 -v columns={relname} -f changes_casts.sql
 --
 -- `columns` are names as SQL quotes them. VALIDATE runs such a function as the role that validates. A domain's values are

@@ -1,5 +1,5 @@
 -- changes_foreign_keys.sql: the foreign keys of a table and those that refer to it
--- returns shape.parts.ForeignKey; needs no privilege; PostgreSQL 14+
+-- returns changes.parts.ForeignKey; needs no privilege; PostgreSQL 14+
 -- psql -v oid=1259 -f changes_foreign_keys.sql
 --
 -- Needs penstock's own search_path: names are qualified. `definition` is what ADD CONSTRAINT takes. `is_kept_whole`:

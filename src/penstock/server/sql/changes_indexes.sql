@@ -1,5 +1,5 @@
 -- changes_indexes.sql: what decides whether an index of a table can be parked, and what must still be there to rebuild it
--- returns shape.parts.IndexFacts; needs no privilege; PostgreSQL 14+
+-- returns changes.parts.IndexFacts; needs no privilege; PostgreSQL 14+
 -- psql -v oid=1259 -f changes_indexes.sql
 --
 -- `dependents` are things that would fall with it, but for foreign keys. A key column that is an expression has no name.

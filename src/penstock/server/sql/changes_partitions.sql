@@ -1,5 +1,5 @@
 -- changes_partitions.sql: the direct partitions of a table
--- returns shape.parents.PartitionRow; needs no privilege; PostgreSQL 14+
+-- returns changes.parents.PartitionRow; needs no privilege; PostgreSQL 14+
 -- psql -v oid=1259 -f changes_partitions.sql
 SELECT c.oid,
        n.nspname::text AS schema,

@@ -1,5 +1,5 @@
 -- changes_progress.sql: how far the index builds of this role's sessions are, within the phase that each is in
--- returns shape.progress.BuildRow; needs no privilege; PostgreSQL 14+
+-- returns changes.builds.BuildRow; needs no privilege; PostgreSQL 14+
 -- psql -f changes_progress.sql
 --
 -- A sort counts nothing.

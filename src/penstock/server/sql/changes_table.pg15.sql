@@ -1,5 +1,5 @@
 -- changes_table.pg15.sql: a table whose indexes and keys may be parked: whose it is, and what the current role may do there; publications of schemas too
--- returns shape.parts.ShapeTable; needs no privilege; PostgreSQL 15+
+-- returns changes.parts.ShapeTable; needs no privilege; PostgreSQL 15+
 -- psql -v oid=1259 -f changes_table.pg15.sql
 --
 -- A unique index of a published table may be what tells its subscribers which row an UPDATE was of; a partition is

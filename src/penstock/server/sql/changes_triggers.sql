@@ -1,5 +1,5 @@
 -- changes_triggers.sql: the user's own triggers of a table and its partitions that some of the given events fire
--- returns shape.switches.TriggerRow; needs no privilege; PostgreSQL 14+
+-- returns changes.triggers.TriggerRow; needs no privilege; PostgreSQL 14+
 -- psql -v oid=1259 -v events=4 -f changes_triggers.sql
 --
 -- events are bits of tgtype (pg_trigger.h): 4 INSERT, 8 DELETE, 16 UPDATE. Partitions' copies of their parent's triggers

@@ -1,31 +1,31 @@
-"""Puts back what loads have left changed at tables, from the ledger alone: on any host, whoever made the change.
+"""Restores what dead loads have left changed, wherever it is written down: on any host, whoever made the change.
 
-What a load at work wants changed stays. Each thing is put back as the role that changed it.
+What a load at work wants changed stays. Each thing is restored as the role that changed it.
 """
 
 from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
+from penstock.changes.journal import restore
+from penstock.changes.kinds import kind_of
 from penstock.errors import PenstockError, TargetError
-from penstock.loading.shape.rebuild import DEFAULT_PATIENCE_S, PutBack, Rebuilder
 from penstock.model.load.shape import RepairStep
-from penstock.server.changes import read_changes
-from penstock.server.changes.holds import find_other_holds, read_holds, shape_lock
-from penstock.server.changes.look import copied_record, look_at
+from penstock.server.changes import find_other_holds, read_changes
+from penstock.server.changes.holds import read_holds
+from penstock.server.changes.kind import TableSwitch
+from penstock.server.changes.look import copied_record
 from penstock.server.changes.missing import group_missing, read_failed
-from penstock.server.changes.parts import capture_for, check_foreign_key_record, is_foreign_key, parent_of, place_of
+from penstock.server.changes.parts import PART_KINDS, check_foreign_key_record, is_foreign_key, parent_of, place_of
 from penstock.server.changes.rebuild import describe_again, drop_records
-from penstock.server.changes.switches import SWITCHES, look_at_switch
-from penstock.server.ledger.locks import find_lock_holder
 from penstock.server.ledger.schema import CHANGES_VERSION, find_version
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from penstock.loading.context import LoadTools, Report
+    from penstock.changes.context import Context, Report, Restored
     from penstock.model.load.outcome import StepProgress
     from penstock.model.load.shape import Change, RepairAction
     from penstock.server.connect.connection import Connection
@@ -34,21 +34,57 @@ if TYPE_CHECKING:
 _GIVEN_UP = "it will not be rebuilt; to create it by hand: "
 
 
-def plan_repair(tools: LoadTools, connection: Connection) -> list[RepairStep]:
-    """Return what `repair` would do, a step for each record; changes nothing. Raises ServerError, TargetError.
+class Store(Protocol):
+    """A place where changes are written down: the ledger for tables, a database of the cluster or tags for settings."""
 
-    What is attached to an index or key of a partitioned table is counted with it where the same becomes of both.
+    def plan(self) -> list[RepairStep]:
+        """Return what `restore` would do, a step for each record; changes nothing. Raises PenstockError."""
+
+    def restore(self, done: Restored) -> None:
+        """Restore everything that no load at work wants changed; errors that are met go to `done`."""
+
+
+def plan_repair(stores: Sequence[Store]) -> list[RepairStep]:
+    """Return what `repair` would do; changes nothing. Raises PenstockError."""
+    return [step for store in stores for step in store.plan()]
+
+
+def repair(stores: Sequence[Store], done: Restored) -> None:
+    """Restore what each store has that no load at work wants changed, the last one first: tables may take hours.
+
+    Errors are in `done`. Raises ServerError where the server goes away.
     """
-    schema = tools.ledger.schema
-    if find_version(connection, schema) < CHANGES_VERSION:
-        return []
-    holders: dict[int, str] = {}
-    for oid, load_id, lock in read_holds(connection, schema):
-        pid = find_lock_holder(connection, lock)
-        if pid is not None:
-            holders[oid] = f"load {load_id} is running (backend {pid}), and rebuilds it"
-    changes = read_changes(connection, schema)
-    return _count_attached(changes, [_plan_step(change, holders, connection) for change in changes])
+    for store in reversed(stores):
+        store.restore(done)
+
+
+class TableStore:
+    """The ledger's records of changes at tables."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = replace(context, report=_telling_once(context.notice))
+
+    def plan(self) -> list[RepairStep]:
+        """Return a step for each record; what is attached to a part of a partitioned table is counted with it."""
+        connection, schema = self._context.connection, self._context.schema
+        if find_version(connection, schema) < CHANGES_VERSION:
+            return []
+        holders = {
+            hold.target_oid: f"load {hold.load_id} is running (backend {hold.pid}), and rebuilds it"
+            for hold in read_holds(connection, schema)
+            if hold.pid is not None
+        }
+        changes = read_changes(connection, schema)
+        return _count_attached(changes, [_plan_step(change, holders, connection) for change in changes])
+
+    def restore(self, done: Restored) -> None:
+        """Restore all tables. Raises ServerError."""
+        connection, schema = self._context.connection, self._context.schema
+        if find_version(connection, schema) >= CHANGES_VERSION:
+            found = restore(self._context, {change.target_oid for change in read_changes(connection, schema)})
+            done.rebuilt += found.rebuilt
+            done.held += found.held
+            done.errors += found.errors + found.copied
 
 
 def _count_attached(changes: Sequence[Change], steps: Sequence[RepairStep]) -> list[RepairStep]:
@@ -58,7 +94,7 @@ def _count_attached(changes: Sequence[Change], steps: Sequence[RepairStep]) -> l
     # Partitions are written down behind their table.
     for number in reversed(range(len(steps))):
         change, step = changes[number], steps[number]
-        parent = None if change.kind in SWITCHES or step.action == "refuse" else parent_of(change)
+        parent = None if change.kind not in PART_KINDS or step.action == "refuse" else parent_of(change)
         place = None if parent is None else found.get((change.kind, parent))
         if place is not None and (steps[place].action, steps[place].reason) == (step.action, step.reason):
             counts[place] += counts[number] + 1
@@ -66,39 +102,23 @@ def _count_attached(changes: Sequence[Change], steps: Sequence[RepairStep]) -> l
     return [replace(step, attached=counts[number]) for number, step in enumerate(steps) if shown[number]]
 
 
-def repair(tools: LoadTools, connection: Connection, *, is_local: bool) -> PutBack:
-    """Put back everything that no load at work wants changed; errors are in the result. Raises ServerError."""
-    schema = tools.ledger.schema
-    if find_version(connection, schema) < CHANGES_VERSION:
-        return PutBack()
-    oids = {change.target_oid for change in read_changes(connection, schema)}
-    rebuilder = Rebuilder(
-        tools, connection, is_local=is_local, patience_s=DEFAULT_PATIENCE_S, report=_telling_once(tools.notice)
-    )
-    done = rebuilder.put_back(oids)
-    done.errors += done.copied
-    return done
-
-
-def forget_missing(
-    tools: LoadTools, connection: Connection, names: Sequence[str], *, only_planned: bool
-) -> list[RepairStep]:
+def forget_missing(context: Context, names: Sequence[str], *, only_planned: bool) -> list[RepairStep]:
     """Give up for good what tables lack since a rebuild failed: its records go, and nothing of the tables changes.
 
     `names` are their own, with the table's before it where two have one. Raises TargetError for what is not missing, is
-    another role's to put back, or of a table that is being loaded; ServerError.
+    another role's to restore, or of a table that is being loaded; ServerError.
     """
-    schema = tools.ledger.schema
+    connection, schema = context.connection, context.schema
     chosen = _choose_missing(names, read_failed(connection, schema))
     with ExitStack() as locks:
         for oid in sorted({change.target_oid for change in chosen}):
-            locks.enter_context(shape_lock(connection, oid, sleep=tools.sleep))
+            locks.enter_context(context.lock(oid))
             if holds := find_other_holds(connection, schema, oid):
                 raise TargetError(
                     f"load {holds[0].load_id} is running (backend {holds[0].pid}), and rebuilds what is missing",
                     hint="Run it again when that load has ended.",
                 )
-        # Under the locks: what was put back by now is not missing.
+        # Under the locks: what was restored by now is not missing.
         found = [family for missing in read_failed(connection, schema) for family in group_missing(missing)]
         families = [family for family in found if family[0] in chosen]
         steps = [_make_step(top, "forget", _GIVEN_UP + describe_again(connection, top)) for top, *_ in families]
@@ -161,11 +181,11 @@ def _decide_step(change: Change, holders: Mapping[int, str], connection: Connect
         for oid in tables:
             if oid in holders:
                 return "wait", holders[oid]
-        if change.kind in SWITCHES:
-            is_off = look_at_switch(connection, change) == "absent"
-            switched_off = f"load {change.load_id} has disabled it"
-            return ("restore", switched_off) if is_off else ("forget", "it was dropped or enabled")
-        state = look_at(capture_for(connection, change), change)
+        kind = kind_of(change)
+        state = kind.look(connection, change)
+        if isinstance(kind, TableSwitch):
+            was_changed = f"load {change.load_id} has disabled it"
+            return ("restore", was_changed) if state == "absent" else ("forget", "it was dropped or enabled")
     except PenstockError as error:
         return "refuse", error.message
     steps: dict[str, tuple[RepairAction, str]] = {

@@ -1,4 +1,4 @@
-"""Takes indexes, keys and foreign keys of a table and its partitions away; they have been written down before."""
+"""Drops indexes, keys and foreign keys of a table and its partitions; they have been written down before."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.errors import TargetError
 from penstock.model.load.shape import Change
 from penstock.model.server.table import TableName
 from penstock.server.changes.look import look_at
-from penstock.server.changes.parts import ForeignKey, capture_tree, is_foreign_key, place_of
+from penstock.server.changes.parts import ForeignKey, capture_tree, is_foreign_key, lock_relation, place_of
 from penstock.server.connect.errors import translate_errors
 from penstock.server.ddl.session import run_all
 
@@ -57,30 +57,13 @@ def make_changes(
     return changes
 
 
-def lock_table(connection: Connection, oid: int) -> None:
-    """Lock a table against everybody to the transaction's end, with all its partitions.
-
-    Raises TargetError where it is gone, ServerError.
-    """
-    with translate_errors("locking a table"):
-        row = connection.execute(
-            "SELECT c.relkind = 'p', n.nspname, c.relname FROM pg_catalog.pg_class AS c"
-            " JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = %s",
-            [oid],
-        ).fetchone()
-        if row is None:
-            raise TargetError("the table does not exist any more", detail=f"No relation has oid {oid}.")
-        is_partitioned, *names = row
-        only = sql.SQL("" if is_partitioned else "ONLY ")
-        lock = sql.SQL("LOCK TABLE {}{} IN ACCESS EXCLUSIVE MODE")
-        connection.execute(lock.format(only, sql.Identifier(*names)))
-
-
-def park(connection: Connection, target_oid: int, changes: Sequence[Change]) -> None:
-    """Take away what the changes tell of, in the caller's transaction, which has locked the table.
+def drop_parts(connection: Connection, target_oid: int, changes: Sequence[Change]) -> None:
+    """Lock a table and drop what the changes tell of, in the caller's transaction.
 
     Raises TargetError where something is not as it was written down, ServerError.
     """
+    with translate_errors("locking a table"):
+        lock_relation(connection, target_oid, "ACCESS EXCLUSIVE", with_partitions=True)
     found = capture_tree(connection, target_oid)
     if found is None:
         raise TargetError("the table does not exist any more", detail=f"No relation has oid {target_oid}.")

@@ -8,13 +8,13 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from penstock.errors import ServerError
-from penstock.server.changes.sessions import cancel, set_build_memory
+from penstock.server.changes.builds import cancel, set_build_memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from penstock.loading.context import LoadTools
-    from penstock.loading.plan.rebuild_plan import RebuildPlan
+    from penstock.changes.context import Context
+    from penstock.changes.kinds.rebuild_plan import RebuildPlan
     from penstock.model.load.shape import Change
     from penstock.server.connect.connection import Connection
 
@@ -33,7 +33,7 @@ class Builders:
 
     def __init__(
         self,
-        tools: LoadTools,
+        context: Context,
         plan: RebuildPlan,
         changes: Sequence[Change],
         *,
@@ -41,7 +41,7 @@ class Builders:
         note: Callable[[Change, float], None],
         look: Callable[[int, Mapping[int, Change]], None] | None = None,
     ) -> None:
-        self._tools = tools
+        self._context = context
         self._plan = plan
         self._waiting = list(changes)
         self._build = build
@@ -87,13 +87,13 @@ class Builders:
 
     def _work(self, number: int) -> None:
         try:
-            connection = self._tools.connect.connect(label=f"rebuild {number + 1}")
+            connection = self._context.connect.connect(label=f"rebuild {number + 1}")
         except ServerError as error:
             # One session does it too.
             if number == 0:
                 self._stop()
                 raise
-            self._tools.notice(f"rebuilding indexes with fewer sessions: {error.message}")
+            self._context.notice(f"rebuilding indexes with fewer sessions: {error.message}")
             return
         try:
             with connection:

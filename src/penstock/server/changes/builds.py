@@ -1,9 +1,12 @@
-"""How far indexes that are being made are, as the server tells it."""
+"""Sessions that build indexes: their settings, how far they are, and how one is stopped."""
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import psycopg
 
 from penstock.model.load.outcome import StepProgress
 from penstock.server.connect.errors import translate_errors
@@ -13,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from penstock.server.connect.connection import Connection
+
+_CANCEL_TIMEOUT_S = 10.0
 
 # The server's phases in one word, as src/backend/catalog/system_views.sql and btree's btbuildphasename have them.
 _WORDS = {
@@ -50,3 +55,21 @@ def _describe(name: str, row: BuildRow | None) -> StepProgress:
         return StepProgress(name=name, phase="", fraction=None)
     fraction = min(1.0, row.done / row.total) if row.total > 0 else None
     return StepProgress(name=name, phase=_WORDS.get(row.phase, ""), fraction=fraction)
+
+
+def set_build_memory(connection: Connection, *, memory_bytes: int, workers: int) -> None:
+    """Give the session's index builds memory, never less than it has, and parallel workers. Raises ServerError."""
+    query = """
+        SELECT pg_catalog.set_config('maintenance_work_mem', greatest(s.setting::bigint, %s) || 'kB', false),
+               pg_catalog.set_config('max_parallel_maintenance_workers', %s::text, false)
+          FROM pg_catalog.pg_settings AS s
+         WHERE s.name = 'maintenance_work_mem'
+    """
+    with translate_errors("preparing a session that builds indexes"):
+        connection.execute(query, [memory_bytes // 1024, workers])
+
+
+def cancel(connection: Connection) -> None:
+    """Ask the server to end the statement that the session runs."""
+    with contextlib.suppress(psycopg.Error):
+        connection.cancel_safe(timeout=_CANCEL_TIMEOUT_S)

@@ -1,1 +1,0 @@
-"""What of a table is dropped or switched off for a load, and restored after it."""

@@ -1,0 +1,321 @@
+"""What a load changes at its tables before its first row, and restores after its last: the step, not the how.
+
+It decides what is dropped, disabled or paused where; changes/journal.py writes that down, makes it and restores it. A
+table is touched only under its lock, if it still is what the plan was made for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Literal
+
+from penstock.changes.context import PATIENCE_S, Context
+from penstock.changes.journal import CannotRecord, change_table, keep_changed, read_records, restore
+from penstock.changes.kinds import KINDS
+from penstock.changes.kinds.indexes import IndexesAndKeys
+from penstock.errors import PenstockError, ServerError, TargetError
+from penstock.loading.claim.prepared import tables_made
+from penstock.loading.plan.parking import Decision
+from penstock.loading.plan.shape_plan import decide, is_truncated
+from penstock.model.load.shape import ParkingPlan
+from penstock.server.changes import find_changed, release_shape
+from penstock.server.changes.drop import make_changes
+from penstock.server.changes.holds import read_holds
+from penstock.server.changes.kind import Want
+from penstock.server.changes.missing import read_missing, refuse_missing
+from penstock.server.changes.parts import PART_KINDS, capture_tree, place_of
+from penstock.server.ledger.locks import find_lock_holder, try_lock
+from penstock.server.table.catalog import find_table
+from penstock.server.table.tables import is_empty
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Sequence
+
+    from penstock.changes.context import Report, Restored
+    from penstock.changes.journal import Records
+    from penstock.loading.claim.prepared import NothingToDo, PreparedLoad
+    from penstock.loading.context import LoadTools
+    from penstock.model.load.plan import LoadPlan, TargetPlan
+    from penstock.model.load.shape import Rebuilt
+    from penstock.model.server.table import TableFacts
+    from penstock.server.changes.parts import ForeignKey
+    from penstock.server.connect.connection import Connection
+
+# The load's own sessions are ending when it looks whether it may restore things.
+_LOCK_PATIENCE_S = 20.0
+_LOCK_LOOK_S = 0.1
+
+_REPAIR = "run penstock repair"
+
+_LOCK_NOT_AVAILABLE = "55P03"
+
+_NOTHING_LEFT = Decision(plan=ParkingPlan(reason="every row is loaded"))
+
+
+def restore_replaced(oids: Sequence[int], tools: LoadTools, connection: Connection) -> None:
+    """Restore what loads have left changed at tables that are to be replaced: the new ones get what is there then.
+
+    Raises TargetError where a load at work wants it changed, or it cannot be restored, ServerError.
+    """
+    changed = find_changed(connection, tools.ledger.schema, oids)
+    if not changed:
+        return
+    done = restore(_open_context(tools, connection), changed)
+    _refuse_left(done, oids, tools, connection)
+    if done.held:
+        raise TargetError(
+            "a table cannot be replaced while its indexes, keys or triggers are dropped or disabled for another load",
+            detail="\n".join(dict.fromkeys(done.held)),
+            hint="Run the load again when that one has ended.",
+        )
+
+
+def _open_context(
+    tools: LoadTools, connection: Connection, *, retry_for_s: float = PATIENCE_S, report: Report | None = None
+) -> Context:
+    return Context(
+        connection=connection,
+        connect=tools.connect,
+        schema=tools.ledger.schema,
+        notice=tools.notice,
+        retry_for_s=retry_for_s,
+        is_local=tools.guard is not None,
+        report=report,
+        clock=tools.clock,
+        sleep=tools.sleep,
+    )
+
+
+def _refuse_left(done: Restored, oids: Collection[int], tools: LoadTools, connection: Connection) -> None:
+    """Raise TargetError if what dead loads have left could not be restored; ServerError."""
+    for error in done.copied:
+        tools.warnings.warn("parked-left", error.message)
+    if not done.errors:
+        return
+    schema, first = tools.ledger.schema, done.errors[0]
+    refuse_missing(connection, schema, sorted(oids))
+    if any(read_missing(connection, schema, oid) for oid in oids):
+        raise TargetError(
+            f"changes that another load left were not restored: {first.message}",
+            detail=first.detail,
+            hint="Run penstock repair: nothing is loaded into the table until they are restored.",
+        ) from first
+    message = f"the record of changes that another load left was not removed ({first.message}): run penstock repair"
+    tools.warnings.warn("parked-left", message)
+
+
+class TableChanges:
+    """What one load changes at its tables, and restores."""
+
+    def __init__(self, plan: LoadPlan, tools: LoadTools) -> None:
+        self._plan = plan
+        self._tools = tools
+        self._schema = tools.ledger.schema
+        # The tables that this load has to restore, and whether that has failed behind the last row.
+        self._held: set[int] = set()
+        self._state: Literal["held", "failed"] = "held"
+
+    # ---------------------------------------------------------------- before the first row
+
+    def before(self, prepared: PreparedLoad, connection: Connection) -> None:
+        """Change the tables that get rows; restore first what another load has left changed.
+
+        Raises TargetError, ServerError.
+        """
+        load_id = prepared.claim.load_id
+        left = {oid for oid, loads in prepared.changed_by.items() if set(loads) - {load_id}}
+        if left:
+            self._restore_left(left, connection)
+        for target, facts in self._tables(prepared, connection):
+            self._change(target, facts, prepared, connection)
+
+    def _tables(self, prepared: PreparedLoad, connection: Connection) -> Iterator[tuple[TargetPlan, TableFacts]]:
+        """Yield the targets whose table may be changed; one that is replaced keeps what it has, for the new one."""
+        rules = self._plan.job.rules
+        is_switching = rules.triggers != "keep" or rules.autovacuum == "pause"
+        made = tables_made(self._plan, prepared.created) if is_switching else {}
+        for target in self._plan.targets:
+            facts = target.facts
+            if facts is None and target.table in made:
+                facts = find_table(connection, made[target.table].name)
+            if facts is None or target.is_replaced:
+                continue
+            is_parking = target.parking is not None and bool(target.parking.parked)
+            if is_switching or is_parking or facts.oid in prepared.changed_by:
+                yield target, facts
+
+    def _change(self, target: TargetPlan, facts: TableFacts, prepared: PreparedLoad, connection: Connection) -> None:
+        load_id = prepared.claim.load_id
+        want = Want(table=facts, job=target.job, rules=self._plan.job.rules, load_id=load_id)
+        context = _open_context(self._tools, connection, retry_for_s=want.rules.retry_for)
+        with context.lock(facts.oid):
+            records = read_records(context, facts.oid, load_id=load_id)
+            if (target.parking is not None and target.parking.parked) or facts.oid in prepared.changed_by:
+                self._drop_parts(context, target, records, want, has_rows=bool(prepared.work))
+            # What is staged fires triggers at the end alone.
+            if (prepared.work or prepared.landings) and facts.kind in ("r", "p"):
+                for kind in KINDS:
+                    change_table(context, kind, records, want, on_hold=partial(self._held.add, facts.oid))
+
+    def _drop_parts(
+        self, context: Context, target: TargetPlan, records: Records, want: Want, *, has_rows: bool
+    ) -> None:
+        """Drop the indexes and keys that the plan has dropped, if the table is still as the plan has it."""
+        oid, connection = want.table.oid, context.connection
+        parts = capture_tree(connection, oid)
+        if parts is None:
+            raise TargetError(f'table "{target.table}" does not exist any more')
+        is_begun = any(change.kind in PART_KINDS for change in records.ours)
+        # What was rebuilt before a fault stays, if only that is left to do.
+        decision = _NOTHING_LEFT
+        if has_rows:
+            decision = decide(self._plan, target, parts, connection, is_parked=is_begun)
+            self._check_relied_on(target, decision, records)
+        changes = make_changes(
+            parts, indexes=decision.indexes, foreign_keys=decision.foreign_keys, load_id=want.load_id
+        )
+
+        def check() -> None:
+            is_any_fine = want.rules.indexes == "rebuild" or is_truncated(target) or is_begun
+            if not is_any_fine and not is_empty(connection, oid):
+                raise TargetError(
+                    f'table "{target.table}" got rows since the load was planned',
+                    hint="Run the load again.",
+                )
+
+        try:
+            if keep_changed(context, records, want):
+                self._held.add(oid)
+            change_table(
+                context,
+                IndexesAndKeys(),
+                records,
+                replace(want, parts=changes),
+                on_hold=partial(self._held.add, oid),
+                check=check,
+            )
+        except CannotRecord as error:
+            self._tools.notice(f'indexes of "{target.table}" are kept: {error.why}')
+        except ServerError as error:
+            is_needed = any(self._is_relied_on(target, key) for key in decision.foreign_keys)
+            if error.sqlstate != _LOCK_NOT_AVAILABLE or is_needed or want.rules.indexes != "auto":
+                raise
+            # Nobody has asked for it, and the load does without.
+            self._tools.notice(f'indexes of "{target.table}" are kept: {error.message}')
+
+    def _is_relied_on(self, target: TargetPlan, key: ForeignKey) -> bool:
+        """Whether sessions would wait for rows of another, if a foreign key stays that the plan has dropped."""
+        loaded = {each.facts.oid for each in self._plan.targets if each.facts is not None}
+        parked = () if target.parking is None else target.parking.parked
+        planned = {part.name for part in parked if part.what == "foreign key"}
+        return key.references_oid in loaded and key.name in planned and self._plan.sessions.maximum > 1
+
+    def _check_relied_on(self, target: TargetPlan, decision: Decision, records: Records) -> None:
+        """Raise TargetError if a foreign key that the plan has dropped stays now."""
+        known = {place_of(each) for each in records.everything if each.kind in PART_KINDS and not each.is_copied}
+        for key in decision.staying:
+            if self._is_relied_on(target, key) and key.place not in known:
+                raise TargetError(
+                    f'foreign key "{key.name}" of "{target.table}" cannot be dropped as planned',
+                    detail="The table got rows, or was altered.",
+                    hint="Run the load again.",
+                )
+
+    # ---------------------------------------------------------------- after the last
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether what was dropped could not be rebuilt behind the last row."""
+        return self._state == "failed"
+
+    @property
+    def is_holding(self) -> bool:
+        """Whether something that this load has changed is to be restored."""
+        return bool(self._held) and not self.has_failed
+
+    def after(
+        self,
+        load_id: str,
+        connection: Connection,
+        *,
+        report: Report | None = None,
+    ) -> tuple[Rebuilt, ...]:
+        """Restore what this load has changed, unless another load at work wants it so; return what was rebuilt.
+
+        Raises DataError if rows do not fit a key: they stay, and what was not rebuilt is missing. TargetError,
+        ServerError.
+        """
+        if not self._held:
+            return ()
+        try:
+            done = self._restore(self._held, connection, load_id=load_id, report=report)
+        except KeyboardInterrupt:
+            # Whoever interrupts a rebuild does not want it begun again.
+            self._state = "failed"
+            self._tools.warnings.warn("parked-left", "indexes were not rebuilt: run penstock repair")
+            raise
+        self._state = "failed" if done.errors else "held"
+        done.raise_first()
+        self._held.clear()
+        return tuple(each for each in done.rebuilt if each.kind in PART_KINDS)
+
+    def after_nothing(self, prepared: NothingToDo, connection: Connection) -> None:
+        """Restore what dead loads have left changed at tables that need no load any more."""
+        if prepared.changed_by:
+            self._restore_left(prepared.changed_by, connection)
+
+    def on_failure(self, load_id: str, connection: Connection) -> None:
+        """Restore everything after a load that failed; what cannot be is told, and left to penstock repair.
+
+        If it was the rebuild that failed, it is not tried again.
+        """
+        if not self.is_holding:
+            return
+        try:
+            holds = read_holds(connection, self._schema, load_id=load_id)
+            for lock in {hold.lock for hold in holds}:
+                if not self._take_lock(lock, connection):
+                    # A session of ours whose connection broke may last until the server notices.
+                    pid = find_lock_holder(connection, lock)
+                    self.tell_left(f"backend {pid} holds the load's lock", how=f"{_REPAIR} if it does not resume it")
+                    return
+            for hold in holds:
+                release_shape(connection, self._schema, load_id=load_id, target_oid=hold.target_oid)
+            self._tools.notice("rebuilding indexes and keys; interrupt to leave them to penstock repair")
+            self._restore(self._held, connection).raise_first()
+        except (PenstockError, KeyboardInterrupt) as trouble:
+            why = trouble.message if isinstance(trouble, PenstockError) else "interrupted"
+            self.tell_left(why)
+
+    def tell_left(self, why: str, *, how: str = _REPAIR) -> None:
+        """Say that what this load has changed is not restored, and why."""
+        if self.is_holding:
+            self._tools.warnings.warn("parked-left", f"indexes, keys or triggers were not restored ({why}): {how}")
+
+    def _take_lock(self, lock: str, connection: Connection) -> bool:
+        """Take the load's lock once more: our lost session may have it a moment longer."""
+        until_s = self._tools.clock() + _LOCK_PATIENCE_S
+        while not try_lock(connection, lock):
+            if self._tools.clock() >= until_s:
+                return False
+            self._tools.sleep(_LOCK_LOOK_S)
+        return True
+
+    def _restore_left(self, oids: Collection[int], connection: Connection) -> None:
+        _refuse_left(self._restore(oids, connection), oids, self._tools, connection)
+
+    def _restore(
+        self,
+        oids: Collection[int],
+        connection: Connection,
+        *,
+        load_id: str | None = None,
+        report: Report | None = None,
+    ) -> Restored:
+        retry_for_s = max(self._plan.job.rules.retry_for, PATIENCE_S)
+        context = _open_context(self._tools, connection, retry_for_s=retry_for_s, report=report)
+        done = restore(context, oids, load_id=load_id)
+        for text in dict.fromkeys(done.held):
+            self._tools.warnings.warn("parked-left", text)
+        return done

@@ -1,0 +1,137 @@
+"""The kinds of change that one ALTER TABLE makes and another one restores: each is a subclass of TableSwitch.
+
+Restored is the state that was, to the letter. What somebody has set meanwhile is theirs, and left as it is.
+"""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from psycopg import sql
+
+from penstock.errors import TargetError
+from penstock.model.load.shape import Change
+from penstock.server.changes.parts import lock_relation, spoilt_record
+from penstock.server.changes.rebuild import as_owner
+from penstock.server.changes.records import delete_changes
+from penstock.server.connect.errors import in_transaction, translate_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from penstock.model.load.job import LoadRules, TargetJob
+    from penstock.model.server.table import TableFacts
+    from penstock.server.changes.look import State
+    from penstock.server.connect.connection import Connection
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Want:
+    """A table that a load is about to fill, and what decides how it is changed meanwhile.
+
+    `parts` are records of the indexes and keys that are to be dropped.
+    """
+
+    table: TableFacts
+    job: TargetJob
+    rules: LoadRules
+    load_id: str
+    parts: Sequence[Change] = ()
+
+    def change(self, kind: str, name: str, record: Mapping[str, Any], *, relation_oid: int) -> Change:
+        """Return the record of a change at the table, or at a partition of it."""
+        return Change(
+            target_oid=self.table.oid,
+            target=self.table.name,
+            kind=kind,
+            relation_oid=relation_oid,
+            name=name,
+            record=record,
+            load_id=self.load_id,
+        )
+
+
+class TableSwitch(ABC):
+    """A kind of change: how it is found, made, looked at and restored. It has no state of its own."""
+
+    name: ClassVar[str]
+    # What ALTER TABLE takes for it.
+    lock_mode: ClassVar[str]
+    # A record of something that is as it was is of one who died before he changed it, and it may have been set since.
+    keeps_records: ClassVar[bool] = False
+
+    @property
+    def verb(self) -> str:
+        """What is waited to do when the table is locked by others."""
+        return f"change {self.name}"
+
+    @abstractmethod
+    def find(self, connection: Connection, want: Want) -> Sequence[Change]:
+        """Return records of what a load is to change at a table and its partitions. Raises ServerError."""
+
+    @abstractmethod
+    def is_whole(self, change: Change) -> bool:
+        """Whether a record is one that was written: what is composed from it is run."""
+
+    @abstractmethod
+    def state(self, connection: Connection, change: Change) -> State:
+        """Return "there" for what is as before or as somebody has set it since, "absent" for ours, or "gone"."""
+
+    @abstractmethod
+    def compose_change(self, change: Change) -> sql.Composable:
+        """Return what follows ALTER TABLE to make the change."""
+
+    @abstractmethod
+    def compose_restore(self, connection: Connection, change: Change) -> sql.Composable:
+        """Return what follows ALTER TABLE to restore what was before; it is locked, and "absent"."""
+
+    def describe(self, changes: Sequence[Change]) -> str:
+        """Return the words for what is changed."""
+        return self.name if changes else ""
+
+    def handles(self, change: Change) -> bool:
+        """Whether a record is of this kind."""
+        return change.kind == self.name
+
+    def look(self, connection: Connection, change: Change) -> State:
+        """Return how far a record's thing is there. Raises TargetError for a record that is not whole, ServerError."""
+        if not self.is_whole(change):
+            raise spoilt_record(change)
+        return self.state(connection, change)
+
+    def apply(self, connection: Connection, target_oid: int, changes: Sequence[Change]) -> None:  # noqa: ARG002 (others' whole table)
+        """Make the changes in the caller's transaction; they are written down, and committed.
+
+        Needs the owner of each table. Raises TargetError where something is not as it was written down, ServerError.
+        """
+        for change in changes:
+            with translate_errors(f"disabling {change.kind} {change.name} of {change.target}"):
+                relation = lock_relation(connection, change.relation_oid, self.lock_mode)
+                if relation is None or self.look(connection, change) != "there":
+                    raise TargetError(
+                        f'{change.kind} "{change.name}" of table "{change.target}" was altered meanwhile',
+                        hint="Run the load again.",
+                    )
+                connection.execute(sql.SQL("ALTER TABLE ONLY {} {}").format(relation, self.compose_change(change)))
+        _log.info("disabled %s", ", ".join(change.name for change in changes))
+
+    def restore(self, connection: Connection, schema: str, change: Change) -> None:
+        """Restore what was before, as the role that changed it, and remove its record; in one transaction.
+
+        `schema` is the ledger's. The caller has shape_lock: no load changes it meanwhile, so that one that is as before
+        needs no other lock. Raises TargetError, ServerError.
+        """
+        what = f'restoring {change.kind} "{change.name}" of "{change.target}"'
+        with in_transaction(connection, what), as_owner(connection, change):
+            is_ours = self.look(connection, change) == "absent"
+            relation = lock_relation(connection, change.relation_oid, self.lock_mode) if is_ours else None
+            if relation is not None and self.look(connection, change) == "absent":
+                action = self.compose_restore(connection, change)
+                connection.execute(sql.SQL("ALTER TABLE ONLY {} {}").format(relation, action))
+            delete_changes(connection, schema, [change])
+        _log.info('restored %s "%s" of %s', change.kind, change.name, change.target)
