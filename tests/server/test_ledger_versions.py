@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -64,18 +65,21 @@ def connection(database: str) -> Iterator[Connection]:
         yield connection
 
 
-def make_version_1(conninfo: str) -> None:
-    """Make a ledger as the first version did."""
+def make_version(number: int, conninfo: str) -> None:
+    """Make a ledger as an earlier version did."""
     with psycopg.connect(conninfo) as connection:
         connection.execute("CREATE SCHEMA penstock")
-        for statement in ledger_schema._STEPS[0]:
-            connection.execute(sql.SQL(statement).format(schema=sql.Identifier("penstock")))
-        connection.execute("COMMENT ON TABLE penstock.loads IS 'penstock ledger, version 1'")
+        for step in ledger_schema._STEPS[:number]:
+            for statement in step:
+                connection.execute(sql.SQL(statement).format(schema=sql.Identifier("penstock")))
+        connection.execute(
+            sql.SQL("COMMENT ON TABLE penstock.loads IS {}").format(f"penstock ledger, version {number}")
+        )
 
 
 def test_ledger_of_version_1_is_led_forward(loads: Loads, tmp_path: Path) -> None:
     """What it knows stays, and a load goes on as ever."""
-    make_version_1(loads.conninfo)
+    make_version(1, loads.conninfo)
     loads.execute("CREATE TABLE t (a int, b text)")
     loads.execute(
         "INSERT INTO penstock.loads (id, identity, lock_key, client, tables, meaning)"
@@ -84,21 +88,34 @@ def test_ledger_of_version_1_is_led_forward(loads: Loads, tmp_path: Path) -> Non
     path = tmp_path / "file.csv"
     path.write_text("a,b\n1,x\n")
     assert loads.run(target(path)).rows == 1
-    assert loads.execute("SELECT obj_description('penstock.loads'::regclass)") == [("penstock ledger, version 4",)]
+    assert loads.execute("SELECT obj_description('penstock.loads'::regclass)") == [("penstock ledger, version 5",)]
     # Who chose what an older one is to read is not known: it is nobody's own.
     assert loads.execute("SELECT login::text FROM penstock.loads ORDER BY login") == [("postgres",), (None,)]
 
 
+def test_ledger_of_version_4_keeps_its_records_and_gets_new_kinds(loads: Loads) -> None:
+    """The kinds that it allowed were those of its time."""
+    make_version(4, loads.conninfo)
+    with ConnectionFactory(loads.conninfo).connect() as connection:
+        write_changes(connection, "penstock", [make_change("i", was=1)])
+        with pytest.raises(psycopg.errors.CheckViolation):
+            loads.execute("UPDATE penstock.changes SET kind = 'fillfactor'")
+        Ledger().ensure(connection)
+        write_changes(connection, "penstock", [replace(make_change("j"), kind="fillfactor")])
+        found = [(change.kind, change.name) for change in read_changes(connection, "penstock")]
+    assert found == [("index", "i"), ("fillfactor", "j")]
+
+
 def test_who_may_not_lead_it_forward_is_told_who_can(loads: Loads) -> None:
     """The tables' owner is to do it, since only they can change what they own."""
-    make_version_1(loads.conninfo)
+    make_version(1, loads.conninfo)
     role = f"user_{secrets.token_hex(4)}"
     loads.execute(f"CREATE ROLE {role} LOGIN")
     try:
         loads.execute(f"GRANT USAGE ON SCHEMA penstock TO {role}; GRANT ALL ON ALL TABLES IN SCHEMA penstock TO {role}")
         with (
             ConnectionFactory(loads.conninfo, role=role).connect() as connection,
-            pytest.raises(TargetError, match="from version 1 to 4") as caught,
+            pytest.raises(TargetError, match="from version 1 to 5") as caught,
         ):
             Ledger().ensure(connection)
         assert "owner" in str(caught.value.hint)
