@@ -1,0 +1,203 @@
+"""How a kind of change is added (ARCHITECTURE.md): pages filled to the brim while a table is loaded, and as they were.
+
+The class belongs into a file of src/penstock/server/changes/, and an instance of it into KINDS (changes/kinds). Run as
+a program, this file is penstock with that kind.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from psycopg import sql
+
+from penstock.api.repair import Repairer
+from penstock.changes.kinds import KINDS
+from penstock.cli.main import run_process
+from penstock.model.load.job import LoadRules
+from penstock.server.changes.kind import TableSwitch
+from penstock.server.connect.connection import ConnectionFactory
+from support.loads import Loads, target
+from support.modes import Killed, killing_at
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from penstock.api.repair import RepairOutcome
+    from penstock.model.load.shape import Change
+    from penstock.server.changes.kind import Want
+    from penstock.server.changes.look import State
+    from penstock.server.connect.connection import Connection
+
+_OPTION = "fillfactor"
+_OPTIONS = "SELECT reloptions FROM pg_catalog.pg_class WHERE oid = %s"
+
+
+class Fillfactor(TableSwitch):
+    """Fills pages to the brim while autovacuum is paused, if the table leaves room in them."""
+
+    name = _OPTION
+    lock_mode = "SHARE UPDATE EXCLUSIVE"
+
+    def find(self, connection: Connection, want: Want) -> Sequence[Change]:
+        """Return the record of a table that has another fillfactor."""
+        value = _read(connection, want.table.oid)
+        if want.rules.autovacuum != "pause" or value in (None, "100"):
+            return []
+        return [want.change(self.name, _OPTION, {"value": value}, relation_oid=want.table.oid)]
+
+    def is_whole(self, change: Change) -> bool:
+        """Whether it has a number."""
+        return str(change.record.get("value")).isdigit()
+
+    def state(self, connection: Connection, change: Change) -> State:
+        """Return "absent" while the table has what loading sets."""
+        if connection.execute(_OPTIONS, [change.relation_oid]).fetchone() is None:
+            return "gone"
+        return "absent" if _read(connection, change.relation_oid) == "100" else "there"
+
+    def compose_change(self, change: Change) -> sql.Composable:  # noqa: ARG002 (all are alike)
+        """Return SET, to all of the page."""
+        return sql.SQL("SET (fillfactor = 100)")
+
+    def compose_restore(self, connection: Connection, change: Change) -> sql.Composable:  # noqa: ARG002
+        """Return SET, to what it was."""
+        return sql.SQL("SET (fillfactor = {})").format(int(change.record["value"]))
+
+
+def _read(connection: Connection, oid: int) -> str | None:
+    row = connection.execute(_OPTIONS, [oid]).fetchone()
+    options = dict(option.split("=", 1) for option in (row and row[0]) or [])
+    return options.get(_OPTION)
+
+
+PAUSE = LoadRules(retry_for=0.0, autovacuum="pause", indexes="rebuild", vacuum=False)
+# Statements between two deaths: some fall on either side of each change, and all take seconds.
+_STEP = 7
+
+
+@pytest.fixture
+def kind() -> Iterator[Fillfactor]:
+    """Provide the kind, in the list."""
+    kind = Fillfactor()
+    KINDS.append(kind)
+    yield kind
+    KINDS.remove(kind)
+
+
+@pytest.fixture
+def loads(database18: str) -> Loads:
+    """Provide a table that leaves room in its pages."""
+    loads = Loads(database18, piece_bytes=8)
+    loads.execute("CREATE TABLE t (id int, name text) WITH (fillfactor = 40); CREATE INDEX i ON t (id)")
+    return loads
+
+
+@pytest.fixture
+def people(tmp_path: Path) -> Path:
+    """Provide a file of three records."""
+    path = tmp_path / "people.csv"
+    path.write_text("id,name\n1,Ada\n2,Grace\n3,Edsger\n")
+    return path
+
+
+def look(loads: Loads) -> tuple[Any, ...]:
+    """Return the table's storage parameters, its indexes, and how many changes the ledger knows of."""
+    return loads.execute(
+        "SELECT c.reloptions, array(SELECT indexrelid::regclass::text FROM pg_index WHERE indrelid = c.oid),"
+        " (SELECT count(*) FROM penstock.changes) FROM pg_class AS c WHERE c.oid = 't'::regclass"
+    )[0]
+
+
+def repair(conninfo: str) -> RepairOutcome:
+    """Repair as from another host."""
+    with Repairer(ConnectionFactory(conninfo)) as repairer:
+        return repairer.run()
+
+
+def is_changed(loads: Loads) -> bool:
+    """Whether the fillfactor is the load's, and the index is dropped."""
+    if not loads.has_table("penstock.changes"):
+        return False
+    options, indexes, _ = look(loads)
+    return "fillfactor=100" in options and not indexes
+
+
+def await_end_of_backends(loads: Loads) -> None:
+    """Wait until the server has noticed that a client is gone."""
+    own = "datname = current_database() AND application_name LIKE 'penstock%'"
+    while loads.execute(f"SELECT pid FROM pg_stat_activity WHERE {own}"):
+        time.sleep(0.02)
+
+
+AS_BEFORE = (["fillfactor=40"], ["i"], 0)
+
+
+@pytest.mark.usefixtures("kind")
+def test_new_kind_is_changed_while_loading_and_restored(loads: Loads, people: Path) -> None:
+    """And said so, as the others are."""
+    seen: list[tuple[Any, ...]] = []
+    loads.at_piece = lambda _number: seen.append(look(loads))
+    assert loads.run(target(people), rules=PAUSE).rows == 3
+    assert "fillfactor=100" in seen[-1][0]
+    assert look(loads) == AS_BEFORE
+    assert any("disabling at" in text and "fillfactor" in text for text in loads.notices)
+
+
+@pytest.mark.usefixtures("kind")
+def test_new_kind_is_restored_whatever_statement_kills_the_load(loads: Loads, people: Path) -> None:
+    """A repair after each death finds all that was changed, and nothing else."""
+    is_done, changed = False, 0
+    for statement in itertools.count(0, _STEP):
+        with killing_at(statement), suppress(Killed):
+            is_done = loads.run(target(people), rules=PAUSE).rows == 3
+        changed += is_changed(loads)
+        assert repair(loads.conninfo).errors == []
+        assert not loads.has_table("penstock.changes") or look(loads) == AS_BEFORE, f"killed at statement {statement}"
+        if is_done:
+            break
+        loads.execute("TRUNCATE t")
+        if loads.has_table("penstock.loads"):
+            loads.execute("DELETE FROM penstock.loads")
+    assert changed > 0
+
+
+def test_killed_process_leaves_a_record_that_only_its_kind_restores(loads: Loads, kind: Fillfactor) -> None:
+    """By kill -9; a penstock that does not know the kind refuses it by name, and restores what it knows."""
+    argv = [sys.executable, __file__, "load", "-", "--into", "t", "--to", loads.conninfo, "--autovacuum", "pause"]
+    argv += ["--header", "--indexes", "rebuild"]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, env=environment) as loading:
+        assert loading.stdin is not None
+        try:
+            # More than a sample; what follows never comes.
+            loading.stdin.write(b"id,name\n" + b"1,x\n" * 500_000)
+            loading.stdin.flush()
+            while not is_changed(loads):
+                assert loading.poll() is None
+                time.sleep(0.02)
+        finally:
+            loading.send_signal(signal.SIGKILL)
+    await_end_of_backends(loads)
+    KINDS.remove(kind)
+    try:
+        (error,) = repair(loads.conninfo).errors
+    finally:
+        KINDS.append(kind)
+    assert "does not know changes of kind fillfactor" in str(error.detail)
+    assert look(loads) == (["fillfactor=100"], ["i"], 1)
+    assert [each.kind for each in repair(loads.conninfo).rebuilt] == ["fillfactor"]
+    assert look(loads) == AS_BEFORE
+
+
+if __name__ == "__main__":
+    KINDS.append(Fillfactor())
+    run_process()
