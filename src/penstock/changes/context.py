@@ -71,7 +71,7 @@ class Context:
     """One session that has the tables' locks, the ledger's schema, and who wants to hear of what is done.
 
     `connect` makes other sessions as they are needed. `retry_for_s` is how long locks are tried for; `is_local`: the
-    server's processors and memory are this machine's.
+    server's processors and memory are this machine's. `held` are the tables that a load has to restore.
     """
 
     connection: Connection
@@ -83,6 +83,7 @@ class Context:
     report: Report | None = None
     clock: Callable[[], float] = time.perf_counter
     sleep: Callable[[float], None] = time.sleep
+    held: set[int] = field(default_factory=set)
     told: set[int | None] = field(default_factory=set)
 
     def lock(self, oid: int) -> AbstractContextManager[None]:

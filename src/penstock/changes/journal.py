@@ -71,17 +71,16 @@ def read_records(context: Context, oid: int, *, load_id: str) -> Records:
     return Records(everything=everything, others=others, target_oid=oid, load_id=load_id)
 
 
-def keep_changed(context: Context, records: Records, want: Want) -> bool:
-    """Hold a table that other loads have changed, or an earlier run of this one; return whether there was need to.
+def keep_changed(context: Context, records: Records, want: Want) -> None:
+    """Hold a table that other loads have changed, or an earlier run of this one.
 
     Whoever holds a table last restores all of it. Raises CannotRecord, ServerError, TargetError.
     """
     if not records.before or not (records.others or records.ours):
-        return False
+        return
     if not records.ours:
         _refuse_others(context, records.before, want)
     _record(context, want)
-    return True
 
 
 def change_table(
@@ -90,13 +89,12 @@ def change_table(
     records: Records,
     want: Want,
     *,
-    on_hold: Callable[[], None],
     check: Callable[[], None] = lambda: None,
 ) -> None:
     """Write down what the kind finds at a table, commit, and make the change; the caller has the table's lock.
 
-    A crash from here on leaves a record. `on_hold` is called when there is something to restore; `check` may refuse
-    when the table is locked. Raises CannotRecord, TargetError, ServerError.
+    A crash from here on leaves a record. `check` may refuse when the table is locked. Raises CannotRecord, TargetError,
+    ServerError.
     """
     table = want.table
     changes, stale = _settle(kind, kind.find(context.connection, want), records)
@@ -107,7 +105,6 @@ def change_table(
     if not (kind.keeps_records and records.ours):
         _refuse_others(context, [*records.before, *changes], want)
     _record(context, want, stale=stale, new=[change for change in changes if not change.number])
-    on_hold()
     if words := kind.describe(changes):
         context.notice(f'disabling at "{table.name}", to be restored after the load: {words}')
 
@@ -139,6 +136,7 @@ def _record(context: Context, want: Want, *, stale: Sequence[Change] = (), new: 
             delete_changes(connection, schema, stale)
         hold_shape(connection, schema, load_id=want.load_id, target_oid=want.table.oid)
         write_changes(connection, schema, new)
+    context.held.add(want.table.oid)
 
 
 def _refuse_others(context: Context, changes: Sequence[Change], want: Want) -> None:

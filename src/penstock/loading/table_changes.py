@@ -7,7 +7,6 @@ table is touched only under its lock, if it still is what the plan was made for.
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from penstock.changes.context import PATIENCE_S, Context
@@ -72,7 +71,12 @@ def restore_replaced(oids: Sequence[int], tools: LoadTools, connection: Connecti
 
 
 def _open_context(
-    tools: LoadTools, connection: Connection, *, retry_for_s: float = PATIENCE_S, report: Report | None = None
+    tools: LoadTools,
+    connection: Connection,
+    *,
+    retry_for_s: float = PATIENCE_S,
+    report: Report | None = None,
+    held: set[int] | None = None,
 ) -> Context:
     return Context(
         connection=connection,
@@ -84,6 +88,7 @@ def _open_context(
         report=report,
         clock=tools.clock,
         sleep=tools.sleep,
+        held=set() if held is None else held,
     )
 
 
@@ -105,6 +110,14 @@ def _refuse_left(done: Restored, oids: Collection[int], tools: LoadTools, connec
     tools.warnings.warn("parked-left", message)
 
 
+def _has_parked(target: TargetPlan) -> bool:
+    return target.parking is not None and bool(target.parking.parked)
+
+
+def _kept(target: TargetPlan, why: str) -> str:
+    return f'indexes of "{target.table}" are kept: {why}'
+
+
 class TableChanges:
     """What one load changes at its tables, and restores."""
 
@@ -115,6 +128,8 @@ class TableChanges:
         # The tables that this load has to restore, and whether that has failed behind the last row.
         self._held: set[int] = set()
         self._state: Literal["held", "failed"] = "held"
+        rules = plan.job.rules
+        self._is_switching = rules.triggers != "keep" or rules.autovacuum == "pause"
 
     # ---------------------------------------------------------------- before the first row
 
@@ -132,31 +147,35 @@ class TableChanges:
 
     def _tables(self, prepared: PreparedLoad, connection: Connection) -> Iterator[tuple[TargetPlan, TableFacts]]:
         """Yield the targets whose table may be changed; one that is replaced keeps what it has, for the new one."""
-        rules = self._plan.job.rules
-        is_switching = rules.triggers != "keep" or rules.autovacuum == "pause"
-        made = tables_made(self._plan, prepared.created) if is_switching else {}
+        made = tables_made(self._plan, prepared.created) if self._is_switching else {}
         for target in self._plan.targets:
             facts = target.facts
             if facts is None and target.table in made:
                 facts = find_table(connection, made[target.table].name)
             if facts is None or target.is_replaced:
                 continue
-            is_parking = target.parking is not None and bool(target.parking.parked)
-            if is_switching or is_parking or facts.oid in prepared.changed_by:
+            if self._is_switching or _has_parked(target) or facts.oid in prepared.changed_by:
                 yield target, facts
 
     def _change(self, target: TargetPlan, facts: TableFacts, prepared: PreparedLoad, connection: Connection) -> None:
         load_id = prepared.claim.load_id
         want = Want(table=facts, job=target.job, rules=self._plan.job.rules, load_id=load_id)
-        context = _open_context(self._tools, connection, retry_for_s=want.rules.retry_for)
+        context = _open_context(self._tools, connection, retry_for_s=want.rules.retry_for, held=self._held)
         with context.lock(facts.oid):
             records = read_records(context, facts.oid, load_id=load_id)
-            if (target.parking is not None and target.parking.parked) or facts.oid in prepared.changed_by:
+            try:
+                keep_changed(context, records, want)
+            except CannotRecord as error:
+                if self._is_switching:
+                    raise
+                self._tools.notice(_kept(target, error.why))
+                return
+            if _has_parked(target) or facts.oid in prepared.changed_by:
                 self._drop_parts(context, target, records, want, has_rows=bool(prepared.work))
             # What is staged fires triggers at the end alone.
             if (prepared.work or prepared.landings) and facts.kind in ("r", "p"):
                 for kind in KINDS:
-                    change_table(context, kind, records, want, on_hold=partial(self._held.add, facts.oid))
+                    change_table(context, kind, records, want)
 
     def _drop_parts(
         self, context: Context, target: TargetPlan, records: Records, want: Want, *, has_rows: bool
@@ -185,24 +204,15 @@ class TableChanges:
                 )
 
         try:
-            if keep_changed(context, records, want):
-                self._held.add(oid)
-            change_table(
-                context,
-                IndexesAndKeys(),
-                records,
-                replace(want, parts=changes),
-                on_hold=partial(self._held.add, oid),
-                check=check,
-            )
+            change_table(context, IndexesAndKeys(), records, replace(want, parts=changes), check=check)
         except CannotRecord as error:
-            self._tools.notice(f'indexes of "{target.table}" are kept: {error.why}')
+            self._tools.notice(_kept(target, error.why))
         except ServerError as error:
             is_needed = any(self._is_relied_on(target, key) for key in decision.foreign_keys)
             if error.sqlstate != _LOCK_NOT_AVAILABLE or is_needed or want.rules.indexes != "auto":
                 raise
             # Nobody has asked for it, and the load does without.
-            self._tools.notice(f'indexes of "{target.table}" are kept: {error.message}')
+            self._tools.notice(_kept(target, error.message))
 
     def _is_relied_on(self, target: TargetPlan, key: ForeignKey) -> bool:
         """Whether sessions would wait for rows of another, if a foreign key stays that the plan has dropped."""

@@ -1,7 +1,7 @@
 """Indexes, keys and foreign keys: dropped before the rows, rebuilt by several sessions after them.
 
 Indexes and keys of a table come first, foreign keys when the keys of both their tables stand. Each step ends in the
-catalogue and takes its record with it, so that it can be broken off anywhere and gone on with from anywhere.
+catalogue and takes its record with it, so that it can be interrupted anywhere and resumed from anywhere.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""In which order, by how many sessions and with how much memory indexes are made again. Pure."""
+"""In which order, by how many sessions and with how much memory indexes are rebuilt. Pure."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class RebuildPlan:
 def plan_rebuild(
     count: int, *, cpu_count: int | None, memory_bytes: int | None, free_connections: int | None = None
 ) -> RebuildPlan:
-    """Return how `count` indexes are made again.
+    """Return how `count` indexes are rebuilt.
 
     A session for each CPU, each with one index at a time: parallel workers pay where there are fewer indexes than CPUs.
     `cpu_count` and `memory_bytes` are the server's, None where they are not known.

@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 def make_changes(
     parts: TableParts, *, indexes: Iterable[IndexPart], foreign_keys: Iterable[ForeignKey], load_id: str
 ) -> list[Change]:
-    """Return the records of what is to be parked, in the order in which it falls: what relies on others first."""
+    """Return the records of what is to be dropped, in that order: what relies on others first."""
     table, own = parts.table, parts.tables
     target = TableName(schema=table.schema, name=table.name)
     changes = [

@@ -107,7 +107,7 @@ def _is_still_partition(parts: TableParts, parent: Place | None) -> bool:
 
 
 def _is_same_index(found: IndexRow, index: IndexRow) -> bool:
-    """Whether an index is the one that was parked, but for what is added to it afterwards."""
+    """Whether an index is the one that was dropped, but for what is added to it afterwards."""
     return _bare(found) == _bare(index)
 
 

@@ -75,7 +75,7 @@ def group_missing(missing: Sequence[Change]) -> list[list[Change]]:
 
 
 def read_missing(connection: Connection, schema: str, target_oid: int) -> list[Change]:
-    """Return what loads of a table have parked that does not stand now. Raises ServerError, TargetError."""
+    """Return what loads of a table have dropped that does not stand now. Raises ServerError, TargetError."""
     changes = [change for change in read_changes(connection, schema, target_oid=target_oid) if not change.is_copied]
     return [change for change in changes if change.kind in PART_KINDS and not _stands(connection, change)]
 

@@ -153,7 +153,7 @@ _FOREIGN_KEY_RECORD = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexPart:
-    """An index with the constraint that it is of; `row` is None where it is not valid, and so cannot be made again."""
+    """An index with the constraint that it is of; `row` is None where it is not valid, and so cannot be rebuilt."""
 
     facts: IndexFacts
     row: IndexRow | None
@@ -193,7 +193,7 @@ class IndexPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableParts:
-    """What of a table can be parked; `partitions` are all below it, each behind the one of which it is a partition."""
+    """What of a table can be dropped and rebuilt; `partitions` are all below it, each behind the one that it is of."""
 
     table: ShapeTable
     indexes: tuple[IndexPart, ...]

@@ -56,7 +56,7 @@ class RowsDoNotFit(DataError):
     """Rows break what is to be rebuilt."""
 
 
-# ---------------------------------------------------------------- made again
+# ---------------------------------------------------------------- rebuilt
 
 
 def build_index(connection: Connection, schema: str, change: Change) -> None:
@@ -285,7 +285,7 @@ def _check_foreign_key(connection: Connection, parts: TableParts, change: Change
 def _refuse_casts(connection: Connection, change: Change) -> None:
     """Raise TargetError where looking at rows may run a role's functions: RESET ROLE would give them our rights.
 
-    No such foreign key is parked.
+    No such foreign key is dropped.
     """
     columns = read_referring_columns(change.record["definition"])
     for cast in fetch_rows(connection, "changes_casts", CastRow, oid=change.relation_oid, columns=columns):

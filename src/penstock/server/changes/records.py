@@ -35,7 +35,7 @@ def write_changes(connection: Connection, schema: str, changes: Sequence[Change]
     """Write changes down, numbered in their order; where there is a record of the same thing, the older one stays.
 
     The older one alone knows how it was before. The caller has shape_lock, and commits before it changes anything. Each
-    is the current role's to put back. Raises ServerError, TargetError.
+    is the current role's to restore. Raises ServerError, TargetError.
     """
     query = sql.SQL(
         """
@@ -129,7 +129,7 @@ def find_changed(connection: Connection, schema: str, oids: Sequence[int]) -> se
 
 
 def find_failed(connection: Connection, schema: str, oids: Sequence[int] | None) -> list[int]:
-    """Return the tables whose loads could not put something back, of or at the given ones, or at any.
+    """Return the tables whose loads could not restore something, of or at the given ones, or at any.
 
     What waits for it counts too: a foreign key of another table needs the key that it refers to. Raises ServerError,
     TargetError.
@@ -164,7 +164,7 @@ def find_failed(connection: Connection, schema: str, oids: Sequence[int] | None)
 
 
 def write_failure(connection: Connection, schema: str, change: Change, why: str) -> None:
-    """Write down with its record why a change cannot be put back; the current role is the record's owner.
+    """Write down with its record why a change cannot be restored; the current role is the record's owner.
 
     The record is written anew, as whoever may put it back may: nobody may alter one. Raises ServerError, TargetError.
     """
@@ -185,7 +185,7 @@ def write_failure(connection: Connection, schema: str, change: Change, why: str)
 
 
 def find_others(connection: Connection, changes: Iterable[Change]) -> set[str]:
-    """Return the owners of written changes as whom the current role may not put them back. Raises ServerError."""
+    """Return the owners of written changes as whom the current role may not restore them. Raises ServerError."""
     query = """
         SELECT o.name
           FROM pg_catalog.unnest(%s::text[]) AS o (name)
@@ -201,7 +201,7 @@ def find_others(connection: Connection, changes: Iterable[Change]) -> set[str]:
 
 
 def delete_changes(connection: Connection, schema: str, changes: Sequence[Change]) -> int:
-    """Remove records, in the transaction that puts back what they tell of; return how many there were.
+    """Remove records, in the transaction that restores what they tell of; return how many there were.
 
     Only the role that a record names sees to it. Raises ServerError, TargetError.
     """
