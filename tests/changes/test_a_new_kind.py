@@ -1,7 +1,7 @@
 """How a kind of change is added (ARCHITECTURE.md): pages filled to the brim while a table is loaded, and as they were.
 
-The class belongs into a file of src/penstock/server/changes/, and an instance of it into KINDS (changes/kinds). Run as
-a program, this file is penstock with that kind.
+What stands above PAUSE belongs into a file of src/penstock/server/changes/, and FILLFACTOR into KINDS (changes/kinds).
+Run as a program, this file is penstock with that kind.
 """
 
 from __future__ import annotations
@@ -37,47 +37,38 @@ if TYPE_CHECKING:
     from penstock.server.changes.look import State
     from penstock.server.connect.connection import Connection
 
-_OPTION = "fillfactor"
 _OPTIONS = "SELECT reloptions FROM pg_catalog.pg_class WHERE oid = %s"
-
-
-class Fillfactor(TableSwitch):
-    """Fills pages to the brim while autovacuum is paused, if the table leaves room in them."""
-
-    name = _OPTION
-    lock_mode = "SHARE UPDATE EXCLUSIVE"
-
-    def find(self, connection: Connection, want: Want) -> Sequence[Change]:
-        """Return the record of a table that has another fillfactor."""
-        value = _read(connection, want.table.oid)
-        if want.rules.autovacuum != "pause" or value in (None, "100"):
-            return []
-        return [want.change(self.name, _OPTION, {"value": value}, relation_oid=want.table.oid)]
-
-    def is_whole(self, change: Change) -> bool:
-        """Whether it has a number."""
-        return str(change.record.get("value")).isdigit()
-
-    def state(self, connection: Connection, change: Change) -> State:
-        """Return "absent" while the table has what loading sets."""
-        if connection.execute(_OPTIONS, [change.relation_oid]).fetchone() is None:
-            return "gone"
-        return "absent" if _read(connection, change.relation_oid) == "100" else "there"
-
-    def compose_change(self, change: Change) -> sql.Composable:  # noqa: ARG002 (all are alike)
-        """Return SET, to all of the page."""
-        return sql.SQL("SET (fillfactor = 100)")
-
-    def compose_restore(self, connection: Connection, change: Change) -> sql.Composable:  # noqa: ARG002
-        """Return SET, to what it was."""
-        return sql.SQL("SET (fillfactor = {})").format(int(change.record["value"]))
 
 
 def _read(connection: Connection, oid: int) -> str | None:
     row = connection.execute(_OPTIONS, [oid]).fetchone()
     options = dict(option.split("=", 1) for option in (row and row[0]) or [])
-    return options.get(_OPTION)
+    return options.get("fillfactor")
 
+
+def _find(connection: Connection, want: Want) -> Sequence[Change]:
+    """Fill pages to the brim while autovacuum is paused, if the table leaves room in them."""
+    value = _read(connection, want.table.oid)
+    if want.rules.autovacuum != "pause" or value in (None, "100"):
+        return []
+    return [want.change("fillfactor", "fillfactor", {"value": value}, relation_oid=want.table.oid)]
+
+
+def _look(connection: Connection, change: Change) -> State:
+    if connection.execute(_OPTIONS, [change.relation_oid]).fetchone() is None:
+        return "gone"
+    return "absent" if _read(connection, change.relation_oid) == "100" else "there"
+
+
+FILLFACTOR = TableSwitch(
+    name="fillfactor",
+    lock_mode="SHARE UPDATE EXCLUSIVE",
+    find=_find,
+    is_whole=lambda change: str(change.record.get("value")).isdigit(),
+    state=_look,
+    compose_change=lambda _: sql.SQL("SET (fillfactor = 100)"),
+    compose_restore=lambda _, change: sql.SQL("SET (fillfactor = {})").format(int(change.record["value"])),
+)
 
 PAUSE = LoadRules(retry_for=0.0, autovacuum="pause", indexes="rebuild", vacuum=False)
 # Statements between two deaths: some fall on either side of each change, and all take seconds.
@@ -85,12 +76,11 @@ _STEP = 7
 
 
 @pytest.fixture
-def kind() -> Iterator[Fillfactor]:
-    """Provide the kind, in the list."""
-    kind = Fillfactor()
-    KINDS.append(kind)
-    yield kind
-    KINDS.remove(kind)
+def kind() -> Iterator[None]:
+    """Have the kind in the list."""
+    KINDS.append(FILLFACTOR)
+    yield
+    KINDS.remove(FILLFACTOR)
 
 
 @pytest.fixture
@@ -170,7 +160,8 @@ def test_new_kind_is_restored_whatever_statement_kills_the_load(loads: Loads, pe
     assert changed > 0
 
 
-def test_killed_process_leaves_a_record_that_only_its_kind_restores(loads: Loads, kind: Fillfactor) -> None:
+@pytest.mark.usefixtures("kind")
+def test_killed_process_leaves_a_record_that_only_its_kind_restores(loads: Loads) -> None:
     """By kill -9; a penstock that does not know the kind refuses it by name, and restores what it knows."""
     argv = [sys.executable, __file__, "load", "-", "--into", "t", "--to", loads.conninfo, "--autovacuum", "pause"]
     argv += ["--header", "--indexes", "rebuild"]
@@ -187,11 +178,11 @@ def test_killed_process_leaves_a_record_that_only_its_kind_restores(loads: Loads
         finally:
             loading.send_signal(signal.SIGKILL)
     await_end_of_backends(loads)
-    KINDS.remove(kind)
+    KINDS.remove(FILLFACTOR)
     try:
         (error,) = repair(loads.conninfo).errors
     finally:
-        KINDS.append(kind)
+        KINDS.append(FILLFACTOR)
     assert "does not know changes of kind fillfactor" in str(error.detail)
     assert look(loads) == (["fillfactor=100"], ["i"], 1)
     assert [each.kind for each in repair(loads.conninfo).rebuilt] == ["fillfactor"]
@@ -199,5 +190,5 @@ def test_killed_process_leaves_a_record_that_only_its_kind_restores(loads: Loads
 
 
 if __name__ == "__main__":
-    KINDS.append(Fillfactor())
+    KINDS.append(FILLFACTOR)
     run_process()

@@ -13,15 +13,8 @@ from psycopg import sql
 from penstock.errors import TargetError
 from penstock.model.load.shape import Change
 from penstock.model.server.table import TableName
-from penstock.server.changes import (
-    delete_changes,
-    find_other_holds,
-    hold_shape,
-    read_changes,
-    release_shape,
-    shape_lock,
-    write_changes,
-)
+from penstock.server.changes.holds import find_other_holds, hold_shape, release_shape, shape_lock
+from penstock.server.changes.records import delete_changes, read_changes, write_changes
 from penstock.server.connect.connection import ConnectionFactory
 from penstock.server.ledger import Ledger
 from penstock.server.ledger import schema as ledger_schema

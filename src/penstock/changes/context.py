@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from penstock.errors import PenstockError, ServerError
 from penstock.model.load.shape import Rebuilt
 from penstock.server.changes.holds import find_other_holds, shape_lock
-from penstock.server.table.locking import describe_blocker, with_lock_retries
+from penstock.server.table.locking import telling_once, with_lock_retries
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from penstock.model.load.outcome import StepProgress
     from penstock.model.load.shape import Change
     from penstock.server.connect.connection import Connection, ConnectionFactory
-    from penstock.server.table.locking import Blocker
 
 
 # How long locks are tried for where nobody has said: others' batches last ten seconds.
@@ -84,7 +83,6 @@ class Context:
     clock: Callable[[], float] = time.perf_counter
     sleep: Callable[[float], None] = time.sleep
     held: set[int] = field(default_factory=set)
-    told: set[int | None] = field(default_factory=set)
 
     def lock(self, oid: int) -> AbstractContextManager[None]:
         """Hold the lock under which a table is changed. Raises ServerError."""
@@ -99,18 +97,12 @@ class Context:
         connection: Connection | None = None,
     ) -> None:
         """Run `act` once it gets its locks; say once who is in the way. Raises PenstockError."""
-
-        def tell(blockers: tuple[Blocker, ...]) -> None:
-            if news := [blocker for blocker in blockers if blocker.pid not in self.told]:
-                self.told.update(blocker.pid for blocker in news)
-                self.notice(f"waiting to {what}: {'; '.join(map(describe_blocker, news))}")
-
         with_lock_retries(
             self.connection if connection is None else connection,
             act,
             relations=sorted(relations),
             deadline_s=self.retry_for_s,
-            on_blocked=tell,
+            on_blocked=telling_once(self.notice, what),
             clock=self.clock,
             sleep=self.sleep,
         )

@@ -6,24 +6,17 @@ load that made it, the next one, or penstock repair.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.changes.context import Restored
 from penstock.changes.kinds import KINDS, kind_of
 from penstock.errors import PenstockError, TargetError
-from penstock.server.changes import (
-    delete_changes,
-    find_other_holds,
-    find_others,
-    hold_shape,
-    read_changes,
-    release_shape,
-    write_changes,
-)
+from penstock.server.changes.holds import find_other_holds, hold_shape, release_shape
 from penstock.server.changes.kind import TableSwitch
 from penstock.server.changes.look import copied_record
+from penstock.server.changes.records import delete_changes, find_others, read_changes, write_changes
 from penstock.server.connect.errors import in_transaction
 
 if TYPE_CHECKING:
@@ -46,29 +39,21 @@ class CannotRecord(TargetError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Records:
-    """What is written down when a table is about to be changed, at all tables, and who else is loading this one."""
+    """What is written down of a table, of that by this load, and at all tables; `others` are loading it as well."""
 
+    before: Sequence[Change]
+    ours: Sequence[Change]
     everything: Sequence[Change]
     others: Sequence[Hold]
-    target_oid: int
-    load_id: str
-
-    @property
-    def before(self) -> list[Change]:
-        """Return the table's own."""
-        return [each for each in self.everything if each.target_oid == self.target_oid and not each.is_copied]
-
-    @property
-    def ours(self) -> list[Change]:
-        """Return those that this load has written."""
-        return [each for each in self.before if each.load_id == self.load_id]
 
 
 def read_records(context: Context, oid: int, *, load_id: str) -> Records:
     """Return what is written down; the caller has the table's lock. Raises ServerError, TargetError."""
     others = find_other_holds(context.connection, context.schema, oid, but_load_id=load_id)
     everything = read_changes(context.connection, context.schema)
-    return Records(everything=everything, others=others, target_oid=oid, load_id=load_id)
+    before = [each for each in everything if each.target_oid == oid and not each.is_copied]
+    ours = [each for each in before if each.load_id == load_id]
+    return Records(before=before, ours=ours, everything=everything, others=others)
 
 
 def keep_changed(context: Context, records: Records, want: Want) -> None:
@@ -105,16 +90,18 @@ def change_table(
     if not (kind.keeps_records and records.ours):
         _refuse_others(context, [*records.before, *changes], want)
     _record(context, want, stale=stale, new=[change for change in changes if not change.number])
-    if words := kind.describe(changes):
+    what = "drop indexes"
+    if isinstance(kind, TableSwitch):
+        what = f"disable {kind.name}"
+        words = ", ".join(dict.fromkeys(map(kind.words, changes)))
         context.notice(f'disabling at "{table.name}", to be restored after the load: {words}')
 
     def act() -> None:
         kind.apply(context.connection, table.oid, changes)
         check()
 
-    relations = {table.oid, *(oid for change in changes for oid in _relations(change))}
-    # Whoever is in the way of this table is told of again.
-    replace(context, told=set()).with_locks(act, relations=relations, what=f'{kind.verb} of "{table.name}"')
+    relations = {table.oid, *(oid for change in changes for oid in change.relations)}
+    context.with_locks(act, relations=relations, what=f'{what} of "{table.name}"')
 
 
 def _settle(kind: Kind, found: Sequence[Change], records: Records) -> tuple[list[Change], list[Change]]:
@@ -155,10 +142,6 @@ def _cannot_record(want: Want, why: str, *, detail: str | None = None, hint: str
     error = CannotRecord(f'nothing is disabled at "{want.table.name}": {why}', detail=detail, hint=hint)
     error.why = why
     return error
-
-
-def _relations(change: Change) -> tuple[int, ...]:
-    return (change.relation_oid, int(change.record.get("references_oid", change.relation_oid)))
 
 
 # ---------------------------------------------------------------- restored

@@ -13,13 +13,13 @@ from penstock.changes.journal import restore
 from penstock.changes.kinds import kind_of
 from penstock.errors import PenstockError, TargetError
 from penstock.model.load.shape import RepairStep
-from penstock.server.changes import find_other_holds, read_changes
-from penstock.server.changes.holds import read_holds
+from penstock.server.changes.holds import find_other_holds, read_holds
 from penstock.server.changes.kind import TableSwitch
 from penstock.server.changes.look import copied_record
 from penstock.server.changes.missing import group_missing, read_failed
 from penstock.server.changes.parts import PART_KINDS, check_foreign_key_record, is_foreign_key, parent_of, place_of
 from penstock.server.changes.rebuild import describe_again, drop_records
+from penstock.server.changes.records import read_changes
 from penstock.server.ledger.schema import CHANGES_VERSION, find_version
 
 if TYPE_CHECKING:
@@ -75,7 +75,9 @@ class TableStore:
             if hold.pid is not None
         }
         changes = read_changes(connection, schema)
-        return _count_attached(changes, [_plan_step(change, holders, connection) for change in changes])
+        return _count_attached(
+            changes, [_make_step(each, *_decide_step(each, holders, connection)) for each in changes]
+        )
 
     def restore(self, done: Restored) -> None:
         """Restore all tables. Raises ServerError."""
@@ -155,18 +157,9 @@ def _telling_once(tell: Callable[[str], None]) -> Report:
     return report
 
 
-def _plan_step(change: Change, holders: Mapping[int, str], connection: Connection) -> RepairStep:
-    return _make_step(change, *_decide_step(change, holders, connection))
-
-
 def _make_step(change: Change, action: RepairAction, reason: str) -> RepairStep:
     return RepairStep(
-        table=change.relation,
-        kind=change.kind,
-        name=change.name,
-        owner=change.owner,
-        action=action,
-        reason=reason,
+        table=change.relation, kind=change.kind, name=change.name, owner=change.owner, action=action, reason=reason
     )
 
 
@@ -177,10 +170,9 @@ def _decide_step(change: Change, holders: Mapping[int, str], connection: Connect
     try:
         if is_foreign_key(change):
             check_foreign_key_record(change)
-            tables += [change.relation_oid, change.record["references_oid"]]
-        for oid in tables:
-            if oid in holders:
-                return "wait", holders[oid]
+            tables += change.relations
+        for oid in filter(holders.get, tables):
+            return "wait", holders[oid]
         kind = kind_of(change)
         state = kind.look(connection, change)
         if isinstance(kind, TableSwitch):

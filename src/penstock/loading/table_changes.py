@@ -7,7 +7,7 @@ table is touched only under its lock, if it still is what the plan was made for.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from penstock.changes.context import PATIENCE_S, Context
 from penstock.changes.journal import CannotRecord, change_table, keep_changed, read_records, restore
@@ -18,12 +18,12 @@ from penstock.loading.claim.prepared import tables_made
 from penstock.loading.plan.parking import Decision
 from penstock.loading.plan.shape_plan import decide, is_truncated
 from penstock.model.load.shape import ParkingPlan
-from penstock.server.changes import find_changed, release_shape
 from penstock.server.changes.drop import make_changes
-from penstock.server.changes.holds import read_holds
+from penstock.server.changes.holds import read_holds, release_shape
 from penstock.server.changes.kind import Want
 from penstock.server.changes.missing import read_missing, refuse_missing
 from penstock.server.changes.parts import PART_KINDS, capture_tree, place_of
+from penstock.server.changes.records import find_changed
 from penstock.server.ledger.locks import find_lock_holder, try_lock
 from penstock.server.table.catalog import find_table
 from penstock.server.table.tables import is_empty
@@ -125,9 +125,10 @@ class TableChanges:
         self._plan = plan
         self._tools = tools
         self._schema = tools.ledger.schema
-        # The tables that this load has to restore, and whether that has failed behind the last row.
+        # The tables that this load has to restore.
         self._held: set[int] = set()
-        self._state: Literal["held", "failed"] = "held"
+        # A rebuild, which comes behind the last row.
+        self.has_failed = False
         rules = plan.job.rules
         self._is_switching = rules.triggers != "keep" or rules.autovacuum == "pause"
 
@@ -191,9 +192,7 @@ class TableChanges:
         if has_rows:
             decision = decide(self._plan, target, parts, connection, is_parked=is_begun)
             self._check_relied_on(target, decision, records)
-        changes = make_changes(
-            parts, indexes=decision.indexes, foreign_keys=decision.foreign_keys, load_id=want.load_id
-        )
+        changes = make_changes(parts, want, indexes=decision.indexes, foreign_keys=decision.foreign_keys)
 
         def check() -> None:
             is_any_fine = want.rules.indexes == "rebuild" or is_truncated(target) or is_begun
@@ -235,11 +234,6 @@ class TableChanges:
     # ---------------------------------------------------------------- after the last
 
     @property
-    def has_failed(self) -> bool:
-        """Whether what was dropped could not be rebuilt behind the last row."""
-        return self._state == "failed"
-
-    @property
     def is_holding(self) -> bool:
         """Whether something that this load has changed is to be restored."""
         return bool(self._held) and not self.has_failed
@@ -262,10 +256,10 @@ class TableChanges:
             done = self._restore(self._held, connection, load_id=load_id, report=report)
         except KeyboardInterrupt:
             # Whoever interrupts a rebuild does not want it begun again.
-            self._state = "failed"
+            self.has_failed = True
             self._tools.warnings.warn("parked-left", "indexes were not rebuilt: run penstock repair")
             raise
-        self._state = "failed" if done.errors else "held"
+        self.has_failed = bool(done.errors)
         done.raise_first()
         self._held.clear()
         return tuple(each for each in done.rebuilt if each.kind in PART_KINDS)

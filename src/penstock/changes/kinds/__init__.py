@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from penstock.changes.kinds.indexes import IndexesAndKeys
 from penstock.errors import TargetError
-from penstock.server.changes.autovacuum import Autovacuum
+from penstock.server.changes.autovacuum import AUTOVACUUM_PAUSE
 from penstock.server.changes.kind import TableSwitch
-from penstock.server.changes.triggers import Triggers
+from penstock.server.changes.triggers import TRIGGERS
 
 if TYPE_CHECKING:
     from penstock.model.load.shape import Change
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 # One ALTER TABLE and its opposite, restored one by one; or what is restored all at once.
 Kind = TableSwitch | IndexesAndKeys
 
-KINDS: list[Kind] = [Triggers(), Autovacuum(), IndexesAndKeys()]
+KINDS: list[Kind] = [TRIGGERS, AUTOVACUUM_PAUSE, IndexesAndKeys()]
 
 
 def kind_of(change: Change) -> Kind:

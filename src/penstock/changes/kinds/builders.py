@@ -39,7 +39,7 @@ class Builders:
         *,
         build: Callable[[Connection, Change], float],
         note: Callable[[Change, float], None],
-        look: Callable[[int, Mapping[int, Change]], None] | None = None,
+        look: Callable[[int, Mapping[int, Change]], None] | None,
     ) -> None:
         self._context = context
         self._plan = plan

@@ -11,40 +11,53 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.changes.kinds.builders import Builders
-from penstock.changes.kinds.foreign_keys import KeyRestore
-from penstock.changes.kinds.part_restore import PartRestore, is_index_or_key
 from penstock.changes.kinds.rebuild_plan import order_by_cost, order_by_depth, plan_rebuild
+from penstock.errors import PenstockError
 from penstock.host import cpu_count, memory_bytes
 from penstock.server.changes.builds import read_build_progress
 from penstock.server.changes.drop import drop_parts
 from penstock.server.changes.look import look_at
-from penstock.server.changes.parents import make_parent_index
+from penstock.server.changes.parents import add_parent_key, make_parent_index
 from penstock.server.changes.parts import (
     PART_KINDS,
     capture_for,
     capture_many,
+    check_foreign_key_record,
+    has_table,
+    is_foreign_key,
     measure_tables,
+    parent_of,
+    place_of,
     read_index_record,
 )
-from penstock.server.changes.rebuild import build_index, complete_index, drop_records, lock_for_build
+from penstock.server.changes.rebuild import (
+    add_foreign_key,
+    build_index,
+    complete_index,
+    drop_records,
+    lock_for_build,
+    noting_failure,
+    validate_foreign_key,
+)
+from penstock.server.changes.records import read_changes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from penstock.changes.context import Context, Restored
     from penstock.model.load.shape import Change
     from penstock.server.changes.kind import Want
     from penstock.server.changes.look import State
+    from penstock.server.changes.parts import Place
     from penstock.server.connect.connection import Connection
 
 _log = logging.getLogger(__name__)
 
 
 class IndexesAndKeys:
-    """Drops what a load's plan says (loading/plan/parking), and rebuilds it."""
+    """Drops what a load's plan says (loading/plan/parking), and rebuilds it all at once."""
 
     keeps_records = True
-    verb = "drop indexes"
 
     def handles(self, change: Change) -> bool:
         """Whether a record is of an index, key or foreign key."""
@@ -62,26 +75,31 @@ class IndexesAndKeys:
         """Return how far it is rebuilt."""
         return look_at(capture_for(connection, change), change)
 
-    def describe(self, changes: Sequence[Change]) -> str:
-        """Return nothing: the plan has shown them."""
-        _log.info("dropping, to be rebuilt after the load: %s", ", ".join(change.name for change in changes))
-        return ""
-
     def restore_table(self, context: Context, changes: Sequence[Change], done: Restored) -> None:
-        """Rebuild the indexes and keys of a table and its partitions."""
-        _IndexRestore(context, done).run([change for change in changes if is_index_or_key(change)])
+        """Rebuild the indexes and keys of a table and its partitions, under its lock. Raises PenstockError."""
+        _Rebuild(context, done).rebuild_indexes([change for change in changes if not is_foreign_key(change)])
 
     def restore_rest(self, context: Context, oids: set[int], done: Restored) -> None:
         """Rebuild the foreign keys of the tables, and to them."""
-        KeyRestore(context, done).run(oids)
+        _Rebuild(context, done).rebuild_keys(oids)
 
 
-class _IndexRestore(PartRestore):
-    """Rebuilds the indexes and keys of one table; the caller has its lock."""
+class _Rebuild:
+    """Rebuilds the indexes of one table, or foreign keys; the caller, or it, has the lock of their table."""
 
-    def run(self, changes: Sequence[Change]) -> None:
-        self.note_parents(changes)
-        found = capture_many(self.connection, {change.relation_oid for change in changes}, what="indexes")
+    def __init__(self, context: Context, done: Restored) -> None:
+        self._context = context
+        self._connection = context.connection
+        self._schema = context.schema
+        self._done = done
+        # Of each that is to be attached, to which.
+        self._parents: dict[Place, Place | None] = {}
+
+    # ---------------------------------------------------------------- indexes and keys
+
+    def rebuild_indexes(self, changes: Sequence[Change]) -> None:
+        self._note_parents(changes)
+        found = capture_many(self._connection, {change.relation_oid for change in changes}, what="indexes")
         absent, rest, parents, done_with = [], [], [], []
         for change in changes:
             parts = found.get(change.relation_oid)
@@ -97,61 +115,163 @@ class _IndexRestore(PartRestore):
                 absent.append(change)
             else:
                 rest.append((change, state))
-        drop_records(self.connection, self.schema, done_with)
-        sizes = measure_tables(self.connection, list(found)) if len(found) > 1 else None
+        drop_records(self._connection, self._schema, done_with)
+        sizes = measure_tables(self._connection, list(found)) if len(found) > 1 else None
         self._build(order_by_cost(absent, sizes))
         # Their constraints need the table for themselves for a moment, and so come one after another.
         rest += [(change, "begun") for change in absent if not _is_done_at_once(change)]
         for change, state in sorted(rest, key=lambda each: each[0].number):
-            self._finish(change, is_absent=state == "absent")
-        for change in order_by_depth(parents, self.parents):
-            self.make_parent(change, changes, make=make_parent_index)
+            self._finish_index(change, is_absent=state == "absent")
+        for change in order_by_depth(parents, self._parents):
+            self._make_parent(change, changes, make=make_parent_index)
 
-    def _finish(self, change: Change, *, is_absent: bool) -> None:
-        began_s = self.context.clock()
-        self.context.say(f"rebuilding index {change.name}")
+    def _finish_index(self, change: Change, *, is_absent: bool) -> None:
+        began_s = self._context.clock()
+        self._context.say(f"rebuilding index {change.name}")
+        index, _ = read_index_record(change)
         if is_absent:
-            self.with_locks(partial(build_index, self.connection, self.schema, change), change)
-            index, _ = read_index_record(change)
-            if not index.is_clustered and not index.is_replica_identity:
-                self.note(change, self.context.clock() - began_s)
-                return
-        self.with_locks(partial(complete_index, self.connection, self.schema, change), change)
-        self.note(change, self.context.clock() - began_s)
+            self._with_locks(partial(build_index, self._connection, self._schema, change), change)
+        if not is_absent or index.is_clustered or index.is_replica_identity:
+            self._with_locks(partial(complete_index, self._connection, self._schema, change), change)
+        self._note(change, self._context.clock() - began_s)
 
     def _build(self, changes: Sequence[Change]) -> None:
         """Build indexes by several sessions; the first error stops those that were not begun. Raises PenstockError."""
         if not changes:
             return
-        is_local = self.context.is_local
+        is_local = self._context.is_local
         plan = plan_rebuild(
             len(changes),
             cpu_count=cpu_count() if is_local else None,
             memory_bytes=memory_bytes() if is_local else None,
         )
         _log.info("rebuilding %d indexes by %d sessions, %d workers each", len(changes), plan.sessions, plan.workers)
-        Builders(
-            self.context,
-            plan,
-            changes,
-            build=self._build_one,
-            note=self.note,
-            look=None if self.context.report is None else partial(self._tell_progress, len(changes)),
-        ).run()
+        look = None if self._context.report is None else partial(self._tell_progress, len(changes))
+        Builders(self._context, plan, changes, build=self._build_one, note=self._note, look=look).run()
 
     def _build_one(self, connection: Connection, change: Change) -> float:
-        began_s = self.context.clock()
+        began_s = self._context.clock()
 
         def act() -> None:
             lock_for_build(connection, change)
-            build_index(connection, self.schema, change)
+            build_index(connection, self._schema, change)
 
-        self.with_locks(act, change, connection=connection)
-        return self.context.clock() - began_s
+        self._with_locks(act, change, connection=connection)
+        return self._context.clock() - began_s
 
     def _tell_progress(self, count: int, done: int, building: Mapping[int, Change]) -> None:
-        steps = read_build_progress(self.connection, {pid: change.name for pid, change in building.items()})
-        self.context.say(f"rebuilding indexes, {done} of {count} done", steps)
+        steps = read_build_progress(self._connection, {pid: change.name for pid, change in building.items()})
+        self._context.say(f"rebuilding indexes, {done} of {count} done", steps)
+
+    # ---------------------------------------------------------------- foreign keys
+
+    def rebuild_keys(self, oids: set[int]) -> None:
+        changes = self._read_keys(oids)
+        self._note_parents(changes)
+        failed: set[Place | None] = set()
+        # All are enforced for new rows before the old ones are looked at, which may take hours, and fail.
+        for is_validating in (False, True):
+            for found in order_by_depth(changes, self._parents):
+                if place_of(found) in failed:
+                    # Rows of a partition do not fit: they would not fit above it either.
+                    failed.add(parent_of(found))
+                    continue
+                try:
+                    self._rebuild_key(found, is_validating=is_validating)
+                except PenstockError as error:
+                    if error.is_transient:
+                        raise
+                    self._done.errors.append(error)
+                    failed |= {place_of(found), parent_of(found)}
+
+    def _read_keys(self, oids: set[int]) -> list[Change]:
+        """Return the foreign keys of the tables, and to them, of which the key that they rely on stands."""
+        written = [change for change in read_changes(self._connection, self._schema) if not change.is_copied]
+        missing = {place_of(each) for each in written if each.kind in PART_KINDS and not is_foreign_key(each)}
+        changes = []
+        for change in filter(is_foreign_key, written):
+            try:
+                check_foreign_key_record(change)
+            except PenstockError as error:
+                self._done.errors += [error] if change.target_oid in oids else []
+            else:
+                relied_on = (int(change.record["references_oid"]), change.record["references_index"])
+                if _tables_of(change) & oids and relied_on not in missing:
+                    changes.append(change)
+        return changes
+
+    def _rebuild_key(self, found: Change, *, is_validating: bool) -> None:
+        """Add a foreign key that is not there; have the server look at the rows, if it `is_validating`."""
+        context, connection, schema = self._context, self._connection, self._schema
+        with context.lock(found.target_oid):
+            now = read_changes(connection, schema, target_oid=found.target_oid)
+            change = next((each for each in now if each.number == found.number and each.name == found.name), None)
+            if change is None or any(context.is_held(oid, change, self._done) for oid in sorted(_tables_of(found))):
+                return
+            parts = capture_for(connection, change)
+            state = look_at(parts, change)
+            if state in ("gone", "there") or not has_table(connection, int(change.record["references_oid"])):
+                drop_records(connection, schema, [change])
+                return
+            if state == "made":
+                # The partitioned table's attaches it.
+                return
+            if parts is not None and parts.table.kind == "p":
+                if is_validating:
+                    self._make_parent(change, now, make=add_parent_key)
+                return
+            began_s = context.clock()
+            context.say(f"rebuilding foreign key {change.name}")
+            if state == "absent":
+                self._with_locks(partial(add_foreign_key, connection, schema, change), change)
+            is_valid = change.record["is_validated"] and change.record["is_enforced"]
+            if is_valid and is_validating:
+                with noting_failure(connection, schema, change):
+                    validate_foreign_key(connection, schema, change)
+            if is_validating or not is_valid:
+                self._note(change, context.clock() - began_s)
+
+    # ---------------------------------------------------------------- both
+
+    def _note_parents(self, changes: Iterable[Change]) -> None:
+        self._parents.update((place_of(change), parent_of(change)) for change in changes)
+
+    def _make_parent(
+        self,
+        change: Change,
+        changes: Iterable[Change],
+        *,
+        make: Callable[[Connection, str, Change, Sequence[Change]], None],
+    ) -> None:
+        """Make what belongs to a partitioned table; its partitions have theirs."""
+        began_s = self._context.clock()
+        children = [each for each in changes if parent_of(each) == place_of(change)]
+        what = "foreign key" if is_foreign_key(change) else "index"
+        self._context.say(f"rebuilding {what} {change.name} of the partitioned table")
+        act = partial(make, self._connection, self._schema, change, children)
+        self._with_locks(act, change, others=[child.relation_oid for child in children])
+        self._note(change, self._context.clock() - began_s)
+
+    def _with_locks(
+        self,
+        act: Callable[[], None],
+        change: Change,
+        *,
+        connection: Connection | None = None,
+        others: Sequence[int] = (),
+    ) -> None:
+        """Run `act` once it gets its locks; write down with the record why it fails. Raises PenstockError."""
+        relations = {*change.relations, *others}
+        what = f'rebuild "{change.name}" of "{change.target}"'
+        with noting_failure(connection or self._connection, self._schema, change):
+            self._context.with_locks(act, relations=relations, what=what, connection=connection)
+
+    def _note(self, change: Change, seconds: float) -> None:
+        """Add what was rebuilt, under the name of the partitioned table's."""
+        top = place_of(change)
+        while (parent := self._parents.get(top)) is not None:
+            top = parent
+        self._done.note(change, seconds, name=top[1])
 
 
 def _is_whole(change: Change) -> bool:
@@ -163,3 +283,8 @@ def _is_whole(change: Change) -> bool:
 def _is_done_at_once(change: Change) -> bool:
     index, constraint = read_index_record(change)
     return constraint is None and not index.is_clustered and not index.is_replica_identity
+
+
+def _tables_of(reference: Change) -> set[int]:
+    """Return the tables that a foreign key is about, and the one that was loaded."""
+    return {reference.target_oid, *reference.relations}

@@ -38,16 +38,14 @@ class RebuildPlan:
     memory_bytes: int
 
 
-def plan_rebuild(
-    count: int, *, cpu_count: int | None, memory_bytes: int | None, free_connections: int | None = None
-) -> RebuildPlan:
+def plan_rebuild(count: int, *, cpu_count: int | None, memory_bytes: int | None) -> RebuildPlan:
     """Return how `count` indexes are rebuilt.
 
     A session for each CPU, each with one index at a time: parallel workers pay where there are fewer indexes than CPUs.
     `cpu_count` and `memory_bytes` are the server's, None where they are not known.
     """
     cpus = cpu_count or _UNKNOWN_CPUS
-    sessions = max(1, min(count, cpus if free_connections is None else min(cpus, free_connections)))
+    sessions = max(1, min(count, cpus))
     memory = _WANTED_MEMORY_BYTES
     if memory_bytes is not None:
         memory = min(memory, max(_LEAST_MEMORY_BYTES, memory_bytes // _MEMORY_SHARE // sessions))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from penstock.errors import TargetError
 from penstock.server.ledger.targets import drop_landing, drop_ranges, write_landing
-from penstock.server.table.locking import describe_blocker, with_lock_retries
+from penstock.server.table.locking import telling_once, with_lock_retries
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from penstock.model.load.plan import LoadPlan
     from penstock.model.server.table import TableName
     from penstock.server.connect.connection import Connection
-    from penstock.server.table.locking import Blocker
 
 _Result = TypeVar("_Result")
 
@@ -37,19 +36,12 @@ def with_locks(
 
     It tries for as long as the load waits for faults to pass; but once where it `is_patient` not.
     """
-    told: set[int | None] = set()
-
-    def tell(blockers: tuple[Blocker, ...]) -> None:
-        if news := [blocker for blocker in blockers if blocker.pid not in told]:
-            told.update(blocker.pid for blocker in news)
-            tools.notice(f"waiting to {what}: {'; '.join(map(describe_blocker, news))}")
-
     return with_lock_retries(
         connection,
         act,
         relations=relations,
         deadline_s=plan.job.rules.retry_for if is_patient else 0.0,
-        on_blocked=tell,
+        on_blocked=telling_once(tools.notice, what),
         clock=tools.clock,
         sleep=tools.sleep,
     )

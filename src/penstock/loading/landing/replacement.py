@@ -11,8 +11,8 @@ from penstock.loading.landing.context import with_locks
 from penstock.loading.landing.direct import refuse_unended
 from penstock.model.load.ledger import LandedCounts
 from penstock.model.server.table import TableName
-from penstock.server.changes import find_changed
 from penstock.server.changes.parts import capture_many
+from penstock.server.changes.records import find_changed
 from penstock.server.ddl.capture import capture_table, find_obstacles, refuse_obstacles
 from penstock.server.ddl.compose import compose_create
 from penstock.server.ddl.replacement import create_replacement, enforce_early, finish_replacement, swap_replacement

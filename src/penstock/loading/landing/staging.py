@@ -13,7 +13,7 @@ from penstock.loading.plan.modes import merge_mode
 from penstock.model.load.landing import POSITION_COLUMNS
 from penstock.model.load.outcome import StatementOutcome
 from penstock.model.server.table import TableName
-from penstock.server.changes import find_changed
+from penstock.server.changes.records import find_changed
 from penstock.server.ledger.schema import CHANGES_VERSION, find_publications, find_version
 from penstock.server.ledger.targets import drop_landing
 from penstock.server.merge.merge import (

@@ -40,6 +40,11 @@ class Change:
     failure: str | None = field(default=None, compare=False)
 
     @property
+    def relations(self) -> tuple[int, int]:
+        """Return the table at which it is, and that to which a foreign key refers."""
+        return self.relation_oid, int(self.record.get("references_oid", self.relation_oid))
+
+    @property
     def relation(self) -> str:
         """Return the table to show: a foreign key belongs to the one that refers, whichever was loaded."""
         is_elsewhere = self.relation_oid != self.target_oid

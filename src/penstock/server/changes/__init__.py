@@ -4,20 +4,3 @@ A record is committed before its change is made. Whether the change was made is 
 looked at. The records of one table are written, and things restored, under a lock of that table's (shape_lock). The
 room changes/ has the journal, which sees to this order.
 """
-
-from __future__ import annotations
-
-from penstock.server.changes.holds import find_other_holds, hold_shape, release_shape, shape_lock
-from penstock.server.changes.records import delete_changes, find_changed, find_others, read_changes, write_changes
-
-__all__ = [
-    "delete_changes",
-    "find_changed",
-    "find_other_holds",
-    "find_others",
-    "hold_shape",
-    "read_changes",
-    "release_shape",
-    "shape_lock",
-    "write_changes",
-]

@@ -73,58 +73,45 @@ class OptionsRow:
     """The row of changes_autovacuum.sql."""
 
     relation_oid: int
-    schema: str
-    relation: str
     options: list[str]
     has_toast: bool
     toast_options: list[str]
 
 
-class Autovacuum(TableSwitch):
-    """Switches autovacuum off for a table and its TOAST table, where it was told to."""
+def _find(connection: Connection, want: Want) -> Sequence[Change]:
+    if want.rules.autovacuum != "pause":
+        return []
+    with translate_errors(f"looking up the storage parameters of {want.table.name}"):
+        rows = fetch_rows(connection, "changes_autovacuum", OptionsRow, oid=want.table.oid)
+    return [
+        want.change("autovacuum", name, {"options": options}, relation_oid=row.relation_oid)
+        for row in rows
+        for name, options, is_there in (
+            (AUTOVACUUM, row.options, True),
+            (f"{_TOAST}.{AUTOVACUUM}", row.toast_options, row.has_toast),
+        )
+        if is_there and not is_off(options)
+    ]
 
-    name = "autovacuum"
-    lock_mode = "SHARE UPDATE EXCLUSIVE"
 
-    def find(self, connection: Connection, want: Want) -> Sequence[Change]:
-        """Return records of the table and its partitions, as far as autovacuum is not off there already."""
-        if want.rules.autovacuum != "pause":
-            return []
-        with translate_errors(f"looking up the storage parameters of {want.table.name}"):
-            rows = fetch_rows(connection, "changes_autovacuum", OptionsRow, oid=want.table.oid)
-        return [
-            want.change(self.name, name, {"options": options}, relation_oid=row.relation_oid)
-            for row in rows
-            for name, options, is_there in (
-                (AUTOVACUUM, row.options, True),
-                (f"{_TOAST}.{AUTOVACUUM}", row.toast_options, row.has_toast),
-            )
-            if is_there and not is_off(options)
-        ]
+def _is_whole(change: Change) -> bool:
+    options = cast("object", change.record.get("options"))
+    is_list = isinstance(options, list) and all(isinstance(option, str) and "=" in option for option in options)
+    return is_list and change.name in (AUTOVACUUM, f"{_TOAST}.{AUTOVACUUM}")
 
-    def is_whole(self, change: Change) -> bool:
-        """Whether it has storage parameters, by one of the two names."""
-        options = cast("object", change.record.get("options"))
-        is_list = isinstance(options, list) and all(isinstance(option, str) and "=" in option for option in options)
-        return is_list and change.name in (AUTOVACUUM, f"{_TOAST}.{AUTOVACUUM}")
 
-    def state(self, connection: Connection, change: Change) -> State:
-        """Return "absent" while the parameter has the value that loading sets."""
-        options = _find_options(connection, change)
-        if options is None:
-            return "gone"
-        return "there" if plan_restore(options, change.record["options"]) == [] else "absent"
+def _look(connection: Connection, change: Change) -> State:
+    options = _find_options(connection, change)
+    if options is None:
+        return "gone"
+    return "there" if plan_restore(options, change.record["options"]) == [] else "absent"
 
-    def compose_change(self, change: Change) -> sql.Composable:
-        """Return SET for the parameter, off."""
-        return _compose_set(change, [(AUTOVACUUM, OFF)])
 
-    def compose_restore(self, connection: Connection, change: Change) -> sql.Composable:
-        """Return SET, or RESET where it was not set."""
-        settings = plan_restore(_find_options(connection, change) or [], change.record["options"])
-        if settings is None:
-            return sql.SQL("RESET ({})").format(_option(change, AUTOVACUUM))
-        return _compose_set(change, settings)
+def _compose_restore(connection: Connection, change: Change) -> sql.Composable:
+    settings = plan_restore(_find_options(connection, change) or [], change.record["options"])
+    if settings is None:
+        return sql.SQL("RESET ({})").format(_option(change, AUTOVACUUM))
+    return _compose_set(change, settings)
 
 
 def _find_options(connection: Connection, change: Change) -> list[str] | None:
@@ -148,3 +135,14 @@ def _option(change: Change, name: str) -> sql.Identifier:
 
 def _is_toast(change: Change) -> bool:
     return change.name.startswith(f"{_TOAST}.")
+
+
+AUTOVACUUM_PAUSE = TableSwitch(
+    name="autovacuum",
+    lock_mode="SHARE UPDATE EXCLUSIVE",
+    find=_find,
+    is_whole=_is_whole,
+    state=_look,
+    compose_change=lambda change: _compose_set(change, [(AUTOVACUUM, OFF)]),
+    compose_restore=_compose_restore,
+)

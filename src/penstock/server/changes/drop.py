@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 from psycopg import sql
 
 from penstock.errors import TargetError
-from penstock.model.load.shape import Change
-from penstock.model.server.table import TableName
 from penstock.server.changes.look import look_at
 from penstock.server.changes.parts import ForeignKey, capture_tree, is_foreign_key, lock_relation, place_of
 from penstock.server.connect.errors import translate_errors
@@ -18,6 +16,8 @@ from penstock.server.ddl.session import run_all
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
+    from penstock.model.load.shape import Change
+    from penstock.server.changes.kind import Want
     from penstock.server.changes.parts import IndexPart, Place, TableParts
     from penstock.server.connect.connection import Connection
 
@@ -25,35 +25,21 @@ _log = logging.getLogger(__name__)
 
 
 def make_changes(
-    parts: TableParts, *, indexes: Iterable[IndexPart], foreign_keys: Iterable[ForeignKey], load_id: str
+    parts: TableParts, want: Want, *, indexes: Iterable[IndexPart], foreign_keys: Iterable[ForeignKey]
 ) -> list[Change]:
     """Return the records of what is to be dropped, in that order: what relies on others first."""
-    table, own = parts.table, parts.tables
-    target = TableName(schema=table.schema, name=table.name)
     changes = [
-        Change(
-            target_oid=table.oid,
-            target=target,
-            kind="constraint" if key.relation_oid in own else "reference",
+        want.change(
+            "constraint" if key.relation_oid in parts.tables else "reference",
+            key.name,
+            key.record(),
             relation_oid=key.relation_oid,
-            name=key.name,
-            record=key.record(),
-            load_id=load_id,
         )
         for key in foreign_keys
     ]
-    changes += [
-        Change(
-            target_oid=table.oid,
-            target=target,
-            kind="index" if part.constraint is None else "constraint",
-            relation_oid=part.facts.relation_oid,
-            name=part.name,
-            record=part.record(),
-            load_id=load_id,
-        )
-        for part in indexes
-    ]
+    for part in indexes:
+        kind = "index" if part.constraint is None else "constraint"
+        changes.append(want.change(kind, part.name, part.record(), relation_oid=part.facts.relation_oid))
     return changes
 
 

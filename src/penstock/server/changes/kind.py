@@ -1,4 +1,4 @@
-"""The kinds of change that one ALTER TABLE makes and another one restores: each is a subclass of TableSwitch.
+"""The kinds of change that one ALTER TABLE makes and another one restores: each is a TableSwitch.
 
 Restored is the state that was, to the letter. What somebody has set meanwhile is theirs, and left as it is.
 """
@@ -6,7 +6,6 @@ Restored is the state that was, to the letter. What somebody has set meanwhile i
 from __future__ import annotations
 
 import logging
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -20,7 +19,7 @@ from penstock.server.changes.records import delete_changes
 from penstock.server.connect.errors import in_transaction, translate_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from penstock.model.load.job import LoadRules, TargetJob
     from penstock.model.server.table import TableFacts
@@ -56,43 +55,27 @@ class Want:
         )
 
 
-class TableSwitch(ABC):
-    """A kind of change: how it is found, made, looked at and restored. It has no state of its own."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableSwitch:
+    """A kind of change, by its `name` in records; `lock_mode` is what its ALTER TABLE takes.
 
-    name: ClassVar[str]
-    # What ALTER TABLE takes for it.
-    lock_mode: ClassVar[str]
+    `find` returns records of what a load is to change at a table and its partitions. `is_whole` tells whether a record
+    is one that was written: what is composed from it is run. `state` is "there" for what is as before or as somebody
+    has set it since, "absent" for what is as the load has set it, or "gone". What is composed follows ALTER TABLE; for
+    `compose_restore` the table is locked and the state "absent". `words` are for the notice.
+    """
+
     # A record of something that is as it was is of one who died before he changed it, and it may have been set since.
     keeps_records: ClassVar[bool] = False
 
-    @property
-    def verb(self) -> str:
-        """What is waited to do when the table is locked by others."""
-        return f"change {self.name}"
-
-    @abstractmethod
-    def find(self, connection: Connection, want: Want) -> Sequence[Change]:
-        """Return records of what a load is to change at a table and its partitions. Raises ServerError."""
-
-    @abstractmethod
-    def is_whole(self, change: Change) -> bool:
-        """Whether a record is one that was written: what is composed from it is run."""
-
-    @abstractmethod
-    def state(self, connection: Connection, change: Change) -> State:
-        """Return "there" for what is as before or as somebody has set it since, "absent" for ours, or "gone"."""
-
-    @abstractmethod
-    def compose_change(self, change: Change) -> sql.Composable:
-        """Return what follows ALTER TABLE to make the change."""
-
-    @abstractmethod
-    def compose_restore(self, connection: Connection, change: Change) -> sql.Composable:
-        """Return what follows ALTER TABLE to restore what was before; it is locked, and "absent"."""
-
-    def describe(self, changes: Sequence[Change]) -> str:
-        """Return the words for what is changed."""
-        return self.name if changes else ""
+    name: str
+    lock_mode: str
+    find: Callable[[Connection, Want], Sequence[Change]]
+    is_whole: Callable[[Change], bool]
+    state: Callable[[Connection, Change], State]
+    compose_change: Callable[[Change], sql.Composable]
+    compose_restore: Callable[[Connection, Change], sql.Composable]
+    words: Callable[[Change], str] = lambda change: change.kind
 
     def handles(self, change: Change) -> bool:
         """Whether a record is of this kind."""

@@ -31,8 +31,6 @@ class TriggerRow:
     """The row of changes_triggers.sql; `state` is pg_trigger.tgenabled."""
 
     relation_oid: int
-    schema: str
-    relation: str
     name: str
     state: str
     type: int
@@ -43,54 +41,45 @@ class TriggerRow:
         return {"state": self.state, "type": self.type, "function_oid": self.function_oid}
 
 
-class Triggers(TableSwitch):
-    """Disables the enabled triggers that a load would fire, where it was told to."""
-
-    name = "trigger"
-    lock_mode = "SHARE ROW EXCLUSIVE"
-
-    def find(self, connection: Connection, want: Want) -> Sequence[Change]:
-        """Return records of the enabled triggers that the load's statements fire."""
-        if want.rules.triggers != "disable":
-            return []
-        with translate_errors(f"looking up the triggers of {want.table.name}"):
-            rows = fetch_rows(connection, "changes_triggers", TriggerRow, oid=want.table.oid, events=_find_events(want))
-        return [
-            want.change(self.name, row.name, row.record(), relation_oid=row.relation_oid)
-            for row in rows
-            if row.state != _DISABLED
-        ]
-
-    def is_whole(self, change: Change) -> bool:
-        """Whether a state can be enabled again."""
-        return change.record.get("state") in _ENABLE
-
-    def state(self, connection: Connection, change: Change) -> State:
-        """Return "absent" for the same trigger, disabled."""
-        every = _ON_INSERT | _ON_DELETE | _ON_UPDATE
-        rows = fetch_rows(connection, "changes_triggers", TriggerRow, oid=change.relation_oid, events=every)
-        at = (change.relation_oid, change.name)
-        found = next((row for row in rows if (row.relation_oid, row.name) == at), None)
-        if found is None:
-            return "gone"
-        is_same = found.record() | {"state": None} == dict(change.record) | {"state": None}
-        return "absent" if is_same and found.state == _DISABLED else "there"
-
-    def compose_change(self, change: Change) -> sql.Composable:
-        """Return DISABLE TRIGGER."""
-        return sql.SQL("DISABLE TRIGGER {}").format(sql.Identifier(change.name))
-
-    def compose_restore(self, connection: Connection, change: Change) -> sql.Composable:  # noqa: ARG002 (the record tells)
-        """Return ENABLE TRIGGER, as it was enabled."""
-        return sql.SQL("{} TRIGGER {}").format(_ENABLE[change.record["state"]], sql.Identifier(change.name))
-
-    def describe(self, changes: Sequence[Change]) -> str:
-        """Return their names; partitions have the same."""
-        return ", ".join(dict.fromkeys(f"trigger {change.name}" for change in changes))
-
-
 def _find_events(want: Want) -> int:
     if want.job.transform is not None:
         # It may do anything.
         return _ON_INSERT | _ON_UPDATE | _ON_DELETE
     return _ON_INSERT | _ON_UPDATE if want.job.mode == "upsert" else _ON_INSERT
+
+
+def _find(connection: Connection, want: Want) -> Sequence[Change]:
+    if want.rules.triggers != "disable":
+        return []
+    with translate_errors(f"looking up the triggers of {want.table.name}"):
+        rows = fetch_rows(connection, "changes_triggers", TriggerRow, oid=want.table.oid, events=_find_events(want))
+    return [
+        want.change("trigger", row.name, row.record(), relation_oid=row.relation_oid)
+        for row in rows
+        if row.state != _DISABLED
+    ]
+
+
+def _look(connection: Connection, change: Change) -> State:
+    every = _ON_INSERT | _ON_DELETE | _ON_UPDATE
+    rows = fetch_rows(connection, "changes_triggers", TriggerRow, oid=change.relation_oid, events=every)
+    at = (change.relation_oid, change.name)
+    found = next((row for row in rows if (row.relation_oid, row.name) == at), None)
+    if found is None:
+        return "gone"
+    is_same = found.record() | {"state": None} == dict(change.record) | {"state": None}
+    return "absent" if is_same and found.state == _DISABLED else "there"
+
+
+TRIGGERS = TableSwitch(
+    name="trigger",
+    lock_mode="SHARE ROW EXCLUSIVE",
+    find=_find,
+    is_whole=lambda change: change.record.get("state") in _ENABLE,
+    state=_look,
+    compose_change=lambda change: sql.SQL("DISABLE TRIGGER {}").format(sql.Identifier(change.name)),
+    compose_restore=lambda _, change: sql.SQL("{} TRIGGER {}").format(
+        _ENABLE[change.record["state"]], sql.Identifier(change.name)
+    ),
+    words=lambda change: f"trigger {change.name}",
+)

@@ -10,14 +10,11 @@ WITH tree AS (
       FROM pg_catalog.pg_partition_tree(:'oid'::oid::regclass) AS p
 )
 SELECT c.oid AS relation_oid,
-       n.nspname::text AS schema,
-       c.relname::text AS relation,
        COALESCE(c.reloptions, '{}') AS options,
        o.oid IS NOT NULL AS has_toast,
        COALESCE(o.reloptions, '{}') AS toast_options
   FROM tree AS t
   JOIN pg_catalog.pg_class AS c ON c.oid = t.oid
-  JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
   LEFT JOIN pg_catalog.pg_class AS o ON o.oid = c.reltoastrelid
  WHERE c.relkind = 'r'
  ORDER BY c.oid;

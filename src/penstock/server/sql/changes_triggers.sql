@@ -10,19 +10,15 @@ WITH tree AS (
     SELECT p.relid::oid
       FROM pg_catalog.pg_partition_tree(:'oid'::oid::regclass) AS p
 )
-SELECT c.oid AS relation_oid,
-       n.nspname::text AS schema,
-       c.relname::text AS relation,
+SELECT g.tgrelid AS relation_oid,
        g.tgname::text AS name,
        g.tgenabled::text AS state,
        g.tgtype::int AS type,
        g.tgfoid::int8 AS function_oid
   FROM tree AS t
   JOIN pg_catalog.pg_trigger AS g ON g.tgrelid = t.oid
-  JOIN pg_catalog.pg_class AS c ON c.oid = g.tgrelid
-  JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
  WHERE (g.tgtype & :'events'::int) <> 0
    AND ((g.tgtype & 1) = 1 OR g.tgrelid = :'oid'::oid)
    AND (NOT g.tgisinternal OR (g.tgparentid <> 0 AND g.tgconstraint = 0))
- ORDER BY c.oid,
+ ORDER BY g.tgrelid,
           g.tgname;

@@ -86,6 +86,18 @@ def with_lock_retries(
         pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
 
 
+def telling_once(notice: Callable[[str], None], what: str) -> Callable[[tuple[Blocker, ...]], None]:
+    """Return an `on_blocked` that tells once of each backend that is in the way of `what`."""
+    told: set[int | None] = set()
+
+    def tell(blockers: tuple[Blocker, ...]) -> None:
+        if news := [blocker for blocker in blockers if blocker.pid not in told]:
+            told.update(blocker.pid for blocker in news)
+            notice(f"waiting to {what}: {'; '.join(map(describe_blocker, news))}")
+
+    return tell
+
+
 def find_blockers(connection: Connection, relations: Sequence[int]) -> tuple[Blocker, ...]:
     """Return who else holds or awaits a lock on one of the relations, the holders first. Raises ServerError."""
     with translate_errors("looking for sessions that hold locks"):
