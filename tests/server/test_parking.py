@@ -423,7 +423,7 @@ def test_a_table_that_lacks_its_key_when_it_is_looked_at_is_not_replaced(
 ) -> None:
     """Somebody may park between the two looks; nothing is written down then."""
     die_while_loading(loads, path)
-    monkeypatch.setattr("penstock.loading.table_changes.restore_replaced", lambda *_: None)
+    monkeypatch.setattr("penstock.loading.table_changes.TableChanges.restore_replaced", lambda *_: None)
     with pytest.raises(TargetError, match="are dropped or disabled"):
         loads.run(mode_target(write_second(path), "replace"), rules=AUTO)
     assert loads.execute("SELECT count(*) FROM penstock.loads") == [(1,)]

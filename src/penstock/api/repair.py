@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.api.closing import Closing
 from penstock.api.logs import log_notice
 from penstock.api.settings import open_backend
-from penstock.changes.context import PATIENCE_S, Context, Restored
+from penstock.changes.context import Context, Restored
 from penstock.changes.repair import TableStore, forget_missing, plan_repair, repair
 from penstock.errors import PenstockError
 from penstock.files import SourceReader
@@ -109,7 +109,6 @@ class Repairer(Closing):
             connect=self._connect,
             schema=self._schema,
             notice=self._tell,
-            retry_for_s=PATIENCE_S,
             is_local=is_local,
         )
 

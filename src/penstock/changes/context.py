@@ -69,15 +69,15 @@ class Restored:
 class Context:
     """One session that has the tables' locks, the ledger's schema, and who wants to hear of what is done.
 
-    `connect` makes other sessions as they are needed. `retry_for_s` is how long locks are tried for; `is_local`: the
-    server's processors and memory are this machine's. `held` are the tables that a load has to restore.
+    `connect` makes other sessions as they are needed. `retry_for_s` is how long locks are tried for when restoring.
+    `is_local`: the server's processors and memory are this machine's. `held` are the tables that a load has to restore.
     """
 
     connection: Connection
     connect: ConnectionFactory
     schema: str
     notice: Callable[[str], None]
-    retry_for_s: float
+    retry_for_s: float = PATIENCE_S
     is_local: bool = False
     report: Report | None = None
     clock: Callable[[], float] = time.perf_counter
@@ -94,6 +94,7 @@ class Context:
         *,
         relations: Collection[int],
         what: str,
+        deadline_s: float | None = None,
         connection: Connection | None = None,
     ) -> None:
         """Run `act` once it gets its locks; say once who is in the way. Raises PenstockError."""
@@ -101,7 +102,7 @@ class Context:
             self.connection if connection is None else connection,
             act,
             relations=sorted(relations),
-            deadline_s=self.retry_for_s,
+            deadline_s=self.retry_for_s if deadline_s is None else deadline_s,
             on_blocked=telling_once(self.notice, what),
             clock=self.clock,
             sleep=self.sleep,

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from penstock.changes.context import Context
     from penstock.changes.kinds import Kind
-    from penstock.model.load.shape import Change, Hold
+    from penstock.model.load.shape import Change
     from penstock.server.changes.kind import Want
 
 
@@ -39,33 +39,29 @@ class CannotRecord(TargetError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Records:
-    """What is written down of a table, of that by this load, and at all tables; `others` are loading it as well."""
+    """What is written down of a table, of that by this load, and at all tables."""
 
     before: Sequence[Change]
     ours: Sequence[Change]
     everything: Sequence[Change]
-    others: Sequence[Hold]
 
 
-def read_records(context: Context, oid: int, *, load_id: str) -> Records:
-    """Return what is written down; the caller has the table's lock. Raises ServerError, TargetError."""
-    others = find_other_holds(context.connection, context.schema, oid, but_load_id=load_id)
-    everything = read_changes(context.connection, context.schema)
-    before = [each for each in everything if each.target_oid == oid and not each.is_copied]
-    ours = [each for each in before if each.load_id == load_id]
-    return Records(before=before, ours=ours, everything=everything, others=others)
+def open_records(context: Context, want: Want) -> Records:
+    """Return what is written down; hold a table that other loads keep changed, or an earlier run of this one.
 
-
-def keep_changed(context: Context, records: Records, want: Want) -> None:
-    """Hold a table that other loads have changed, or an earlier run of this one.
-
-    Whoever holds a table last restores all of it. Raises CannotRecord, ServerError, TargetError.
+    Whoever holds a table last restores all of it. The caller has the table's lock. Raises CannotRecord, ServerError,
+    TargetError.
     """
-    if not records.before or not (records.others or records.ours):
-        return
-    if not records.ours:
-        _refuse_others(context, records.before, want)
-    _record(context, want)
+    connection, schema, oid = context.connection, context.schema, want.table.oid
+    others = find_other_holds(connection, schema, oid, but_load_id=want.load_id)
+    everything = read_changes(connection, schema)
+    before = [each for each in everything if each.target_oid == oid and not each.is_copied]
+    ours = [each for each in before if each.load_id == want.load_id]
+    if before and others and not ours:
+        _refuse_others(context, before, want)
+    if before and (others or ours):
+        _record(context, want)
+    return Records(before=before, ours=ours, everything=everything)
 
 
 def change_table(
@@ -101,7 +97,7 @@ def change_table(
         check()
 
     relations = {table.oid, *(oid for change in changes for oid in change.relations)}
-    context.with_locks(act, relations=relations, what=f'{what} of "{table.name}"')
+    context.with_locks(act, relations=relations, what=f'{what} of "{table.name}"', deadline_s=want.rules.retry_for)
 
 
 def _settle(kind: Kind, found: Sequence[Change], records: Records) -> tuple[list[Change], list[Change]]:

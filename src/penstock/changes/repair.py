@@ -16,8 +16,8 @@ from penstock.model.load.shape import RepairStep
 from penstock.server.changes.holds import find_other_holds, read_holds
 from penstock.server.changes.kind import TableSwitch
 from penstock.server.changes.look import copied_record
-from penstock.server.changes.missing import group_missing, read_failed
-from penstock.server.changes.parts import PART_KINDS, check_foreign_key_record, is_foreign_key, parent_of, place_of
+from penstock.server.changes.missing import group_attached, read_failed
+from penstock.server.changes.parts import check_foreign_key_record, is_foreign_key
 from penstock.server.changes.rebuild import describe_again, drop_records
 from penstock.server.changes.records import read_changes
 from penstock.server.ledger.schema import CHANGES_VERSION, find_version
@@ -75,9 +75,16 @@ class TableStore:
             if hold.pid is not None
         }
         changes = read_changes(connection, schema)
-        return _count_attached(
-            changes, [_make_step(each, *_decide_step(each, holders, connection)) for each in changes]
-        )
+        found = {(each.target_oid, each.number): _decide_step(each, holders, connection) for each in changes}
+
+        def is_alike(one: Change, other: Change) -> bool:
+            step = found[one.target_oid, one.number]
+            return step == found[other.target_oid, other.number] and step[0] != "refuse"
+
+        return [
+            replace(_make_step(top, *found[top.target_oid, top.number]), attached=len(attached))
+            for top, *attached in group_attached(changes, is_alike=is_alike)
+        ]
 
     def restore(self, done: Restored) -> None:
         """Restore all tables. Raises ServerError."""
@@ -87,21 +94,6 @@ class TableStore:
             done.rebuilt += found.rebuilt
             done.held += found.held
             done.errors += found.errors + found.copied
-
-
-def _count_attached(changes: Sequence[Change], steps: Sequence[RepairStep]) -> list[RepairStep]:
-    found = {(change.kind, place_of(change)): number for number, change in enumerate(changes)}
-    counts = [0] * len(steps)
-    shown = [True] * len(steps)
-    # Partitions are written down behind their table.
-    for number in reversed(range(len(steps))):
-        change, step = changes[number], steps[number]
-        parent = None if change.kind not in PART_KINDS or step.action == "refuse" else parent_of(change)
-        place = None if parent is None else found.get((change.kind, parent))
-        if place is not None and (steps[place].action, steps[place].reason) == (step.action, step.reason):
-            counts[place] += counts[number] + 1
-            shown[number] = False
-    return [replace(step, attached=counts[number]) for number, step in enumerate(steps) if shown[number]]
 
 
 def forget_missing(context: Context, names: Sequence[str], *, only_planned: bool) -> list[RepairStep]:
@@ -121,7 +113,7 @@ def forget_missing(context: Context, names: Sequence[str], *, only_planned: bool
                     hint="Run it again when that load has ended.",
                 )
         # Under the locks: what was restored by now is not missing.
-        found = [family for missing in read_failed(connection, schema) for family in group_missing(missing)]
+        found = [family for missing in read_failed(connection, schema) for family in group_attached(missing)]
         families = [family for family in found if family[0] in chosen]
         steps = [_make_step(top, "forget", _GIVEN_UP + describe_again(connection, top)) for top, *_ in families]
         if not only_planned:
@@ -130,7 +122,7 @@ def forget_missing(context: Context, names: Sequence[str], *, only_planned: bool
 
 
 def _choose_missing(names: Sequence[str], failed: Sequence[Sequence[Change]]) -> list[Change]:
-    missing = [family[0] for each in failed for family in group_missing(each)]
+    missing = [family[0] for each in failed for family in group_attached(each)]
     chosen = []
     for name in names:
         found = [change for change in missing if name in (change.name, f"{change.relation}.{change.name}")]

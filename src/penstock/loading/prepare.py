@@ -204,9 +204,9 @@ class _Preparation:
     def _restore_replaced(self) -> None:
         targets = [target for target in self._plan.targets if target.is_replaced]
         if oids := [target.facts.oid for target in targets if target.facts is not None]:
-            from penstock.loading.table_changes import restore_replaced  # noqa: PLC0415 (32 ms, after a load that died)
+            from penstock.loading.table_changes import TableChanges  # noqa: PLC0415 (32 ms, after a load that died)
 
-            restore_replaced(oids, self._tools, self._connection)
+            TableChanges(self._plan, self._tools).restore_replaced(oids, self._connection)
 
     def _other_than(self, load_id: str, meaning: str) -> TargetError:
         """Return the error for a load that is not the one that was to be gone on with."""

@@ -7,10 +7,11 @@ table is touched only under its lock, if it still is what the plan was made for.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.changes.context import PATIENCE_S, Context
-from penstock.changes.journal import CannotRecord, change_table, keep_changed, read_records, restore
+from penstock.changes.journal import CannotRecord, change_table, open_records, restore
 from penstock.changes.kinds import KINDS
 from penstock.changes.kinds.indexes import IndexesAndKeys
 from penstock.errors import PenstockError, ServerError, TargetError
@@ -52,64 +53,6 @@ _LOCK_NOT_AVAILABLE = "55P03"
 _NOTHING_LEFT = Decision(plan=ParkingPlan(reason="every row is loaded"))
 
 
-def restore_replaced(oids: Sequence[int], tools: LoadTools, connection: Connection) -> None:
-    """Restore what loads have left changed at tables that are to be replaced: the new ones get what is there then.
-
-    Raises TargetError where a load at work wants it changed, or it cannot be restored, ServerError.
-    """
-    changed = find_changed(connection, tools.ledger.schema, oids)
-    if not changed:
-        return
-    done = restore(_open_context(tools, connection), changed)
-    _refuse_left(done, oids, tools, connection)
-    if done.held:
-        raise TargetError(
-            "a table cannot be replaced while its indexes, keys or triggers are dropped or disabled for another load",
-            detail="\n".join(dict.fromkeys(done.held)),
-            hint="Run the load again when that one has ended.",
-        )
-
-
-def _open_context(
-    tools: LoadTools,
-    connection: Connection,
-    *,
-    retry_for_s: float = PATIENCE_S,
-    report: Report | None = None,
-    held: set[int] | None = None,
-) -> Context:
-    return Context(
-        connection=connection,
-        connect=tools.connect,
-        schema=tools.ledger.schema,
-        notice=tools.notice,
-        retry_for_s=retry_for_s,
-        is_local=tools.guard is not None,
-        report=report,
-        clock=tools.clock,
-        sleep=tools.sleep,
-        held=set() if held is None else held,
-    )
-
-
-def _refuse_left(done: Restored, oids: Collection[int], tools: LoadTools, connection: Connection) -> None:
-    """Raise TargetError if what dead loads have left could not be restored; ServerError."""
-    for error in done.copied:
-        tools.warnings.warn("parked-left", error.message)
-    if not done.errors:
-        return
-    schema, first = tools.ledger.schema, done.errors[0]
-    refuse_missing(connection, schema, sorted(oids))
-    if any(read_missing(connection, schema, oid) for oid in oids):
-        raise TargetError(
-            f"changes that another load left were not restored: {first.message}",
-            detail=first.detail,
-            hint="Run penstock repair: nothing is loaded into the table until they are restored.",
-        ) from first
-    message = f"the record of changes that another load left was not removed ({first.message}): run penstock repair"
-    tools.warnings.warn("parked-left", message)
-
-
 def _has_parked(target: TargetPlan) -> bool:
     return target.parking is not None and bool(target.parking.parked)
 
@@ -146,6 +89,24 @@ class TableChanges:
         for target, facts in self._tables(prepared, connection):
             self._change(target, facts, prepared, connection)
 
+    def restore_replaced(self, oids: Sequence[int], connection: Connection) -> None:
+        """Restore what loads have left changed at tables that are to be replaced: the new ones get what is there then.
+
+        Raises TargetError where a load at work wants it changed, or it cannot be restored, ServerError.
+        """
+        changed = find_changed(connection, self._schema, oids)
+        if not changed:
+            return
+        done = restore(self._context(connection), changed)
+        self._refuse_left(done, oids, connection)
+        if done.held:
+            raise TargetError(
+                "a table cannot be replaced while its indexes, keys or triggers are dropped or disabled for another"
+                " load",
+                detail="\n".join(dict.fromkeys(done.held)),
+                hint="Run the load again when that one has ended.",
+            )
+
     def _tables(self, prepared: PreparedLoad, connection: Connection) -> Iterator[tuple[TargetPlan, TableFacts]]:
         """Yield the targets whose table may be changed; one that is replaced keeps what it has, for the new one."""
         made = tables_made(self._plan, prepared.created) if self._is_switching else {}
@@ -161,11 +122,10 @@ class TableChanges:
     def _change(self, target: TargetPlan, facts: TableFacts, prepared: PreparedLoad, connection: Connection) -> None:
         load_id = prepared.claim.load_id
         want = Want(table=facts, job=target.job, rules=self._plan.job.rules, load_id=load_id)
-        context = _open_context(self._tools, connection, retry_for_s=want.rules.retry_for, held=self._held)
+        context = self._context(connection)
         with context.lock(facts.oid):
-            records = read_records(context, facts.oid, load_id=load_id)
             try:
-                keep_changed(context, records, want)
+                records = open_records(context, want)
             except CannotRecord as error:
                 if self._is_switching:
                     raise
@@ -306,8 +266,27 @@ class TableChanges:
             self._tools.sleep(_LOCK_LOOK_S)
         return True
 
+    # ---------------------------------------------------------------- both
+
     def _restore_left(self, oids: Collection[int], connection: Connection) -> None:
-        _refuse_left(self._restore(oids, connection), oids, self._tools, connection)
+        self._refuse_left(self._restore(oids, connection), oids, connection)
+
+    def _refuse_left(self, done: Restored, oids: Collection[int], connection: Connection) -> None:
+        """Raise TargetError if what dead loads have left could not be restored; ServerError."""
+        warn = partial(self._tools.warnings.warn, "parked-left")
+        for error in done.copied:
+            warn(error.message)
+        if not done.errors:
+            return
+        first = done.errors[0]
+        refuse_missing(connection, self._schema, sorted(oids))
+        if any(read_missing(connection, self._schema, oid) for oid in oids):
+            raise TargetError(
+                f"changes that another load left were not restored: {first.message}",
+                detail=first.detail,
+                hint="Run penstock repair: nothing is loaded into the table until they are restored.",
+            ) from first
+        warn(f"the record of changes that another load left was not removed ({first.message}): run penstock repair")
 
     def _restore(
         self,
@@ -317,9 +296,22 @@ class TableChanges:
         load_id: str | None = None,
         report: Report | None = None,
     ) -> Restored:
-        retry_for_s = max(self._plan.job.rules.retry_for, PATIENCE_S)
-        context = _open_context(self._tools, connection, retry_for_s=retry_for_s, report=report)
-        done = restore(context, oids, load_id=load_id)
+        done = restore(self._context(connection, report), oids, load_id=load_id)
         for text in dict.fromkeys(done.held):
             self._tools.warnings.warn("parked-left", text)
         return done
+
+    def _context(self, connection: Connection, report: Report | None = None) -> Context:
+        tools = self._tools
+        return Context(
+            connection=connection,
+            connect=tools.connect,
+            schema=self._schema,
+            notice=tools.notice,
+            retry_for_s=max(self._plan.job.rules.retry_for, PATIENCE_S),
+            is_local=tools.guard is not None,
+            report=report,
+            clock=tools.clock,
+            sleep=tools.sleep,
+            held=self._held,
+        )

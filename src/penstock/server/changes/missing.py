@@ -12,7 +12,7 @@ from penstock.server.changes.records import find_failed, read_changes
 from penstock.server.ledger.schema import CHANGES_VERSION, find_version
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from penstock.model.load.shape import Change
     from penstock.server.changes.parts import Place
@@ -48,7 +48,7 @@ def find_missing(connection: Connection, schema: str, oids: Sequence[int] | None
     return [
         Missing(
             table=str(missing[0].target),
-            names=tuple(_describe(family[0]) for family in group_missing(missing)),
+            names=tuple(_describe(family[0]) for family in group_attached(missing)),
             why="\n".join(change.failure for change in missing if change.failure is not None),
         )
         for missing in read_failed(connection, schema, oids)
@@ -63,15 +63,20 @@ def read_failed(connection: Connection, schema: str, oids: Sequence[int] | None 
     return [missing for missing in found if any(change.failure is not None for change in missing)]
 
 
-def group_missing(missing: Sequence[Change]) -> list[list[Change]]:
-    """Return what is missing of a table, each with what of partitions is told of with it, behind it."""
-    families = {(change.kind, place_of(change)): [change] for change in missing}
+def group_attached(
+    changes: Sequence[Change], *, is_alike: Callable[[Change, Change], bool] = lambda *_: True
+) -> list[list[Change]]:
+    """Return changes, each with what of partitions is attached to it behind it, if that is alike."""
+    families = [[change] for change in changes]
+    places = {(each.kind, place_of(each)): number for number, each in enumerate(changes) if each.kind in PART_KINDS}
     # Partitions are written down behind their table.
-    for change in reversed(missing):
-        parent = _parent_of(change)
-        if parent is not None and (change.kind, parent) in families:
-            families[change.kind, parent] += families.pop((change.kind, place_of(change)))
-    return list(families.values())
+    for number in reversed(range(len(changes))):
+        parent = _parent_of(changes[number])
+        place = None if parent is None else places.get((changes[number].kind, parent))
+        if place is not None and is_alike(changes[number], changes[place]):
+            families[place] += families[number]
+            families[number] = []
+    return [family for family in families if family]
 
 
 def read_missing(connection: Connection, schema: str, target_oid: int) -> list[Change]:
