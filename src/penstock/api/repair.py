@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from penstock.api.closing import Closing
 from penstock.api.logs import log_notice
@@ -34,11 +34,6 @@ class RepairOutcome(Restored):
     """What a repair has restored, at tables and of the server's settings."""
 
     settings: LeaseReport = field(default_factory=LeaseReport)
-
-
-class _LeasedSettings(NamedTuple):
-    backend: SettingsBackend
-    overview: SettingsOverview
 
 
 class Repairer(Closing):
@@ -125,25 +120,26 @@ class _SettingsStore:
         found = self._look(find_noted(self._tools, self._connection))
         if found is None:
             return []
-        found.backend.close()
-        return plan_leases(found.overview)
+        backend, overview = found
+        backend.close()
+        return plan_leases(overview)
 
     def restore(self, done: Restored) -> None:
         try:
             noted = find_noted(self._tools, self._connection)
             found = self._look(noted)
             if found is not None:
-                with closing(found.backend):
-                    self._outcome.settings = end_leases(self._tools, self._connection, found.backend, noted)
+                with closing(found[0]) as backend:
+                    self._outcome.settings = end_leases(self._tools, self._connection, backend, noted)
         except PenstockError as error:
             done.errors.append(error)
 
-    def _look(self, noted: Sequence[str]) -> _LeasedSettings | None:
+    def _look(self, noted: Sequence[str]) -> tuple[SettingsBackend, SettingsOverview] | None:
         """Look at leases on the server's settings; that these cannot be seen is an error where one is noted."""
         backend: SettingsBackend | None = None
         try:
             backend = open_backend(self._tools.connect)
-            return _LeasedSettings(backend, backend.overview())
+            return backend, backend.overview()
         except PenstockError as error:
             if backend is not None:
                 backend.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import AbstractContextManager  # noqa: TC003 (a dataclass's method)
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
 from penstock.errors import PenstockError, ServerError
@@ -56,13 +56,12 @@ class Restored:
 
     def note(self, change: Change, seconds: float, *, name: str | None = None) -> None:
         """Add what was restored; two steps of one make one, and so does what is attached to another of that `name`."""
-        key = (change.kind, name or change.name, str(change.target))
+        found = Rebuilt(kind=change.kind, name=name or change.name, table=str(change.target), seconds=seconds)
         for place, other in enumerate(self.rebuilt):
-            if (other.kind, other.name, other.table) == key:
-                seconds += self.rebuilt.pop(place).seconds
-                self.rebuilt.insert(place, Rebuilt(kind=key[0], name=key[1], table=key[2], seconds=seconds))
+            if replace(other, seconds=seconds) == found:
+                self.rebuilt[place] = replace(other, seconds=other.seconds + seconds)
                 return
-        self.rebuilt.append(Rebuilt(kind=key[0], name=key[1], table=key[2], seconds=seconds))
+        self.rebuilt.append(found)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from penstock.changes.context import Report, Restored
     from penstock.changes.journal import Records
-    from penstock.loading.claim.prepared import NothingToDo, PreparedLoad
+    from penstock.loading.claim.prepared import PreparedLoad
     from penstock.loading.context import LoadTools
     from penstock.model.load.plan import LoadPlan, TargetPlan
     from penstock.model.load.shape import Rebuilt
@@ -85,7 +85,7 @@ class TableChanges:
         load_id = prepared.claim.load_id
         left = {oid for oid, loads in prepared.changed_by.items() if set(loads) - {load_id}}
         if left:
-            self._restore_left(left, connection)
+            self.restore_left(left, connection)
         for target, facts in self._tables(prepared, connection):
             self._change(target, facts, prepared, connection)
 
@@ -224,11 +224,6 @@ class TableChanges:
         self._held.clear()
         return tuple(each for each in done.rebuilt if each.kind in PART_KINDS)
 
-    def after_nothing(self, prepared: NothingToDo, connection: Connection) -> None:
-        """Restore what dead loads have left changed at tables that need no load any more."""
-        if prepared.changed_by:
-            self._restore_left(prepared.changed_by, connection)
-
     def on_failure(self, load_id: str, connection: Connection) -> None:
         """Restore everything after a load that failed; what cannot be is told, and left to penstock repair.
 
@@ -268,7 +263,8 @@ class TableChanges:
 
     # ---------------------------------------------------------------- both
 
-    def _restore_left(self, oids: Collection[int], connection: Connection) -> None:
+    def restore_left(self, oids: Collection[int], connection: Connection) -> None:
+        """Restore what dead loads have left changed. Raises TargetError if something stays missing, ServerError."""
         self._refuse_left(self._restore(oids, connection), oids, connection)
 
     def _refuse_left(self, done: Restored, oids: Collection[int], connection: Connection) -> None:

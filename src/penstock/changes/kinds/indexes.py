@@ -67,9 +67,7 @@ class IndexesAndKeys:
         """Return what the plan drops."""
         return want.parts
 
-    def apply(self, connection: Connection, target_oid: int, changes: Sequence[Change]) -> None:
-        """Drop them, if all are as written down."""
-        drop_parts(connection, target_oid, changes)
+    apply = staticmethod(drop_parts)
 
     def look(self, connection: Connection, change: Change) -> State:
         """Return how far it is rebuilt."""

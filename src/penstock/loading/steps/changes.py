@@ -72,7 +72,7 @@ class Changes(Step):
     def nothing_to_do(self, nothing: NothingToDo, connection: Connection) -> None:
         """Restore what killed loads have left."""
         if nothing.changed_by:
-            self._open().after_nothing(nothing, connection)
+            self._open().restore_left(nothing.changed_by, connection)
 
     def _open(self) -> TableChanges:
         if self._changes is None:

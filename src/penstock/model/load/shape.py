@@ -40,9 +40,10 @@ class Change:
     failure: str | None = field(default=None, compare=False)
 
     @property
-    def relations(self) -> tuple[int, int]:
+    def relations(self) -> tuple[int, ...]:
         """Return the table at which it is, and that to which a foreign key refers."""
-        return self.relation_oid, int(self.record.get("references_oid", self.relation_oid))
+        referenced = self.record.get("references_oid")
+        return (self.relation_oid, referenced) if type(referenced) is int else (self.relation_oid,)
 
     @property
     def relation(self) -> str:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from penstock.model.load.shape import Change
-    from penstock.server.changes.parts import ForeignKey, IndexPart, Place, TableParts
+    from penstock.server.changes.parts import ForeignKey, IndexPart, TableParts
     from penstock.server.ddl.definition import ConstraintRow, IndexRow
 
 # gone: the table is no more. there: it exists as before. begun: an index stands and the rest is to be added, or a
@@ -45,7 +45,8 @@ def look_at(parts: TableParts | None, change: Change) -> State:
     _check_not_replaced(parts, parts.indexes, change)
     if found is None:
         return "absent"
-    if found.row is not None and _is_same_index(found.row, index):
+    # What is added to an index afterwards does not count.
+    if found.row is not None and _bare(found.row) == _bare(index):
         if found.constraint == constraint and found.row == index:
             return _there_or_made(parts, found, change)
         # Made, and what belongs to it not yet: its constraint, its mark of CLUSTER.
@@ -85,7 +86,8 @@ def _there_or_made(parts: TableParts, found: IndexPart | ForeignKey, change: Cha
     """Return whether nothing is left to do: a table that was detached meanwhile keeps what it has as its own."""
     parent = parent_of(change)
     is_attached = parent is None or found.parent_place == parent
-    return "there" if is_attached or not _is_still_partition(parts, parent) else "made"
+    is_partition = parent is not None and parts.table.parent_oid == parent[0]
+    return "there" if is_attached or not is_partition else "made"
 
 
 def _check_not_replaced(parts: TableParts, found: Iterable[IndexPart | ForeignKey], change: Change) -> None:
@@ -100,15 +102,6 @@ def _check_not_replaced(parts: TableParts, found: Iterable[IndexPart | ForeignKe
                 hint=f"Drop what was created on the partitioned table and run penstock repair, or delete record "
                 f"{change.number} of table oid {change.target_oid} from the ledger's table changes.",
             )
-
-
-def _is_still_partition(parts: TableParts, parent: Place | None) -> bool:
-    return parent is not None and parts.table.parent_oid == parent[0]
-
-
-def _is_same_index(found: IndexRow, index: IndexRow) -> bool:
-    """Whether an index is the one that was dropped, but for what is added to it afterwards."""
-    return _bare(found) == _bare(index)
 
 
 def _bare(index: IndexRow) -> IndexRow:

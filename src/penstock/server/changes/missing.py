@@ -8,7 +8,8 @@ from penstock.errors import TargetError
 from penstock.model.load.shape import Missing
 from penstock.server.changes.look import look_at
 from penstock.server.changes.parts import PART_KINDS, capture_for, is_foreign_key, parent_of, place_of
-from penstock.server.changes.records import find_failed, read_changes
+from penstock.server.changes.records import read_changes
+from penstock.server.connect.errors import translate_errors
 from penstock.server.ledger.schema import CHANGES_VERSION, find_version
 
 if TYPE_CHECKING:
@@ -59,7 +60,19 @@ def read_failed(connection: Connection, schema: str, oids: Sequence[int] | None 
     """Return the changes that the tables, or all tables, lack since a rebuild failed, by table; as find_missing."""
     if find_version(connection, schema) < CHANGES_VERSION:
         return []
-    found = [read_missing(connection, schema, oid) for oid in find_failed(connection, schema, oids)]
+    changes = [change for change in read_changes(connection, schema) if not change.is_copied]
+    failed = {change.target_oid for change in changes if change.failure is not None}
+    if failed and oids is not None:
+        trees = (
+            "SELECT p.relid::oid FROM pg_catalog.unnest(%s::oid[]) AS o (id), pg_catalog.pg_partition_tree(o.id) AS p"
+        )
+        with translate_errors("looking up the partitions of tables"):
+            loaded = {oid for (oid,) in connection.execute(trees, [list(oids)])}.union(oids)
+        # What waits for it counts too: a foreign key of another table needs the key that it refers to.
+        failed &= {
+            change.target_oid for change in changes if change.target_oid in loaded or change.relation_oid in oids
+        }
+    found = [read_missing(connection, schema, oid) for oid in sorted(failed)]
     return [missing for missing in found if any(change.failure is not None for change in missing)]
 
 

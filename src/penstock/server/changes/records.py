@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from psycopg import sql
+from psycopg.rows import kwargs_row
 from psycopg.types.json import Jsonb
 
 from penstock.model.jsontext import to_json
@@ -76,35 +77,21 @@ def read_changes(connection: Connection, schema: str, *, target_oid: int | None 
     query = sql.SQL(
         """
         SELECT c.target_oid::bigint, c.number, c.target_schema, c.target_table, c.kind, c.relation_oid::bigint, c.name,
-               CASE WHEN pg_catalog.jsonb_typeof(c.record) = 'object' THEN c.record - {key} - {failure} ELSE '{{}}' END,
-               c.owner, c.load::text, c.made_at, coalesce(c.record ->> {key} <> c.tableoid::text, false),
-               c.record ->> {failure}
+               CASE WHEN pg_catalog.jsonb_typeof(c.record) = 'object' THEN c.record - {key} - {failure} ELSE '{{}}' END
+               AS record, c.owner, c.load::text AS load_id, c.made_at,
+               coalesce(c.record ->> {key} <> c.tableoid::text, false) AS is_copied, c.record ->> {failure} AS failure
           FROM {changes} AS c
          WHERE %(target)s::bigint IS NULL OR c.target_oid = %(target)s::bigint::oid
          ORDER BY c.target_oid, c.number
         """
     ).format(changes=_changes(schema), key=sql.Literal(_LEDGER), failure=sql.Literal(_FAILURE))
     with translate_errors("reading changes at tables"):
-        rows = connection.execute(query, {"target": target_oid}).fetchall()
-    return [
-        Change(
-            target_oid=oid,
-            number=number,
-            target=TableName(schema=schema_name or None, name=table),
-            kind=kind,
-            relation_oid=relation,
-            name=name,
-            record=record,
-            owner=owner,
-            load_id=load,
-            made_at=made_at,
-            is_copied=is_copied,
-            failure=failure,
-        )
-        for oid, number, schema_name, table, kind, relation, name, record, owner, load, made_at, is_copied, failure in (
-            rows
-        )
-    ]
+        cursor = connection.cursor(row_factory=kwargs_row(_make_change))
+        return cursor.execute(query, {"target": target_oid}).fetchall()
+
+
+def _make_change(*, target_schema: str, target_table: str, **fields: Any) -> Change:
+    return Change(target=TableName(schema=target_schema or None, name=target_table), **fields)
 
 
 def find_changed(connection: Connection, schema: str, oids: Sequence[int]) -> set[int]:
@@ -112,55 +99,8 @@ def find_changed(connection: Connection, schema: str, oids: Sequence[int]) -> se
 
     Raises ServerError.
     """
-    query = sql.SQL(
-        """
-        SELECT DISTINCT c.target_oid::bigint
-          FROM {changes} AS c
-         WHERE (
-                   c.target_oid = ANY (%(oids)s::oid[])
-                OR c.relation_oid = ANY (%(oids)s::oid[])
-                OR c.record ->> 'references_oid' = ANY (%(oids)s::oid[]::text[])
-               )
-           AND coalesce(c.record ->> {key} = c.tableoid::text, true)
-        """
-    ).format(changes=_changes(schema), key=sql.Literal(_LEDGER))
-    with translate_errors("reading changes at tables"):
-        return {oid for (oid,) in connection.execute(query, {"oids": list(oids)})}
-
-
-def find_failed(connection: Connection, schema: str, oids: Sequence[int] | None) -> list[int]:
-    """Return the tables whose loads could not restore something, of or at the given ones, or at any.
-
-    What waits for it counts too: a foreign key of another table needs the key that it refers to. Raises ServerError,
-    TargetError.
-    """
-    query = sql.SQL(
-        """
-        SELECT DISTINCT c.target_oid::bigint
-          FROM {changes} AS c
-         WHERE c.record ->> {failure} IS NOT NULL
-           AND c.record ->> {key} = c.tableoid::text
-           AND (
-                   %(oids)s::oid[] IS NULL
-                OR c.target_oid = ANY (%(oids)s::oid[])
-                OR EXISTS (
-                       SELECT
-                         FROM {changes} AS d
-                        WHERE d.target_oid = c.target_oid
-                          AND d.relation_oid = ANY (%(oids)s::oid[])
-                   )
-                OR EXISTS (
-                       SELECT
-                         FROM pg_catalog.pg_partition_ancestors(c.target_oid) AS a
-                        WHERE a.relid = ANY (%(oids)s::oid[])
-                   )
-               )
-         ORDER BY 1
-        """
-    ).format(changes=_changes(schema), key=sql.Literal(_LEDGER), failure=sql.Literal(_FAILURE))
-    with translate_errors("reading what a rebuild has left missing"):
-        rows = connection.execute(query, {"oids": None if oids is None else list(oids)}).fetchall()
-    return [oid for (oid,) in rows]
+    wanted, changes = set(oids), read_changes(connection, schema)
+    return {each.target_oid for each in changes if not each.is_copied and wanted & {each.target_oid, *each.relations}}
 
 
 def write_failure(connection: Connection, schema: str, change: Change, why: str) -> None:
