@@ -24,7 +24,7 @@ from penstock.cli.main import run_process
 from penstock.model.load.job import LoadRules
 from penstock.server.changes.kind import TableSwitch
 from penstock.server.connect.connection import ConnectionFactory
-from support.loads import Loads, target
+from support.loads import Loads, await_end_of_backends, target
 from support.modes import Killed, killing_at
 
 if TYPE_CHECKING:
@@ -71,8 +71,8 @@ FILLFACTOR = TableSwitch(
 )
 
 PAUSE = LoadRules(retry_for=0.0, autovacuum="pause", indexes="rebuild", vacuum=False)
-# Statements between two deaths: some fall on either side of each change, and all take seconds.
-_STEP = 7
+# Statements between two deaths: fewer than there are between a record and its change.
+_STEP = 3
 
 
 @pytest.fixture
@@ -119,13 +119,6 @@ def is_changed(loads: Loads) -> bool:
         return False
     options, indexes, _ = look(loads)
     return "fillfactor=100" in options and not indexes
-
-
-def await_end_of_backends(loads: Loads) -> None:
-    """Wait until the server has noticed that a client is gone."""
-    own = "datname = current_database() AND application_name LIKE 'penstock%'"
-    while loads.execute(f"SELECT pid FROM pg_stat_activity WHERE {own}"):
-        time.sleep(0.02)
 
 
 AS_BEFORE = (["fillfactor=40"], ["i"], 0)

@@ -19,7 +19,7 @@ from penstock.api.repair import Repairer
 from penstock.errors import DataError, PenstockError
 from penstock.model.load.job import LoadRules
 from penstock.server.connect.connection import ConnectionFactory
-from support.loads import Loads, target
+from support.loads import Loads, await_end_of_backends, target
 from support.modes import Killed, killing_at
 from support.zoo import can_describe, describe_zoo, make_zoo
 
@@ -165,13 +165,6 @@ def index_names(loads: Loads, table: str = "zoo.many") -> list[str]:
             f"SELECT indexrelid::regclass::text FROM pg_index WHERE indrelid = '{table}'::regclass"
         )
     ]
-
-
-def await_end_of_backends(loads: Loads) -> None:
-    """Wait until the server has noticed that a client is gone."""
-    own = "datname = current_database() AND application_name LIKE 'penstock%'"
-    while loads.execute(f"SELECT pid FROM pg_stat_activity WHERE {own}"):
-        time.sleep(0.02)
 
 
 @pytest.mark.pg("!= 17, != 16, != 15")

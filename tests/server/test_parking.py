@@ -438,7 +438,7 @@ def test_what_another_role_has_written_down_is_not_taken_away(loads: Loads, path
     share_ledger(loads, f"{role}_other")
     try:
         with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
-            patch.setattr("penstock.changes.kinds.indexes.drop_parts", die)
+            patch.setattr("penstock.changes.kinds.indexes.IndexesAndKeys.apply", die)
             Loads(make_conninfo(loads.conninfo, user=role)).run(target(path), rules=REBUILD)
         assert loads.execute("SELECT DISTINCT owner::text FROM penstock.changes") == [(role,)]
         other = Loads(make_conninfo(loads.conninfo, user=f"{role}_other"))

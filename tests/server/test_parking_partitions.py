@@ -13,11 +13,12 @@ import psycopg
 import pytest
 
 from penstock.api.repair import Repairer
-from penstock.changes.kinds import indexes
+from penstock.changes.kinds.indexes import IndexesAndKeys
 from penstock.cli.commands.repair import describe_steps
 from penstock.errors import DataError, ServerError, TargetError
 from penstock.loading.plan import parking
 from penstock.model.load.job import LoadRules
+from penstock.server.changes.drop import drop_parts
 from penstock.server.connect.connection import ConnectionFactory
 from support.loads import Loads, share_ledger, target
 from support.modes import Killed
@@ -327,13 +328,12 @@ def test_a_partition_that_is_made_behind_the_records_ends_the_load(
     loads: Loads, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What would fall with the table's index was not written down; all stays, and the next run parks it too."""
-    drop_parts = indexes.drop_parts
 
     def make_before(connection: Connection, oid: int, changes: Sequence[Change]) -> None:
         loads.execute("CREATE TABLE IF NOT EXISTS t9 PARTITION OF t FOR VALUES FROM (200) TO (300)")
         drop_parts(connection, oid, changes)
 
-    monkeypatch.setattr(indexes, "drop_parts", make_before)
+    monkeypatch.setattr(IndexesAndKeys, "apply", staticmethod(make_before))
     with pytest.raises(TargetError, match="was created, altered or dropped meanwhile"):
         loads.run(target(path), rules=REBUILD)
     assert records(loads) == 0

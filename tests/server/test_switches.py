@@ -5,7 +5,9 @@ from __future__ import annotations
 import secrets
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +25,10 @@ from support.modes import Killed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from concurrent.futures import Future
     from pathlib import Path
+
+    from penstock.model.load.outcome import LoadOutcome
 
 DISABLE = replace(IMPATIENT, triggers="disable", vacuum=False)
 NEVER = replace(IMPATIENT, vacuum=False)
@@ -201,6 +206,40 @@ def test_what_others_set_meanwhile_stays(database18: str, people: Path) -> None:
     loads.run(target(people), rules=replace(PAUSE, triggers="disable"))
     assert options(loads) == (["fillfactor=50", "autovacuum_enabled=true"], None)
     assert ("mine", "O") in states(loads)
+
+
+def test_triggers_that_another_load_has_disabled_stay_so_until_the_last_one_ends(database18: str, people: Path) -> None:
+    """The second finds nothing to disable, and its rows come when the first has ended."""
+    first, second = Loads(database18, piece_bytes=8), Loads(database18, piece_bytes=8)
+    first.execute(TABLE)
+    others = people.with_name("others.csv")
+    others.write_text("id,name\n4,Barbara\n5,Donald\n")
+    has_first_ended = threading.Event()
+
+    def are_both_holding() -> bool:
+        return first.execute("SELECT count(*) FROM penstock.holds") == [(2,)]
+
+    def wait_for_first(_number: int) -> None:
+        if are_both_holding():
+            assert has_first_ended.wait(60)
+
+    second.at_piece = wait_for_first
+    with ThreadPoolExecutor(1) as pool:
+        running: list[Future[LoadOutcome]] = []
+
+        def begin_second(_number: int) -> None:
+            if not running:
+                running.append(pool.submit(second.run, target(others), rules=DISABLE))
+                wait_until(are_both_holding)
+
+        first.at_piece = begin_second
+        try:
+            assert first.run(target(people), rules=DISABLE).rows == 3
+            assert ("origin", "D") in states(first)
+        finally:
+            has_first_ended.set()
+        assert running[0].result().rows == 2
+    assert (states(first), records(first)) == (STATES, 0)
 
 
 def test_failed_load_puts_everything_back(database: str, tmp_path: Path) -> None:

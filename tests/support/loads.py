@@ -190,6 +190,13 @@ class Loads:
         return count
 
 
+def await_end_of_backends(loads: Loads) -> None:
+    """Wait until the server has noticed that a client is gone."""
+    own = "datname = current_database() AND application_name LIKE 'penstock%'"
+    while loads.execute(f"SELECT pid FROM pg_stat_activity WHERE {own}"):
+        time.sleep(0.02)
+
+
 def share_ledger(admin: Loads, role: str, schema: str = "penstock") -> None:
     """Make the ledger as whoever `admin` is, and let a role use it as the documentation says."""
     with ConnectionFactory(admin.conninfo).connect() as connection:
