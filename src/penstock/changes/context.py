@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from contextlib import AbstractContextManager  # noqa: TC003 (a dataclass's method)
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from penstock.errors import PenstockError, ServerError
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 # How long locks are tried for where nobody has said: others' batches last ten seconds.
 PATIENCE_S = 300.0
+
+_WAITING = "waiting for another process that drops or rebuilds indexes of the table"
 
 
 class Report(Protocol):
@@ -85,7 +88,7 @@ class Context:
 
     def lock(self, oid: int) -> AbstractContextManager[None]:
         """Hold the lock under which a table is changed. Raises ServerError."""
-        return shape_lock(self.connection, oid, on_wait=self._tell_of_wait, sleep=self.sleep)
+        return shape_lock(self.connection, oid, on_wait=partial(self.notice, _WAITING), sleep=self.sleep)
 
     def with_locks(
         self,
@@ -121,6 +124,3 @@ class Context:
         """Report what is done now."""
         if self.report is not None:
             self.report(text, steps)
-
-    def _tell_of_wait(self) -> None:
-        self.notice("waiting for another process that drops or rebuilds indexes of the table")

@@ -16,9 +16,7 @@ from penstock.changes.kinds import KINDS
 from penstock.changes.kinds.indexes import IndexesAndKeys
 from penstock.errors import PenstockError, ServerError, TargetError
 from penstock.loading.claim.prepared import tables_made
-from penstock.loading.plan.parking import Decision
 from penstock.loading.plan.shape_plan import decide, is_truncated
-from penstock.model.load.shape import ParkingPlan
 from penstock.server.changes.drop import make_changes
 from penstock.server.changes.holds import read_holds, release_shape
 from penstock.server.changes.kind import Want
@@ -36,6 +34,7 @@ if TYPE_CHECKING:
     from penstock.changes.journal import Records
     from penstock.loading.claim.prepared import PreparedLoad
     from penstock.loading.context import LoadTools
+    from penstock.loading.plan.parking import Decision
     from penstock.model.load.plan import LoadPlan, TargetPlan
     from penstock.model.load.shape import Rebuilt
     from penstock.model.server.table import TableFacts
@@ -49,8 +48,6 @@ _LOCK_LOOK_S = 0.1
 _REPAIR = "run penstock repair"
 
 _LOCK_NOT_AVAILABLE = "55P03"
-
-_NOTHING_LEFT = Decision(plan=ParkingPlan(reason="every row is loaded"))
 
 
 def _has_parked(target: TargetPlan) -> bool:
@@ -131,27 +128,23 @@ class TableChanges:
                     raise
                 self._tools.notice(_kept(target, error.why))
                 return
-            if _has_parked(target) or facts.oid in prepared.changed_by:
-                self._drop_parts(context, target, records, want, has_rows=bool(prepared.work))
+            # What was rebuilt before a fault stays, if only that is left to do.
+            if prepared.work and (_has_parked(target) or facts.oid in prepared.changed_by):
+                self._drop_parts(context, target, records, want)
             # What is staged fires triggers at the end alone.
             if (prepared.work or prepared.landings) and facts.kind in ("r", "p"):
                 for kind in KINDS:
                     change_table(context, kind, records, want)
 
-    def _drop_parts(
-        self, context: Context, target: TargetPlan, records: Records, want: Want, *, has_rows: bool
-    ) -> None:
+    def _drop_parts(self, context: Context, target: TargetPlan, records: Records, want: Want) -> None:
         """Drop the indexes and keys that the plan has dropped, if the table is still as the plan has it."""
         oid, connection = want.table.oid, context.connection
         parts = capture_tree(connection, oid)
         if parts is None:
             raise TargetError(f'table "{target.table}" does not exist any more')
         is_begun = any(change.kind in PART_KINDS for change in records.ours)
-        # What was rebuilt before a fault stays, if only that is left to do.
-        decision = _NOTHING_LEFT
-        if has_rows:
-            decision = decide(self._plan, target, parts, connection, is_parked=is_begun)
-            self._check_relied_on(target, decision, records)
+        decision = decide(self._plan, target, parts, connection, is_parked=is_begun)
+        self._check_relied_on(target, decision, records)
         changes = make_changes(parts, want, indexes=decision.indexes, foreign_keys=decision.foreign_keys)
 
         def check() -> None:

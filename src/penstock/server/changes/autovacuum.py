@@ -119,7 +119,7 @@ def _find_options(connection: Connection, change: Change) -> list[str] | None:
     row = next((row for row in rows if row.relation_oid == change.relation_oid), None)
     if row is None:
         return None
-    if _is_toast(change):
+    if change.name.startswith(f"{_TOAST}."):
         return row.toast_options if row.has_toast else None
     return row.options
 
@@ -130,11 +130,7 @@ def _compose_set(change: Change, settings: Sequence[tuple[str, str]]) -> sql.Com
 
 
 def _option(change: Change, name: str) -> sql.Identifier:
-    return sql.Identifier(_TOAST, name) if _is_toast(change) else sql.Identifier(name)
-
-
-def _is_toast(change: Change) -> bool:
-    return change.name.startswith(f"{_TOAST}.")
+    return sql.Identifier(*change.name.split(".")[:-1], name)
 
 
 AUTOVACUUM_PAUSE = TableSwitch(

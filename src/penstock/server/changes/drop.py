@@ -68,14 +68,10 @@ def drop_parts(connection: Connection, target_oid: int, changes: Sequence[Change
 
 def _check_unchanged(found: TableParts, change: Change) -> None:
     """Raise TargetError where a thing is not what its record tells of; one whose rebuild was begun may have less."""
-    if look_at(_parts_at(found, change), change) not in ("there", "begun", "made"):
+    # Another table's foreign key is among those of what it refers to.
+    oid = change.relations[-1] if change.kind == "reference" else change.relation_oid
+    if look_at(found.tables.get(oid), change) not in ("there", "begun", "made"):
         raise _altered(change.name, str(change.target))
-
-
-def _parts_at(found: TableParts, change: Change) -> TableParts | None:
-    """Return the parts among which a record's is: another table's foreign key is among those of what it refers to."""
-    oid = int(change.record["references_oid"]) if change.kind == "reference" else change.relation_oid
-    return found.tables.get(oid)
 
 
 def _altered(name: str, table: str) -> TargetError:

@@ -86,7 +86,7 @@ def group_attached(
     for number in reversed(range(len(changes))):
         parent = _parent_of(changes[number])
         place = None if parent is None else places.get((changes[number].kind, parent))
-        if place is not None and is_alike(changes[number], changes[place]):
+        if place is not None and place != number and is_alike(changes[number], changes[place]):
             families[place] += families[number]
             families[number] = []
     return [family for family in families if family]

@@ -52,10 +52,6 @@ class CastRow:
     owner: str
 
 
-class RowsDoNotFit(DataError):
-    """Rows break what is to be rebuilt."""
-
-
 # ---------------------------------------------------------------- rebuilt
 
 
@@ -235,10 +231,10 @@ def as_owner(connection: Connection, change: Change) -> Iterator[None]:
         yield
 
 
-def _does_not_fit(change: Change, error: DataError) -> RowsDoNotFit:
+def _does_not_fit(change: Change, error: DataError) -> DataError:
     is_reference = is_foreign_key(change)
     state = "it is enforced for new rows only" if is_reference else "it is missing"
-    return RowsDoNotFit(
+    return DataError(
         f'cannot rebuild {"foreign key" if is_reference else change.kind} "{change.name}" '
         f'of table "{change.relation}": '
         f"{error.message}",
