@@ -15,14 +15,17 @@ from benchmarks.record import save, spread
 from benchmarks.rounds import WrongRows
 from benchmarks.server import Target, bench_server
 from benchmarks.tpch import INDEXES, KEY, LINEITEM, Warehouse, lineitem_rows, write_lineitem
-from penstock.files import SourceReader
-from penstock.loading.context import LoadTools
-from penstock.loading.shape.rebuild import Rebuilder
+from penstock.changes.context import Context
+from penstock.changes.journal import restore
+from penstock.model.load.job import LoadRules, TargetJob
+from penstock.model.server.names import parse_table_name
+from penstock.server.changes.drop import drop_parts, make_changes
+from penstock.server.changes.kind import Want
+from penstock.server.changes.parts import capture_tree
+from penstock.server.changes.records import write_changes
 from penstock.server.connect.connection import ConnectionFactory
 from penstock.server.ledger import Ledger
-from penstock.server.changes import write_changes
-from penstock.server.changes.park import make_changes, park
-from penstock.server.changes.parts import capture_tree
+from penstock.server.table.catalog import find_table
 
 if TYPE_CHECKING:
     from benchmarks.options import Options
@@ -103,9 +106,9 @@ def _time(name: str, conninfo: str, warehouse: Warehouse) -> float:
         warehouse.connection.execute("CHECKPOINT")
         began_s = time.perf_counter()
         if name == _OURS:
-            factory = ConnectionFactory(conninfo)
-            tools = LoadTools(connect=factory, sources=SourceReader(), server_major=18)
-            Rebuilder(tools, connection, is_local=True).put_back([oid]).raise_first()
+            connect = ConnectionFactory(conninfo)
+            context = Context(connection=connection, connect=connect, schema="penstock", notice=print, is_local=True)
+            restore(context, [oid]).raise_first()
         else:
             _make_by_schedule(conninfo, _SCHEDULES[name])
         taken_s = time.perf_counter() - began_s
@@ -116,15 +119,17 @@ def _time(name: str, conninfo: str, warehouse: Warehouse) -> float:
 def _park(connection: psycopg.Connection) -> int:
     """Write the table's key and indexes down, and drop them."""
     Ledger().ensure(connection)
-    row = connection.execute("SELECT %s::regclass::oid", [LINEITEM]).fetchone()
-    assert row is not None
-    parts = capture_tree(connection, row[0])
+    name = parse_table_name(LINEITEM)
+    table = find_table(connection, name)
+    assert table is not None
+    parts = capture_tree(connection, table.oid)
     assert parts is not None
-    changes = make_changes(parts, indexes=parts.indexes, foreign_keys=(), load_id=_NOBODY)
+    want = Want(table=table, job=TargetJob(sources=(), into=name), rules=LoadRules(), load_id=_NOBODY)
+    changes = make_changes(parts, want, indexes=parts.indexes, foreign_keys=())
     write_changes(connection, "penstock", changes)
     with connection.transaction():
-        park(connection, row[0], changes)
-    return int(row[0])
+        drop_parts(connection, table.oid, changes)
+    return table.oid
 
 
 def _make_by_schedule(conninfo: str, schedule: Schedule) -> None:

@@ -100,11 +100,7 @@ class Repairer(Closing):
 
     def _context(self, connection: Connection, *, is_local: bool = False) -> Context:
         return Context(
-            connection=connection,
-            connect=self._connect,
-            schema=self._schema,
-            notice=self._tell,
-            is_local=is_local,
+            connection=connection, connect=self._connect, schema=self._schema, notice=self._tell, is_local=is_local
         )
 
 

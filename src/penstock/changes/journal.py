@@ -65,12 +65,7 @@ def open_records(context: Context, want: Want) -> Records:
 
 
 def change_table(
-    context: Context,
-    kind: Kind,
-    records: Records,
-    want: Want,
-    *,
-    check: Callable[[], None] = lambda: None,
+    context: Context, kind: Kind, records: Records, want: Want, *, check: Callable[[], None] = lambda: None
 ) -> None:
     """Write down what the kind finds at a table, commit, and make the change; the caller has the table's lock.
 

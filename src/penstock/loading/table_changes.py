@@ -151,8 +151,7 @@ class TableChanges:
             is_any_fine = want.rules.indexes == "rebuild" or is_truncated(target) or is_begun
             if not is_any_fine and not is_empty(connection, oid):
                 raise TargetError(
-                    f'table "{target.table}" got rows since the load was planned',
-                    hint="Run the load again.",
+                    f'table "{target.table}" got rows since the load was planned', hint="Run the load again."
                 )
 
         try:
@@ -191,13 +190,7 @@ class TableChanges:
         """Whether something that this load has changed is to be restored."""
         return bool(self._held) and not self.has_failed
 
-    def after(
-        self,
-        load_id: str,
-        connection: Connection,
-        *,
-        report: Report | None = None,
-    ) -> tuple[Rebuilt, ...]:
+    def after(self, load_id: str, connection: Connection, *, report: Report | None = None) -> tuple[Rebuilt, ...]:
         """Restore what this load has changed, unless another load at work wants it so; return what was rebuilt.
 
         Raises DataError if rows do not fit a key: they stay, and what was not rebuilt is missing. TargetError,
@@ -278,12 +271,7 @@ class TableChanges:
         warn(f"the record of changes that another load left was not removed ({first.message}): run penstock repair")
 
     def _restore(
-        self,
-        oids: Collection[int],
-        connection: Connection,
-        *,
-        load_id: str | None = None,
-        report: Report | None = None,
+        self, oids: Collection[int], connection: Connection, *, load_id: str | None = None, report: Report | None = None
     ) -> Restored:
         done = restore(self._context(connection, report), oids, load_id=load_id)
         for text in dict.fromkeys(done.held):

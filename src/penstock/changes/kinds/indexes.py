@@ -139,9 +139,7 @@ class _Rebuild:
             return
         is_local = self._context.is_local
         plan = plan_rebuild(
-            len(changes),
-            cpu_count=cpu_count() if is_local else None,
-            memory_bytes=memory_bytes() if is_local else None,
+            len(changes), cpu_count=cpu_count() if is_local else None, memory_bytes=memory_bytes() if is_local else None
         )
         _log.info("rebuilding %d indexes by %d sessions, %d workers each", len(changes), plan.sessions, plan.workers)
         look = None if self._context.report is None else partial(self._tell_progress, len(changes))

@@ -76,8 +76,7 @@ def _check_unchanged(found: TableParts, change: Change) -> None:
 
 def _altered(name: str, table: str) -> TargetError:
     return TargetError(
-        f'"{name}" of table "{table}" was created, altered or dropped meanwhile',
-        hint="Run the load again.",
+        f'"{name}" of table "{table}" was created, altered or dropped meanwhile', hint="Run the load again."
     )
 
 

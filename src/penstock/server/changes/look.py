@@ -106,12 +106,7 @@ def _check_not_replaced(parts: TableParts, found: Iterable[IndexPart | ForeignKe
 
 def _bare(index: IndexRow) -> IndexRow:
     return replace(
-        index,
-        constraint_name=None,
-        is_clustered=False,
-        is_replica_identity=False,
-        statistics_targets=[],
-        comment=None,
+        index, constraint_name=None, is_clustered=False, is_replica_identity=False, statistics_targets=[], comment=None
     )
 
 

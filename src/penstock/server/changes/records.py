@@ -50,9 +50,7 @@ def write_changes(connection: Connection, schema: str, changes: Sequence[Change]
         ON CONFLICT (target_oid, kind, relation_oid, name) DO NOTHING
         """
     ).format(
-        changes=_changes(schema),
-        key=sql.Literal(_LEDGER),
-        ledger=sql.Literal(_changes(schema).as_string(connection)),
+        changes=_changes(schema), key=sql.Literal(_LEDGER), ledger=sql.Literal(_changes(schema).as_string(connection))
     )
     with in_transaction(connection, "recording changes at a table"), connection.pipeline():
         connection.execute(_BE_DURABLE)
