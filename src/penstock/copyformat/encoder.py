@@ -148,9 +148,16 @@ def make_encoder(
             quote=dialect.quote,
             escape=dialect.escape,
             encoding=encoding,
+            force_null=_forced_columns(dialect, column_map),
         ),
         rewriter=rewriter,
         passes_plain=is_tsv and not is_reshaped and dialect.nulls == (_TEXT_NULL,),
         passes_all=not is_tsv and not is_reshaped and len(dialect.nulls) == 1,
         positions=positions,
     )
+
+
+def _forced_columns(dialect: Dialect, column_map: ColumnMap) -> tuple[str, ...]:
+    """Return the columns of the file whose quoted fields may be null: constants are what they say."""
+    fed = column_map.columns[: len(column_map.columns) - len(column_map.constants)]
+    return fed if "*" in dialect.force_null else tuple(name for name in fed if name in dialect.force_null)

@@ -51,7 +51,13 @@ class BlockReader:
     """
 
     def __init__(
-        self, pieces: Iterable[bytes], cutter: _native.RecordCutter, *, uri: str, max_record_bytes: int = sys.maxsize
+        self,
+        pieces: Iterable[bytes],
+        cutter: _native.RecordCutter,
+        *,
+        uri: str,
+        max_record_bytes: int = sys.maxsize,
+        first_line: int = 1,
     ) -> None:
         self._pieces = iter(pieces)
         self._cutter = cutter
@@ -61,7 +67,7 @@ class BlockReader:
         # Kept, and not added up for each piece: a record may come in very many.
         self._carried_bytes = 0
         self._offset = 0
-        self._line = 1
+        self._first_line = self._line = first_line
         self._rest: bytes | None = None
         self._is_first = True
 
@@ -78,7 +84,7 @@ class BlockReader:
             if len(gathered) > HEADER_LIMIT_BYTES:
                 raise DataError(
                     f"the header does not end within {HEADER_LIMIT_BYTES} bytes",
-                    detail=f"{self._uri} line 1.",
+                    detail=f"{self._uri} line {self._line}.",
                     hint="Use --no-header, or check --quote and --escape.",
                 )
         cut = self._finish()
@@ -184,13 +190,13 @@ class BlockReader:
         try:
             return self._cutter.feed_one(piece) if only_first else self._cutter.feed(piece)
         except _native.RecordError as exc:
-            raise record_error(exc, uri=self._uri) from exc
+            raise record_error(exc, uri=self._uri, first_line=self._first_line) from exc
 
     def _finish(self) -> _native.Cut:
         try:
             return self._cutter.finish()
         except _native.RecordError as exc:
-            raise record_error(exc, uri=self._uri) from exc
+            raise record_error(exc, uri=self._uri, first_line=self._first_line) from exc
 
 
 def record_error(exc: _native.RecordError, *, uri: str, first_line: int = 1) -> DataError:

@@ -11,6 +11,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Protocol, Self
 
 from penstock.errors import SourceError
+from penstock.files.beginning import skip_beginning
 from penstock.files.compression import decompress
 from penstock.files.encodings import detect_bom, is_ascii_safe, resolve_encoding, transcode
 from penstock.files.listing import is_remote, list_objects
@@ -55,20 +56,27 @@ class ObjectStream:
 
     Iterating yields `bytes` of at most OUTPUT_PIECE_BYTES and raises SourceError. `encoding` is the stated
     one or that of the byte-order mark, None without either. `bytes_read` counts stored bytes and may be read
-    from any thread.
+    from any thread. Lines to skip are no part of the text, nor is a first line such as sep=; which names the
+    `separator` for Excel: the text begins on `first_line`.
     """
 
     compression: Compression
     bom: str | None
+    separator: str | None
+    first_line: int
     encoding: str | None
     bytes_read: int
 
-    def __init__(self, source: SourceObject, stored: StoredObject, *, encoding: str | None) -> None:
+    def __init__(
+        self, source: SourceObject, stored: StoredObject, *, encoding: str | None, skip_lines: int = 0
+    ) -> None:
         self.source = source
         self.bytes_read = 0
         self._stored = stored
         try:
-            self._pieces = self._begin(encoding)
+            text = self._begin(encoding)
+            self._pieces, self.separator, sent = skip_beginning(text, skip_lines, uri=source.uri)
+            self.first_line = 1 + sent
         except BaseException:
             self.close()
             raise
@@ -164,13 +172,18 @@ class SourceReader:
         )
 
     def sample(
-        self, source: SourceObject, *, encoding: str | None = None, limit_bytes: int = SAMPLE_BYTES
+        self,
+        source: SourceObject,
+        *,
+        encoding: str | None = None,
+        skip_lines: int = 0,
+        limit_bytes: int = SAMPLE_BYTES,
     ) -> ObjectSample:
         """Return the object's beginning, at most `limit_bytes` of text, reading little more than that."""
         parts: list[bytes] = []
         length_bytes = 0
         is_whole = True
-        with self._open(source, encoding=encoding, is_sample=True) as stream:
+        with self._open(source, encoding=encoding, skip_lines=skip_lines, is_sample=True) as stream:
             for piece in stream:
                 parts.append(piece)
                 length_bytes += len(piece)
@@ -178,13 +191,23 @@ class SourceReader:
                     is_whole = False
                     break
         head = b"".join(parts)[:limit_bytes]
-        return ObjectSample(source=source, compression=stream.compression, head=head, is_whole=is_whole, bom=stream.bom)
+        return ObjectSample(
+            source=source,
+            compression=stream.compression,
+            head=head,
+            is_whole=is_whole,
+            bom=stream.bom,
+            separator=stream.separator,
+            first_line=stream.first_line,
+        )
 
-    def sample_all(self, sources: Sequence[SourceObject], *, encoding: str | None) -> Iterator[ObjectSample]:
+    def sample_all(
+        self, sources: Sequence[SourceObject], *, encoding: str | None, skip_lines: int = 0
+    ) -> Iterator[ObjectSample]:
         """Yield the beginnings of objects in their order, read several at once where they are remote."""
 
         def look(source: SourceObject) -> ObjectSample:
-            return self.sample(source, encoding=encoding, limit_bytes=_LOOK_BYTES)
+            return self.sample(source, encoding=encoding, skip_lines=skip_lines, limit_bytes=_LOOK_BYTES)
 
         if not any(is_remote(source.location) for source in sources):
             yield from map(look, sources)
@@ -193,9 +216,9 @@ class SourceReader:
         self._connect()
         yield from map_at_once(look, sources, threads=_LOOKS)
 
-    def open(self, source: SourceObject, *, encoding: str | None = None) -> ObjectStream:
+    def open(self, source: SourceObject, *, encoding: str | None = None, skip_lines: int = 0) -> ObjectStream:
         """Return the object's text as a stream; a pipe can be opened once, after any number of samples."""
-        return self._open(source, encoding=encoding, is_sample=False)
+        return self._open(source, encoding=encoding, skip_lines=skip_lines, is_sample=False)
 
     def interrupt(self) -> None:
         """End every wait for a pipe's bytes with a SourceError; may be called from any thread."""
@@ -212,8 +235,9 @@ class SourceReader:
         if self._spool is not None:
             self._spool.close()
 
-    def _open(self, source: SourceObject, *, encoding: str | None, is_sample: bool) -> ObjectStream:
-        return ObjectStream(source, self._open_stored(source, is_sample=is_sample), encoding=encoding)
+    def _open(self, source: SourceObject, *, encoding: str | None, skip_lines: int, is_sample: bool) -> ObjectStream:
+        stored = self._open_stored(source, is_sample=is_sample)
+        return ObjectStream(source, stored, encoding=encoding, skip_lines=skip_lines)
 
     def _open_stored(self, source: SourceObject, *, is_sample: bool) -> StoredObject:
         if is_remote(source.location):

@@ -149,7 +149,11 @@ def test_defaults_of_csv() -> None:
     [
         (b"ID, Name \n1,x\n", ["id", "name", "other"], ("ID", " Name ")),
         (b"id,foo\n1,x\n", ["id", "name"], ("id", "foo")),
-        (b"x,y,id\nw,x,z\n", ["id", "name"], None),
+        (b"x,y,id\nw,x,z\n", ["id", "name"], ("x", "y", "id")),
+        (b"x,,id\nw,x,z\n", ["id", "name"], None),
+        (b"a,,b,c,\n1,x,2,z,\n", None, ("a", "", "b", "c", "")),
+        (b",a\n0,x\n1,y\n", None, ("", "a")),
+        (b",a\n0,x\n2,y\n", None, None),
         (b"tconst,rating\nt1,5\n", ["id", "score"], ("tconst", "rating")),
         (b"tconst,rating\nt1,\nt2,5\nt3,x\n", ["id", "score"], ("tconst", "rating")),
         (b"name,is_adult\nann,f\n", ["id", "score"], ("name", "is_adult")),

@@ -102,9 +102,28 @@ def test_created_columns_answer_to_their_names_without_quotes() -> None:
     assert names == ("Änderung", "straße")
 
 
-@pytest.mark.parametrize("header", [("a", ""), ("a", "A"), ("x" * 64,), ("é" * 32,)])
-def test_names_that_no_table_can_have_are_refused(header: tuple[str, ...]) -> None:
-    """Empty, doubled, or longer than PostgreSQL keeps."""
-    with pytest.raises(TargetError) as caught:
-        name_created_columns(header, TargetJob(sources=("f",), into=NAME), uri="f")
-    assert "--columns" in str(caught.value.hint)
+@pytest.mark.parametrize(
+    ("header", "names"),
+    [
+        (("a", ""), ("a", "column_2")),
+        (("a", "A", "a_2", "a"), ("a", "a_3", "a_2", "a_4")),
+        (("x" * 64, "x" * 65), ("x" * 63, "x" * 61 + "_2")),
+        (("é" * 32,), ("é" * 31,)),
+        (("column_2", ""), ("column_2", "column_2_2")),
+    ],
+)
+def test_created_columns_have_names_of_their_own(header: tuple[str, ...], names: tuple[str, ...]) -> None:
+    """Where the header's are empty, doubled, or longer than PostgreSQL keeps."""
+    assert name_created_columns(header, TargetJob(sources=("f",), into=NAME), uri="f") == names
+
+
+@pytest.mark.parametrize("columns", [("a", "A"), ("x" * 64,)])
+def test_names_that_the_user_gave_are_not_changed(columns: tuple[str, ...]) -> None:
+    """They are refused."""
+    with pytest.raises(TargetError, match="--columns"):
+        name_created_columns(columns, TargetJob(sources=("f",), into=NAME, columns=columns), uri="f")
+
+
+def test_skipped_column_may_be_spelled_as_it_was_created() -> None:
+    """In lower case, or with the number of a name that repeats."""
+    assert _map(("title", "Year", "ODD", "Odd"), skip=("odd", "odd_2")).columns == ("title", "Year")

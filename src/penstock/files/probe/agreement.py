@@ -79,7 +79,9 @@ def find_contradiction(
     return None
 
 
-def refuse_unclear_escapes(head: bytes, *, is_whole: bool, dialect: Dialect, options: DialectOptions, uri: str) -> None:
+def refuse_unclear_escapes(
+    head: bytes, *, is_whole: bool, dialect: Dialect, options: DialectOptions, uri: str, first_line: int = 1
+) -> None:
     """Raise DataError where backslashes may be COPY's escapes or data, which neither the options nor the block tell."""
     delimiter = dialect.delimiter.encode()
     if options.format is not None or dialect.format == "csv":
@@ -95,7 +97,7 @@ def refuse_unclear_escapes(head: bytes, *, is_whole: bool, dialect: Dialect, opt
     if found is not None:
         raise DataError(
             "backslashes may be escapes or data",
-            detail=f"{uri} line {found.line}: {found.text}\n"
+            detail=f"{uri} line {first_line + found.line - 1}: {found.text}\n"
             f"With --format=text, this is {found.before}.\n"
             f"With --format=tsv, this is {found.here}.",
             hint="Use --format=text if COPY wrote the files, or --format=tsv if their backslashes are data.",

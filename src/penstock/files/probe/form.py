@@ -58,17 +58,21 @@ class _TrialSample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Trial:
-    """A form tried on the sample: the most frequent field count and the share of the records that have it."""
+    """A form tried on the sample: the most frequent field count and the share of the records that have it.
+
+    `divides_all`: there are several records, and each has two fields or more.
+    """
 
     form: Form
     is_spelled: bool
     field_count: int
     share: float
     matches_table: bool
+    divides_all: bool
 
     @property
-    def rank(self) -> tuple[bool, bool, float, int]:
-        return self.is_likely, self.matches_table, self.share, self.field_count
+    def rank(self) -> tuple[bool, bool, bool, float, int]:
+        return self.is_likely, self.matches_table, not self.is_likely and self.divides_all, self.share, self.field_count
 
     @property
     def is_likely(self) -> bool:
@@ -92,6 +96,8 @@ def choose_form(head: bytes, *, options: DialectOptions, is_whole: bool, column_
     if best is None or not best.is_likely or (column_count == 1 and best.share < 1):
         fallback: Format = wanted or "csv"
         form = make_form(fallback, DEFAULT_DELIMITER[fallback], options)
+        if column_count != 1 and best is not None and best.divides_all and best.form.delimiter != form.delimiter:
+            return Choice(form=best.form, reason=_explain(best.form, "it divides every record, though not alike"))
         return Choice(form=form, reason=_explain(form, "no delimiter gives all records the same number of fields"))
     share = "every record has" if best.share == 1 else f"{best.share:.0%} of the records have"
     reason = _explain(best.form, f"{share} {best.field_count} fields")
@@ -173,6 +179,7 @@ def _try_form(
         field_count=field_count,
         share=agreeing / max(1, counts.total()),
         matches_table=field_count == column_count,
+        divides_all=counts.total() > 1 and min(counts) > 1,
     )
 
 

@@ -24,8 +24,8 @@ _NULL: Final = re.compile(r"|null|none|nan|\\N|n/a", re.IGNORECASE)
 # What columns mostly are named: one word, or several joined.
 _WORD: Final = re.compile(r"[^\W\d][\w.-]*")
 
-# "certain" is loaded as a header; "possible" as data, with a warning.
-HeaderVerdict = Literal["certain", "possible", "none"]
+# "certain" is loaded as a header; "likely" too, and "possible" as data, with a warning.
+HeaderVerdict = Literal["certain", "likely", "possible", "none"]
 
 
 def judge_header(
@@ -33,30 +33,84 @@ def judge_header(
 ) -> HeaderVerdict:
     """Tell whether a first record is a header; `rows` are some of the records after it.
 
-    It is where at least half of its fields are the table's columns, and where it could be names (all fields are
-    there, none looks like a number, a date or a null) and a column's other records are of another kind. Where only
-    words follow words, distinct names are a header for a table yet to be made; for one that exists they may be.
+    It is where at least half of its fields are the table's columns, or one is and all could be names (all fields are
+    there, none looks like a number, a date or a null); and where most could be names and under one of them a column's
+    other records are of another kind. Where only words follow words, distinct names are a header for a table yet to be
+    made, certainly if a column's other records are spelled unlike its name; for a table that exists they may be. An
+    empty first name over row numbers is how R and pandas write theirs.
     """
-    if table_columns is not None and _matches_table(fields, table_columns):
+    known = 0 if table_columns is None else _count_known(fields, table_columns)
+    if known and 2 * known >= len(fields):
         return "certain"
     names = [_folded(field or "") for field in fields]
-    if not all(names) or any(_VALUE.fullmatch(name) for name in names):
+    if len(names) > 1 and not names[0] and _are_row_numbers(rows):
+        names[0] = "row number"
+    # Names that repeat, or lack here and there, are a header all the same.
+    if 2 * sum(map(bool, names)) <= len(names):
         return "none"
-    # Names that repeat are a header all the same, which those who map it refuse by name.
-    if _differs_in_kind(names, rows):
+    if any(_VALUE.fullmatch(name) for name in names):
+        return "possible" if all(names) and _is_number_over_text(names, rows) else "none"
+    if _differs_in_kind(names, rows) or (known and all(names)):
         return "certain"
-    if len(set(names)) < len(names):
+    return _judge_words(fields, names, rows, is_new=table_columns is None)
+
+
+def _judge_words(
+    fields: Sequence[str | None], names: Sequence[str], rows: Sequence[Sequence[str | None]], *, is_new: bool
+) -> HeaderVerdict:
+    """Tell whether words over words are a header."""
+    if not all(names) or len(set(names)) < len(names):
         return "none"
-    if table_columns is None:
-        return "certain"
+    if is_new:
+        return "certain" if not rows or _differs_in_spelling(fields, rows) else "likely"
     is_possible = all(_WORD.fullmatch(name) for name in names) and not _recurs(names, rows)
     return "possible" if is_possible else "none"
 
 
-def _matches_table(fields: Sequence[str | None], table_columns: Sequence[str]) -> bool:
+def _count_known(fields: Sequence[str | None], table_columns: Sequence[str]) -> int:
     known = {_folded(name) for name in table_columns}
-    matching = sum(field is not None and _folded(field) in known for field in fields)
-    return matching > 0 and 2 * matching >= len(fields)
+    return sum(field is not None and _folded(field) in known for field in fields)
+
+
+def _are_row_numbers(rows: Sequence[Sequence[str | None]]) -> bool:
+    """Tell whether the first fields of all records count from 0 or 1."""
+    numbers = [row[0] if row else None for row in rows]
+    return bool(numbers) and any(numbers == [str(start + at) for at in range(len(numbers))] for start in (0, 1))
+
+
+def _is_number_over_text(names: Sequence[str], rows: Sequence[Sequence[str | None]]) -> bool:
+    """Tell whether some name is a number and no value below it is: years over words, say."""
+    for index, name in enumerate(names):
+        values = [_folded(row[index] or "") for row in rows if index < len(row)]
+        if (
+            values
+            and _VALUE.fullmatch(name)
+            and not any(_NULL.fullmatch(value) or _is_typed(value) for value in values)
+        ):
+            return True
+    return False
+
+
+def _differs_in_spelling(fields: Sequence[str | None], rows: Sequence[Sequence[str | None]]) -> bool:
+    """Tell whether under some word all values, three or more, are spelled alike and otherwise: name over Alice, Bob."""
+    for index, field in enumerate(fields):
+        values = [row[index] or "" for row in rows if index < len(row)]
+        spellings = {_spelling(value) for value in values}
+        if len(values) > 2 and len(spellings) == 1 and _spelling(field or "") not in spellings:
+            return True
+    return False
+
+
+def _spelling(value: str) -> str:
+    """Return a text's kinds of characters.
+
+    >>> _spelling("Alice 42")
+    'Aa 0'
+    """
+    kinds = (("0", r"\d++"), ("a", r"[^\W\d_A-Z]++"), ("A", r"[A-Z]++"))
+    for kind, pattern in kinds:
+        value = re.sub(pattern, kind, value)
+    return value
 
 
 def _differs_in_kind(names: Sequence[str], rows: Sequence[Sequence[str | None]]) -> bool:
@@ -65,7 +119,7 @@ def _differs_in_kind(names: Sequence[str], rows: Sequence[Sequence[str | None]])
         values = [_folded(row[index] or "") for row in rows if index < len(row)]
         nulls = sum(_NULL.fullmatch(value) is not None for value in values)
         typed = sum(not _NULL.fullmatch(value) and _is_typed(value) for value in values)
-        if typed and 2 * (typed + nulls) > len(values) and not _BOOLEAN.fullmatch(name):
+        if name and typed and 2 * (typed + nulls) > len(values) and not _BOOLEAN.fullmatch(name):
             return True
     return False
 

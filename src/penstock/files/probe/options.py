@@ -40,6 +40,8 @@ def complete_options(options: DialectOptions, *, format_name: Format, delimiter:
         escape=escape,
         nulls=options.null or DEFAULT_NULLS[format_name],
         has_header=bool(options.header),
+        skip_lines=options.skip_lines,
+        force_null=options.force_null,
         encoding=DEFAULT_ENCODING if options.encoding is None else options.encoding,
     )
 
@@ -52,6 +54,9 @@ def validate_options(options: DialectOptions) -> None:
         raise UsageError(msg, hint="Use --delimiter with another character.")
     for null in options.null or ():
         _check_null(null)
+    if options.force_null and len(options.null or ()) > 1:
+        msg = "force_null takes one null string"
+        raise UsageError(msg, hint="Give --null once, or do not use --force-null.")
     if options.format == "csv" or (options.format is None and (options.quote, options.escape) != (None, None)):
         _check_quoting(options)
     elif options.format is not None:
@@ -95,10 +100,11 @@ def _check_quoting(options: DialectOptions) -> None:
 
 def _check_unquoted(options: DialectOptions, format_name: str) -> None:
     """Check what text and tsv cannot have."""
-    for character, name in ((options.quote, "QUOTE"), (options.escape, "ESCAPE")):
-        if character is not None:
+    given = ((options.quote, "QUOTE"), (options.escape, "ESCAPE"), (options.force_null or None, "FORCE_NULL"))
+    for value, name in given:
+        if value is not None:
             msg = f"COPY {name} requires CSV mode"
-            hint = f"Use --format=csv, or do not use --{name.lower()}."
+            hint = f"Use --format=csv, or do not use --{name.lower().replace('_', '-')}."
             raise UsageError(msg, detail=f"The format is {format_name}.", hint=hint)
     if options.delimiter is not None and options.delimiter in _TEXT_FORBIDDEN:
         msg = f'COPY delimiter cannot be "{options.delimiter}"'

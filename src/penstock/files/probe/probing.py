@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
@@ -12,7 +13,7 @@ from penstock.files.probe.header import check_is_utf8, judge_header
 from penstock.files.probe.json_text import check_is_not_json
 from penstock.files.probe.mangling import Sample, find_mangling
 from penstock.files.probe.options import complete_options, validate_options
-from penstock.files.probe.records import count_fields, cut_records, split_record
+from penstock.files.probe.records import count_fields, count_from, cut_records, split_record
 from penstock.model.source.dialect import Notice
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from penstock.files.probe.header import HeaderVerdict
     from penstock.model.source.dialect import Dialect, DialectOptions
 
+# Records that prove where others begin
+_PREAMBLE_FOLLOWERS: Final = 3
 # Records after the first that tell whether it is one of them
 _COMPARED_RECORDS: Final = 100
 
@@ -48,14 +51,15 @@ def probe_dialect(
     table_columns: Sequence[str] | None,
     uri: str,
     bom: str | None,
+    first_line: int = 1,
 ) -> ProbeResult:
     """Return the dialect of a file from its first block; options win, and what they leave open is probed.
 
     `head` is decompressed, without byte-order mark, and in UTF-8 where its encoding is not ASCII-safe; `is_whole`
     tells whether it is all of the file. `table_columns` is None where the table is yet to be made. `bom` is the
-    encoding whose mark was skipped. Raises UsageError for options that COPY refuses, DataError for a file that
-    is not UTF-8 though no encoding was given, or whose header cannot be read, SourceError for JSON unless a format is
-    given.
+    encoding whose mark was skipped; `head` begins on the file's `first_line`. Raises UsageError for options that COPY
+    refuses, DataError for a file that is not UTF-8 though no encoding was given, or whose header cannot be read,
+    SourceError for JSON unless a format is given.
     """
     validate_options(options)
     if options.format is None:
@@ -64,7 +68,7 @@ def probe_dialect(
     choice = choose_form(head, options=options, is_whole=is_whole, column_count=column_count)
     form = choice.form
     dialect = complete_options(options, format_name=form.format, delimiter=form.delimiter.decode())
-    records = cut_records(head, form, is_whole=is_whole)
+    records = count_from(first_line, cut_records(head, form, is_whole=is_whole))
     sample = Sample(head=head, is_whole=is_whole, uri=uri, form=form, records=records)
     if options.encoding is None:
         check_is_utf8(head, is_whole=is_whole, uri=uri, locate=sample.locate)
@@ -76,7 +80,12 @@ def probe_dialect(
         dialect=dialect,
         header=header,
         field_count=0 if first is None else len(header or ()) or count_fields(first, form),
-        notices=(*_header_notices(verdict, uri), *find_mangling(sample, dialect, bom=bom)),
+        notices=(
+            *_header_notices(verdict, uri, first_line),
+            *_separator_notices(options, uri, first_line),
+            *_preamble_notices(sample, options),
+            *find_mangling(sample, dialect, bom=bom),
+        ),
         reason=choice.reason,
     )
 
@@ -96,7 +105,7 @@ def read_header(
     raw = sample.head[first.start : first.end]
     fields = split_record(raw, replace(dialect, nulls=()))
     verdict = "certain" if options.header else judge_header(fields, _rows_after(sample, dialect), table_columns)
-    return (tuple(field or "" for field in fields) if verdict == "certain" else None), verdict
+    return (tuple(field or "" for field in fields) if verdict in ("certain", "likely") else None), verdict
 
 
 def _rows_after(sample: Sample, dialect: Dialect) -> list[list[str | None]]:
@@ -108,15 +117,37 @@ def _rows_after(sample: Sample, dialect: Dialect) -> list[list[str | None]]:
     return rows
 
 
-def _header_notices(verdict: HeaderVerdict, uri: str) -> tuple[Notice, ...]:
-    if verdict != "possible":
+def _separator_notices(options: DialectOptions, uri: str, first_line: int) -> tuple[Notice, ...]:
+    if first_line != options.skip_lines + 2:
         return ()
-    return (
-        Notice(
-            code="first-line",
-            message="first line looks like a header but is treated as data",
-            uri=uri,
-            line=1,
-            hint="Use --header or --no-header.",
-        ),
-    )
+    message = "a line such as sep=; is skipped: it names the delimiter for Excel"
+    return (Notice(code="separator-line", message=message, uri=uri, line=first_line - 1),)
+
+
+def _preamble_notices(sample: Sample, options: DialectOptions) -> tuple[Notice, ...]:
+    """Return a warning of first lines that have fewer than half as many fields as all others after them."""
+    if options.header is not None or options.skip_lines:
+        return ()
+    counts = [
+        count_fields(sample.head[start:end], sample.form) for start, end, _ in sample.records.whole[:_COMPARED_RECORDS]
+    ]
+    usual = Counter(counts).most_common(1)[0][0] if counts else 0
+    lead = next((at for at, count in enumerate(counts) if 2 * count >= usual), 0)
+    if not lead or len(counts) < lead + _PREAMBLE_FOLLOWERS or any(count != usual for count in counts[lead:]):
+        return ()
+    first, following = (sample.records.whole[at].line for at in (0, lead))
+    skipped = following - first
+    lines = f"line {first} does" if skipped == 1 else f"lines {first} to {following - 1} do"
+    message = f"{lines} not look like a header or records: {usual} fields begin on line {following}"
+    hint = f"Use --skip-lines {skipped} to skip what stands before them, or --header or --no-header if it is data."
+    return (Notice(code="preamble", message=message, uri=sample.uri, line=first, hint=hint),)
+
+
+def _header_notices(verdict: HeaderVerdict, uri: str, first_line: int) -> tuple[Notice, ...]:
+    taken = {
+        "likely": "first line is taken for a header but could be data",
+        "possible": "first line looks like a header but is treated as data",
+    }.get(verdict)
+    if taken is None:
+        return ()
+    return (Notice(code="first-line", message=taken, uri=uri, line=first_line, hint="Use --header or --no-header."),)

@@ -6,7 +6,7 @@ Source: CopyReadLineText, CopyReadAttributesCSV, CopyReadAttributesText. Whole f
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from penstock.errors import DataError
@@ -67,6 +67,18 @@ def cut_records(head: bytes, form: Form, *, is_whole: bool) -> Records:
     for match in _line_tokens(form).finditer(head, 0, end):
         cutter.take(match[0], match.start())
     return cutter.finish(len(head), is_whole=is_whole)
+
+
+def count_from(first_line: int, records: Records) -> Records:
+    """Return the records of a sample that begins on another line of its file than the first."""
+    if first_line == 1:
+        return records
+    whole, rest = (
+        tuple(record._replace(line=record.line + first_line - 1) for record in part)
+        for part in (records.whole, () if records.rest is None else (records.rest,))
+    )
+    odd = None if records.odd_line is None else records.odd_line + first_line - 1
+    return replace(records, whole=whole, rest=rest[0] if rest else None, odd_line=odd)
 
 
 def _cut_lines(head: bytes, *, is_whole: bool) -> Records:

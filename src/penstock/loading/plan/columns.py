@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import TargetError, UsageError
 from penstock.loading.plan.modes import allows_missing_columns
-from penstock.model.server.names import fold_name
+from penstock.model.server.names import NAME_LIMIT_BYTES, fold_name, name_columns
 from penstock.model.server.table import Column, ColumnMap, TableFacts
+from penstock.model.source.dialect import Notice
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from penstock.model.load.job import TargetJob
 
-# PostgreSQL's NAMEDATALEN - 1; a longer name would be cut short without an error.
-_NAME_LIMIT_BYTES = 63
+_NAMES_SHOWN = 3
 
 # What --set may say instead of a value.
 NULL_PLACEHOLDER = "{null}"
@@ -25,32 +25,44 @@ DEFAULT_PLACEHOLDER = "{default}"
 
 
 def name_created_columns(header: Sequence[str], job: TargetJob, *, uri: str) -> tuple[str, ...]:
-    """Return the columns of a table made for this file: the header's names in lower case, then those of --set.
+    """Return the columns of a table made for this file: those that its header names, then those of --set.
 
-    Lower case, so that SQL finds them without quotes however they are spelled. Raises TargetError.
+    Raises TargetError where what the user named cannot be a table's columns.
     """
-    fields = [name for name in header if name not in job.skip]
-    names = tuple(fold_name(name.strip()) for name in fields) + tuple(job.set)
-    for position, name in enumerate(names, start=1):
-        if not name:
+    given = (*(fold_name(name.strip()) for name in job.columns or ()), *job.set)
+    for position, name in enumerate(given):
+        is_long = len(name.encode()) > NAME_LIMIT_BYTES
+        if is_long or name in given[:position]:
+            fault = f"is longer than {NAME_LIMIT_BYTES} bytes" if is_long else "appears twice"
             raise TargetError(
-                f"column {position} of the header has no name",
-                detail=f"{uri} line 1.",
-                hint="Name the columns with --columns.",
+                f'column "{name}" of --columns or --set {fault}', detail=f"It is to be created for {uri}."
             )
-        if len(name.encode()) > _NAME_LIMIT_BYTES:
-            raise TargetError(
-                f'column name "{name}" is longer than {_NAME_LIMIT_BYTES} bytes',
-                detail=f"{uri} line 1.",
-                hint="Name the columns with --columns.",
-            )
-        if name in names[: position - 1]:
-            raise TargetError(
-                f'column "{name}" appears twice',
-                detail=f"{uri} line 1.",
-                hint="Name the columns with --columns.",
-            )
-    return names
+    named = zip(header, name_columns(header), strict=True)
+    return (*(name for field, name in named if not is_skipped(field, name, job)), *job.set)
+
+
+def naming_notice(header: Sequence[str] | None, field_count: int, *, uri: str) -> Notice | None:
+    """Return a warning of created columns that the header does not name, or names otherwise."""
+    if header is None:
+        named = "column_1" if field_count == 1 else f"column_1 to column_{field_count}"
+        return _naming_notice(f"no header was found: created columns are named {named}", uri)
+    pairs = zip(header, name_columns(header), strict=True)
+    changed = [f'"{field.strip()}" is {name}' for field, name in pairs if fold_name(field.strip()) != name]
+    if not changed:
+        return None
+    more = f" and {len(changed) - _NAMES_SHOWN:,} more" if len(changed) > _NAMES_SHOWN else ""
+    return _naming_notice(
+        f"created columns are not named as in the header: {', '.join(changed[:_NAMES_SHOWN])}{more}", uri
+    )
+
+
+def _naming_notice(message: str, uri: str) -> Notice:
+    return Notice(code="column-names", message=message, uri=uri, hint="Name the columns with --columns.")
+
+
+def is_skipped(field: str, name: str, job: TargetJob) -> bool:
+    """Whether --skip names a field of the header, as it stands there or as its column would be named."""
+    return field in job.skip or name in job.skip
 
 
 def map_columns(
@@ -65,20 +77,22 @@ def map_columns(
     Raises TargetError where names do not match, UsageError where an option names what is not there.
     """
     _check_constants(job, table)
+    _check_force_null(job, table)
     names = job.columns if job.columns is not None else header
     constants = {name: value for name, value in job.set.items() if value != DEFAULT_PLACEHOLDER}
     values = tuple(_constant(value, uri=uri) for value in constants.values())
     if names is None:
         return _map_by_position(job, table, constants=tuple(constants), values=values)
-    known = {name: _find_column(name, table) for name in names}
-    _check_skip(job, names, uri=uri)
-    fields = [(index, name) for index, name in enumerate(names) if name not in job.skip]
-    _refuse_unknown([name for _, name in fields if known[name] is None], table=table, uri=uri)
-    columns = tuple(column.name for _, name in fields if (column := known[name]) is not None)
+    created = name_columns(names)
+    _check_skip(job, (*names, *created), uri=uri)
+    kept = [index for index, name in enumerate(names) if not is_skipped(name, created[index], job)]
+    found = _find_columns(names, created, kept=kept, table=table)
+    _refuse_unknown([names[index] for index in kept if found[index] is None], table=table, uri=uri)
+    columns = tuple(column.name for column in found.values() if column is not None)
     _refuse_unfit(columns, job=job, table=table, uri=uri)
     return ColumnMap(
         columns=columns + tuple(constants),
-        keep=tuple(index for index, _ in fields) if len(fields) < len(names) else None,
+        keep=tuple(kept) if len(kept) < len(names) else None,
         constants=values,
         field_count=len(names),
     )
@@ -102,6 +116,19 @@ def _constant(value: str, *, uri: str) -> str | None:
     return value.replace(FILENAME_PLACEHOLDER, uri.rstrip("/").rsplit("/", 1)[-1])
 
 
+def _find_columns(
+    names: Sequence[str], created: Sequence[str], *, kept: Sequence[int], table: TableFacts
+) -> dict[int, Column | None]:
+    """Return the column of each field: the one that its name means or, for want of it, the one created for it."""
+    found: dict[int, Column | None] = {}
+    for index in kept:
+        column = _find_column(names[index], table)
+        if column is None or column in found.values():
+            column = table.column(created[index]) or column
+        found[index] = column
+    return found
+
+
 def _find_column(name: str, table: TableFacts) -> Column | None:
     """Return the column a header name means: the exact one, else the only one alike but for case and blanks."""
     if column := table.column(name):
@@ -120,6 +147,14 @@ def _check_constants(job: TargetJob, table: TableFacts) -> None:
             )
         if column.is_generated:
             raise TargetError(f'column "{name}" of --set is a generated column')
+
+
+def _check_force_null(job: TargetJob, table: TableFacts) -> None:
+    for name in job.dialect.force_null:
+        if name != "*" and table.column(name) is None:
+            raise TargetError(
+                f'column "{name}" of --force-null does not exist in table "{table.name}"', hint=_suggest(name, table)
+            )
 
 
 def _check_skip(job: TargetJob, names: Sequence[str], *, uri: str) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import DataError
 from penstock.files.probe import check_is_not_json, find_contradiction
-from penstock.loading.plan.plan import table_after_creation
+from penstock.loading.plan.plan import options_of, table_after_creation
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,27 +47,37 @@ def _look_at(works: Sequence[ObjectWork], sources: SourceReader) -> None:
     columns = None
     if target.job.columns is None:
         columns = [column.name for column in table_after_creation(target).columns]
-    for sample in sources.sample_all([work.source for work in works], encoding=target.job.dialect.encoding):
-        if target.job.dialect.format is None:
+    options = target.job.dialect
+    for sample in sources.sample_all(
+        [work.source for work in works], encoding=options.encoding, skip_lines=options.skip_lines
+    ):
+        if options.format is None:
             check_is_not_json(sample.head, is_whole=sample.is_whole, uri=sample.source.uri)
+        if options.delimiter is None and sample.separator not in (None, target.dialect.delimiter):
+            raise DataError(
+                "files of one load have different dialects",
+                detail=f"{sample.source.uri} line {sample.first_line - 1}: sep={sample.separator}\n"
+                f"By the first file's dialect, the delimiter is {target.dialect.delimiter!r}.",
+                hint="Use --delimiter if one is right for every file, or load the files that differ separately.",
+            )
         found = find_contradiction(
             sample.head,
             is_whole=sample.is_whole,
             dialect=target.dialect,
-            options=target.job.dialect,
+            options=options_of(sample, options),
             header=target.header,
             table_columns=columns,
             column_count=fields,
         )
         if found is not None:
-            raise _explain(found, sample.source.uri)
+            raise _explain(found, f"{sample.source.uri} line {sample.first_line + found.line - 1}")
 
 
-def _explain(found: Contradiction, uri: str) -> DataError:
+def _explain(found: Contradiction, place: str) -> DataError:
     first, second = found.options
     return DataError(
         "files of one load have different dialects",
-        detail=f"{uri} line {found.line}: {found.text}\n"
+        detail=f"{place}: {found.text}\n"
         f"By the first file's dialect, this is {found.before}.\n"
         f"By its own, it is {found.here}.",
         hint=f"Use {first} or {second} if it is right for every file, or load the files that differ separately.",

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.errors import SourceError
 from penstock.loading.plan.plan import TargetInput
+from penstock.model.source.dialect import Notice
 from penstock.server.table.catalog import check_loadable, find_foreign_partitions, survey
 
 if TYPE_CHECKING:
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     from penstock.model.load.plan import ObjectSample
     from penstock.model.server.server import ServerFacts
     from penstock.model.server.table import TableFacts
-    from penstock.model.source.dialect import Notice
+    from penstock.model.source.dialect import DialectOptions
     from penstock.model.source.source import SourceObject
     from penstock.server.connect.connection import Connection
 
@@ -27,8 +29,9 @@ def gather_inputs(
 ) -> tuple[ServerFacts, LoadJob, tuple[TargetInput, ...]]:
     """Return the server's facts, and the objects, sample and table facts of each target of the job that is returned.
 
-    That job lacks targets whose folders are empty, of which `on_notice` hears. Reads a few hundred KiB of one object a
-    target, and those before it that hold nothing. Raises SourceError, TargetError, ServerError.
+    That job lacks targets whose folders are empty, and those to be created of empty files, of which `on_notice` hears.
+    Reads a few hundred KiB of one object a target, and those before it that hold nothing. Raises SourceError,
+    TargetError, ServerError.
     """
     server, tables = survey(connection, [target.into for target in job.targets])
     gathered = [
@@ -62,16 +65,22 @@ def _gather_target(
             is_in_recovery=server.is_in_recovery,
             foreign_partitions=find_foreign_partitions(connection, facts),
         )
-    sample = _sample_first(objects, encoding=target.dialect.encoding, sources=sources)
+    sample = _sample_first(objects, target.dialect, sources)
+    if facts is None and target.create and not sample.head:
+        message = f'every source is empty: table "{target.into}" is not created'
+        for notice in (*notices, Notice(code="empty", message=message, uri=sample.source.uri)):
+            on_notice(notice)
+        return None
     return TargetInput(job=target, objects=objects, sample=sample, facts=facts, notices=tuple(notices))
 
 
-def _sample_first(objects: tuple[SourceObject, ...], *, encoding: str | None, sources: SourceReader) -> ObjectSample:
+def _sample_first(objects: tuple[SourceObject, ...], options: DialectOptions, sources: SourceReader) -> ObjectSample:
     """Return the sample of the first object that has text: a compressed one may have none though it has a size."""
+    look = partial(sources.sample, encoding=options.encoding, skip_lines=options.skip_lines)
     for source in objects:
-        if source.size_bytes != 0 and (sample := sources.sample(source, encoding=encoding)).head:
+        if source.size_bytes != 0 and (sample := look(source)).head:
             return sample
-    return sources.sample(objects[0], encoding=encoding)
+    return look(objects[0])
 
 
 def _refuse_shared_input(inputs: tuple[TargetInput, ...]) -> None:

@@ -65,6 +65,10 @@ def describe_changes(before: str, now: str) -> list[str]:
     return changes
 
 
+# Options that earlier versions did not have: loads without them are theirs.
+_LATER_OPTIONS = ("skip_lines", "force_null")
+
+
 def _describe_target(target: TargetPlan, *, oid: int, sources: Sequence[str]) -> dict[str, Any]:
     return {
         "oid": oid,
@@ -75,7 +79,9 @@ def _describe_target(target: TargetPlan, *, oid: int, sources: Sequence[str]) ->
         "landing": target.landing,
         "transform": target.job.transform is not None,
         "sources": list(sources),
-        "dialect": asdict(target.dialect),
+        "dialect": {
+            name: value for name, value in asdict(target.dialect).items() if value or name not in _LATER_OPTIONS
+        },
         "columns": target.job.columns,
         "set": dict(target.job.set),
         "skip": target.job.skip,

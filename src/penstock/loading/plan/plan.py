@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from penstock.errors import TargetError, UsageError
+from penstock.errors import DataError, TargetError, UsageError
 from penstock.files.probe import ProbeResult, probe_dialect, refuse_unclear_escapes, validate_options
-from penstock.loading.plan.columns import map_columns, name_created_columns
+from penstock.loading.plan.columns import map_columns, name_created_columns, naming_notice
 from penstock.loading.plan.modes import check_way, choose_landing, describe_notices, refuse_shared_tables
 from penstock.loading.plan.notices import check_switches, estimate_records, server_notices, table_notices
 from penstock.loading.plan.pace import plan_sessions
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from penstock.model.load.job import LoadJob, LoadRules, TargetJob
     from penstock.model.server.server import ServerFacts
+    from penstock.model.source.dialect import DialectOptions
     from penstock.model.source.source import SourceObject
 
 
@@ -135,7 +136,7 @@ def _plan_target(gathered: TargetInput, rules: LoadRules, server: ServerFacts) -
     loadable = None
     if facts is not None and job.transform is None:
         loadable = [column.name for column in facts.columns if not column.is_generated]
-    options = job.dialect
+    options = options_of(sample, job.dialect)
     if options.encoding is None and server.server_encoding == "SQL_ASCII":
         # As for COPY there: any bytes are data.
         options = replace(options, encoding="SQL_ASCII")
@@ -146,8 +147,18 @@ def _plan_target(gathered: TargetInput, rules: LoadRules, server: ServerFacts) -
         table_columns=loadable,
         uri=uri,
         bom=sample.bom,
+        first_line=sample.first_line,
     )
-    refuse_unclear_escapes(sample.head, is_whole=sample.is_whole, dialect=probe.dialect, options=options, uri=uri)
+    refuse_unclear_escapes(
+        sample.head,
+        is_whole=sample.is_whole,
+        dialect=probe.dialect,
+        options=options,
+        uri=uri,
+        first_line=sample.first_line,
+    )
+    if facts is None:
+        _refuse_preamble(probe.notices)
     created = None if facts is not None else _created_columns(probe, job, uri=uri)
     staged = None if job.transform is None else _created_columns(probe, job, uri=uri)
     table = facts if facts is not None else _text_table(job.into, created or ())
@@ -167,9 +178,12 @@ def _plan_target(gathered: TargetInput, rules: LoadRules, server: ServerFacts) -
         landing=landing,
         text_columns=staged,
     )
+    notices = probe.notices
+    if created is not None or staged is not None:
+        notices += _naming_notices(probe, job, uri=uri)
     if table.row_triggers:
         target = replace(target, estimated_records=estimate_records(target, sample))
-    notices = (*probe.notices, *_header_notices(probe, job, filled, uri=uri), *_table_notices(table, gathered))
+    notices = (*notices, *_header_notices(probe, job, filled, uri=uri), *_table_notices(table, gathered))
     return target, (*gathered.notices, *notices, *describe_notices(job, table))
 
 
@@ -193,14 +207,26 @@ def _header_notices(probe: ProbeResult, job: TargetJob, table: TableFacts, *, ur
 
 def _created_columns(probe: ProbeResult, job: TargetJob, *, uri: str) -> tuple[str, ...]:
     names = job.columns if job.columns is not None else probe.header
-    if names is None:
-        what = f'table "{job.into}"' if job.transform is None else "a staging table"
-        raise UsageError(
-            f"cannot create {what} without column names",
-            detail=f"{uri} has no header.",
-            hint="Name the columns with --columns, or use --header if its first line is one.",
-        )
-    return name_created_columns(names, job, uri=uri)
+    return name_created_columns([""] * probe.field_count if names is None else names, job, uri=uri)
+
+
+def _refuse_preamble(notices: Sequence[Notice]) -> None:
+    """Refuse to create a table where lines before the header could be it."""
+    for notice in notices:
+        if notice.code == "preamble":
+            raise DataError(notice.message, detail=notice.place, hint=notice.hint)
+
+
+def options_of(sample: ObjectSample, options: DialectOptions) -> DialectOptions:
+    """Return what is known of an object's dialect: what the user said, and what a first line such as sep=; does."""
+    if sample.separator is None or options.delimiter is not None:
+        return options
+    return replace(options, delimiter=sample.separator)
+
+
+def _naming_notices(probe: ProbeResult, job: TargetJob, *, uri: str) -> tuple[Notice, ...]:
+    notice = None if job.columns is not None else naming_notice(probe.header, probe.field_count, uri=uri)
+    return () if notice is None else (notice,)
 
 
 def _text_table(name: TableName, columns: Sequence[str]) -> TableFacts:

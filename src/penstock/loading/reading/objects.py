@@ -40,13 +40,19 @@ def open_blocks(
     """
     target, source = work.target, work.source
     refuse_other_pipe(work, tools.sources)
-    stream = tools.sources.open(source, encoding=target.job.dialect.encoding)
+    stream = tools.sources.open(source, encoding=target.job.dialect.encoding, skip_lines=target.job.dialect.skip_lines)
     edges = Edges(work.coverage.ranges)
     try:
         cutter = make_cutter(target.dialect, server_major=tools.server_major)
         pieces = stream if sums is None else sums.watch(stream)
         parts = edges.split(pieces) if work.coverage.ranges else pieces
-        blocks = BlockReader(parts, cutter, uri=source.uri, max_record_bytes=tools.max_record_bytes)
+        blocks = BlockReader(
+            parts,
+            cutter,
+            uri=source.uri,
+            max_record_bytes=tools.max_record_bytes,
+            first_line=stream.first_line,
+        )
         encoder, form = _make_encoder(work, blocks, stream)
         if sums is not None:
             sums.header = form.header
@@ -141,7 +147,8 @@ def compare_committed(
 ) -> Literal["same", "grown", "changed"]:
     """Hold an object against what is committed of it, see RangeSums.state. Raises SourceError, DataError."""
     sums, dialect = RangeSums(committed), work.target.dialect
-    with tools.sources.open(work.source, encoding=work.target.job.dialect.encoding) as stream:
+    options = work.target.job.dialect
+    with tools.sources.open(work.source, encoding=options.encoding, skip_lines=options.skip_lines) as stream:
         pieces = sums.watch(stream)
         if dialect.has_header:
             cutter = make_cutter(dialect, server_major=tools.server_major)

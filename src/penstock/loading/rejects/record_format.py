@@ -53,7 +53,7 @@ def _read_header(fields: dict[str, Any]) -> bytes | None:
 
 
 def _read_dialect(fields: dict[str, Any]) -> Dialect:
-    return replace(Dialect(**fields), nulls=tuple(fields["nulls"]))
+    return replace(Dialect(**fields), nulls=tuple(fields["nulls"]), force_null=tuple(fields.get("force_null", ())))
 
 
 def _read_column_map(fields: dict[str, Any]) -> ColumnMap:

@@ -25,7 +25,8 @@ class ObjectSample:
     """The start of an object, decompressed: what probing and the plan look at.
 
     `head` is at most a few hundred KiB, transcoded to the encoding it is sent in and without its byte-order mark;
-    `is_whole` tells whether that is all of the object.
+    `is_whole` tells whether that is all of the object. It begins on `first_line`, behind lines to skip and one that
+    names `separator` (sep=;).
     """
 
     source: SourceObject
@@ -33,6 +34,8 @@ class ObjectSample:
     head: bytes
     is_whole: bool
     bom: str | None = None
+    separator: str | None = None
+    first_line: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

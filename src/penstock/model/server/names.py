@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import re
 import string
+from itertools import count
+from typing import TYPE_CHECKING
 
 from penstock.errors import UsageError
 from penstock.model.server.table import TableName
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 _PART = re.compile(r'"((?:[^"]|"")+)"|([^".]+)')
+
+# PostgreSQL's NAMEDATALEN - 1; a longer name would be cut short without an error.
+NAME_LIMIT_BYTES = 63
 
 _FOLDED = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 
@@ -58,3 +66,26 @@ def quote_name(name: str) -> str:
     """
     doubled = name.replace('"', '""')
     return f'"{doubled}"'
+
+
+def name_columns(header: Sequence[str]) -> tuple[str, ...]:
+    """Return names that a new table's columns may have: a header's in lower case, each once and not too long.
+
+    Lower case, so that SQL finds them without quotes however they are spelled.
+
+    >>> name_columns(["ID", " name", "Name", ""])
+    ('id', 'name', 'name_2', 'column_4')
+    """
+    wanted = [_cut(fold_name(name.strip())) or f"column_{number}" for number, name in enumerate(header, start=1)]
+    names: list[str] = []
+    used: set[str] = set()
+    for name in wanted:
+        tries = (f"{_cut(name, NAME_LIMIT_BYTES - len(ending))}{ending}" for ending in map("_{}".format, count(2)))
+        free = name if name not in used else next(each for each in tries if each not in used and each not in wanted)
+        names.append(free)
+        used.add(free)
+    return tuple(names)
+
+
+def _cut(name: str, limit_bytes: int = NAME_LIMIT_BYTES) -> str:
+    return name.encode()[:limit_bytes].decode(errors="ignore").rstrip()

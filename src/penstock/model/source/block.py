@@ -41,7 +41,7 @@ class CopySpec:
     """One COPY command's meaning: blocks that share it may travel in the same command.
 
     `columns` is the COPY column list; `encoding` PostgreSQL's name of what the payload is in. `quote` and `escape` are
-    None for text.
+    None for text. `force_null` are those whose quoted fields may be null.
     """
 
     schema: str | None
@@ -53,3 +53,4 @@ class CopySpec:
     quote: str | None
     escape: str | None
     encoding: str
+    force_null: tuple[str, ...] = ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from penstock.model.options import CHARACTER, SWITCH, options_in, read_options, text, texts, words
+from penstock.model.options import CHARACTER, COUNT, NAMES, SWITCH, options_in, read_options, text, texts, words
 
 Format = Literal["csv", "text", "tsv"]
 
@@ -18,7 +18,8 @@ class Dialect:
     no escapes, so that quotes and backslashes are data (the form of IMDb's files, which COPY has no option for).
     `quote` and `escape` are one character for csv, None otherwise. A field that equals one of `nulls` is null
     (csv: unquoted only). `encoding` is PostgreSQL's name of the file's encoding, or a form of Unicode that it does
-    not know (UTF16, UTF32).
+    not know (UTF16, UTF32). `skip_lines` are those before the header or first record. Quoted fields of the columns of
+    `force_null` may be null too (csv; "*" for all).
     """
 
     format: Format
@@ -28,6 +29,8 @@ class Dialect:
     nulls: tuple[str, ...]
     has_header: bool
     encoding: str
+    skip_lines: int = 0
+    force_null: tuple[str, ...] = ()
 
 
 _files = options_in("How the files are written")
@@ -51,6 +54,14 @@ class DialectOptions:
         "Character before a quote inside quotes (csv); by default the quote itself.",
     )
     null: tuple[str, ...] | None = _files(None, texts("TEXT"), "What stands for null. May be given several times.")
+    force_null: tuple[str, ...] = _files(
+        (),
+        NAMES,
+        "Columns of the table whose quoted fields are null too if they equal --null, as in a,b, or * for all (csv).",
+    )
+    skip_lines: int = _files(
+        0, COUNT, "Skip so many lines of each file before its header or first record (default: 0)."
+    )
     header: bool | None = _files(None, SWITCH, "Whether the first line of each file names its columns.")
     encoding: str | None = _files(
         None,
@@ -68,6 +79,7 @@ WarningCode = Literal[
     "backslash-kept",
     "byte-order-mark",
     "carriage-returns",
+    "column-names",
     "disk-short",
     "empty",
     "end-of-data",
@@ -82,6 +94,7 @@ WarningCode = Literal[
     "more",
     "parked-left",
     "pooler",
+    "preamble",
     "quote-dropped",
     "quote-open",
     "references",
@@ -89,6 +102,7 @@ WarningCode = Literal[
     "renamed",
     "repeated-source",
     "secret-visible",
+    "separator-line",
     "sequences",
     "server",
     "settings",

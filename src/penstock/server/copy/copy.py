@@ -101,6 +101,9 @@ def copy_statement(spec: CopySpec, *, ignores_types: bool = False) -> sql.Compos
     if spec.format == "csv":
         options.append(sql.SQL("QUOTE {}").format(sql.Literal(spec.quote)))
         options.append(sql.SQL("ESCAPE {}").format(sql.Literal(spec.escape)))
+    if spec.force_null:
+        names = sql.SQL(", ").join(map(sql.Identifier, spec.force_null))
+        options.append(sql.SQL("FORCE_NULL ({})").format(names))
     if ignores_types:
         options.append(sql.SQL("ON_ERROR ignore, LOG_VERBOSITY verbose"))
     columns = sql.SQL(", ").join(map(sql.Identifier, spec.columns))

@@ -1,0 +1,52 @@
+"""What stands before a file's header or first record: lines to skip, and the line that names Excel's separator."""
+
+from __future__ import annotations
+
+import re
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Final
+
+from penstock.errors import SourceError
+from penstock.units import MIB
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# Lines that are skipped are held in memory until their last.
+_SKIPPED_BYTES: Final = 16 * MIB
+_SEPARATOR: Final = re.compile(rb"sep=([\x01-\x7f])(?:\r\n|\n|\r)", re.IGNORECASE)
+_SEPARATOR_BYTES: Final = len(b"sep=;\r\n")
+
+
+def skip_beginning(text: Iterator[bytes], lines: int, *, uri: str) -> tuple[Iterator[bytes], str | None, int]:
+    """Return the text without its first lines, the separator that the next one names, and how many lines are gone."""
+    if lines:
+        text = _skip_lines(text, lines, uri=uri)
+    head, text = _take(text)
+    if (named := _SEPARATOR.match(head)) is None:
+        return chain((head,), text) if head else text, None, lines
+    rest = head[named.end() :]
+    return chain((rest,), text) if rest else text, named[1].decode(), lines + 1
+
+
+def _skip_lines(text: Iterator[bytes], lines: int, *, uri: str) -> Iterator[bytes]:
+    taken = bytearray()
+    for piece in text:
+        taken += piece
+        # A carriage return at the end may be half of a line end.
+        ends = list(islice(re.finditer(rb"\r\n|\n|\r(?!\Z)", taken), lines))
+        if len(ends) == lines:
+            return chain((bytes(taken[ends[-1].end() :]),), text)
+        if len(taken) > _SKIPPED_BYTES:
+            raise SourceError(
+                "the lines to skip do not end", detail=f"{uri}: {lines} lines.", hint="Check --skip-lines."
+            )
+    return iter(())
+
+
+def _take(text: Iterator[bytes]) -> tuple[bytes, Iterator[bytes]]:
+    """Return enough of the text to tell a separator's line, and what follows."""
+    head = b""
+    while len(head) < _SEPARATOR_BYTES and (piece := next(text, None)) is not None:
+        head += piece
+    return head, text

@@ -1,0 +1,150 @@
+"""What --create makes of files: a table of any that has records, and a warning where its names are not the header's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from penstock.model.load.job import LoadRules
+from support.loads import AGAIN, Loads, chop_commands, target
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def loads(database18: str) -> Loads:
+    """Provide loads in tiny blocks into an empty database on the newest version."""
+    return Loads(database18, piece_bytes=501)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Provide a file's path."""
+    return tmp_path / "file"
+
+
+def _columns(loads: Loads) -> list[str]:
+    asked = "SELECT attname FROM pg_attribute WHERE attrelid = 't'::regclass AND attnum > 0 ORDER BY attnum"
+    return [name for (name,) in loads.execute(asked)]
+
+
+@pytest.mark.parametrize(
+    ("data", "columns", "rows"),
+    [
+        ("1,2\n3,4\n", ["column_1", "column_2"], 2),
+        ("a,A,,a\n1,2,3,4\n", ["a", "a_2", "column_3", "a_3"], 1),
+        (f"{'x' * 70},{'x' * 80}\n1,2\n", ["x" * 63, "x" * 61 + "_2"], 1),
+        ("a;b\n1;2\n", ["a", "b"], 1),
+    ],
+)
+def test_any_file_makes_a_table_twice(loads: Loads, path: Path, data: str, columns: list[str], rows: int) -> None:
+    """The names that it was made with are those that the same file is mapped to when the table exists."""
+    path.write_text(data)
+    loads.run(target(path, create=True), rules=AGAIN)
+    codes = {warning.code for warning in loads.warnings}
+    loads.run(target(path, create=True), rules=AGAIN)
+    assert _columns(loads) == columns
+    assert len(loads.execute("SELECT * FROM t")) == 2 * rows
+    assert ("column-names" in codes) is (columns != ["a", "b"])
+
+
+def test_repeated_names_keep_their_fields_apart(loads: Loads, path: Path) -> None:
+    """Also where another file of the load has them in another order."""
+    path.write_text("a,b,a\n1,2,3\n")
+    other = path.with_name("other")
+    other.write_text("b,a,a\n5,4,6\n")
+    loads.run(target([path, other], create=True))
+    assert sorted(loads.execute("SELECT a, b, a_2 FROM t")) == [("1", "2", "3"), ("4", "5", "6")]
+
+
+def test_delimiter_of_all_records_beats_one_of_none(loads: Loads, path: Path) -> None:
+    """Two records of other lengths are not one column of a header with semicolons."""
+    path.write_text('"name";"limit"\n"x";"1";"2"\n')
+    with pytest.raises(Exception, match="extra data after last expected column"):
+        loads.run(target(path, create=True))
+
+
+def test_empty_file_makes_no_table(loads: Loads, path: Path) -> None:
+    """There is nothing to load, and a warning says so."""
+    path.write_text("")
+    loads.run(target(path, create=True))
+    assert not loads.has_table("t")
+    assert [(warning.code, warning.message) for warning in loads.warnings] == [
+        ("empty", 'every source is empty: table "t" is not created')
+    ]
+
+
+@pytest.mark.parametrize(
+    ("data", "is_warned"),
+    [("Name,City\nAnn,Rome\nBob,Oslo\nEve,Bonn\n", True), ("name,city\nAnn,Rome\nBob,Oslo\nEve,Bonn\n", False)],
+)
+def test_words_over_words_are_told_where_they_could_be_data(
+    loads: Loads, path: Path, data: str, *, is_warned: bool
+) -> None:
+    """Spelled like the records below, or unlike all of them."""
+    path.write_text(data)
+    loads.run(target(path, create=True))
+    assert _columns(loads) == ["name", "city"]
+    assert ("first-line" in {warning.code for warning in loads.warnings}) is is_warned
+
+
+def test_lines_before_the_header_are_proposed_to_be_skipped(loads: Loads, path: Path) -> None:
+    """By the error, with the number that loads the file."""
+    rows = "".join(f"{number},x{number},y\n" for number in range(400))
+    path.write_text(f"Report\n2026\nid,name,note\n{rows}")
+    refused = loads.refuse(target(path, create=True))
+    assert refused.hint is not None
+    assert "--skip-lines 2" in refused.hint
+    loads.run(target(path, create=True, skip_lines=2))
+    assert (_columns(loads), loads.count()) == (["id", "name", "note"], 400)
+
+
+def test_load_behind_skipped_lines_is_resumed(loads: Loads, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is committed is known by its place behind them, and lines are the file's own."""
+    chop_commands(monkeypatch, 1000)
+    rows = [f"{number},x" for number in range(3000)]
+    path.write_text("\n".join(["one", "two", "a,b", *rows[:2000], "bad", *rows[2001:], ""]))
+    loads.execute("CREATE TABLE t (a int, b text)")
+    job = target(path, skip_lines=2)
+    with pytest.raises(Exception, match="line 2004"):
+        loads.run(job, batch_bytes=2000, sessions=1)
+    assert loads.count() > 0
+    path.write_text("\n".join(["one", "two", "a,b", *rows, ""]))
+    loads.run(job, rules=LoadRules(retry_for=0.0, changed="load"))
+    assert (loads.count(), loads.execute("SELECT count(DISTINCT a) FROM t")) == (3000, [(3000,)])
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_line_that_names_excels_separator_is_skipped(loads: Loads, path: Path, end: str) -> None:
+    """It says the delimiter, even of records that others divide too."""
+    path.write_bytes(end.join(["sep=;", "a;b", "1,5;2,5", ""]).encode())
+    loads.run(target(path, create=True))
+    assert loads.rows() == [("1,5", "2,5")]
+    assert [warning.code for warning in loads.warnings] == ["separator-line"]
+
+
+def test_separators_of_a_load_are_the_same(loads: Loads, path: Path) -> None:
+    """Another file's own is no guess."""
+    path.write_text("sep=;\na;b\n1;2\n")
+    other = path.with_name("other")
+    other.write_text("sep=|\na|b\n1|2\n")
+    assert "sep=|" in str(loads.refuse(target([path, other], create=True)).detail)
+
+
+@pytest.mark.parametrize("columns", [("a",), ("*",)])
+def test_quoted_fields_of_forced_columns_are_null(loads: Loads, path: Path, columns: tuple[str, ...]) -> None:
+    """As COPY's FORCE_NULL does; what --set gives stays as it is."""
+    loads.execute("CREATE TABLE t (a int, b text, c text)")
+    path.write_text('a,b\n"",""\n"1","x"\n')
+    loads.run(target(path, force_null=columns, constants={"c": ""}))
+    assert loads.rows() == [(1, "x", ""), (None, None if columns == ("*",) else "", "")]
+
+
+def test_forced_column_is_the_tables(loads: Loads, path: Path) -> None:
+    """Another is refused, as is another format than csv."""
+    loads.execute("CREATE TABLE t (a int, b text)")
+    path.write_text('a,b\n"","x"\n')
+    assert '"none" of --force-null' in loads.refuse(target(path, force_null=("none",))).message
+    assert "CSV mode" in loads.refuse(target(path, format="text", delimiter=",", force_null=("a",))).message
