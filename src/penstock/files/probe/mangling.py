@@ -18,13 +18,20 @@ from penstock.model.source.dialect import Notice, WarningCode
 from penstock.units import format_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from penstock.model.source.dialect import Dialect
 
 _LINE_END_NAMES: Final = {b"\n": "newline", b"\r\n": "carriage return and newline", b"\r": "carriage return"}
 # A quoted field this long in one record of a sample is more likely a quote that never was one.
 _RUNAWAY_BYTES: Final = 64 * 1024
+# What other programs write for null
+_NULL_WORDS: Final = ("\\N", "NULL", "null")
+# Delimiters of files, some of which are seldom enough to be told of but never guessed
+_DELIMITERS: Final = (b":", b"^", b"\x01", b"\x1f", b"~", b"#", b"&", b" ", b";", b"|", b"\t", b",")
+# So many records agree by chance hardly ever
+_ALIKE: Final = 3
+_COMPARED_RECORDS: Final = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,8 +69,7 @@ def find_mangling(sample: Sample, dialect: Dialect, *, bom: str | None) -> tuple
     """Return a notice for each kind of harm, at its first place."""
     found = [_byte_order_mark(sample, bom)]
     found += [find(sample) for find in _FINDERS[dialect.format]]
-    if dialect.format == "csv" and "\\N" not in dialect.nulls:
-        found.append(_literal_null(sample))
+    found.append(_literal_null(sample, dialect.nulls))
     return tuple(notice for notice in found if notice is not None)
 
 
@@ -151,18 +157,75 @@ def _stray_quote(sample: Sample) -> Notice | None:
     return None
 
 
-def _literal_null(sample: Sample) -> Notice | None:
-    r"""Find a field that is \N where csv will take it as text."""
-    if not sample.records.whole or b"\\N" not in sample.head:
+def _literal_null(sample: Sample, nulls: Sequence[str]) -> Notice | None:
+    r"""Find a field that is \N or the word NULL where the dialect will take it as text."""
+    words = [word for word in _NULL_WORDS if word not in nulls and (word != "\\N" or sample.form.format == "csv")]
+    found = [match for word in words if (match := _find_field(sample, re.escape(word.encode()))) is not None]
+    if not found:
         return None
-    delimiter = re.escape(sample.form.delimiter)
-    pattern = re.compile(rb"(?:\A|(?<=[\r\n" + delimiter + rb"]))\\N(?=[\r\n" + delimiter + rb"]|\Z)")
-    match = pattern.search(sample.head, 0, sample.records.whole[-1].end)
-    if match is None:
+    word = found[0][0].decode()
+    message, hint = f"{word} is not null in this dialect, but text", f"Use --null='{word}'."
+    return sample.notice("literal-null", found[0].start(), message, hint)
+
+
+def _find_field(sample: Sample, content: bytes) -> re.Match[bytes] | None:
+    """Return the first field of the whole records that is as a pattern says, quotes included."""
+    if not sample.records.whole:
         return None
-    return sample.notice(
-        "literal-null", match.start(), "\\N is not null in this dialect, but text", "Use --null='\\N'."
-    )
+    edge = rb"[\r\n" + re.escape(sample.form.delimiter) + rb"]"
+    pattern = re.compile(rb"(?:\A|(?<=" + edge + rb"))(?:" + content + rb")(?=" + edge + rb"|\Z)")
+    return pattern.search(sample.head, 0, sample.records.whole[-1].end)
+
+
+def _kept_quotes(sample: Sample) -> Notice | None:
+    """Find a field in quotes where the format has none: Excel writes such in tab-separated files."""
+    return _find_quoted(sample, '"', "quotes around a field are kept as data", "Use --format=csv if they are quoting.")
+
+
+def _single_quotes(sample: Sample) -> Notice | None:
+    if sample.form.quote == b"'":
+        return None
+    hint = """Use --quote="'" if they are quoting."""
+    return _find_quoted(sample, "'", "single quotes around a field are kept as data", hint)
+
+
+def _find_quoted(sample: Sample, quote: str, message: str, hint: str) -> Notice | None:
+    mark = quote.encode()
+    if mark not in sample.head:
+        return None
+    match = _find_field(sample, mark + rb"[^\r\n" + re.escape(sample.form.delimiter) + rb"]*" + mark)
+    return None if match is None else sample.notice("quote-kept", match.start(), message, hint)
+
+
+def find_rival(sample: Sample, *, is_new: bool) -> Notice | None:
+    """Return a notice of another character that could be the delimiter of all records, where nothing is quoted.
+
+    For a table yet to be made, one that divides what would be a single column; else one that divides alike and stands
+    in several fields of each record, as a time does not.
+    """
+    texts = [sample.head[start:end] for start, end, _ in sample.records.whole[:_COMPARED_RECORDS]]
+    delimiter = sample.form.delimiter
+    width = count_fields(texts[0], sample.form) if texts else 0
+    if (
+        len(texts) < _ALIKE
+        or b'"' in b"".join(texts)
+        or any(count_fields(text, sample.form) != width for text in texts)
+    ):
+        return None
+    for other in _DELIMITERS:
+        counts = [text.count(other) for text in texts]
+        if width == 1 and is_new and min(counts) and (other != b" " or min(counts) == max(counts)):
+            return _rival_notice(sample, other, "whole lines are taken as one column")
+        stands = [sum(other in part for part in text.split(delimiter)) for text in texts]
+        if width > 2 and other != delimiter and set(counts) == {width - 1} and min(stands) > 1:
+            return _rival_notice(sample, other, f"{delimiter.decode()!r} is taken for the delimiter")
+    return None
+
+
+def _rival_notice(sample: Sample, other: bytes, taken: str) -> Notice:
+    shown = repr(other.decode())
+    message, hint = f"{taken}, though {shown} divides them all", f"Use --delimiter={shown} if it stands between fields."
+    return sample.notice("other-delimiter", sample.records.whole[0].start, message, hint)
 
 
 def _lost_backslash(sample: Sample) -> Notice | None:
@@ -176,14 +239,16 @@ def _lost_backslash(sample: Sample) -> Notice | None:
 
 
 def _kept_escape(sample: Sample) -> Notice | None:
-    """Find COPY's own escapes in a file that is taken as tsv."""
-    if not follows_copy_escapes(sample.head, sample.form.delimiter):
-        return None
-    offset = next((offset for offset, _ in find_escapes(sample.head, sample.form.delimiter)), None)
+    """Find COPY's own escapes, or escaped delimiters, in a file whose format has none."""
+    wanted = COPY_ESCAPES if follows_copy_escapes(sample.head, sample.form.delimiter) else b"".join(_DELIMITERS)
+    escapes = find_escapes(sample.head, sample.form.delimiter)
+    offset = next((offset for offset, escaped in escapes if escaped in wanted), None)
     if offset is None:
         return None
     hint = "Use --format=text if the file was written by COPY TO."
-    return sample.notice("backslash-kept", offset, "backslash escape that format tsv keeps as it is", hint)
+    return sample.notice(
+        "backslash-kept", offset, f"backslash escape that format {sample.form.format} keeps as it is", hint
+    )
 
 
 _COMMON: Final[tuple[Callable[[Sample], Notice | None], ...]] = (
@@ -194,7 +259,7 @@ _COMMON: Final[tuple[Callable[[Sample], Notice | None], ...]] = (
     _zero_byte,
 )
 _FINDERS: Final = {
-    "csv": (*_COMMON, _open_quote, _stray_quote),
-    "text": (*_COMMON, _lost_backslash),
-    "tsv": (*_COMMON, _kept_escape),
+    "csv": (*_COMMON, _open_quote, _stray_quote, _single_quotes, _kept_escape),
+    "text": (*_COMMON, _lost_backslash, _kept_quotes, _single_quotes),
+    "tsv": (*_COMMON, _kept_escape, _kept_quotes, _single_quotes),
 }

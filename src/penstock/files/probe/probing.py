@@ -11,7 +11,7 @@ from penstock.errors import DataError
 from penstock.files.probe.form import choose_form
 from penstock.files.probe.header import check_is_utf8, judge_header
 from penstock.files.probe.json_text import check_is_not_json
-from penstock.files.probe.mangling import Sample, find_mangling
+from penstock.files.probe.mangling import Sample, find_mangling, find_rival
 from penstock.files.probe.options import complete_options, validate_options
 from penstock.files.probe.records import count_fields, count_from, cut_records, split_record
 from penstock.model.source.dialect import Notice
@@ -76,6 +76,7 @@ def probe_dialect(
     first = next((head[record.start : record.end] for record in sample.pieces), None)
     has_header = header is not None if options.header is None else options.header
     dialect = replace(dialect, has_header=has_header)
+    rival = None if options.delimiter is not None else find_rival(sample, is_new=table_columns is None)
     return ProbeResult(
         dialect=dialect,
         header=header,
@@ -84,6 +85,7 @@ def probe_dialect(
             *_header_notices(verdict, uri, first_line),
             *_separator_notices(options, uri, first_line),
             *_preamble_notices(sample, options),
+            *(() if rival is None else (rival,)),
             *find_mangling(sample, dialect, bom=bom),
         ),
         reason=choice.reason,
