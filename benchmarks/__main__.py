@@ -11,6 +11,7 @@ from benchmarks import (
     latency_tls,
     ledger_overhead,
     memory,
+    pollock,
     rebuild_schedules,
     sampler_cost,
     single_file,
@@ -33,6 +34,7 @@ BENCHMARKS = {
     "commits": commits,
     "foretold_commits": foretold_commits,
     "disk_space": disk_space,
+    "pollock": pollock,
 }
 
 

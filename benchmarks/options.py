@@ -21,6 +21,7 @@ class Options:
     results: Path
     tspc: Path | None
     baseline: Path | None = None
+    pollock: Path | None = None
 
 
 def read_options(arguments: list[str] | None = None) -> tuple[list[str], Options]:
@@ -38,6 +39,7 @@ def read_options(arguments: list[str] | None = None) -> tuple[list[str], Options
     parser.add_argument("--results", type=Path, default=Path(__file__).with_name("results"), help="folder for results")
     parser.add_argument("--tspc", type=Path, help="timescaledb-parallel-copy's binary; without it, it is left out")
     parser.add_argument("--baseline", type=Path, help="another penstock's command, for ledger_overhead")
+    parser.add_argument("--pollock", type=Path, help="a checkout of Pollock; without it, it is left out")
     given = parser.parse_args(arguments)
     options = Options(
         scale=given.scale,
@@ -46,5 +48,6 @@ def read_options(arguments: list[str] | None = None) -> tuple[list[str], Options
         results=given.results,
         tspc=given.tspc,
         baseline=given.baseline,
+        pollock=given.pollock,
     )
     return given.names, options

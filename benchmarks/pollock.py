@@ -1,0 +1,245 @@
+"""How well polluted CSV files load, with each file's parameters and by themselves (--create): Pollock's scores.
+
+Pollock (Vitagliano et al., VLDB 2023; github.com/HPI-Information-Systems/Pollock) has 2,290 files, what each holds
+when read well, and ten measures a file: success, and precision, recall and F1 of header, records and cells. A file's
+score is their sum; the simple score is the mean over the files, the weighted one by how often each pollution was seen.
+Its own code does the measuring: `--pollock` is a checkout, or its git directory. That code needs `pip install chardet
+joblib multiset numpy price-parser python-dateutil`.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import io
+import json
+import logging
+import re
+import subprocess
+import sys
+import tarfile
+import tempfile
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+from psycopg import sql
+
+import penstock
+from benchmarks.record import save
+from benchmarks.server import SETTINGS, bench_server
+from penstock.api.options import OPTIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from benchmarks.options import Options
+
+# What a git directory is asked for: the results of eighteen other systems take a gigabyte.
+_NEEDED = ("polluted_files", "pollock", "pollock_weights.json", "README.md")
+# Scores of its README that stand beside ours.
+_PUBLISHED = ("DuckDB 1.2", "SQLite 3.39.0", "Pandas 1.4.3", "DuckDB 1.2 (Auto)", "PostgreSQL 15.0")
+_MEASURES = ("header", "records", "cells")
+_WAYS = ("parameters", "by itself")
+_SHOWN = 15
+
+Scores = dict[str, list[float]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """What became of one file: what its table holds as csv, or why there is none; `notes` are the warnings' codes."""
+
+    content: str | None
+    error: str | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """A server, and Pollock's checkout."""
+
+    connection: psycopg.Connection[Any]
+    conninfo: str
+    root: Path
+
+    def load(self, name: str, number: int, *, way: str) -> Loaded:
+        """Load a file into a table of its own and return what that holds then."""
+        table = f"{'p' if way == 'parameters' else 's'}{number}"
+        path = self.root / "polluted_files/csv" / name
+        try:
+            options = self._prepare(name, table) if way == "parameters" else {"create": True}
+            outcome = penstock.load(path, table, to=self.conninfo, on_error="reject", vacuum=False, **options)
+            content = self._export(table)
+        except (penstock.PenstockError, ValueError, psycopg.Error) as error:
+            return Loaded(content=None, error=str(error))
+        finally:
+            self.connection.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(sql.Identifier(table)))
+        return Loaded(content=content, notes=tuple(sorted({notice.code for notice in outcome.warnings})))
+
+    def _prepare(self, name: str, table: str) -> dict[str, Any]:
+        """Create the table with the columns of a file's parameters, and return the rest of them as options."""
+        text = (self.root / "polluted_files/parameters" / f"{name}_parameters.json").read_text(encoding="utf-8")
+        given = json.loads(text)
+        columns = [column.strip() for column in given["column_names"]]
+        # As Pollock's own load_parameters names them
+        columns = columns or [f"col_{index}" for index in range(max(1, given["n_columns"]))]
+        definitions = sql.SQL(", ").join(sql.SQL("{} text").format(sql.Identifier(column)) for column in columns)
+        self.connection.execute(sql.SQL("CREATE TABLE {} ({})").format(sql.Identifier(table), definitions))
+        above = given["preamble_lines"] + given["header_lines"]
+        is_tall = above > 1 and "skip_lines" in OPTIONS
+        place: dict[str, Any] = {"skip_lines": above, "header": False} if is_tall else {"header": above > 0}
+        return place | {
+            "format": "csv",
+            "delimiter": given["delimiter"] or ",",
+            "quote": given["quotechar"] or '"',
+            "escape": given["escapechar"] or given["quotechar"] or '"',
+        }
+
+    def _export(self, table: str) -> str:
+        """Return a table as csv with a header, empty where the load had nothing to make one of."""
+        found = self.connection.execute("SELECT pg_catalog.to_regclass(%s)", [table]).fetchone()
+        if found is None or found[0] is None:
+            return ""
+        query = sql.SQL("COPY {} TO STDOUT (FORMAT csv, HEADER)").format(sql.Identifier(table))
+        with self.connection.cursor().copy(query) as copy:
+            return b"".join(bytes(part) for part in copy).decode()
+
+
+def run(options: Options) -> None:
+    """Run it and write the results."""
+    if options.pollock is None:
+        print("left out: --pollock names no checkout")
+        return
+    logging.getLogger("penstock").setLevel(logging.ERROR)
+    with tempfile.TemporaryDirectory(prefix="pollock-") as folder:
+        root = _check_out(options.pollock, Path(folder))
+        measure = _find_measure(root)
+        names = sorted(path.name for path in (root / "polluted_files/csv").glob("*.csv"))
+        loads = dict(_load_all(options.data, root, names))
+        scores = {
+            way: {name: _score(loads[way][name], root / "polluted_files/clean" / name, measure) for name in names}
+            for way in _WAYS
+        }
+        weights = json.loads((root / "pollock_weights.json").read_text(encoding="utf-8"))
+        published = dict(_read_published((root / "README.md").read_text(encoding="utf-8")))
+    save(
+        "pollock",
+        options=options,
+        postgresql={"server_version": _read_version(options), **SETTINGS},
+        settings={"files": len(names)},
+        results={way: _describe(scores[way], loads[way], weights) for way in _WAYS} | {"published": published},
+        table=_table(scores, weights, published),
+        notes=[line for way in _WAYS for line in _explain(way, scores[way], loads[way])],
+    )
+
+
+def _read_version(options: Options) -> str:
+    with bench_server(options.data, name="pollock") as server, psycopg.connect(server.conninfo()) as connection:
+        return connection.info.parameter_status("server_version") or "unknown"
+
+
+def _check_out(path: Path, folder: Path) -> Path:
+    """Return a checkout, taken from a git directory where that is given."""
+    if (path / "polluted_files").is_dir():
+        return path
+    command = ["git", "--git-dir", str(path), "archive", "HEAD", *_NEEDED]
+    archive = subprocess.run(command, capture_output=True, check=True).stdout
+    with tarfile.open(fileobj=io.BytesIO(archive)) as files:
+        files.extractall(folder, filter="data")
+    return folder
+
+
+def _find_measure(root: Path) -> Callable[[str, str], tuple[float, ...]]:
+    """Return Pollock's own function of what should be there and what is: nine measures."""
+    sys.path.insert(0, str(root))
+    metrics = importlib.import_module("pollock.metrics")
+    # The same cells come in nearly every file
+    metrics.normalize_cell = functools.cache(metrics.normalize_cell)
+    measure: Callable[[str, str], tuple[float, ...]] = metrics.header_record_cell_measures_csv
+    return measure
+
+
+def _load_all(data: Path, root: Path, names: Iterable[str]) -> Iterator[tuple[str, dict[str, Loaded]]]:
+    """Yield each way with what became of every file."""
+    with (
+        bench_server(data, name="pollock") as server,
+        psycopg.connect(server.conninfo(), autocommit=True) as connection,
+    ):
+        connection.execute("DROP SCHEMA IF EXISTS penstock CASCADE")
+        bench = Bench(connection, server.conninfo(), root)
+        for way in _WAYS:
+            loads = {}
+            for number, name in enumerate(names):
+                loads[name] = bench.load(name, number, way=way)
+                if number % 200 == 0:
+                    print(f"{way}: {number} files", flush=True)
+            yield way, loads
+
+
+def _score(loaded: Loaded, clean: Path, measure: Callable[[str, str], tuple[float, ...]]) -> list[float]:
+    """Return a file's ten measures."""
+    if loaded.content is None:
+        return [0.0] * 10
+    with tempfile.NamedTemporaryFile("w", suffix=".csv", encoding="utf-8", newline="") as file:
+        file.write(loaded.content)
+        file.flush()
+        return [1.0, *(float(value) for value in measure(str(clean), file.name))]
+
+
+def _read_published(readme: str) -> Iterator[tuple[str, tuple[float, float]]]:
+    for name, simple, weighted in re.findall(
+        r"^\| (.+?) +\| \*\*([\d.]+)\*\* +\| \*\*([\d.]+)\*\*", readme, re.MULTILINE
+    ):
+        yield name, (float(simple), float(weighted))
+
+
+def _mean(scores: Scores, weights: Mapping[str, float] | None = None) -> float:
+    """Return the simple score, or with weights the weighted one."""
+    shares = {name: 1.0 if weights is None else weights.get(name, -1.0) for name in scores}
+    return sum(sum(measures) * shares[name] for name, measures in scores.items()) / sum(shares.values())
+
+
+def _describe(scores: Scores, loads: Mapping[str, Loaded], weights: Mapping[str, float]) -> dict[str, Any]:
+    return {
+        "simple": round(_mean(scores), 3),
+        "weighted": round(_mean(scores, weights), 3),
+        "files": {
+            name: {"score": round(sum(measures), 3), "warnings": loads[name].notes, "error": loads[name].error}
+            for name, measures in scores.items()
+            if sum(measures) < 9.995
+        },
+    }
+
+
+def _table(
+    scores: Mapping[str, Scores], weights: Mapping[str, float], published: Mapping[str, tuple[float, float]]
+) -> list[tuple[str, ...]]:
+    rows = [("system", "simple", "weighted", "success", *(f"F1 of {measure}" for measure in _MEASURES))]
+    for way, found in scores.items():
+        means = [sum(column) / len(found) for column in zip(*found.values(), strict=True)]
+        parts = [f"{means[place]:.3f}" for place in (0, 3, 6, 9)]
+        rows.append((f"penstock, {way}", f"{_mean(found):.3f}", f"{_mean(found, weights):.3f}", *parts))
+    for name in _PUBLISHED:
+        simple, weighted = published[name]
+        rows.append((f"{name}, as published", f"{simple:.3f}", f"{weighted:.3f}", "", "", "", ""))
+    return rows
+
+
+def _explain(way: str, scores: Scores, loads: Mapping[str, Loaded]) -> list[str]:
+    """Return the kinds of files that lose most."""
+    kinds: dict[str, list[str]] = defaultdict(list)
+    for name in scores:
+        kinds[re.sub(r"\d+(?=_|\.csv)", "N", name) if name.startswith("row_") else name].append(name)
+    losses = {kind: sum(10 - sum(scores[name]) for name in names) for kind, names in kinds.items()}
+    lines = [f"What loses most, {way} (points lost of ten a file):", ""]
+    for kind in sorted(losses, key=lambda kind: -losses[kind])[:_SHOWN]:
+        if losses[kind] < 0.005:
+            break
+        worst = min(kinds[kind], key=lambda name: sum(scores[name]))
+        why = (loads[worst].error or ", ".join(loads[worst].notes) or "nothing said").splitlines()[0]
+        count = len(kinds[kind])
+        lines.append(f"- {kind} ({count} file{'s' * (count > 1)}): {losses[kind]:.1f}; worst {worst}: {why}")
+    return [*lines, ""]
