@@ -24,6 +24,9 @@ pub enum RecordError {
     MissingColumns { record: u64, line: u64, expected: usize, found: usize },
     #[error("extra data after last expected column: expected {expected} columns, found {found}")]
     ExtraColumns { record: u64, line: u64, expected: usize, found: usize },
+    /// Mostly a stray quote in its first line, and the next one some lines below.
+    #[error("record spans {spanned} lines: expected {expected} columns, found {found}")]
+    Torn { record: u64, line: u64, spanned: u64, expected: usize, found: usize },
 }
 
 impl RecordError {
@@ -48,7 +51,8 @@ impl RecordError {
             | Self::UnterminatedQuote { record, line }
             | Self::RecordTooLong { record, line }
             | Self::MissingColumns { record, line, .. }
-            | Self::ExtraColumns { record, line, .. } => (record, line),
+            | Self::ExtraColumns { record, line, .. }
+            | Self::Torn { record, line, .. } => (record, line),
         }
     }
 }

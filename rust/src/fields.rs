@@ -63,7 +63,17 @@ impl<'a> FieldReader<'a> {
 
     /// The index of the line on which `position` stands.
     pub(crate) fn line_at(&self, position: usize) -> u64 {
-        memchr_iter(self.line_end.last_byte(), &self.block[..position]).map(|_| 1).sum()
+        self.count_lines(0, position)
+    }
+
+    /// The line ends between two positions.
+    pub(crate) fn count_lines(&self, start: usize, end: usize) -> u64 {
+        memchr_iter(self.line_end.last_byte(), &self.block[start..end]).map(|_| 1).sum()
+    }
+
+    /// Whether a line end stands before `position`.
+    pub(crate) fn is_ended(&self, position: usize) -> bool {
+        self.block[..position].last() == Some(&self.line_end.last_byte())
     }
 
     /// Fill `fields` from the record at `start` and return where the next begins; None where a quote stays open.

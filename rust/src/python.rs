@@ -67,6 +67,33 @@ impl RecordCutter {
         Ok(self.0.finish()?.into())
     }
 
+    fn salvage(&mut self) -> Cut {
+        self.0.salvage().into()
+    }
+
+    #[pyo3(signature = (line_end))]
+    fn restart(&mut self, line_end: Option<&str>) -> PyResult<()> {
+        self.0.restart(line_end.map(to_line_end).transpose()?);
+        Ok(())
+    }
+
+    /// `segments` are (buffer, start, end) runs that together hold whole records.
+    #[allow(clippy::needless_pass_by_value)] // arguments that come from Python are owned by the call
+    #[pyo3(signature = (segments, *, field_count))]
+    fn find_torn(
+        &self,
+        py: Python<'_>,
+        segments: Vec<(Bound<'_, PyBytes>, usize, usize)>,
+        field_count: usize,
+    ) -> PyResult<Option<(usize, u64, u64, String)>> {
+        let runs = to_runs(&segments)?;
+        let found = py.detach(|| match runs.as_slice() {
+            [run] => self.0.find_torn(run, field_count),
+            runs => self.0.find_torn(&runs.concat(), field_count),
+        });
+        Ok(found.map(|(start, error)| (start, error.record(), error.line(), error.to_string())))
+    }
+
     #[getter]
     fn line_end(&self) -> Option<&'static str> {
         self.0.line_end().map(|line_end| match line_end {

@@ -6,7 +6,7 @@
 //! of bit masks wherever nothing unusual is in them, and a test holds the two against each other.
 
 use crate::error::RecordError;
-use crate::fields::{Format, LineEnd};
+use crate::fields::{FieldReader, Format, LineEnd};
 use crate::lanes::{with_widest, Lanes, Work, WORD};
 
 /// `PostgreSQL`'s own limit of a line buffer (`MaxAllocSize`, src/include/utils/memutils.h).
@@ -141,6 +141,38 @@ impl RecordCutter {
             self.end_record();
         }
         Ok(self.report(start))
+    }
+
+    /// Tell which whole records were met since the last cut, before what an error was raised for.
+    ///
+    /// `end` counts from that cut's end.
+    pub fn salvage(&mut self) -> Cut {
+        let start = self.reported.bytes;
+        self.report(start)
+    }
+
+    /// Begin anew at the beginning of a record, with what is known of how records end.
+    pub fn restart(&mut self, line_end: Option<LineEnd>) {
+        *self = Self { line_end, ..Self::new(self.format, self.delimiter, self.checks_end_marker) };
+    }
+
+    /// The first of whole records that spans lines and has another number of fields than expected: where it begins.
+    #[must_use]
+    pub fn find_torn(&self, block: &[u8], expected: usize) -> Option<(usize, RecordError)> {
+        let line_end = self.line_end.unwrap_or(LineEnd::Lf);
+        let reader = FieldReader::new(self.format, self.delimiter, block, line_end);
+        let mut fields = Vec::new();
+        let (mut start, mut record, mut line) = (0, 0, 0);
+        while start < block.len() {
+            let next = reader.read_record(start, &mut fields)?;
+            let (lines, found) = (reader.count_lines(start, next), fields.len());
+            let spanned = lines + u64::from(!reader.is_ended(next));
+            if spanned > 1 && found != expected {
+                return Some((start, RecordError::Torn { record, line, spanned, expected, found }));
+            }
+            (start, record, line) = (next, record + 1, line + lines);
+        }
+        None
     }
 
     fn report(&mut self, start: u64) -> Cut {
@@ -748,6 +780,28 @@ mod tests {
         assert_eq!(total(&run(CSV, true, b"a\n\\.", 64)).0, 2);
         let (_, error) = run(Format::Text, false, b"a\nb\\.\n", 64);
         assert_eq!(error, Some(RecordError::EndMarkerNotAlone { record: 1, line: 1 }));
+    }
+
+    #[test]
+    fn a_record_that_spans_lines_and_has_another_number_of_fields_is_torn() {
+        let mut cutter = RecordCutter::new(CSV, b',', false);
+        cutter.feed(b"a,b\n").unwrap();
+        let torn = |data: &[u8]| cutter.find_torn(data, 2).map(|(start, error)| (start, error.record(), error.line()));
+        assert_eq!(torn(b"a\na,\"b\nc\"\nd,e,f\n"), None);
+        assert_eq!(torn(b"a,b\n\"\n\",c\nd,\"e\nf\",g\n"), Some((10, 2, 3)));
+        assert_eq!(torn(b"\"a\nb\""), Some((0, 0, 0)));
+    }
+
+    #[test]
+    fn what_was_whole_before_an_error_can_be_had_and_the_rest_cut_anew() {
+        let mut cutter = RecordCutter::new(CSV, b',', false);
+        assert_eq!(cutter.feed(b"a\nb").unwrap().end, 2);
+        assert!(cutter.feed(b"c\nd\n\"e\ne\"f\rg").is_err());
+        let cut = cutter.salvage();
+        assert_eq!((cut.end, cut.records, cut.lines), (5, 2, 2));
+        cutter.restart(Some(LineEnd::Lf));
+        assert_eq!(cutter.feed(b"f\ng\n").unwrap().records, 2);
+        assert_eq!(cutter.line_end(), Some(LineEnd::Lf));
     }
 
     #[test]

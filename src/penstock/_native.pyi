@@ -47,6 +47,20 @@ class RecordCutter:
     def finish(self) -> Cut:
         """Tell what is left at the object's end: a last record without a line end, or nothing."""
 
+    def salvage(self) -> Cut:
+        """Tell which whole records were met since the last cut before an error; `end` counts from that cut's end."""
+
+    def restart(self, line_end: LineEnd | None) -> None:
+        """Begin anew at the beginning of a record, with what is known of how records end."""
+
+    def find_torn(
+        self, segments: Sequence[tuple[bytes, int, int]], *, field_count: int
+    ) -> tuple[int, int, int, str] | None:
+        """Return the first of whole records that spans lines and has another number of fields.
+
+        That is where it begins, the records and lines before it, and why it is none.
+        """
+
     @property
     def line_end(self) -> LineEnd | None:
         """How the object ends its records, known after the first."""

@@ -130,10 +130,10 @@ class Loads:
                 on_warning=lambda notice: self.notices.append(notice.message),
             )
 
-    def check(self, *targets: TargetJob, sessions: int | None = 2) -> CheckOutcome:
+    def check(self, *targets: TargetJob, sessions: int | None = 2, rules: LoadRules = IMPATIENT) -> CheckOutcome:
         """Plan a load of the targets and only check it."""
         with self._loader() as loader:
-            return loader.check(loader.plan(LoadJob(targets=targets, sessions=sessions)))
+            return loader.check(loader.plan(LoadJob(targets=targets, sessions=sessions, rules=rules)))
 
     def plan(self, *targets: TargetJob) -> None:
         """Plan a load as --plan does: with a look at every object's dialect."""

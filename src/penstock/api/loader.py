@@ -315,6 +315,7 @@ class Loader(Closing):
             open_settings=self._open_settings,
             resumes=self._resumes,
             max_record_bytes=(rules or LoadRules()).max_record,
+            rejects_torn=rules is not None and rules.on_error == "reject",
         )
 
 

@@ -28,6 +28,10 @@ _HINTS = {
 }
 
 
+class RecordFormError(DataError):
+    """A record does not have the form that COPY reads, or is too long."""
+
+
 def make_cutter(dialect: Dialect, *, server_major: int) -> _native.RecordCutter:
     r"""Return the cutter for a dialect.
 
@@ -66,8 +70,12 @@ class BlockReader:
         self._carry: list[Segment] = []
         # Kept, and not added up for each piece: a record may come in very many.
         self._carried_bytes = 0
+        # What is cut just now, behind what is carried.
+        self._piece = b""
         self._offset = 0
-        self._first_line = self._line = first_line
+        self._line = first_line
+        # The line at which the cutter began.
+        self._cutter_line = first_line
         self._rest: bytes | None = None
         self._is_first = True
 
@@ -129,25 +137,27 @@ class BlockReader:
 
     def _cut(self) -> Iterator[Block]:
         for piece in self._remaining():
+            self._piece = piece
             if self._carry and self._carried_bytes + len(piece) > self._max_record_bytes:
                 # Where the record ends is told if it is cut by itself
                 cut = self._feed(piece, only_first=True)
                 if not cut.records or self._carried_bytes + cut.end > self._max_record_bytes:
                     raise self._too_long()
                 yield self._make_block(piece, cut)
-                piece = piece[cut.end :]  # noqa: PLW2901
+                self._piece = piece = piece[cut.end :]  # noqa: PLW2901
             cut = self._feed(piece)
             if cut.records:
                 yield self._make_block(piece, cut)
             if cut.end < len(piece):
                 self._carry.append((piece, cut.end, len(piece)))
                 self._carried_bytes += len(piece) - cut.end
+        self._piece = b""
         cut = self._finish()
         if cut.records:
             yield self._make_block(b"", cut, is_unended=not self._ends_with_return())
 
-    def _too_long(self) -> DataError:
-        return DataError(
+    def _too_long(self) -> RecordFormError:
+        return RecordFormError(
             f"a record is longer than {format_bytes(self._max_record_bytes)}",
             detail=f"It begins in {self._uri} line {self._line}.",
             hint=f"If the record is right, raise --max-record. {_HINTS['quote']}",
@@ -162,24 +172,25 @@ class BlockReader:
     def _make_block(self, piece: bytes, cut: _native.Cut, *, is_unended: bool = False) -> Block:
         segments = (*self._carry, (piece, 0, cut.end)) if cut.end else tuple(self._carry)
         self._carry, self._carried_bytes = [], 0
-        line_end = self._cutter.line_end or "lf"
-        length_bytes = sum(end - start for _, start, end in segments)
         block = Block(
             segments=segments,
             start=self._offset,
-            end=self._offset + length_bytes,
+            end=self._offset + sum(end - start for _, start, end in segments),
             first_line=self._line,
             lines=cut.lines,
             server_lines=cut.server_lines,
             records=cut.records,
-            line_end=line_end,
+            line_end=self._cutter.line_end or "lf",
             stray_backslashes=cut.stray_backslashes,
             is_unended=is_unended,
             is_first=self._is_first,
         )
+        return self._pass(block)
+
+    def _pass(self, block: Block) -> Block:
         self._is_first = False
         self._offset = block.end
-        self._line += cut.lines
+        self._line += block.lines
         return block
 
     def _ends_with_return(self) -> bool:
@@ -190,17 +201,17 @@ class BlockReader:
         try:
             return self._cutter.feed_one(piece) if only_first else self._cutter.feed(piece)
         except _native.RecordError as exc:
-            raise record_error(exc, uri=self._uri, first_line=self._first_line) from exc
+            raise record_error(exc, uri=self._uri, first_line=self._cutter_line) from exc
 
     def _finish(self) -> _native.Cut:
         try:
             return self._cutter.finish()
         except _native.RecordError as exc:
-            raise record_error(exc, uri=self._uri, first_line=self._first_line) from exc
+            raise record_error(exc, uri=self._uri, first_line=self._cutter_line) from exc
 
 
-def record_error(exc: _native.RecordError, *, uri: str, first_line: int = 1) -> DataError:
+def record_error(exc: _native.RecordError, *, uri: str, first_line: int = 1) -> RecordFormError:
     """Return the error for a record that the Rust side refused; its line counts from `first_line`."""
     message, _, line = exc.args
     hint = _HINTS["quote"] if "quoted field" in message else None
-    return DataError(message, detail=f"{uri} line {first_line + line}.", hint=hint)
+    return RecordFormError(message, detail=f"{uri} line {first_line + line}.", hint=hint)

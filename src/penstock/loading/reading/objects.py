@@ -12,6 +12,7 @@ from penstock.errors import DataError
 from penstock.files.blocks import BlockReader, make_cutter
 from penstock.files.encodings import client_encoding, normalize_encoding
 from penstock.files.probe import split_record
+from penstock.files.torn import TornReader
 from penstock.loading.plan.columns import map_columns
 from penstock.loading.plan.dialects import refuse_other_pipe
 from penstock.loading.plan.plan import table_after_creation
@@ -46,7 +47,8 @@ def open_blocks(
         cutter = make_cutter(target.dialect, server_major=tools.server_major)
         pieces = stream if sums is None else sums.watch(stream)
         parts = edges.split(pieces) if work.coverage.ranges else pieces
-        blocks = BlockReader(
+        kind = TornReader if tools.rejects_torn and target.dialect.format == "csv" else BlockReader
+        blocks = kind(
             parts,
             cutter,
             uri=source.uri,
@@ -54,6 +56,8 @@ def open_blocks(
             first_line=stream.first_line,
         )
         encoder, form = _make_encoder(work, blocks, stream)
+        if isinstance(blocks, TornReader):
+            blocks.field_count = form.column_map.field_count
         if sums is not None:
             sums.header = form.header
     except BaseException:

@@ -8,6 +8,7 @@ from functools import partial
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
+from penstock import _native
 from penstock.files.blocks import make_cutter
 from penstock.loading.rejects.bisect import find_by_server_line, knowing, make_payload_cutter
 
@@ -84,6 +85,8 @@ class Piece:
 
     def payload(self) -> Sequence[bytes | memoryview]:
         """Return what COPY is sent; raises penstock._native.RecordError."""
+        if self.block.fault is not None:
+            raise _native.RecordError(self.block.fault, 0, 0)
         return self.origin.encoder.encode(self.block)
 
     def bounds(self, record: int) -> Bounds:

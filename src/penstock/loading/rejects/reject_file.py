@@ -9,6 +9,7 @@ from penstock.errors import SourceError, TargetError
 from penstock.files.blocks import BlockReader, make_cutter
 from penstock.files.encodings import byte_order_mark, encode_again, transcode
 from penstock.files.newfile import NewFile, could_not_write
+from penstock.files.torn import TornReader
 from penstock.loading.rejects.pieces import Piece
 from penstock.loading.rejects.record_format import form_from_json, make_origin
 from penstock.loading.rejects.retry import find_line_end
@@ -72,7 +73,10 @@ def read_reject_file(load_id: str, path: Path, tools: LoadTools, connection: Con
     origin = make_origin(form, number=number, uri=str(path), server_major=tools.server_major)
     data = data.removeprefix(byte_order_mark(form.bom))
     pieces = transcode([data], encoding=form.dialect.encoding, uri=str(path))
-    blocks = BlockReader(pieces, make_cutter(form.dialect, server_major=tools.server_major), uri=str(path))
+    kind = TornReader if form.dialect.format == "csv" else BlockReader
+    blocks = kind(pieces, make_cutter(form.dialect, server_major=tools.server_major), uri=str(path))
+    if isinstance(blocks, TornReader):
+        blocks.field_count = form.column_map.field_count
     if form.header is not None:
         blocks.take_header()
     cut = [Piece(origin=origin, block=block) for block in blocks if block.records]

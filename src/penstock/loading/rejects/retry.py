@@ -232,8 +232,21 @@ def _make_piece(reject: Reject, origin: Origin) -> Piece:
         line_end=line_end or "lf",
         stray_backslashes=strays,
         is_unended=line_end is None,
+        fault=_find_fault(raw, origin, line_end=line_end or "lf"),
     )
     return Piece(origin=origin, block=block)
+
+
+def _find_fault(raw: bytes, origin: Origin, *, line_end: LineEnd) -> str | None:
+    """Return why bytes are no record, as a line with a stray quote is none: it would swallow what is sent behind it."""
+    if origin.form.dialect.format != "csv":
+        return None
+    cutter = origin.cutter_for(line_end)()
+    try:
+        records = cutter.feed(raw).records + cutter.finish().records
+    except _native.RecordError as exc:
+        return str(exc.args[0])
+    return None if records == 1 else f"{records} records in the place of one"
 
 
 def find_line_end(raw: bytes) -> LineEnd | None:

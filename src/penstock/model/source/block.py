@@ -19,7 +19,7 @@ class Block:
     lines, `server_lines` what the server's own line counter advances by. `stray_backslashes` of tsv are no `\N`
     field's and must be doubled in COPY text. `is_unended`: the last record has no line end, so nothing may follow it in
     the same COPY. `is_first` and `is_last`: the object's first and last records are in it; an object without records
-    is one block without segments that is both.
+    is one block without segments that is both. `fault` is why the block's one record is rejected unsent.
     """
 
     segments: tuple[Segment, ...]
@@ -34,6 +34,7 @@ class Block:
     is_unended: bool
     is_first: bool = False
     is_last: bool = False
+    fault: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,151 @@
+"""Blocks of csv in which a stray quote does not swallow what follows: the line that it is in is rejected by itself.
+
+A record is torn if the object ends in it, if it is too long, if it has a stray line end, or if it spans lines and has
+another number of fields than expected. Then its first line is a block of its own that says so, and cutting begins again
+with the next line. What is torn follows from the object's bytes alone, however they come in pieces.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from penstock.files.blocks import BlockReader, RecordFormError
+from penstock.units import KIB
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from penstock import _native
+    from penstock.model.source.block import Block, LineEnd, Segment
+
+# What is cut again behind a torn record is parted, since another may be near; the parts double.
+_WINDOW_BYTES = 16 * KIB
+
+
+class _Torn(Exception):
+    """A record is torn: where it begins behind what was cut, the records and lines before it, and why."""
+
+    def __init__(self, start: int, records: int, lines: int, reason: str) -> None:
+        super().__init__(reason)
+        self.start, self.records, self.lines, self.reason = start, records, lines, reason
+
+
+class TornReader(BlockReader):
+    """Cuts as BlockReader does, and gives the first line of a torn record as a block with a fault.
+
+    `field_count` is how many fields a record must have, None where that is not known. Raises RecordFormError for a line
+    that is longer than a record may be, and where data follow the end-of-data marker.
+    """
+
+    field_count: int | None = None
+    # How records end, as far as good ones have told.
+    _line_end: LineEnd | None = None
+
+    def _cut(self) -> Iterator[Block]:
+        self._again = deque([self._rest] if self._rest else [])
+        self._rest = None
+        self._line_end = self._cutter.line_end
+        while True:
+            try:
+                yield from super()._cut()
+            except _Torn as torn:
+                yield from self._part(torn)
+            except RecordFormError as error:
+                yield from self._part(self._find_first(error))
+            else:
+                return
+
+    def _remaining(self) -> Iterator[bytes]:
+        while True:
+            if self._again:
+                yield self._again.popleft()
+            elif (piece := next(self._pieces, None)) is not None:
+                yield piece
+            else:
+                return
+
+    def _make_block(self, piece: bytes, cut: _native.Cut, *, is_unended: bool = False) -> Block:
+        self._refuse_torn([*self._carry, (piece, 0, cut.end)], cut, is_unended=is_unended)
+        self._line_end = self._cutter.line_end
+        return super()._make_block(piece, cut, is_unended=is_unended)
+
+    def _refuse_torn(self, segments: list[Segment], cut: _native.Cut, *, is_unended: bool = False) -> None:
+        """Raise _Torn if one of some whole records is."""
+        if self.field_count is not None and cut.lines + is_unended > cut.records:
+            torn = self._cutter.find_torn(segments, field_count=self.field_count)
+            if torn is not None:
+                raise _Torn(*torn)
+
+    def _find_first(self, error: RecordFormError) -> _Torn:
+        """Return the first torn record where one was met that has no end; raises the error of another kind."""
+        cut = self._cutter.salvage()
+        if cut.is_end:
+            raise error
+        try:
+            self._refuse_torn(self._split(cut.end)[0], cut)
+        except _Torn as torn:
+            return torn
+        return _Torn(cut.end, cut.records, cut.lines, error.message)
+
+    def _part(self, torn: _Torn) -> Iterator[Block]:
+        """Yield the records before a torn one, and its first line; what follows will be cut again."""
+        good, behind = self._split(torn.start)
+        self._carry, self._carried_bytes = [], 0
+        self._again.extendleft(reversed([*_windows(behind[0]), *behind[1:]]))
+        if torn.records:
+            self._line_end = self._cutter.line_end
+            yield self._pass(self._describe(good, records=torn.records, lines=torn.lines))
+        yield self._pass(self._take_line(torn.reason))
+        self._cutter.restart(self._line_end)
+        self._cutter_line = self._line
+
+    def _split(self, at: int) -> tuple[list[Segment], list[bytes]]:
+        """Return what is carried and being cut in two parts: the first bytes, and the others."""
+        before: list[Segment] = []
+        behind: list[bytes] = []
+        for buffer, start, end in (*self._carry, (self._piece, 0, len(self._piece))):
+            middle = min(end, start + at)
+            at -= middle - start
+            before += [(buffer, start, middle)] if start < middle else []
+            behind += [buffer[middle:end]] if middle < end else []
+        return before, behind
+
+    def _take_line(self, reason: str) -> Block:
+        """Return a block of the line that comes next."""
+        mark = b"\r" if self._line_end == "cr" else b"\n"
+        taken: list[Segment] = []
+        length_bytes, is_ended = 0, False
+        for piece in self._remaining():
+            end = piece.find(mark) + 1
+            is_ended = end > 0
+            taken.append((piece, 0, end or len(piece)))
+            length_bytes += end or len(piece)
+            if length_bytes > self._max_record_bytes:
+                raise self._too_long()
+            if is_ended:
+                if end < len(piece):
+                    self._again.appendleft(piece[end:])
+                break
+        return replace(self._describe(taken, records=1, lines=int(is_ended)), is_unended=not is_ended, fault=reason)
+
+    def _describe(self, segments: list[Segment], *, records: int, lines: int) -> Block:
+        return replace(
+            self._empty_block(),
+            segments=tuple(segments),
+            end=self._offset + sum(end - start for _, start, end in segments),
+            records=records,
+            lines=lines,
+            server_lines=lines,
+            is_first=self._is_first,
+            is_last=False,
+        )
+
+
+def _windows(data: bytes) -> Iterator[bytes]:
+    at, length_bytes = 0, _WINDOW_BYTES
+    while at < len(data):
+        yield data[at : at + length_bytes]
+        at += length_bytes
+        length_bytes *= 2
