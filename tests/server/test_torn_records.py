@@ -70,6 +70,16 @@ def test_quote_that_passes_the_longest_record_costs_its_line(loads: Loads, tmp_p
     assert loads.count() == 200_000
 
 
+def test_line_that_is_longer_than_a_record_may_be_ends_the_load(loads: Loads, tmp_path: Path) -> None:
+    """With what was rejected of the lines before it."""
+    rules = LoadRules(retry_for=0.0, on_error="reject", max_record=1_000_000)
+    path = write(tmp_path / "file", 'a,b,c\n1,x,y\n2,"x,' + "y" * 2_000_000)
+    loads._piece_bytes = 300_000
+    with pytest.raises(DataError, match="a record is longer than 1.00 MB") as caught:
+        loads.run(target(path, format="csv", has_header=True), rules=rules)
+    assert "line 3" in str(caught.value.detail)
+
+
 def test_without_rejects_a_stray_quote_ends_the_load(loads: Loads, tmp_path: Path) -> None:
     """Nothing is guessed where nobody asked for it."""
     error = loads.refuse(target(write(tmp_path / "file", STRAY), format="csv"))

@@ -188,7 +188,7 @@ class LoadRules:
         words(OnError),
         "What to do with a record that the table refuses: stop, or reject: write it to the ledger and load all "
         "others. Keys and foreign keys then stay in place, and of records with the same key the one that comes "
-        "first is loaded (default: stop).",
+        "first is loaded. A stray quote of csv costs the line that it is in (default: stop).",
     )
     max_rejects: int | None = _rejects(
         None,
@@ -198,8 +198,8 @@ class LoadRules:
     max_record: int = _rejects(
         MAX_RECORD_BYTES,
         size(MB, GIB, "a size from 1MB to 1GB"),
-        "Fail at a record that is longer than this, mostly a quote that never ends, which would fill the memory "
-        "(default: 256MB).",
+        "Fail at a record that is longer than this, mostly a quote that never ends, which would fill the memory; "
+        "with --on-error reject, reject its first line (default: 256MB).",
     )
     indexes: Indexes = _indexes(
         "auto",
