@@ -124,7 +124,7 @@ def run(options: Options) -> None:
             for way in _WAYS
         }
         weights = json.loads((root / "pollock_weights.json").read_text(encoding="utf-8"))
-        published = dict(_read_published((root / "README.md").read_text(encoding="utf-8")))
+        published = dict(read_published((root / "README.md").read_text(encoding="utf-8")))
     save(
         "pollock",
         options=options,
@@ -189,23 +189,24 @@ def _score(loaded: Loaded, clean: Path, measure: Callable[[str, str], tuple[floa
         return [1.0, *(float(value) for value in measure(str(clean), file.name))]
 
 
-def _read_published(readme: str) -> Iterator[tuple[str, tuple[float, float]]]:
+def read_published(readme: str) -> Iterator[tuple[str, tuple[float, float]]]:
+    """Yield each system of the README's table with its simple and its weighted score."""
     for name, simple, weighted in re.findall(
         r"^\| (.+?) +\| \*\*([\d.]+)\*\* +\| \*\*([\d.]+)\*\*", readme, re.MULTILINE
     ):
         yield name, (float(simple), float(weighted))
 
 
-def _mean(scores: Scores, weights: Mapping[str, float] | None = None) -> float:
-    """Return the simple score, or with weights the weighted one."""
+def mean_score(scores: Scores, weights: Mapping[str, float] | None = None) -> float:
+    """Return the simple score, or with weights the weighted one; `scores` are the ten measures of each file."""
     shares = {name: 1.0 if weights is None else weights.get(name, -1.0) for name in scores}
     return sum(sum(measures) * shares[name] for name, measures in scores.items()) / sum(shares.values())
 
 
 def _describe(scores: Scores, loads: Mapping[str, Loaded], weights: Mapping[str, float]) -> dict[str, Any]:
     return {
-        "simple": round(_mean(scores), 3),
-        "weighted": round(_mean(scores, weights), 3),
+        "simple": round(mean_score(scores), 3),
+        "weighted": round(mean_score(scores, weights), 3),
         "files": {
             name: {"score": round(sum(measures), 3), "warnings": loads[name].notes, "error": loads[name].error}
             for name, measures in scores.items()
@@ -221,7 +222,7 @@ def _table(
     for way, found in scores.items():
         means = [sum(column) / len(found) for column in zip(*found.values(), strict=True)]
         parts = [f"{means[place]:.3f}" for place in (0, 3, 6, 9)]
-        rows.append((f"penstock, {way}", f"{_mean(found):.3f}", f"{_mean(found, weights):.3f}", *parts))
+        rows.append((f"penstock, {way}", f"{mean_score(found):.3f}", f"{mean_score(found, weights):.3f}", *parts))
     for name in _PUBLISHED:
         simple, weighted = published[name]
         rows.append((f"{name}, as published", f"{simple:.3f}", f"{weighted:.3f}", "", "", "", ""))

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from penstock.errors import DataError
 from penstock.files.blocks import make_cutter
 from penstock.files.torn import TornReader
 from penstock.loading.reading.coverage import Edges
@@ -93,3 +94,15 @@ def _join(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
         else:
             joined.append((start, end))
     return joined
+
+
+def test_error_behind_a_torn_line_names_its_own_line() -> None:
+    """The lines before what was cut again count too."""
+    dialect = Dialect(format="csv", delimiter=",", quote='"', escape='"', nulls=("",), has_header=True, encoding="UTF8")
+    data = b'a,b,c\n1,a"b,c\n2",e,f\n\\.\n3,x,y\n'
+    reader = TornReader([data], make_cutter(dialect, server_major=17), uri="file")
+    reader.field_count = FIELD_COUNT
+    reader.take_header()
+    with pytest.raises(DataError, match="data found after the end-of-copy marker") as caught:
+        list(reader)
+    assert caught.value.detail == "file line 5."

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from benchmarks.data import copy_text, split_as_copy_text, split_unequally
+from benchmarks.pollock import mean_score, read_published
 from benchmarks.processes import ProcessFailed, run_measured
 
 ROOT = Path(__file__).parents[3]
@@ -82,4 +83,13 @@ def test_benchmarks_are_listed() -> None:
         "commits",
         "foretold_commits",
         "disk_space",
+        "pollock",
     ]
+
+
+def test_scores_of_polluted_files_are_means_of_ten_measures() -> None:
+    """The weighted one by how often a pollution was seen; the published ones are those of Pollock's README."""
+    scores = {"a.csv": [1.0] * 10, "b.csv": [1.0] * 5 + [0.0] * 5}
+    assert (mean_score(scores), mean_score(scores, {"a.csv": 1, "b.csv": 4})) == (7.5, 6.0)
+    readme = "| DuckDB 1.2 (Auto)        | **9.075**               | **8.439**                 |\n"
+    assert list(read_published(readme)) == [("DuckDB 1.2 (Auto)", (9.075, 8.439))]
