@@ -92,6 +92,7 @@ class Bench:
         is_tall = above > 1 and "skip_lines" in OPTIONS
         place: dict[str, Any] = {"skip_lines": above, "header": False} if is_tall else {"header": above > 0}
         return place | {
+            "columns": tuple(columns),
             "format": "csv",
             "delimiter": given["delimiter"] or ",",
             "quote": given["quotechar"] or '"',

@@ -263,3 +263,18 @@ def test_causes_are_grouped_and_counted(loads: Loads, ledger: LedgerView, tmp_pa
         ("22P02", "id", 1),
         ("22P04", None, 1),
     ]
+
+
+def test_records_of_a_table_that_is_created_are_rejected_and_retried(
+    loads: Loads, ledger: LedgerView, tmp_path: Path
+) -> None:
+    """The name is without its schema, and found without the user's search_path."""
+    outcome = loads.run(
+        target(write(tmp_path / "file", "a,b", ["1,2", "1", "3,4"]), into="made", create=True), rules=REJECT
+    )
+    assert (outcome.rows, outcome.rejected) == (2, 1)
+    file = tmp_path / "rejects"
+    ledger.write_rejects(run_id(outcome), file)
+    file.write_text(file.read_text().replace("\n1\n", "\n1,5\n"))
+    assert ledger.retry(run_id(outcome), file).rows == 1
+    assert loads.rows("made") == [("1", "2"), ("1", "5"), ("3", "4")]

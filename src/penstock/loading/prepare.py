@@ -167,7 +167,7 @@ class _Preparation:
         coverage = read_coverage(self._connection, self._ledger.schema, claim.load_id) if claim.is_resumed else {}
         if claim.is_resumed:
             self._let_missing_go(claim, coverage, decisions)
-        prepared = self._place_all(works, decisions, claim, coverage, landings)
+        prepared = self._place_all(works, decisions, claim, coverage, landings, tables_made(self._plan, created))
         landed = {number for landing in landings if landing.table is not None for number in landing.objects}
         return PreparedLoad(
             claim=claim,
@@ -190,6 +190,7 @@ class _Preparation:
         claim: Claim,
         coverage: Mapping[int, Coverage],
         landings: Sequence[TargetLanding],
+        made: Mapping[TableName, CreatedTable],
     ) -> list[ObjectWork]:
         """Return what is left to be done of objects that are not skipped."""
         by_place = {landing.record.number: landing for landing in landings}
@@ -198,6 +199,9 @@ class _Preparation:
             if decision.action != "skip":
                 place = by_place.get(work.place)
                 placed = self._place(work, decision, coverage.get(decision.number, Coverage()), place)
+                if placed.landing is None and (own := made.get(work.target.table)) is not None:
+                    # What sorts records out does not look along the user's search_path.
+                    placed = replace(placed, landing=own.name)
                 prepared.append(self._resume_changed(placed, decision, claim) if decision.is_changed else placed)
         return prepared
 
@@ -289,7 +293,7 @@ class _Preparation:
         """Return what the names mean by which COPY knows the tables that it fills."""
         made = {table.oid: table.name for table in created}
         tables = {
-            target.table: LoadedTable(made.get(found.oid, found.name), found.oid)
+            made.get(found.oid, target.table): LoadedTable(made.get(found.oid, found.name), found.oid)
             for target, found in zip(self._plan.targets, facts, strict=True)
         }
         for landing in landings:

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 class ObjectWork:
     """An object to load; blocks within `coverage` are not sent again.
 
-    `place` is the target's in the job. `landing` is the table that COPY fills, where that is not the target's own;
-    `has_positions`: each record is to say there where it stood. `working_names` are those of a table that is made to
-    replace the target's, and of its indexes, each with the name that it will have.
+    `place` is the target's in the job. `landing` is the table that COPY fills, where that is not the target's own or
+    was just made; `has_positions`: each record is to say there where it stood. `working_names` are those of a table
+    that is made to replace the target's, and of its indexes, each with the name that it will have.
     """
 
     target: TargetPlan
