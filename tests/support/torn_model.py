@@ -60,7 +60,8 @@ def read_model(data: bytes, line_end: bytes, escape: bytes, *, limit_bytes: int)
         end = read_record(data, start, line_end, escape)
         is_torn = end is None or end - start > limit_bytes
         if end is None or is_torn:
-            end = data.find(line_end[-1:], start) + 1 or len(data)
+            marks = [line_end[-1:], b"\n"]
+            end = min((at + 1 for mark in marks if (at := data.find(mark, start)) >= 0), default=len(data))
         parts.append(Part(start, end, line, is_torn))
         line += data.count(line_end[-1:], start, end)
         start = end

@@ -114,21 +114,21 @@ class TornReader(BlockReader):
 
     def _take_line(self, reason: str) -> Block:
         """Return a block of the line that comes next."""
-        mark = b"\r" if self._line_end == "cr" else b"\n"
+        # A line feed too where lines end with CR: if that was a mistake, what follows is rejected line by line.
+        marks = (b"\r", b"\n") if self._line_end == "cr" else (b"\n",)
         taken: list[Segment] = []
-        length_bytes, is_ended = 0, False
+        length_bytes, end = 0, 0
         for piece in self._remaining():
-            end = piece.find(mark) + 1
-            is_ended = end > 0
+            end = min((at + 1 for mark in marks if (at := piece.find(mark)) >= 0), default=0)
             taken.append((piece, 0, end or len(piece)))
             length_bytes += end or len(piece)
             if length_bytes > self._max_record_bytes:
                 raise self._too_long()
-            if is_ended:
-                if end < len(piece):
-                    self._again.appendleft(piece[end:])
+            if end:
+                self._again.extendleft([piece[end:]] if end < len(piece) else [])
                 break
-        return replace(self._describe(taken, records=1, lines=int(is_ended)), is_unended=not is_ended, fault=reason)
+        lines = int(end > 0 and taken[-1][0][end - 1 : end] == marks[0])
+        return replace(self._describe(taken, records=1, lines=lines), is_unended=not end, fault=reason)
 
     def _describe(self, segments: list[Segment], *, records: int, lines: int) -> Block:
         return replace(
