@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from penstock.aws.parameter_groups import RdsParameterGroups
+from penstock.changes.settings.parameter_group import GroupSettings
+from penstock.changes.settings.profiles import make_profile
 from penstock.errors import AwsError, ServerError, TargetError
 from penstock.server.connect.connection import ConnectionFactory
-from penstock.settings.parameter_group import GroupSettings
-from penstock.settings.profiles import make_profile
 from support.changed_server import request_for
 from support.fake_aws import cluster, instance
 from support.fake_groups import FakeGroups

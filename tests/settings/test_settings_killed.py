@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from penstock.changes.settings.lease import restore
 from penstock.server.leases import LeaseStore
-from penstock.settings.lease import restore
 
 if TYPE_CHECKING:
     import random
@@ -23,8 +23,8 @@ import os, signal, sys
 import psycopg
 from penstock.server.connect.connection import ConnectionFactory
 from penstock.server.leases import LeaseStore
-from penstock.settings.lease import LeaseRequest, release, take
-from penstock.settings.profiles import BULK_LOAD
+from penstock.changes.settings.lease import LeaseRequest, release, take
+from penstock.changes.settings.profiles import BULK_LOAD
 
 count, last = 0, int(sys.argv[2])
 execute = psycopg.Connection.execute

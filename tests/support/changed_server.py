@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 
+from penstock.changes.settings.lease import LeaseRequest
+from penstock.changes.settings.profiles import BULK_LOAD
 from penstock.lab import EmbeddedServer
 from penstock.server.connect.connection import ConnectionFactory
 from penstock.server.leases import LeaseStore
-from penstock.settings.lease import LeaseRequest
-from penstock.settings.profiles import BULK_LOAD
 from support.results import has_rows
 
 if TYPE_CHECKING:

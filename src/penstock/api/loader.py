@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
+    from penstock.changes.settings.backend import SettingsBackend
     from penstock.loading.leases.leasing import LoadLease
     from penstock.loading.plan.plan import TargetInput
     from penstock.model.load.job import LoadJob
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
     from penstock.model.server.server import ServerFacts
     from penstock.model.server.settings import LoadSettings
     from penstock.server.connect.connection import Connection, ConnectionFactory
-    from penstock.settings.backend import SettingsBackend
 
 _Result = TypeVar("_Result")
 
@@ -72,7 +72,7 @@ class Loader(Closing):
     ) -> None:
         if housekeeping.settings not in ("none", "auto"):
             # Not paid for by a load that leaves settings alone
-            from penstock.settings.profiles import PROFILES  # noqa: PLC0415 (19 ms)
+            from penstock.changes.settings.profiles import PROFILES  # noqa: PLC0415 (19 ms)
 
             if housekeeping.settings not in PROFILES:
                 raise OptionError("settings", housekeeping.settings, f"none, auto or {', '.join(PROFILES)}")

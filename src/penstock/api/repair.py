@@ -23,10 +23,10 @@ from penstock.server.ledger import Ledger
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from penstock.changes.settings.backend import SettingsBackend
     from penstock.model.load.shape import RepairStep
     from penstock.model.server.settings import SettingsOverview
     from penstock.server.connect.connection import Connection, ConnectionFactory
-    from penstock.settings.backend import SettingsBackend
 
 
 @dataclass(kw_only=True)

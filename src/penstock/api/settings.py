@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING
 
 from penstock.access.rds import compose_command
 from penstock.api.closing import Closing
+from penstock.changes.settings.backend import SystemSettings
+from penstock.changes.settings.lease import LeaseRequest
+from penstock.changes.settings.parameter_group import GroupSettings
 from penstock.errors import UsageError
 from penstock.host import measure_disk
 from penstock.loading.claim.claims import client_name
 from penstock.model.server.endpoints import is_rds_endpoint
 from penstock.server.facts.facts import read_server_facts
 from penstock.server.table.space import read_table_places
-from penstock.settings.backend import SystemSettings
-from penstock.settings.lease import LeaseRequest
-from penstock.settings.parameter_group import GroupSettings
 
 if TYPE_CHECKING:
+    from penstock.changes.settings.backend import SettingsBackend
     from penstock.model.server.settings import AttachedGroup, LeaseReport, Profile, SettingsDecision, SettingsOverview
     from penstock.server.connect.connection import ConnectionFactory
-    from penstock.settings.backend import SettingsBackend
 
 
 def open_backend(connect: ConnectionFactory, *, may_share_group: bool = False) -> SettingsBackend:

@@ -14,13 +14,13 @@ from penstock.server.ledger import Ledger
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from penstock.changes.settings.backend import SettingsBackend
     from penstock.files import SourceReader
     from penstock.loading.plan.guard import SpaceGuard
     from penstock.model.load.outcome import LoadProgress
     from penstock.model.server.server import ServerFacts
     from penstock.model.server.settings import LeasedSetting
     from penstock.server.connect.connection import ConnectionFactory
-    from penstock.settings.backend import SettingsBackend
 
 
 _Result = TypeVar("_Result")

@@ -8,13 +8,13 @@ from dataclasses import replace
 
 import pytest
 
+from penstock.changes.settings.decide import decide, is_too_small, pays
+from penstock.changes.settings.profiles import BULK_LOAD, PROFILES
+from penstock.changes.settings.values import parse_assignments
 from penstock.errors import UsageError
 from penstock.model.refusals import REFUSALS, Refusal, refuse_value
 from penstock.model.server.inspection import Archiver, Flavour, Manager, Slot
 from penstock.model.server.settings import SettingsDecision, SettingsFacts, SettingsRights, SettingState
-from penstock.settings.decide import decide, is_too_small, pays
-from penstock.settings.profiles import BULK_LOAD, PROFILES
-from penstock.settings.values import parse_assignments
 
 GIB = 1024**3
 
@@ -225,4 +225,4 @@ def test_what_is_no_lease_is_a_usage_error(text: str) -> None:
 @pytest.mark.parametrize("name", ["values", "group_tags"])
 def test_examples_hold(name: str) -> None:
     """What docstrings show is what happens."""
-    assert doctest.testmod(importlib.import_module(f"penstock.settings.{name}")).failed == 0
+    assert doctest.testmod(importlib.import_module(f"penstock.changes.settings.{name}")).failed == 0

@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from penstock.changes.settings.moves import settle
 from penstock.model.server.settings import Lease, PriorSetting, ServerIdentity
-from penstock.settings.moves import settle
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 SERVER = ServerIdentity(system_identifier=1, timeline=1, address="10.0.0.1", port=5432)

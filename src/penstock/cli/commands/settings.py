@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from penstock.changes.settings.profiles import BULK_LOAD, PROFILES, find_profile, make_profile
+from penstock.changes.settings.values import parse_assignments, parse_value
 from penstock.cli.options.declared import SERVER, takes
 from penstock.cli.options.shared import Json  # noqa: TC001 (typer reads annotations)
 from penstock.cli.options.target import open_target
@@ -27,8 +29,6 @@ from penstock.cli.views.settings_view import (
 from penstock.model.options import parse_duration
 from penstock.model.refusals import REFUSALS
 from penstock.model.source.dialect import Notice
-from penstock.settings.profiles import BULK_LOAD, PROFILES, find_profile, make_profile
-from penstock.settings.values import parse_assignments, parse_value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

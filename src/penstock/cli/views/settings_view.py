@@ -6,8 +6,8 @@ from dataclasses import asdict
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
+from penstock.changes.settings.values import show, to_text
 from penstock.cli.terminal.columns import line_up
-from penstock.settings.values import show, to_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,6 +7,9 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from penstock.changes.settings.decide import choose_auto, is_too_small
+from penstock.changes.settings.lease import LeaseRequest, refuse_obstacle
+from penstock.changes.settings.profiles import BULK_LOAD, find_profile
 from penstock.errors import PenstockError
 from penstock.host import measure_disk
 from penstock.loading.claim.claims import client_name
@@ -15,17 +18,14 @@ from penstock.loading.plan.work import all_objects
 from penstock.model.server.settings import LeasedSetting, LeaseReport, LoadSettings
 from penstock.server.ledger.lease_notes import delete_lease_notes, noting_lease
 from penstock.server.table.space import read_table_places
-from penstock.settings.decide import choose_auto, is_too_small
-from penstock.settings.lease import LeaseRequest, refuse_obstacle
-from penstock.settings.profiles import BULK_LOAD, find_profile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from penstock.changes.settings.backend import SettingsBackend
     from penstock.loading.context import LoadTools
     from penstock.model.load.plan import LoadPlan, ObjectSample
     from penstock.model.server.settings import SettingResult
-    from penstock.settings.backend import SettingsBackend
 
 _log = logging.getLogger(__name__)
 

@@ -12,11 +12,11 @@ from penstock.server.ledger.schema import LEASES_VERSION, find_version
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from penstock.changes.settings.backend import SettingsBackend
     from penstock.loading.context import LoadTools
     from penstock.model.load.shape import RepairAction
     from penstock.model.server.settings import Lease, LeaseReport, SettingsOverview
     from penstock.server.connect.connection import Connection
-    from penstock.settings.backend import SettingsBackend
 
 
 def end_left_leases(tools: LoadTools, connection: Connection, lease_ids: Sequence[str]) -> None:

@@ -12,6 +12,11 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Protocol
 
+from penstock.changes.settings.decide import decide
+from penstock.changes.settings.group_tags import lease_keys, lease_tags, prior_key, prior_tag, read_tags, write_number
+from penstock.changes.settings.lease import refuse_obstacle
+from penstock.changes.settings.moves import settle
+from penstock.changes.settings.values import is_sound, parse_value, show
 from penstock.errors import AwsError, ServerError, TargetError
 from penstock.model.server.settings import (
     Lease,
@@ -23,18 +28,13 @@ from penstock.model.server.settings import (
 )
 from penstock.server.facts.settings import find_unchanged, read_facts, read_settings
 from penstock.server.leases import LEASE_DATABASE, LeaseStore
-from penstock.settings.decide import decide
-from penstock.settings.group_tags import lease_keys, lease_tags, prior_key, prior_tag, read_tags, write_number
-from penstock.settings.lease import refuse_obstacle
-from penstock.settings.moves import settle
-from penstock.settings.values import is_sound, parse_value, show
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
+    from penstock.changes.settings.lease import LeaseRequest
     from penstock.model.server.settings import AttachedGroup, SettingMove, SettingsDecision, SettingsFacts
     from penstock.server.connect.connection import Connection, ConnectionFactory
-    from penstock.settings.lease import LeaseRequest
 
 _log = logging.getLogger(__name__)
 

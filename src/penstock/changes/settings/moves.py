@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from penstock.changes.settings.profiles import LEASABLE
+from penstock.changes.settings.values import is_sound, to_text
 from penstock.model.server.settings import SettingMove
-from penstock.settings.profiles import LEASABLE
-from penstock.settings.values import is_sound, to_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

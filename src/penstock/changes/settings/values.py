@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from penstock.changes.settings.profiles import LEASABLE
 from penstock.errors import UsageError
 from penstock.model.refusals import refuse_value
-from penstock.settings.profiles import LEASABLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

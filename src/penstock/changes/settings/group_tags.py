@@ -9,9 +9,9 @@ import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from penstock.changes.settings.profiles import LEASABLE
+from penstock.changes.settings.values import is_sound
 from penstock.model.server.settings import Lease, PriorSetting, ServerIdentity
-from penstock.settings.profiles import LEASABLE
-from penstock.settings.values import is_sound
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -12,6 +12,10 @@ import uuid
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from penstock.changes.settings.decide import decide, missing_grants
+from penstock.changes.settings.moves import settle
+from penstock.changes.settings.profiles import LEASABLE
+from penstock.changes.settings.values import is_sound, parse_value, show
 from penstock.errors import ServerError, TargetError
 from penstock.model.server.settings import Lease, LeaseReport, PriorSetting, SettingResult
 from penstock.server.facts.settings import (
@@ -23,10 +27,6 @@ from penstock.server.facts.settings import (
     read_settings,
     reload,
 )
-from penstock.settings.decide import decide, missing_grants
-from penstock.settings.moves import settle
-from penstock.settings.profiles import LEASABLE
-from penstock.settings.values import is_sound, parse_value, show
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from penstock.changes.settings.decide import has_parameter_group
+from penstock.changes.settings.lease import clear, look, release, restore, take
 from penstock.errors import ServerError, TargetError
 from penstock.model.server.settings import LeaseReport, SettingsOverview
 from penstock.server.facts.settings import read_facts, read_identity, read_settings
 from penstock.server.leases import LEASE_DATABASE, LeaseStore
-from penstock.settings.decide import has_parameter_group
-from penstock.settings.lease import clear, look, release, restore, take
 
 if TYPE_CHECKING:
+    from penstock.changes.settings.lease import LeaseRequest
     from penstock.model.server.settings import SettingsDecision, SettingsFacts
     from penstock.server.connect.connection import Connection, ConnectionFactory
-    from penstock.settings.lease import LeaseRequest
 
 
 class SettingsBackend(Protocol):

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.model.server.settings import SettingChange, SettingsDecision, SettingSkip
-from penstock.settings.profiles import (
+from penstock.changes.settings.profiles import (
     LEAST_WAL_MB,
     MOST_WAL_MB,
     WAL_FACTOR,
     WAL_SHARE_OF_FREE,
     WAL_UNIT_BYTES,
 )
-from penstock.settings.values import show, to_text
+from penstock.changes.settings.values import show, to_text
+from penstock.model.server.settings import SettingChange, SettingsDecision, SettingSkip
 from penstock.units import format_bytes
 
 if TYPE_CHECKING:
