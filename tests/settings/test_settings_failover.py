@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from penstock.changes.settings.lease import release, restore, take
 from penstock.errors import TargetError
 from penstock.server.connect.connection import ConnectionFactory
 from penstock.server.leases import LeaseStore
-from support.changed_server import request_for
+from support.changed_server import release, request_for, restore, take
 
 if TYPE_CHECKING:
     from collections.abc import Callable

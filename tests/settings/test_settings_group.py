@@ -179,6 +179,24 @@ def test_shared_group_is_changed_where_that_is_said(
     backend.release(report.lease_ids[0])
 
 
+def test_instances_that_share_a_group_take_leases_beside_each_other(
+    rds: FakeGroups, open_settings: Callable[..., GroupSettings]
+) -> None:
+    """The largest wish is in force, and what a parameter was stays known until the last of them ends."""
+    copy = {**attached("orders", "loads16"), "DbiResourceId": "db-COPY"}
+    first, second = open_settings(may_share_group=True), open_settings(may_share_group=True)
+    small, _ = first.take(request_for(profile=make_profile({"max_wal_size": 5000.0})))
+    rds.instances = [copy, attached("other", "loads16")]
+    large, _ = second.take(request_for(profile=make_profile({"max_wal_size": 6000.0, "min_wal_size": 100.0})))
+    assert rds.parameters["loads16"] == {"max_wal_size": "6000", "min_wal_size": "100"}
+    second.release(large.lease_ids[0])
+    assert rds.parameters["loads16"] == {"max_wal_size": "5000"}
+    assert [key for key in rds.tags["loads16"] if "prior" in key] == ["penstock:prior:max_wal_size"]
+    rds.instances = [attached("orders", "loads16")]
+    first.release(small.lease_ids[0])
+    assert (rds.parameters["loads16"], rds.tags["loads16"]) == ({}, {})
+
+
 def test_formula_is_left_alone(rds: FakeGroups, open_settings: Callable[..., GroupSettings]) -> None:
     """Leases hold numbers only."""
     rds.parameters["loads16"] = {"max_wal_size": "{DBInstanceClassMemory/4096}"}

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.changes.settings.lease import restore
 from penstock.server.leases import LeaseStore
+from support.changed_server import restore
 
 if TYPE_CHECKING:
     import random
@@ -23,7 +23,8 @@ import os, signal, sys
 import psycopg
 from penstock.server.connect.connection import ConnectionFactory
 from penstock.server.leases import LeaseStore
-from penstock.changes.settings.lease import LeaseRequest, release, take
+from penstock.changes.settings.backend import system_leases
+from penstock.changes.settings.leases import LeaseRequest
 from penstock.changes.settings.profiles import BULK_LOAD
 
 count, last = 0, int(sys.argv[2])
@@ -38,9 +39,9 @@ def counted(connection, *args, **options):
 
 with ConnectionFactory(sys.argv[1]).connect() as connection:
     psycopg.Connection.execute = counted
-    store = LeaseStore(connection)
-    report, _ = take(store, LeaseRequest(profile=BULK_LOAD, client="victim", reason="test"))
-    release(store, report.lease_ids[0])
+    leases = system_leases(LeaseStore(connection))
+    report, _ = leases.take(LeaseRequest(profile=BULK_LOAD, client="victim", reason="test"))
+    leases.release(report.lease_ids[0])
     print(count)
 """
 

@@ -13,7 +13,6 @@ from psycopg.conninfo import make_conninfo
 
 from penstock.api import Loader, connect_to
 from penstock.api.repair import Repairer
-from penstock.changes.settings.lease import take
 from penstock.cli.main import main
 from penstock.errors import Interrupted, TargetError
 from penstock.model.load.job import Housekeeping, LoadJob, LoadRules
@@ -21,7 +20,7 @@ from penstock.server.connect.connection import ConnectionFactory
 from penstock.server.leases import LeaseStore
 from penstock.server.ledger import Ledger
 from penstock.server.ledger.lease_notes import noting_lease, read_lease_notes
-from support.changed_server import request_for
+from support.changed_server import request_for, take
 from support.loads import target
 
 if TYPE_CHECKING:

@@ -15,7 +15,6 @@ from psycopg.conninfo import make_conninfo
 
 from penstock.api import Loader, connect_to
 from penstock.changes.settings.backend import SystemSettings
-from penstock.changes.settings.lease import take
 from penstock.cli.main import main
 from penstock.cli.terminal.exit_codes import WOULD_NOT_LOAD
 from penstock.errors import DataError, Interrupted, TargetError
@@ -23,7 +22,7 @@ from penstock.loading.leases import leasing
 from penstock.loading.leases.leasing import undisturbed
 from penstock.model.load.job import Housekeeping, LoadJob, LoadRules
 from penstock.server.leases import LeaseStore
-from support.changed_server import request_for
+from support.changed_server import request_for, take
 from support.loads import ChoppedSources, target
 
 if TYPE_CHECKING:

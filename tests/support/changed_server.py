@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 
-from penstock.changes.settings.lease import LeaseRequest
+from penstock.changes.settings.backend import system_leases
+from penstock.changes.settings.leases import LeaseRequest
 from penstock.changes.settings.profiles import BULK_LOAD
 from penstock.lab import EmbeddedServer
 from penstock.server.connect.connection import ConnectionFactory
@@ -17,6 +18,7 @@ from support.results import has_rows
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from penstock.model.server.settings import LeaseReport, SettingsDecision
     from support.servers import ServerPool
 
 MAJORS = (18, 16, 14)
@@ -95,3 +97,18 @@ def make_changed_server(servers: ServerPool, major: int) -> ChangedServer:
 def request_for(reason: str = "test", **more: Any) -> LeaseRequest:
     """Return a request for profile bulk-load."""
     return LeaseRequest(**{"profile": BULK_LOAD, "client": "test host", "reason": reason, **more})
+
+
+def take(store: LeaseStore, request: LeaseRequest) -> tuple[LeaseReport, SettingsDecision]:
+    """Change settings by ALTER SYSTEM under a new lease."""
+    return system_leases(store).take(request)
+
+
+def release(store: LeaseStore, lease_id: str) -> LeaseReport:
+    """End a lease that the store's session holds."""
+    return system_leases(store).release(lease_id)
+
+
+def restore(store: LeaseStore, *, forgets: bool = False) -> LeaseReport:
+    """End leases that no session holds."""
+    return system_leases(store).restore(forgets=forgets)

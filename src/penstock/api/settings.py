@@ -1,4 +1,4 @@
-"""A server's settings: shown, compared with a profile, changed under a lease, put back."""
+"""A server's settings: shown, compared with a profile, changed under a lease, restored."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from penstock.access.rds import compose_command
 from penstock.api.closing import Closing
 from penstock.changes.settings.backend import SystemSettings
-from penstock.changes.settings.lease import LeaseRequest
+from penstock.changes.settings.leases import LeaseRequest
 from penstock.changes.settings.parameter_group import GroupSettings
 from penstock.errors import UsageError
 from penstock.host import measure_disk
@@ -96,7 +96,7 @@ class ServerSettings(Closing):
         return self._backend.take(self._request(profile, lasts_s=lasts_s, expected_wal_bytes=expected_wal_bytes))
 
     def restore(self, *, beginning: str | None = None, forgets: bool = False) -> LeaseReport:
-        """Put back what leases have changed that no running load holds; of one lease where its id's beginning is given.
+        """Restore what leases have changed that no running load holds; of one lease where its id's beginning is given.
 
         `forgets` removes the record of leases that were made on another server, before a failover.
         """

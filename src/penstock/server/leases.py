@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import json
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 from psycopg import sql
+from psycopg.rows import dict_row
 
 from penstock.errors import PenstockError, ServerError, TargetError
 from penstock.model.server.settings import Lease, PriorSetting, ServerIdentity
@@ -79,11 +81,11 @@ _STATEMENTS = (
 )
 
 
-class LeaseStore:
-    """The leases of a cluster, by a session in LEASE_DATABASE. Methods raise ServerError, TargetError."""
+@dataclass
+class LeaseLocks:
+    """The session that holds leases, and its locks, wherever leases are written down. Methods raise ServerError."""
 
-    def __init__(self, connection: Connection) -> None:
-        self.connection = connection
+    connection: Connection
 
     def now(self) -> datetime:
         """Return the time by the server's clock, as leases have it."""
@@ -92,6 +94,39 @@ class LeaseStore:
         assert row is not None
         now: datetime = row[0]
         return now
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Keep every other penstock from changing settings or leases; ends with the session too."""
+        try:
+            with in_transaction(self.connection, "waiting for other sessions that change settings"):
+                self.connection.execute(sql.SQL("SET LOCAL lock_timeout = {}").format(sql.Literal(_MUTEX_TIMEOUT)))
+                self.connection.execute("SELECT pg_catalog.pg_advisory_lock(%s)", [_MUTEX])
+        except ServerError as error:
+            if error.sqlstate == "55P03":
+                error.hint = "Another penstock is changing settings and hangs: find it in pg_stat_activity."
+            raise
+        try:
+            yield
+        finally:
+            if is_usable(self.connection):
+                with translate_errors("unlocking settings"):
+                    self.connection.execute("SELECT pg_catalog.pg_advisory_unlock(%s)", [_MUTEX])
+            else:
+                self.connection.close()
+
+    def hold(self, lease_id: str) -> None:
+        """Hold a lease for as long as this session lasts."""
+        is_held = try_lock(self.connection, _identity(lease_id))
+        assert is_held, "a new lease's id is unique"
+
+    def find_holder(self, lease_id: str) -> int | None:
+        """Return the backend whose session holds a lease, None where it has gone."""
+        return find_lock_holder(self.connection, _identity(lease_id))
+
+
+class LeaseStore(LeaseLocks):
+    """The leases of a cluster, by a session in LEASE_DATABASE. Methods raise ServerError, TargetError."""
 
     def exists(self) -> bool:
         """Whether there are tables of leases; refuse those that cannot be trusted."""
@@ -116,7 +151,7 @@ class LeaseStore:
         return True
 
     def ensure(self) -> None:
-        """Make the tables where they are missing. Needs CREATE on the database, or on schema penstock there."""
+        """Create the tables if they are missing. Needs CREATE on the database, or on schema penstock there."""
         if self.exists():
             return
         with translate_errors("looking for publications"):
@@ -157,37 +192,6 @@ class LeaseStore:
             sqlstate=error.sqlstate,
         )
 
-    # ---------------------------------------------------------------- locks
-
-    @contextmanager
-    def alone(self) -> Iterator[None]:
-        """Keep every other penstock from changing settings or leases; ends with the session too."""
-        try:
-            with in_transaction(self.connection, "waiting for other sessions that change settings"):
-                self.connection.execute(sql.SQL("SET LOCAL lock_timeout = {}").format(sql.Literal(_MUTEX_TIMEOUT)))
-                self.connection.execute("SELECT pg_catalog.pg_advisory_lock(%s)", [_MUTEX])
-        except ServerError as error:
-            if error.sqlstate == "55P03":
-                error.hint = "Another penstock is changing settings and hangs: find it in pg_stat_activity."
-            raise
-        try:
-            yield
-        finally:
-            if is_usable(self.connection):
-                with translate_errors("unlocking settings"):
-                    self.connection.execute("SELECT pg_catalog.pg_advisory_unlock(%s)", [_MUTEX])
-            else:
-                self.connection.close()
-
-    def hold(self, lease_id: str) -> None:
-        """Hold a lease for as long as this session lasts."""
-        is_held = try_lock(self.connection, _identity(lease_id))
-        assert is_held, "a new lease's id is unique"
-
-    def find_holder(self, lease_id: str) -> int | None:
-        """Return the backend whose session holds a lease, None where it has gone."""
-        return find_lock_holder(self.connection, _identity(lease_id))
-
     # ---------------------------------------------------------------- rows
 
     def read(self) -> tuple[list[Lease], list[PriorSetting]]:
@@ -208,36 +212,14 @@ class LeaseStore:
         ).format(sql.Identifier(_SCHEMA))
         with _explaining_refusal(), translate_errors("reading leases on settings"):
             rows = self.connection.execute(query).fetchall()
-            found = self.connection.execute(priors).fetchall()
-        return [self._to_lease(row) for row in rows], [
-            PriorSetting(
-                name=name,
-                value=value,
-                unit=unit,
-                source=source,
-                source_file=source_file,
-                auto_text=auto_text,
-                auto_line=auto_line,
-                ours=tuple(ours),
-            )
-            for name, value, unit, source, source_file, auto_text, auto_line, ours in found
+            with self.connection.cursor(row_factory=dict_row) as cursor:
+                found = cursor.execute(priors).fetchall()
+        return [self._to_lease(*row) for row in rows], [
+            PriorSetting(**{**row, "ours": tuple(row["ours"])}) for row in found
         ]
 
-    def _to_lease(self, row: tuple[Any, ...]) -> Lease:
-        (
-            lease_id,
-            owner,
-            client,
-            reason,
-            profile,
-            began_at,
-            until,
-            system_identifier,
-            timeline,
-            address,
-            port,
-            wanted,
-        ) = row
+    def _to_lease(self, lease_id: str, *row: Any) -> Lease:
+        owner, client, reason, profile, began_at, until, system_identifier, timeline, address, port, wanted = row
         return Lease(
             lease_id=lease_id,
             owner=owner,
@@ -247,46 +229,12 @@ class LeaseStore:
             began_at=began_at,
             until=until,
             server=ServerIdentity(system_identifier=system_identifier, timeline=timeline, address=address, port=port),
-            wanted={} if wanted is None else {name: float(value) for name, value in wanted.items()},
+            wanted={name: float(value) for name, value in (wanted or {}).items()},
             holder_pid=self.find_holder(lease_id),
         )
 
-    def write(self, lease: Lease, *, lasts_s: float | None) -> None:
-        """Write a lease down; `lasts_s` is how long it lasts where no session holds it. In the caller's transaction."""
-        query = sql.SQL(
-            """
-            WITH begun AS (
-                INSERT INTO {schema}.leases
-                    (id, client, reason, profile, until, system_identifier, timeline, address, port)
-                VALUES (%(id)s, %(client)s, %(reason)s, %(profile)s,
-                        pg_catalog.now() + pg_catalog.make_interval(secs => %(lasts)s::double precision),
-                        %(system)s, %(timeline)s, %(address)s, %(port)s)
-                RETURNING id
-            )
-            INSERT INTO {schema}.lease_values (lease, name, value)
-            SELECT b.id, w.key, w.value::double precision
-              FROM begun AS b, pg_catalog.jsonb_each_text(%(wanted)s::jsonb) AS w
-            """
-        ).format(schema=sql.Identifier(_SCHEMA))
-        with translate_errors("recording a lease on settings"):
-            self.connection.execute(
-                query,
-                {
-                    "id": lease.lease_id,
-                    "client": lease.client,
-                    "reason": lease.reason,
-                    "profile": lease.profile,
-                    "lasts": lasts_s,
-                    "system": lease.server.system_identifier,
-                    "timeline": lease.server.timeline,
-                    "address": lease.server.address,
-                    "port": lease.server.port,
-                    "wanted": json.dumps(lease.wanted),
-                },
-            )
-
-    def write_priors(self, priors: Sequence[PriorSetting]) -> None:
-        """Write down what settings were, in place of what was known of them. In the caller's transaction."""
+    def write(self, lease: Lease | None, priors: Sequence[PriorSetting]) -> None:
+        """Write down a lease, and what settings were in place of what was known of them; both or neither."""
         query = sql.SQL(
             """
             INSERT INTO {}.lease_priors (name, value, unit, source, source_file, auto_text, auto_line, ours)
@@ -297,15 +245,36 @@ class LeaseStore:
                    auto_line = excluded.auto_line, ours = excluded.ours
             """
         ).format(sql.Identifier(_SCHEMA))
-        with translate_errors("recording prior settings"):
+        with self._writing():
+            if lease is not None:
+                self._insert(lease)
             for prior in priors:
                 values = [prior.name, prior.value, prior.unit, prior.source, prior.source_file]
                 self.connection.execute(query, [*values, prior.auto_text, prior.auto_line, list(prior.ours)])
 
+    def _insert(self, lease: Lease) -> None:
+        query = sql.SQL(
+            """
+            WITH begun AS (
+                INSERT INTO {schema}.leases
+                    (id, client, reason, profile, until, system_identifier, timeline, address, port)
+                VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)
+                RETURNING id
+            )
+            INSERT INTO {schema}.lease_values (lease, name, value)
+            SELECT b.id, w.key, w.value::double precision
+              FROM begun AS b, pg_catalog.jsonb_each_text(%s::jsonb) AS w
+            """
+        ).format(schema=sql.Identifier(_SCHEMA))
+        server = lease.server
+        values: list[Any] = [lease.lease_id, lease.client, lease.reason, lease.profile, lease.until]
+        values += [server.system_identifier, server.timeline, server.address, server.port, json.dumps(lease.wanted)]
+        self.connection.execute(query, values)
+
     def forget(self, lease_ids: Sequence[str]) -> None:
         """Remove leases, and what was before settings that no lease is on any more."""
         schema = sql.Identifier(_SCHEMA)
-        with self.writing():
+        with self._writing():
             self.connection.execute(
                 sql.SQL("DELETE FROM {}.leases WHERE id = ANY (%s::uuid[])").format(schema), [list(lease_ids)]
             )
@@ -317,7 +286,7 @@ class LeaseStore:
             )
 
     @contextmanager
-    def writing(self) -> Iterator[None]:
+    def _writing(self) -> Iterator[None]:
         """Run the block in a transaction that is durable on this server before its COMMIT returns."""
         with in_transaction(self.connection, "recording leases on settings"):
             # Off would let a crash lose the lease and keep the setting; a standby's answer is not waited for.

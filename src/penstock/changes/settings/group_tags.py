@@ -14,7 +14,7 @@ from penstock.changes.settings.values import is_sound
 from penstock.model.server.settings import Lease, PriorSetting, ServerIdentity
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 _LEASE = "penstock:lease:"
 _WANTED = "penstock:wanted:"
@@ -55,10 +55,13 @@ def lease_keys(lease_id: str) -> list[str]:
     return [f"{_LEASE}{lease_id}", f"{_WANTED}{lease_id}"]
 
 
-def prior_tag(prior: PriorSetting) -> dict[str, str]:
-    """Return what a parameter was as a tag."""
-    words = {"value": prior.value, "was": prior.auto_text or "", "ours": "+".join(prior.ours)}
-    return {f"{_PRIOR}{prior.name}": " ".join(f"{name}={word}" for name, word in words.items())}
+def prior_tags(priors: Iterable[PriorSetting]) -> dict[str, str]:
+    """Return what parameters were as tags."""
+    tags = {}
+    for prior in priors:
+        words = {"value": prior.value, "was": prior.auto_text or "", "ours": "+".join(prior.ours)}
+        tags[prior_key(prior.name)] = " ".join(f"{name}={word}" for name, word in words.items())
+    return tags
 
 
 def prior_key(name: str) -> str:

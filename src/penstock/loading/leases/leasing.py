@@ -1,4 +1,4 @@
-"""A load's lease on the server's settings: decided before it, taken around it, given back on every way out of it."""
+"""A load's lease on the server's settings: decided before it, taken around it, restored on every way out of it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from penstock.changes.settings.decide import choose_auto, is_too_small
-from penstock.changes.settings.lease import LeaseRequest, refuse_obstacle
+from penstock.changes.settings.leases import LeaseRequest, refuse_obstacle
 from penstock.changes.settings.profiles import BULK_LOAD, find_profile
 from penstock.errors import PenstockError
 from penstock.host import measure_disk
@@ -160,7 +160,7 @@ class LoadLease:
             self._close()
 
     def _release(self, taken: LeaseReport, *, retry_for_s: float) -> Sequence[SettingResult]:
-        """Put the settings back; what fails here is told, and is no failure of the load."""
+        """Restore the settings; what fails here is reported, and is no failure of the load."""
         backend = self._backend
         assert backend is not None
         try:

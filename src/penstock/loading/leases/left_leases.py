@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def end_left_leases(tools: LoadTools, connection: Connection, lease_ids: Sequence[str]) -> None:
-    """Put settings back under leases that the ledger notes and nobody holds; what cannot be is told, and stays noted.
+    """Restore settings under leases that the ledger notes and nobody holds; what cannot be is reported and stays noted.
 
     `connection` is to the ledger's database. Raises ServerError where that cannot be asked.
     """
@@ -42,7 +42,7 @@ def end_left_leases(tools: LoadTools, connection: Connection, lease_ids: Sequenc
 
 
 def end_leases(tools: LoadTools, connection: Connection, backend: SettingsBackend, noted: Sequence[str]) -> LeaseReport:
-    """Put settings back under leases that nobody holds, and forget those of the notes that are of no lease any more.
+    """Restore settings under leases that nobody holds, and forget those of the notes that are of no lease any more.
 
     Raises PenstockError.
     """
