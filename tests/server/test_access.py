@@ -229,14 +229,16 @@ def test_every_session_has_a_token_of_its_own(
 def test_role_that_asks_for_a_password_may_be_read_only_by_default(
     connection18: Connection, database18: str, authority: trustme.CA, fronts: Callable[..., TlsFront]
 ) -> None:
-    """Sessions override that; of one host nothing is to be chosen by it."""
+    """It connects, and is refused with words; of one host nothing is to be chosen by it."""
     connection18.execute("CREATE ROLE read_only_by_default LOGIN")
     connection18.execute("ALTER ROLE read_only_by_default SET default_transaction_read_only = on")
     front = fronts(authority, admit=lambda *_: None)
     given = endpoint(database18, hostaddr="127.0.0.1", port=front.port, user="read_only_by_default", password="any")
     try:
-        with ConnectionFactory(given).connect() as session:
-            assert session.execute("SHOW transaction_read_only").fetchone() == ("off",)
+        factory = ConnectionFactory(given)
+        with factory.connect() as session:
+            assert session.execute("SHOW transaction_read_only").fetchone() == ("on",)
+        assert factory.find_refusal("load") is not None
     finally:
         connection18.execute("DROP ROLE read_only_by_default")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
@@ -47,7 +47,7 @@ def test_server_asks_whether_a_silent_client_lives(database: str) -> None:
         ("statement_timeout", "5min", "0"),
         ("idle_in_transaction_session_timeout", "5min", "0"),
         ("idle_session_timeout", "5min", "0"),
-        ("default_transaction_read_only", "on", "off"),
+        ("default_transaction_read_only", "on", "on"),
         ("default_transaction_isolation", "serializable", "read committed"),
         ("default_transaction_deferrable", "on", "off"),
         ("IntervalStyle", "sql_standard", "postgres"),
@@ -64,6 +64,16 @@ def test_session_overrides_what_a_role_sets_to_a_loads_harm(
     alter_role(connection, user_name, setting, hurtful)
     with ConnectionFactory(user_conninfo).connect() as session:
         assert show(session, setting) == wanted
+
+
+def test_read_write_is_said_aloud(connection: Connection, user_name: str, user_conninfo: str) -> None:
+    """Every session of the factory then writes, the first one too."""
+    alter_role(connection, user_name, "default_transaction_read_only", "on")
+    factory = ConnectionFactory(user_conninfo, read_write=True)
+    for _ in range(2):
+        with factory.connect() as session:
+            assert show(session, "transaction_read_only") == "off"
+    assert factory.find_refusal("load") is None
 
 
 @pytest.mark.pg(">= 17")
@@ -221,13 +231,24 @@ def test_bare_word_is_a_database_name() -> None:
         ({"PGHOST": "h"}, True),
         ({"PGSERVICE": "s"}, True),
         ({"PGDATABASE": "d"}, True),
-        ({"PGUSER": "u", "PGPASSWORD": "p", "PGSERVICEFILE": "f"}, False),
+        ({"PGUSER": "u"}, True),
+        ({"PGPASSWORD": "p"}, True),
+        ({"PGSERVICEFILE": "f"}, True),
+        ({"PG_COLOR": "always", "PENSTOCK_HOME": "h"}, False),
         ({"PGHOST": ""}, False),
     ],
 )
 def test_variables_that_name_a_server(environ: dict[str, str], is_named: bool) -> None:
-    """Only those that say where to connect count."""
+    """Any of libpq's own counts."""
     assert has_connection_settings(environ) is is_named
+
+
+def test_service_file_means_libpqs_default(tmp_path: Path) -> None:
+    """Whoever has one has servers of their own."""
+    environ = {"HOME": str(tmp_path)}
+    assert not has_connection_settings(environ)
+    (tmp_path / ".pg_service.conf").touch()
+    assert has_connection_settings(environ)
 
 
 def test_defaults_fill_only_what_the_user_left_open() -> None:
@@ -309,10 +330,10 @@ def test_session_lost_while_it_is_prepared_is_a_fault_that_passes(
     """Whoever loads waits and connects again, as after any lost connection."""
     make_settings = connections._make_first_settings
 
-    def lose_first(session: Connection, *, version_num: int) -> object:
+    def lose_first(session: Connection, **given: Any) -> object:
         with psycopg.connect(database18, autocommit=True) as other:
             other.execute("SELECT pg_terminate_backend(%s, 10000)", [session.info.backend_pid])
-        return make_settings(session, version_num=version_num)
+        return make_settings(session, **given)
 
     monkeypatch.setattr(connections, "_make_first_settings", lose_first)
     with pytest.raises(ServerError) as caught:

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from penstock.api import connect_to
 from penstock.cli.commands.server import app
+from penstock.cli.main import main
 from penstock.lab import default_server
 from penstock.lab.installations import default_installation, find_installations
 
@@ -72,6 +73,16 @@ def test_status_json_names_process_and_files(home: Path) -> None:
     assert Path(running["data_dir"]).is_relative_to(home)
 
 
+@pytest.mark.usefixtures("home")
+def test_load_names_the_embedded_server(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Who did not mean it sees at once where the rows went."""
+    path = tmp_path / "t.csv"
+    path.write_text("a\n1\n")
+    assert main(["load", str(path), "--into", "t", "--create"]) == 0
+    major = default_installation().major
+    assert capfd.readouterr().out.splitlines()[0].endswith(f" on embedded PostgreSQL {major}, database postgres")
+
+
 def test_start_with_pg_bin_uses_that_version(home: Path, servers: ServerPool) -> None:
     """Each major version has a server of its own."""
     bin_dir = str(servers.installation(16).bin_dir)
@@ -114,7 +125,8 @@ def test_embedded_server_is_reached_whatever_is_asked_of_others(
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    with connect_to().connect() as connection:
+    # With any of these, it has to be named.
+    with connect_to(pg_bin=default_installation().bin_dir).connect() as connection:
         assert connection.info.user == "postgres"
     assert _run_process("psql", "-X", "-At", "-c", "SELECT current_user").stdout == "postgres\n"
 

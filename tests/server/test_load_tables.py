@@ -11,6 +11,7 @@ from psycopg.conninfo import make_conninfo
 
 from penstock.errors import TargetError
 from penstock.loading.steps import sequences
+from penstock.model.load.job import LoadRules
 from support.loads import Loads, chop_commands, share_ledger, target
 
 if TYPE_CHECKING:
@@ -292,12 +293,19 @@ def test_row_level_security_needs_the_right_to_stage(loads: Loads, path: Path, r
     assert as_user(loads, role).run(target(path)).rows == loads.count() == 1000
 
 
-def test_read_only_default_does_not_stop_a_load(loads: Loads, path: Path, role: str) -> None:
-    """It is a default for interactive work."""
-    loads.execute("CREATE TABLE t (a int, b text)")
-    loads.execute(f"GRANT INSERT ON t TO {role}; ALTER ROLE {role} SET default_transaction_read_only = on")
-    as_user(loads, role).run(target(path))
-    assert loads.count() == 1000
+@pytest.mark.parametrize("mode", ["append", "truncate"])
+def test_read_only_default_refuses_a_load(loads: Loads, path: Path, role: str, mode: str) -> None:
+    """As psql's COPY is refused; nothing is retried, and nothing recorded."""
+    loads.execute("CREATE TABLE t (a int, b text); INSERT INTO t VALUES (1, 'kept')")
+    loads.execute(f"GRANT ALL ON t TO {role}; ALTER ROLE {role} SET default_transaction_read_only = on")
+    job = replace(target(path), mode=mode)  # type: ignore[arg-type]
+    with pytest.raises(TargetError, match="cannot load in read-only transactions") as caught:
+        as_user(loads, role).run(job, rules=LoadRules())
+    assert "--read-write" in str(caught.value.hint)
+    assert loads.count() == 1
+    assert not loads.execute("SELECT FROM penstock.loads")
+    with pytest.raises(TargetError, match="cannot check"):
+        as_user(loads, role).check(job)
 
 
 @pytest.mark.parametrize(("name", "value"), [("row_security", "off"), ("quote_all_identifiers", "on")])

@@ -15,13 +15,14 @@ if TYPE_CHECKING:
 
 
 def connect_to(to: str | None = None, *, allows_standby: bool = False, **options: Any) -> ConnectionFactory:
-    """Return the factory for a target: `to` as libpq takes it, else PG* variables, else the embedded server.
+    """Return the factory for a target: `to` as libpq takes it, else what libpq is told, else the embedded server.
 
     `options` are those of Access. The embedded server is started if it is not running. `allows_standby`: a standby
     will do if there is no primary. Raises UsageError, LabError.
     """
     access = Access(to=to, **options)
-    if to is None and (access.pg_bin is not None or not has_connection_settings(os.environ)):
+    is_embedded = to is None and (access.pg_bin is not None or not has_connection_settings(os.environ))
+    if is_embedded:
         if access.iam_auth or access.tunnel is not None:
             raise UsageError(
                 f"{'--iam-auth' if access.iam_auth else '--tunnel'} needs a server's name",
@@ -36,6 +37,8 @@ def connect_to(to: str | None = None, *, allows_standby: bool = False, **options
         tunnel=None if access.tunnel is None else parse_tunnel(access.tunnel),
         make_token=_token_maker() if access.iam_auth else None,
         allows_standby=allows_standby,
+        read_write=access.read_write,
+        is_embedded=is_embedded,
     )
 
 

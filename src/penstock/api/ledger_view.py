@@ -147,4 +147,5 @@ class LedgerView(Closing):
         with self._connect.borrow() as connection:
             if not list_loads(connection, self._schema, load_id=load_id):
                 raise no_such_load(load_id)
+            self._connect.refuse_unwritable("forget a load")
             return forget_load(connection, self._schema, load_id, keeps_rows=keeps_rows)

@@ -19,7 +19,7 @@ _Result = TypeVar("_Result")
 
 OPTIONS = {name: field for kind in (*TARGET_KINDS, *LOAD_KINDS) for name, field in option_fields(kind).items()}
 # Which server, how it is reached, and where its ledger is.
-ACCESS = ("role", "iam_auth", "tunnel", "ledger_schema")
+ACCESS = ("role", "iam_auth", "tunnel", "read_write", "ledger_schema")
 
 
 def takes(names: Iterable[str]) -> Callable[[Callable[_Given, _Result]], Callable[_Given, _Result]]:

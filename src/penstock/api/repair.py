@@ -69,7 +69,7 @@ class Repairer(Closing):
         """
         with self._connect.borrow() as connection:
             is_local = read_server_facts(connection).is_local
-        self._connect.refuse_pooler("repair")
+        self._connect.refuse_unwritable("repair")
         outcome = RepairOutcome()
         # A session of its own: it holds the tables' locks until it ends.
         with self._connect.connect(label="repair") as connection:
@@ -81,7 +81,7 @@ class Repairer(Closing):
 
         Raises TargetError for what is not missing, or is another role's to restore, ServerError.
         """
-        self._connect.refuse_pooler("repair")
+        self._connect.refuse_unwritable("repair")
         with self._connect.connect(label="repair") as connection:
             return forget_missing(self._context(connection), names, only_planned=only_planned)
 

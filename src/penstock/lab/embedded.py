@@ -207,13 +207,14 @@ def default_server(bin_dir: Path | None = None) -> EmbeddedServer:
 def default_home(environment: Mapping[str, str], *, is_root: bool) -> Path:
     """Return the directory that holds the embedded servers.
 
-    PENSTOCK_HOME, if set; root's is in /var/lib, because the servers' account cannot enter /root; everybody
-    else's is in the user's data directory (the XDG specification has relative paths ignored).
+    PENSTOCK_HOME, if set; root's are in /var/lib, because the servers' account cannot enter /root, below a folder for
+    each HOME: with sudo -E root works for several people. Everybody else's is in the user's data directory (the XDG
+    specification has relative paths ignored).
     """
     if chosen := environment.get("PENSTOCK_HOME"):
         return Path(chosen).expanduser()
     if is_root:
-        return Path("/var/lib/penstock")
+        return Path("/var/lib/penstock", environment.get("HOME", "/root").strip("/"))
     data_home = Path(environment.get("XDG_DATA_HOME", ""))
     return (data_home if data_home.is_absolute() else Path.home() / ".local" / "share") / "penstock"
 

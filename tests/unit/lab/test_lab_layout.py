@@ -21,13 +21,14 @@ from penstock.lab.users import ServerUser, first_unreachable
         ({"PENSTOCK_HOME": "/srv/pg", "XDG_DATA_HOME": "/data"}, False, "/srv/pg"),
         ({"PENSTOCK_HOME": "/srv/pg"}, True, "/srv/pg"),
         ({"XDG_DATA_HOME": "/data"}, False, "/data/penstock"),
-        ({"XDG_DATA_HOME": "/data"}, True, "/var/lib/penstock"),
+        ({"XDG_DATA_HOME": "/data", "HOME": "/root"}, True, "/var/lib/penstock/root"),
+        ({"HOME": "/home/ann"}, True, "/var/lib/penstock/home/ann"),
         ({"XDG_DATA_HOME": "relative"}, False, "~/.local/share/penstock"),
         ({}, False, "~/.local/share/penstock"),
     ],
 )
 def test_home_follows_environment(environment: dict[str, str], is_root: bool, home: str) -> None:
-    """PENSTOCK_HOME comes first; root never uses a home directory."""
+    """PENSTOCK_HOME comes first; root has a folder for each HOME, and none in it."""
     assert default_home(environment, is_root=is_root) == Path(home).expanduser()
 
 

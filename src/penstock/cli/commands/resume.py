@@ -20,7 +20,19 @@ app = typer.Typer(add_completion=False)
 
 # What may be other when a load is resumed; its table, and what decides which rows it stores, may not.
 _OPTIONS = (
-    *("to", "role", "iam_auth", "tunnel", "sessions", "changed", "emptied", "wait", "retry_for", "ignore_space"),
+    *(
+        "to",
+        "role",
+        "iam_auth",
+        "tunnel",
+        "read_write",
+        "sessions",
+        "changed",
+        "emptied",
+        "wait",
+        "retry_for",
+        "ignore_space",
+    ),
     *("on_error", "max_rejects", "max_record", "warnings", "settings", "shared_group", "ledger_schema", "reject_file"),
 )
 

@@ -21,7 +21,7 @@ _OPTIONS = TARGET_OPTIONS | LOAD_OPTIONS
 
 # Which server, and how it is reached; and besides where its ledger is.
 SERVER = ("to", "role", "iam_auth", "tunnel")
-LEDGER = (*SERVER, "ledger_schema")
+LEDGER = (*SERVER, "read_write", "ledger_schema")
 
 
 def takes(names: Iterable[str]) -> Callable[[Callable[..., None]], Callable[..., None]]:

@@ -31,10 +31,11 @@ def describe_outcome(outcome: LoadOutcome) -> list[str]:
     what = f"loaded {_rows(outcome.rows)}{into}"
     if outcome.statements and not tables:
         what = f"staged {_count(sum(statement.records for statement in outcome.statements), 'record')}"
-    lines = [f"{what} in {format_duration(outcome.seconds)} ({pace})"]
+    place = describe_place(outcome.server, outcome.database)
+    lines = [f"{what} in {format_duration(outcome.seconds)} ({pace}){place}"]
     if outcome.load_id is None:
         why = f"{_count(outcome.objects_skipped, 'object')} already loaded" if outcome.objects_skipped else "no files"
-        lines = [f"nothing to load: {why}"]
+        lines = [f"nothing to load: {why}{place}"]
     elif outcome.objects_skipped:
         lines.append(f"skipped {_count(outcome.objects_skipped, 'object')} already loaded")
     if outcome.rows_before:
@@ -79,6 +80,15 @@ def _describe_files(files: Sequence[FileOutcome], transformed: Collection[str]) 
         for file in shown
     ]
     return lines + line_up([heads, *rows], align="<<>>", indent="  ")
+
+
+def describe_place(server: str, database: str) -> str:
+    """Return how a result's first line ends: on which server and in which database that was.
+
+    >>> describe_place("embedded PostgreSQL 18", "postgres")
+    ' on embedded PostgreSQL 18, database postgres'
+    """
+    return f" on {server}, database {database}" if server else ""
 
 
 def _describe_merge(outcome: LoadOutcome) -> str:
@@ -132,7 +142,8 @@ def describe_check(outcome: CheckOutcome) -> str:
     words = found or ["no problem found"]
     if not outcome.is_complete:
         words.append("the rest not checked")
-    return f"checked {_rows(outcome.rows)} in {format_duration(outcome.seconds)}: {', '.join(words)}, nothing loaded"
+    place = describe_place(outcome.server, outcome.database)
+    return f"checked {_rows(outcome.rows)} in {format_duration(outcome.seconds)}: {', '.join(words)}, nothing loaded{place}"
 
 
 def check_object(outcome: CheckOutcome) -> dict[str, object]:

@@ -127,7 +127,7 @@ class LoadLease:
 
     def _take_noted(self, backend: SettingsBackend, request: LeaseRequest) -> LeaseReport:
         """Take a lease that is noted in the ledger before it is there."""
-        self._tools.connect.refuse_pooler("load")
+        self._tools.connect.refuse_unwritable("load")
         ledger = self._tools.ledger
         with self._tools.connect.borrow() as connection:
             ledger.ensure(connection, is_publishing_allowed=self._tools.is_publishing_allowed)

@@ -53,7 +53,7 @@ def check_load(plan: LoadPlan, tools: LoadTools, *, on_problem: OnProblem | None
     `on_problem` is called from several threads, one at a time. Needs TEMPORARY on the database and SELECT on the
     table. Raises PenstockError where the check itself cannot go on.
     """
-    tools.connect.refuse_pooler("check")
+    tools.connect.refuse_unwritable("check")
     # The check itself tells what cannot be read.
     with suppress(SourceError):
         refuse_other_dialects(all_objects(plan.targets), tools.sources)

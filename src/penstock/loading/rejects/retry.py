@@ -65,7 +65,7 @@ def retry_rejects(
 
     Raises PenstockError. What is refused again stays among the rejects.
     """
-    tools.connect.refuse_pooler("load")
+    tools.connect.refuse_unwritable("load")
     store = RejectStore(tools.ledger.schema, load_id)
     load = store.read_load(connection)
     if load is None:

@@ -277,7 +277,7 @@ class Access:
         None,
         text("CONNINFO"),
         "Server and database, as psql takes them: a URI, key=value words or a database's name. By default what "
-        "the PG* variables say, and without them the embedded server, which is started.",
+        "the PG* variables or a service file say, and without any of these the embedded server, which is started.",
     )
     role: str | None = _server(None, text("ROLE"), "Role to become (SET ROLE), who will own what is created.")
     iam_auth: bool = _server(
@@ -291,6 +291,12 @@ class Access:
         text("localhost:PORT"),
         "Connect to this end of a tunnel (ssh -L, SSM). The server's own name and port stay in --to: TLS verifies "
         "them, and IAM tokens are made for them.",
+    )
+    read_write: bool = _server(
+        False,
+        SWITCH,
+        "Write even if the database, the role or PGOPTIONS sets default_transaction_read_only; by default that is "
+        "refused.",
     )
     pg_bin: Path | None = _server(
         None,

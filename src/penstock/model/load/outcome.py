@@ -129,6 +129,8 @@ class LoadOutcome:
     checkpoint_s: float = 0.0
     gains: tuple[str, ...] = ()
     settings: tuple[LeasedSetting, ...] = ()
+    server: str = ""
+    database: str = ""
     warnings: tuple[Notice, ...] = ()
 
 
@@ -157,4 +159,6 @@ class CheckOutcome:
     problems: tuple[Problem, ...]
     problem_count: int
     is_complete: bool
+    server: str = ""
+    database: str = ""
     warnings: tuple[Notice, ...] = ()

@@ -11,7 +11,8 @@ class ServerFacts:
 
     `version_num` is server_version_num (180004). `free_connections` is what this role could still open.
     `is_local` tells whether the server runs on this machine (Unix socket or a loopback address). `may_checkpoint` is
-    what the catalogue says of CHECKPOINT for this role.
+    what the catalogue says of CHECKPOINT for this role. `host` is where it was reached, with its port.
+    `is_embedded`: it is penstock's own.
     """
 
     version_num: int
@@ -26,8 +27,15 @@ class ServerFacts:
     may_checkpoint: bool = False
     is_aurora: bool = False
     wal_level: str = "replica"
+    host: str = ""
+    is_embedded: bool = False
 
     @property
     def major(self) -> int:
         """Return the major version: 18 for 180004."""
         return self.version_num // 10_000
+
+    @property
+    def name(self) -> str:
+        """Return what results call the server: "embedded PostgreSQL 18"."""
+        return f"embedded PostgreSQL {self.major}" if self.is_embedded else f"PostgreSQL {self.major} at {self.host}"

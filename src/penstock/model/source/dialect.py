@@ -99,6 +99,7 @@ WarningCode = Literal[
     "quote-dropped",
     "quote-kept",
     "quote-open",
+    "read-only",
     "references",
     "rejects",
     "renamed",

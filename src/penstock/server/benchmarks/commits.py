@@ -154,7 +154,7 @@ def experiment(factory: ConnectionFactory) -> Iterator[CommitExperiment]:
     schema of that name, ServerError for a pooler, a standby, and an experiment that runs already.
     """
     with factory.connect(label="bench") as control:
-        factory.refuse_pooler("measure commits")
+        factory.refuse_unwritable("measure commits")
         if read_server_facts(control).is_in_recovery:
             raise ServerError("cannot measure commits on a standby", hint="Name the primary in --to.")
         made = CommitExperiment(factory, control)

@@ -20,7 +20,7 @@ import psycopg
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from penstock.errors import ServerError, UsageError
+from penstock.errors import PenstockError, ServerError, TargetError, UsageError
 from penstock.model.server.endpoints import is_rds_endpoint
 from penstock.model.server.iam import explain_refusal
 from penstock.server.connect.conninfo import (
@@ -60,7 +60,8 @@ Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
 _log = logging.getLogger(__name__)
 
 # Set on every session, whatever the role, the database or postgresql.conf say. A timeout meant for
-# interactive work would end a load; a read-only or serializable default would refuse or slow it.
+# interactive work would end a load; a serializable default would slow it. One that is read-only stands, but for
+# whoever says --read-write.
 # IntervalStyle decides the sign of '-1 2:03:04' on input. Without row_security tables with policies, such as
 # the ledger's, cannot be read at all, and with quote_all_identifiers the server spells definitions in another
 # way. The server asks a silent client whether it lives, as the client asks the server (conninfo.py): by the
@@ -70,7 +71,6 @@ _SETTINGS = {
     "statement_timeout": "0",
     "idle_in_transaction_session_timeout": "0",
     "idle_session_timeout": "0",
-    "default_transaction_read_only": "off",
     "default_transaction_isolation": "read committed",
     "default_transaction_deferrable": "off",
     "IntervalStyle": "postgres",
@@ -84,6 +84,7 @@ _SETTINGS = {
     "tcp_keepalives_count": "6",
 }
 _SETTINGS_17 = {"transaction_timeout": "0"}
+_READ_WRITE = {"default_transaction_read_only": "off"}
 
 
 # libpq's least. psycopg's ping holds the interpreter's lock: no other session of a load goes on meanwhile.
@@ -115,6 +116,9 @@ class ConnectionFactory:
 
     `tunnel` is connected to in place of the server that `conninfo` names. `make_token` gives the password of IAM
     authentication: it is asked anew for every connection, since a token soon ends.
+
+    `read_write`: transactions write, even if the database, the role or PGOPTIONS has them read-only by default.
+    `is_embedded`: the server is penstock's own.
     """
 
     def __init__(
@@ -126,6 +130,8 @@ class ConnectionFactory:
         allows_standby: bool = False,
         tunnel: Tunnel | None = None,
         make_token: TokenMaker | None = None,
+        read_write: bool = False,
+        is_embedded: bool = False,
     ) -> None:
         self._settings = parse_conninfo(conninfo)
         self._role = role
@@ -133,6 +139,9 @@ class ConnectionFactory:
         self._allows_standby = allows_standby
         self._tunnel = tunnel
         self._make_token = make_token
+        self._read_write = read_write
+        self.is_embedded = is_embedded
+        self._is_read_only = False
         self._roots: str | None = None
         self._input_settings: _InputSettings | None = None
         self._pooler: Pooler | None = None
@@ -165,6 +174,27 @@ class ConnectionFactory:
         """Raise ServerError where a pooler is in between; `what` completes "cannot ... through a pooler"."""
         if self._pooler is not None:
             raise self._pooler.refuse(what)
+
+    def find_refusal(self, what: str) -> PenstockError | None:
+        """Return why nothing can be written here, None where it can; known as `pooler` is.
+
+        `what` completes "cannot".
+        """
+        if self._pooler is not None:
+            return self._pooler.refuse(what)
+        if self._is_read_only and not self._read_write:
+            return TargetError(
+                f"cannot {what} in read-only transactions",
+                detail="default_transaction_read_only is on for this database, role or session.",
+                hint="If writing there is meant, use --read-write.",
+                sqlstate="25006",
+            )
+        return None
+
+    def refuse_unwritable(self, what: str) -> None:
+        """Raise what `find_refusal` returns."""
+        if (refusal := self.find_refusal(what)) is not None:
+            raise refusal
 
     def in_database(self, name: str) -> ConnectionFactory:
         """Return a factory for another database of the same server, with sessions of its own; the caller closes it."""
@@ -351,7 +381,14 @@ class ConnectionFactory:
             now = datetime.now(UTC).isoformat(timespec="seconds")
             return explain_refusal(host=route.host, user=_user(given), now=now)
         host = given.get("host", "")
-        if has_asked or isinstance(error, psycopg.errors.ConnectionTimeout) or not is_rds_endpoint(host):
+        if has_asked or isinstance(error, psycopg.errors.ConnectionTimeout):
+            return None
+        if not (host or given.get("hostaddr")):
+            return (
+                "Name the server with --to or PGHOST: no host is named, so this was libpq's default. The embedded "
+                "server is used without --to, PG* variables and a service file."
+            )
+        if not is_rds_endpoint(host):
             return None
         return (
             "Check that the server runs there and that its security group allows this machine; if its certificate is "
@@ -364,13 +401,15 @@ class ConnectionFactory:
         with self._lock:
             is_first = self._input_settings is None
             if is_first:
-                self._input_settings, self._pooler = _make_first_settings(connection, version_num=version_num)
+                first = _make_first_settings(connection, version_num=version_num, read_write=self._read_write)
+                self._input_settings, self._pooler, self._is_read_only = first
         if self._pooler is not None:
             # What is set for a transaction is nobody else's: all that is looked at is seen in this one.
             connection.execute(f"BEGIN READ ONLY; {TO_OWN_PATH}")
         elif not is_first:
             assert self._input_settings is not None
-            connection.execute(_compose_settings(self._input_settings, version_num=version_num))
+            settings = self._input_settings
+            connection.execute(_compose_settings(settings, version_num=version_num, read_write=self._read_write))
         if self._role is not None:
             self.refuse_pooler(f'become role "{self._role}"')
             connection.execute(sql.SQL("SET ROLE {}").format(sql.Identifier(self._role)))
@@ -452,35 +491,40 @@ def _preparation_error(error: psycopg.Error, target: str, *, role: str | None) -
     return ServerError(report.message, detail=detail, hint=hint, sqlstate=report.sqlstate, is_transient=is_transient)
 
 
-def _make_first_settings(connection: Connection, *, version_num: int) -> tuple[_InputSettings, Pooler | None]:
-    """Read the settings that are the user's own and make ours, in one round trip; find a pooler by the way.
+def _make_first_settings(
+    connection: Connection, *, version_num: int, read_write: bool
+) -> tuple[_InputSettings, Pooler | None, bool]:
+    """Read the settings that are the user's own and make ours, in one round trip.
+
+    By the way, find a pooler, and whether transactions are read-only by default.
 
     A select list is evaluated from left to right, so DateStyle is read before its output half becomes ISO. Behind a
     pooler no setting is made: the session is others' too. This one statement runs with the user's search_path.
     """
     is_direct = compose_is_direct(connection.pgconn)
-    head = sql.SQL("pg_catalog.pg_backend_pid(), {}").format(is_direct)
+    read_only = sql.SQL("pg_catalog.current_setting('default_transaction_read_only')::pg_catalog.bool")
+    head = sql.SQL("pg_catalog.pg_backend_pid(), {}, {}").format(is_direct, read_only)
     reads = [sql.SQL("pg_catalog.current_setting({})").format(sql.Literal(name)) for name in _InputSettings._fields]
-    settings = _fixed_settings(version_num) | {"DateStyle": "ISO", "search_path": OWN_PATH}
+    settings = _fixed_settings(version_num, read_write=read_write) | {"DateStyle": "ISO", "search_path": OWN_PATH}
     makes = [sql.SQL("CASE WHEN {} THEN {} END").format(is_direct, call) for call in _calls(settings)]
     row = connection.execute(sql.SQL("SELECT {}").format(sql.SQL(", ").join([head, *reads, *makes]))).fetchone()
     assert row is not None
-    backend_pid, has_own_session, *values = row
+    backend_pid, has_own_session, is_read_only, *values = row
     pooler = None if has_own_session else Pooler(told_pid=connection.info.backend_pid, backend_pid=backend_pid)
-    return _InputSettings(*values[: len(_InputSettings._fields)]), pooler
+    return _InputSettings(*values[: len(_InputSettings._fields)]), pooler, is_read_only
 
 
-def _compose_settings(pinned: _InputSettings, *, version_num: int) -> sql.Composed:
+def _compose_settings(pinned: _InputSettings, *, version_num: int, read_write: bool) -> sql.Composed:
     """Return one statement that makes every setting."""
     # Output is always ISO; the order of day, month and year is what input needs.
     field_order = pinned.DateStyle.rpartition(", ")[2]
-    settings = _fixed_settings(version_num) | pinned._asdict()
+    settings = _fixed_settings(version_num, read_write=read_write) | pinned._asdict()
     settings |= {"DateStyle": f"ISO, {field_order}", "search_path": OWN_PATH}
     return sql.SQL("SELECT {}").format(sql.SQL(", ").join(_calls(settings)))
 
 
-def _fixed_settings(version_num: int) -> dict[str, str]:
-    return _SETTINGS | (_SETTINGS_17 if version_num >= 170_000 else {})
+def _fixed_settings(version_num: int, *, read_write: bool) -> dict[str, str]:
+    return _SETTINGS | (_SETTINGS_17 if version_num >= 170_000 else {}) | (_READ_WRITE if read_write else {})
 
 
 def _calls(settings: dict[str, str]) -> list[sql.Composed]:

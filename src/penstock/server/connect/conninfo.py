@@ -12,14 +12,13 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from penstock.errors import UsageError
-from penstock.server.connect.service_file import read_service
+from penstock.server.connect.service_file import has_service_file, read_service
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# The variables that name a server or a database. PGUSER, PGPASSWORD or PGSERVICEFILE alone name none, and
-# people export them for good.
-_NAMING_VARIABLES = ("PGHOST", "PGHOSTADDR", "PGPORT", "PGDATABASE", "PGSERVICE")
+# Whoever sets one of libpq's variables, PGUSER or PGPASSWORD alone too, has a server of their own in mind.
+_LIBPQ_VARIABLE = re.compile(r"PG[A-Z]+")
 
 # The libpq settings of interest here that a variable can give.
 _VARIABLE_OF_SETTING = {
@@ -71,8 +70,9 @@ _OVER_OWN_SOCKET = {
 
 
 def has_connection_settings(environ: Mapping[str, str]) -> bool:
-    """Return whether libpq's PG* variables name a server, a database or a service."""
-    return any(environ.get(variable) for variable in _NAMING_VARIABLES)
+    """Return whether libpq is told of a server: by any PG* variable, or by a connection service file."""
+    has_variable = any(value and _LIBPQ_VARIABLE.fullmatch(name) for name, value in environ.items())
+    return has_variable or has_service_file(environ)
 
 
 def over_own_socket(conninfo: str) -> str:
@@ -133,7 +133,7 @@ def missing_defaults(
     is_list = any("," in given.get(key, "") for key in ("host", "hostaddr"))
     if is_list and not allows_standby:
         # Of several primaries the one that was not made read-only, as after a move by logical replication. Of one host
-        # that is not asked: a role's own default_transaction_read_only fails it too, and sessions override that.
+        # that is not asked: a role's own default_transaction_read_only fails it too, and is refused in our words.
         defaults["target_session_attrs"] = "read-write"
     return {key: value for key, value in defaults.items() if key not in given}
 

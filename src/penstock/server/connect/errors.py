@@ -54,7 +54,7 @@ _HINTS = {
     "23502": "Name the text that stands for null with --null, or give the column a value with --set.",
     "23503": "Load the referenced table first.",
     "23505": "Check whether the file, or a part of it, has been loaded before.",
-    "25006": "Connect to the primary: list all hosts, with target_session_attrs=read-write.",
+    "25006": "Connect to the primary: list all hosts, with target_session_attrs=read-write; or use --read-write.",
     "28": "Check user, password and the server's pg_hba.conf.",
     "3D000": "Name an existing database in --to, or create it with createdb.",
     "3F000": "Create the schema first, or name the table with its schema.",

@@ -31,6 +31,11 @@ def read_service(name: str, environ: Mapping[str, str], *, service_file: str | N
     return {}
 
 
+def has_service_file(environ: Mapping[str, str]) -> bool:
+    """Return whether there is a service file in one of the places where libpq looks."""
+    return any(path.is_file() for path in _candidate_paths(environ, None))
+
+
 def parse_service(lines: Iterable[str], name: str) -> dict[str, str] | None:
     """Return the settings below the first `[name]`, or None without such a section.
 

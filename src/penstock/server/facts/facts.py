@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from penstock.model.server.server import ServerFacts
@@ -53,7 +53,8 @@ def ask_server_facts(connection: Connection) -> Callable[[], ServerFacts]:
         with translate_errors(f"reading the facts of {address}"):
             (row,) = fetch()
         info = connection.info
-        return _describe(row, address=address, client_address=info.hostaddr, named_host=info.host)
+        facts = _describe(row, address=address, client_address=info.hostaddr, named_host=info.host)
+        return replace(facts, host=f"{info.host or info.hostaddr}:{info.port}")
 
     return facts
 
