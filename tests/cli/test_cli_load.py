@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 
 from cli.conftest import run_process
 
@@ -53,6 +54,32 @@ def test_load_creates_table_and_says_what_it_did(penstock: Run, database18: str,
     assert finished.out.startswith("loaded 3 rows into public.people in ")
     assert finished.err == "dialect: csv, delimiter ',', quote '\"', null '', header, UTF8, not compressed\n"
     assert _query(database18, "SELECT * FROM people ORDER BY id") == [("1", "Ann"), ("2", "Bob"), ("3", None)]
+
+
+@pytest.mark.parametrize(("options", "key"), [((), None), (("--check",), None), (("--plan",), "server")])
+def test_result_names_server_and_database(
+    penstock: Run, database18: str, people: str, options: tuple[str, ...], key: str | None
+) -> None:
+    """In the first line of text, and as JSON."""
+    _execute(database18, "CREATE TABLE people (id text, name text)")
+    command = ("load", people, "--into", "people", "--to", database18, "--again", *options)
+    name = conninfo_to_dict(database18)["dbname"]
+    first = penstock(*command).out.splitlines()[0]
+    assert f" database {name}" in first or f" dbname={name} " in first
+    shown = penstock(*command, "--json").object
+    assert (shown if key is None else shown[key])["database"] == name
+    assert str(shown["server"] if key is None else shown[key]["name"]).startswith("PostgreSQL 18 at ")
+
+
+@pytest.mark.parametrize("variable", ["PGUSER", "PGPASSWORD", "PGSERVICEFILE"])
+def test_no_embedded_server_where_libpq_is_told_something(people: str, tmp_path: Path, variable: str) -> None:
+    """As in cron, with a password only: libpq's own default is tried, and no server is made."""
+    environment = {variable: "nobody-of-that-name", "PENSTOCK_HOME": str(tmp_path / "home"), "PGCONNECT_TIMEOUT": "3"}
+    finished = run_process("load", people, "--into", "people", "--create", environment=environment)
+    assert finished.code == 7, finished.err
+    assert "could not connect to " in finished.err
+    assert "Name the server with --to or PGHOST" in finished.err
+    assert not (tmp_path / "home").exists()
 
 
 def test_every_option_of_the_dialect_reaches_the_load(penstock: Run, database18: str, tmp_path: Path) -> None:
@@ -262,7 +289,7 @@ def test_check_prints_each_problem_and_exits_with_5(penstock: Run, database18: s
     *problems, summary = finished.out.splitlines()
     expected = '{} line {}, column "id": invalid input syntax for type integer: "{}"'
     assert problems == [expected.format(path, 3, "x"), expected.format(path, 5, "y")]
-    assert summary.endswith(": 2 problems found, nothing loaded")
+    assert ": 2 problems found, nothing loaded on PostgreSQL 18 at " in summary
     assert _query(database18, "SELECT count(*) FROM people") == [(0,)]
 
 

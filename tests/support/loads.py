@@ -138,7 +138,7 @@ class Loads:
     def plan(self, *targets: TargetJob) -> None:
         """Plan a load as --plan does: with a look at every object's dialect."""
         with self._loader() as loader:
-            loader.check_dialects(loader.plan(LoadJob(targets=targets)))
+            loader.foresee(loader.plan(LoadJob(targets=targets)))
 
     def refuse(self, *targets: TargetJob, sessions: int | None = 2, on_progress: Any = None) -> PenstockError:
         """Load what cannot be loaded; return the error, after a look that no target's table has a row."""

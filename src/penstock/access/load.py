@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from penstock.model.source.source import S3Route
 
 
-def judge_disks(disks: Sequence[DiskForecast]) -> Iterator[Finding]:
-    """Return what a load needs of this machine's disks; it is refused where one would be filled."""
+def judge_disks(disks: Sequence[DiskForecast], *, ignores_space: bool = False) -> Iterator[Finding]:
+    """Return what a load needs of this machine's disks; it is refused where one would be filled and that matters."""
     for disk in disks:
-        if disk.is_short:
+        if disk.is_short and not ignores_space:
             error = describe_shortage(disk)
             text = f"{error.message}. {error.detail}".rstrip(".")
             yield Finding(severity="refusal", subject="disks", text=text, remedy=error.hint)
@@ -33,7 +33,7 @@ def judge_disks(disks: Sequence[DiskForecast]) -> Iterator[Finding]:
 
 
 def _judge_room(disk: DiskForecast) -> Finding:
-    severity: Severity = "warning" if disk.is_tight else "ok"
+    severity: Severity = "warning" if disk.is_tight or disk.is_short else "ok"
     return Finding(severity=severity, subject="disks", text=f"{disk.device}: {describe_disk(disk)}")
 
 

@@ -24,14 +24,17 @@ _ORDER = {"refusal": 0, "warning": 1, "note": 2, "ok": 3}
 _VERIFY = "Add sslmode=verify-full to the connection string, with sslrootcert=FILE for the server's authority."
 
 
-def judge(found: Inspection) -> tuple[Finding, ...]:
-    """Return what the facts mean for loading, the worst first."""
+def judge(found: Inspection, *, creates: bool = False, publishes: bool = False) -> tuple[Finding, ...]:
+    """Return what the facts mean for loading, the worst first.
+
+    `creates`: a table that is missing is to be created; `publishes`: the ledger may be published.
+    """
     findings = [
         *_judge_connection(found),
         *_judge_server(found),
-        *_judge_ledger(found),
-        *_judge_table(found),
-        *_judge_rights(found),
+        *_judge_ledger(found, publishes=publishes),
+        *_judge_table(found, creates=creates),
+        *_judge_rights(found, creates=creates),
         *find_followers(found),
         *find_wal(found),
         *find_durability(found),
@@ -125,7 +128,7 @@ def _judge_server(found: Inspection) -> Iterator[Finding]:
         )
 
 
-def _judge_ledger(found: Inspection) -> Iterator[Finding]:
+def _judge_ledger(found: Inspection, *, publishes: bool) -> Iterator[Finding]:
     ledger = found.ledger
     if ledger is None or found.server.is_in_recovery:
         return
@@ -155,12 +158,12 @@ def _judge_ledger(found: Inspection) -> Iterator[Finding]:
             else f"GRANT USAGE, CREATE ON SCHEMA {schema} TO {user};",
         )
     else:
-        yield from _judge_new_ledger(found, schema)
+        yield from _judge_new_ledger(found, schema, publishes=publishes)
 
 
-def _judge_new_ledger(found: Inspection, schema: str) -> Iterator[Finding]:
+def _judge_new_ledger(found: Inspection, schema: str, *, publishes: bool) -> Iterator[Finding]:
     publishing = [each.name for each in found.publications or () if each.is_all_tables]
-    if not publishing:
+    if not publishing or publishes:
         yield Finding(severity="ok", subject="ledger", text=f"will be created in schema {schema} by the first load")
         return
     names = ", ".join(quote_name(name) for name in publishing)
@@ -172,7 +175,7 @@ def _judge_new_ledger(found: Inspection, schema: str) -> Iterator[Finding]:
     )
 
 
-def _judge_rights(found: Inspection) -> Iterator[Finding]:
+def _judge_rights(found: Inspection, *, creates: bool) -> Iterator[Finding]:
     rights, user = found.rights, quote_name(found.server.user)
     database = quote_name(found.server.database)
     if not rights.may_make_temporary:
@@ -192,16 +195,18 @@ def _judge_rights(found: Inspection) -> Iterator[Finding]:
     if not rights.may_create_table and found.table is not None and found.table.facts is None:
         where = quote_name(found.table.asked.schema or rights.creation_schema or "public")
         yield Finding(
-            severity="note",
+            severity="refusal" if creates and found.table.asked.schema is None else "note",
             subject="rights",
             text="--create will not work in the schema where unqualified tables are created",
             remedy=f"GRANT CREATE ON SCHEMA {where} TO {user};",
         )
 
 
-def _judge_table(found: Inspection) -> Iterator[Finding]:
+def _judge_table(found: Inspection, *, creates: bool) -> Iterator[Finding]:
     table = found.table
     if table is None or found.server.is_in_recovery:
+        return
+    if table.facts is None and creates:
         return
     if table.facts is None:
         yield Finding(
@@ -215,10 +220,23 @@ def _judge_table(found: Inspection) -> Iterator[Finding]:
         yield Finding(severity="refusal", subject="table", text=table.refusal, remedy=table.remedy)
     else:
         yield Finding(severity="ok", subject="table", text=f'"{table.facts.name}" can be loaded into')
-    yield from _judge_costs(table)
+    yield from _judge_costs(found, table)
 
 
-def _judge_costs(table: TableInspection) -> Iterator[Finding]:
+def _judge_staging(found: Inspection) -> Iterator[Finding]:
+    """Staging tables are in the ledger's schema."""
+    ledger, user = found.ledger, quote_name(found.server.user)
+    if ledger is not None and ledger.version and not ledger.may_create:
+        schema = quote_name(ledger.schema)
+        yield Finding(
+            severity="refusal",
+            subject="ledger",
+            text=f"role {user} may not create staging tables in schema {schema}",
+            remedy=f"GRANT CREATE ON SCHEMA {schema} TO {user};",
+        )
+
+
+def _judge_costs(found: Inspection, table: TableInspection) -> Iterator[Finding]:
     facts, costs = table.facts, table.costs
     assert facts is not None
     name = f'"{facts.name}"'
@@ -229,6 +247,7 @@ def _judge_costs(table: TableInspection) -> Iterator[Finding]:
             text=f"row-level security of {name} applies to this role: records go through a staging table",
             remedy="Load as the table's owner, or as a role with BYPASSRLS, and COPY fills the table itself.",
         )
+        yield from _judge_staging(found)
     if facts.is_unlogged:
         text = f"{name} is unlogged: its rows are lost in a crash and are not replicated"
         yield Finding(severity="warning", subject="table", text=text)

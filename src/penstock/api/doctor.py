@@ -18,7 +18,6 @@ from penstock.aws.credentials import AwsCredentials
 from penstock.errors import AwsError, PenstockError, ServerError, UsageError
 from penstock.host import cpu_count, measure_disk, read_machine
 from penstock.model.finding import Finding
-from penstock.model.load.job import LoadJob, TargetJob
 from penstock.model.redaction import hide_secrets
 from penstock.model.server.endpoints import is_rds_endpoint
 from penstock.model.server.inspection import HostFacts, Volume
@@ -26,14 +25,16 @@ from penstock.model.source.source import S3Route
 from penstock.server.inspect.inspect import inspect_server, inspect_table
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from datetime import datetime
 
+    from penstock.model.load.job import Request
+    from penstock.model.load.ledger import LedgerOutlook
     from penstock.model.load.plan import LoadPlan
     from penstock.model.load.space import DiskForecast
     from penstock.model.server.inspection import Inspection
     from penstock.model.server.rds import RdsDescription
     from penstock.model.server.server import ServerFacts
+    from penstock.model.server.settings import LoadSettings
     from penstock.model.server.table import TableName
     from penstock.server.connect.connection import ConnectionFactory
 
@@ -71,6 +72,8 @@ class LoadExamination:
     disks: tuple[DiskForecast, ...]
     volume: DiskForecast | None
     routes: tuple[S3Route, ...]
+    outlook: LedgerOutlook
+    settings: LoadSettings | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,19 +96,22 @@ def diagnose(
     *,
     now: datetime,
     table: TableName | None = None,
-    sources: Sequence[str] = (),
+    request: Request | None = None,
     ledger_schema: str = "penstock",
+    creates: bool = False,
+    publishes: bool = False,
     uses_iam: bool = False,
 ) -> Diagnosis:
     """Return what a server is and may do, and what of a load into a table would work; changes nothing.
 
-    Works on a standby and behind a pooler, and needs no privilege. With `sources` a load is planned too, unless
-    something refuses it before. Raises ServerError.
+    Works on a standby and behind a pooler, and needs no privilege. The load of a `request` is planned too, unless
+    something refuses it before. `creates`: a table that is missing is to be created; `publishes`: the ledger may be
+    published. Raises ServerError.
     """
     found = examine_server(connect, ledger_schema=ledger_schema, table=table)
     aws = ask_aws(connect, now=now)
     described = None if isinstance(aws, AwsError) else aws
-    findings = list(judge(found))
+    findings = list(judge(found, creates=creates, publishes=publishes))
     if aws is not None:
         findings += (
             [describe_silence(aws)]
@@ -113,10 +119,12 @@ def diagnose(
             else [*judge_rds(aws, uses_iam=uses_iam), *judge_windows(aws, now=now)]
         )
     planned: LoadExamination | None = None
-    if sources and table is not None and would_load(findings):
-        job = LoadJob(targets=(TargetJob(sources=tuple(sources), into=table),))
+    if found.pooler is None and (refusal := connect.find_refusal("load")) is not None:
+        text = f"{refusal.message}: {refusal.detail}".rstrip(".")
+        findings.append(Finding(severity="refusal", subject="rights", text=text, remedy=refusal.hint))
+    if request is not None and would_load(findings):
         try:
-            planned = examine_load(connect, job, described)
+            planned = examine_load(connect, request, described)
         except PenstockError as error:
             text = error.message if error.detail is None else f"{error.message}. {error.detail}"
             findings.append(Finding(severity="refusal", subject="plan", text=text, remedy=error.hint))
@@ -126,7 +134,17 @@ def diagnose(
 
 
 def _judge_load(planned: LoadExamination, described: RdsDescription | None) -> list[Finding]:
-    findings = [*judge_disks(planned.disks), *judge_routes(planned.plan, planned.routes)]
+    rules = planned.plan.job.rules
+    disks = judge_disks(planned.disks, ignores_space=rules.ignore_space)
+    findings = [*disks, *judge_routes(planned.plan, planned.routes)]
+    if rules.warnings == "error":
+        findings += [
+            Finding(severity="refusal", subject="warnings", text=f"a warning is an error: {notice.message}")
+            for notice in planned.plan.notices
+        ]
+    if planned.settings is not None and planned.settings.is_refusing:
+        text = "the settings that were asked for cannot be had: see penstock settings diff"
+        findings.append(Finding(severity="refusal", subject="settings", text=text))
     if planned.volume is not None and described is not None:
         assert described.instance is not None
         assert described.instance.storage is not None
@@ -172,11 +190,10 @@ def ask_aws(connect: ConnectionFactory, *, now: datetime) -> RdsDescription | Aw
         return error
 
 
-def examine_load(connect: ConnectionFactory, job: LoadJob, aws: RdsDescription | None) -> LoadExamination:
+def examine_load(connect: ConnectionFactory, request: Request, aws: RdsDescription | None) -> LoadExamination:
     """Plan a load and return what it needs, without beginning it. Raises PenstockError."""
-    with Loader(connect) as loader:
-        plan = loader.plan(job)
-        loader.check_dialects(plan)
+    with Loader(connect, request.housekeeping) as loader:
+        plan, outlook = loader.foresee(loader.plan(request.job))
         volume = None
         instance = None if aws is None else aws.instance
         if instance is not None and instance.storage is not None and instance.storage.free_bytes is not None:
@@ -188,6 +205,8 @@ def examine_load(connect: ConnectionFactory, job: LoadJob, aws: RdsDescription |
             disks=tuple(loader.forecast(plan)),
             volume=volume,
             routes=_find_routes(plan),
+            outlook=outlook,
+            settings=loader.plan_settings(plan),
         )
 
 

@@ -85,26 +85,32 @@ def _path_of(source: Any, stack: ExitStack) -> str:
     return glob.escape(str(path))
 
 
-@takes(("pg_bin", *ACCESS))
+@takes(name for name in OPTIONS if name not in ("into", "to"))
 def doctor(
     into: str | TableName | None = None, source: str | Sequence[str] = (), *, to: str | None = None, **options: Any
 ) -> Diagnosis:
     """Return what a server is, what the role may do there, and what of a load would work; changes nothing.
 
-    With `source` a load into table `into` is planned too. Raises ServerError.
+    With `source` a load into table `into` is planned too, with the load's options. Raises ServerError.
     """
     from penstock.api.doctor import diagnose, explain_refused_token  # noqa: PLC0415 (60 ms and more, for who asks)
 
     now = datetime.now(UTC)
     connect = connect_to(to, allows_standby=True, **pick(Access, options))
     is_iam = bool(options.get("iam_auth"))
+    sources = (source,) if isinstance(source, str) else tuple(source)
+    target = make_target({**options, "into": into}, sources=sources) if sources else None
+    request = None if target is None else make_request({**options, "to": to}, [target])
+    table = parse_table_name(into) if isinstance(into, str) else into
     try:
         return diagnose(
             connect,
             now=now,
-            table=parse_table_name(into) if isinstance(into, str) else into,
-            sources=(source,) if isinstance(source, str) else tuple(source),
+            table=table,
+            request=request,
             ledger_schema=options.get("ledger_schema", "penstock"),
+            creates=bool(options.get("create")),
+            publishes=bool(options.get("publish_ledger")),
             uses_iam=is_iam,
         )
     except ServerError as error:

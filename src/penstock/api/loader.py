@@ -17,13 +17,13 @@ from penstock.files import SourceReader
 from penstock.files.newfile import check_writable
 from penstock.host import cpu_count
 from penstock.loading.context import LoadTools
-from penstock.loading.plan.dialects import refuse_other_dialects
 from penstock.loading.plan.gather import gather_inputs
 from penstock.loading.plan.guard import SpaceGuard
 from penstock.loading.plan.modes import needs_more_than_copy
 from penstock.loading.plan.plan import plan_load
 from penstock.loading.plan.shape_plan import free_references, plan_parking
 from penstock.loading.plan.work import all_objects
+from penstock.loading.prepare import foresee_load
 from penstock.loading.rejects.check import check_load
 from penstock.loading.retry import Patience, patiently
 from penstock.loading.run import run_load
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from penstock.loading.leases.leasing import LoadLease
     from penstock.loading.plan.plan import TargetInput
     from penstock.model.load.job import LoadJob
+    from penstock.model.load.ledger import LedgerOutlook
     from penstock.model.load.outcome import CheckOutcome, LoadOutcome, LoadProgress, Problem
     from penstock.model.load.plan import LoadPlan, ObjectSample
     from penstock.model.load.space import DiskForecast
@@ -124,7 +125,7 @@ class Loader(Closing):
             if self._resumes is not None:
                 self._check_rights(self._resumes, job, connection)
             server, job, inputs = gather_inputs(job, sources=self._sources, connection=connection, on_notice=heard.add)
-            self._server = server
+            self._server = server = replace(server, is_embedded=self._connect.is_embedded)
             if oids := [gathered.facts.oid for gathered in inputs if gathered.facts is not None]:
                 refuse_missing(connection, self._ledger.schema, oids)
             self._samples = tuple(gathered.sample for gathered in inputs)
@@ -135,7 +136,7 @@ class Loader(Closing):
                 from penstock.loading.landing.landing import check_landings  # noqa: PLC0415 (20 ms, for who merges or replaces)
 
                 check_landings(plan, connection, ledger_schema=self._ledger.schema)
-        return self._note_pooler(plan)
+        return self._note_refusal(plan)
 
     def _check_rights(self, load_id: str, job: LoadJob, connection: Connection) -> None:
         """Refuse to do with our rights what another chose; of what another login chose, read only what all may read."""
@@ -176,17 +177,29 @@ class Loader(Closing):
         targets = zip(again.targets, plan.targets, strict=True)
         return replace(again, targets=tuple(replace(new, parking=old.parking) for new, old in targets))
 
-    def _note_pooler(self, plan: LoadPlan) -> LoadPlan:
-        """Return a plan that says that a pooler is in the way: looking works behind one, loading does not."""
-        pooler = self._connect.pooler
-        if pooler is None:
+    def _note_refusal(self, plan: LoadPlan) -> LoadPlan:
+        """Return a plan that says what is in the way: looking works behind a pooler, loading does not."""
+        refusal = self._connect.find_refusal("load")
+        if refusal is None:
             return plan
-        refusal = pooler.refuse("load")
-        return replace(plan, notices=(*plan.notices, Notice(code="pooler", message=refusal.message, hint=refusal.hint)))
+        is_pooler = self._connect.pooler is not None
+        notice = Notice(code="pooler" if is_pooler else "read-only", message=refusal.message, hint=refusal.hint)
+        return replace(plan, notices=(*plan.notices, notice))
 
-    def check_dialects(self, plan: LoadPlan) -> None:
-        """Raise DataError where an object could be meant otherwise than the first one: what `run` looks at first."""
-        refuse_other_dialects(all_objects(plan.targets), self._sources)
+    def foresee(self, plan: LoadPlan) -> tuple[LoadPlan, LedgerOutlook]:
+        """Return a plan with what else `run` would warn of, and what it would do with each object; changes nothing.
+
+        Reads the ledger, and the beginning of each object that is new. Raises what `run` would before the first row.
+        """
+
+        def look() -> LedgerOutlook:
+            with self._connect.borrow() as connection:
+                tools = self._tools(None, None, rules=plan.job.rules)
+                return foresee_load(plan, replace(tools, warnings=heard), connection)
+
+        with self._hearing() as heard:
+            outlook = self._patiently(look)
+        return replace(plan, notices=(*plan.notices, *heard.notices)), outlook
 
     def forecast(self, plan: LoadPlan) -> list[DiskForecast]:
         """Return what a load that was planned is expected to add to disks; none where they are not this machine's.
@@ -236,7 +249,8 @@ class Loader(Closing):
             if self._housekeeping.settings != "none":
                 tools = replace(tools, lease=self._lease(plan, tools))
             outcome = run_load(plan, tools)
-        return replace(outcome, warnings=(*plan.notices, *heard.notices))
+        warnings = (*plan.notices, *heard.notices)
+        return replace(outcome, server=self.server.name, database=self.server.database, warnings=warnings)
 
     def plan_settings(self, plan: LoadPlan) -> LoadSettings | None:
         """Return what a load that was planned would change of the server's settings, None where that is not asked for.
@@ -287,7 +301,8 @@ class Loader(Closing):
         _refuse_warned(plan)
         with self._hearing(on_warning or log_warning) as heard:
             outcome = check_load(plan, self._tools(on_progress, None, rules=plan.job.rules), on_problem=on_problem)
-        return replace(outcome, warnings=(*plan.notices, *heard.notices))
+        warnings = (*plan.notices, *heard.notices)
+        return replace(outcome, server=self.server.name, database=self.server.database, warnings=warnings)
 
     def _guard(self) -> SpaceGuard | None:
         if not self.server.is_local:

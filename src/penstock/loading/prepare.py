@@ -22,12 +22,14 @@ from penstock.loading.plan.modes import is_fresh, needs_more_than_copy
 from penstock.loading.plan.plan import table_after_creation
 from penstock.loading.plan.work import ObjectWork, all_objects
 from penstock.loading.reading.objects import compare_committed
-from penstock.model.load.ledger import Claim, Coverage, LedgerObject
+from penstock.model.load.ledger import Claim, Coverage, LedgerObject, LedgerOutlook
 from penstock.server.connect.errors import in_transaction
+from penstock.server.connect.search_path import find_creation_schema
 from penstock.server.ledger.committed import find_others, move_end, read_coverage, read_ranges
 from penstock.server.ledger.listing import no_such_load
 from penstock.server.ledger.lookup import read_meaning
 from penstock.server.ledger.rights import read_rights
+from penstock.server.ledger.schema import VERSION, check_leading, check_staging, find_version
 from penstock.server.ledger.targets import drop_ranges
 from penstock.server.table.catalog import find_table
 from penstock.server.table.identity import LoadedTable
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
     from penstock.model.load.plan import LoadPlan
     from penstock.model.server.table import TableFacts, TableName
     from penstock.server.connect.connection import Connection
+    from penstock.server.ledger.lookup import LedgerFindings
 
 
 def prepare_load(
@@ -59,8 +62,30 @@ def prepare_load(
     It must be `resumes`, where that is given. `begun` is the load that this process had claimed, or may have: there is
     nothing to do where another has completed it meanwhile. Raises PenstockError, and then has written nothing down.
     """
-    tools.connect.refuse_pooler("load")
+    tools.connect.refuse_unwritable("load")
     return _Preparation(plan, tools, connection, created, resumes=resumes, begun=begun).run()
+
+
+def foresee_load(plan: LoadPlan, tools: LoadTools, connection: Connection) -> LedgerOutlook:
+    """Return what a load would do with each object by what the ledger knows now; changes nothing.
+
+    Raises PenstockError where preparing it would.
+    """
+    version = find_version(connection, tools.ledger.schema)
+    if version < VERSION:
+        is_allowed = tools.is_publishing_allowed
+        check_leading(connection, tools.ledger.schema, version=version, is_publishing_allowed=is_allowed)
+        works = all_objects(plan.targets)
+        refuse_other_dialects(works, tools.sources)
+        return LedgerOutlook(version=version, resumes=None, actions=tuple("new" for _ in works))
+    schema = find_creation_schema(connection)
+    wanted = dict.fromkeys(target.table for target in plan.targets if target.create_columns is not None)
+    # As if they were made, under oids that no table of a user has.
+    created = tuple(
+        CreatedTable(oid=place, name=replace(name, schema=name.schema or schema), has_new_schema=False)
+        for place, name in enumerate(wanted, 1)
+    )
+    return _Preparation(plan, tools, connection, created, resumes=tools.resumes, begun=None).foresee()
 
 
 class _Preparation:
@@ -122,13 +147,25 @@ class _Preparation:
         }
         return tuple(create_text_table(self._connection, table, columns) for table, columns in wanted.items())
 
-    def _claim(self, created: tuple[CreatedTable, ...]) -> PreparedLoad | NothingToDo:
+    def foresee(self) -> LedgerOutlook:
+        works = all_objects(self._plan.targets)
+        found, decisions, _ = self._decide(works, self._created)
+        if any(decision.action != "skip" for decision in decisions):
+            if any(target.landing == "staging" for target in self._plan.targets):
+                check_staging(self._connection, self._ledger.schema)
+            self._look_at_unseen(works, decisions, found.renamed)
+        return LedgerOutlook(
+            version=VERSION, resumes=found.running, actions=tuple(decision.action for decision in decisions)
+        )
+
+    def _decide(
+        self, works: list[ObjectWork], created: tuple[CreatedTable, ...]
+    ) -> tuple[LedgerFindings, list[Decision], str]:
+        """Return what the ledger knows, what that means for each object, and what decides which rows are stored."""
         items = self._objects(created)
         oids = {item.number: item.target_oid for item in items}
-        works = all_objects(self._plan.targets)
         meaning = self._meaning(self._target_oids(created))
-        identity = digest(meaning)
-        found = self._ledger.look_up(self._connection, identity, items)
+        found = self._ledger.look_up(self._connection, digest(meaning), items)
         running, known = found.running, found.known
         if self._resumes is not None and running != self._resumes:
             raise self._other_than(self._resumes, meaning)
@@ -144,6 +181,12 @@ class _Preparation:
             landed=frozenset(work.number for work in works if not work.target.fills_table),
             fresh=frozenset(work.number for work in works if _is_fresh(work)),
         )
+        return found, decisions, meaning
+
+    def _claim(self, created: tuple[CreatedTable, ...]) -> PreparedLoad | NothingToDo:
+        works = all_objects(self._plan.targets)
+        found, decisions, meaning = self._decide(works, created)
+        running, known, identity = found.running, found.known, digest(meaning)
         skipped = sum(decision.action == "skip" for decision in decisions)
         if running is None and skipped == len(decisions):
             return NothingToDo(skipped=skipped, changed_by=found.changed_by, leases=found.leases)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli.options.declared import LEDGER, takes
+from penstock.cli.options.declared import LOAD_OPTIONS, TARGET_OPTIONS, takes
 from penstock.cli.options.shared import Json  # noqa: TC001 (typer reads annotations)
 from penstock.cli.terminal.exit_codes import WOULD_NOT_LOAD
 from penstock.cli.terminal.output import write_drawn, write_result
@@ -30,33 +30,31 @@ For = Annotated[
         "space. May be given several times.",
     ),
 ]
-Into = Annotated[
-    str | None,
-    typer.Option("--into", metavar="TABLE", help="Also check this target table: TABLE or SCHEMA.TABLE."),
-]
 
 
 @app.command("doctor")
-@takes(LEDGER)
-def doctor(into: Into = None, sources: For = None, as_json: Json = False, **options: Any) -> None:
+@takes([*TARGET_OPTIONS, *LOAD_OPTIONS])
+def doctor(sources: For = None, as_json: Json = False, **options: Any) -> None:
     """Show what the server is, what the role may do there, whether a load can begin, and how to fix what prevents it.
+
+    With --into a table is checked too, and with --for a load, with the options of penstock load.
 
     Changes nothing and needs no privilege. It also works on a standby and behind a connection pooler, and reports it.
     For an endpoint of Amazon RDS or Aurora, AWS is asked too (permissions: docs/rds.md); no answer is not an error.
 
     Exit codes: 0 ready to load, 9 a load would be refused; others as for every command.
     """
-    if sources and into is None:
+    if sources and "into" not in options:
         raise UsageError("--for needs a table", hint="Name the table to load into with --into.")
     from penstock.api.functions import doctor as examine
 
-    found = examine(into, sources or (), **options)
+    found = examine(source=sources or (), **options)
     if as_json:
         write_result(_as_object(found))
     else:
         from penstock.cli.views.doctor_screen import render
 
-        lines = [] if found.planned is None else describe_plan(found.planned.plan, found.planned.server)
+        lines = [] if found.planned is None else _describe_planned(found.planned)
         facts = [*describe_facts(found.inspection), *_describe_aws(found.aws)]
         write_drawn(render(facts, found.findings, goes=found.would_load, plan=lines))
     if not found.would_load:
@@ -80,9 +78,13 @@ def _rds_object(aws: RdsDescription | AwsError | None) -> dict[str, object] | No
     return description_object(aws)
 
 
+def _describe_planned(planned: LoadExamination) -> list[str]:
+    return describe_plan(planned.plan, planned.server, settings=planned.settings, outlook=planned.outlook)
+
+
 def _plan_object(planned: LoadExamination) -> dict[str, object]:
     disks = [*planned.disks, *([] if planned.volume is None else [planned.volume])]
-    return plan_object(planned.plan, planned.server, disks)
+    return plan_object(planned.plan, planned.server, disks, settings=planned.settings, outlook=planned.outlook)
 
 
 def _as_object(found: Diagnosis) -> dict[str, object]:

@@ -162,7 +162,7 @@ class LoadCommand:
             if action == "plan":
                 self._plan(loader, plan, connect)
                 return
-            connect.refuse_pooler(action)
+            connect.refuse_unwritable(action)
             self._announce(plan)
             if request.job.rules.warnings == "error" and (warned := shown_warnings()):
                 from penstock.loading.warned import strict_error
@@ -177,20 +177,20 @@ class LoadCommand:
         from penstock.cli.views.plan_view import describe_plan, plan_object, plan_warnings
 
         rules = plan.job.rules
-        loader.check_dialects(plan)
+        plan, outlook = loader.foresee(plan)
         disks = loader.forecast(plan)
         settings = loader.plan_settings(plan)
         warned = [*shown_warnings(), *plan_warnings(plan, disks)]
         if self.as_json:
-            shown = plan_object(plan, loader.server, disks, settings=settings)
+            shown = plan_object(plan, loader.server, disks, settings=settings, outlook=outlook)
             write_result(shown | {"warnings": [notice.as_item() for notice in warned]})
         else:
-            write_result(describe_plan(plan, loader.server, disks, settings=settings))
+            write_result(describe_plan(plan, loader.server, disks, settings=settings, outlook=outlook))
         if warned and rules.warnings == "error":
             raise typer.Exit(UsageError.exit_code)
         is_short = any(disk.is_short for disk in disks) and not rules.ignore_space
         is_without_lease = settings is not None and settings.is_refusing
-        if is_short or is_without_lease or connect.pooler is not None:
+        if is_short or is_without_lease or connect.find_refusal("load") is not None:
             raise typer.Exit(WOULD_NOT_LOAD)
 
     def _announce(self, plan: LoadPlan) -> None:

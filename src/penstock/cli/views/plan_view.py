@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from penstock.model.load.job import LoadRules
+    from penstock.model.load.ledger import LedgerOutlook
     from penstock.model.load.plan import LoadPlan, SessionPlan, TargetPlan
     from penstock.model.load.space import DiskForecast
     from penstock.model.server.server import ServerFacts
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 # Enough to see whether the right files were found.
 _OBJECTS_SHOWN = 20
+
+_ACTIONS = {"new": "", "resume": "resumed", "skip": "skipped: loaded already"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,20 +75,25 @@ def describe_plan(
     disks: Sequence[DiskForecast] = (),
     *,
     settings: LoadSettings | None = None,
+    outlook: LedgerOutlook | None = None,
 ) -> list[str]:
     """Return the whole plan as lines of text."""
     heads = [
-        ("server", f"PostgreSQL {server.version}, {server.address}"),
+        ("server", f"{'embedded ' * server.is_embedded}PostgreSQL {server.version}, {server.address}"),
         ("sessions", describe_sessions(plan.sessions)),
+        ("timeouts", "statement, transaction and idle timeouts are off for these sessions; lock_timeout stays"),
     ]
+    if outlook is not None:
+        heads.append(("ledger", describe_outlook(outlook)))
     if sum(len(target.objects) for target in plan.targets) > 1:
         heads.append(("order", "as in the job" if plan.is_in_job_order else "largest objects first"))
     heads += [("disk", f"{disk.device}, {describe_disk(disk)}") for disk in disks]
     heads += describe_after(plan, server, is_leased=settings is not None and settings.is_changing)
     lines = line_up(heads, align="<<")
     is_single = plan.job.rules.atomic or not plan.is_repeatable
-    for target in plan.targets:
+    for target, actions in zip(plan.targets, _actions(plan, outlook), strict=True):
         lines += ["", *_describe_target(target, plan.job.rules, is_atomic=is_single)]
+        lines += _describe_objects(target.objects, actions)
     notices = plan_warnings(plan, disks)
     if notices:
         lines.append("")
@@ -97,6 +105,32 @@ def describe_plan(
 
         lines += describe_load_settings(settings)
     return lines
+
+
+def describe_outlook(outlook: LedgerOutlook) -> str:
+    """Return what the ledger has a load do.
+
+    >>> from penstock.model.load.ledger import LedgerOutlook
+    >>> describe_outlook(LedgerOutlook(version=4, resumes=None, actions=("skip", "new", "skip")))
+    'skips 2 of 3 objects, which are loaded already'
+    >>> describe_outlook(LedgerOutlook(version=4, resumes="1f", actions=("resume", "new")))
+    'resumes load 1f'
+    >>> describe_outlook(LedgerOutlook(version=0, resumes=None, actions=("new",)))
+    'to be created'
+    """
+    if not outlook.version:
+        return "to be created"
+    skipped, count = outlook.actions.count("skip"), len(outlook.actions)
+    words = [] if outlook.resumes is None else [f"resumes load {outlook.resumes}"]
+    if skipped:
+        words.append(f"skips {format_count(skipped)} of {format_count(count)} objects, which are loaded already")
+    return ", ".join(words) or "has none of the objects"
+
+
+def _actions(plan: LoadPlan, outlook: LedgerOutlook | None) -> list[Sequence[str]]:
+    """Return what is done with each object, by target."""
+    actions = iter(() if outlook is None else outlook.actions)
+    return [[next(actions, "new") for _ in target.objects] for target in plan.targets]
 
 
 def plan_warnings(plan: LoadPlan, disks: Sequence[DiskForecast] = ()) -> list[Notice]:
@@ -118,6 +152,7 @@ def plan_object(
     disks: Sequence[DiskForecast] = (),
     *,
     settings: LoadSettings | None = None,
+    outlook: LedgerOutlook | None = None,
 ) -> dict[str, object]:
     """Return what --json prints of a plan."""
     is_leased = settings is not None and settings.is_changing
@@ -125,18 +160,22 @@ def plan_object(
     return asked | {
         "load_id": plan.load_id,
         "state": "planned",
-        "server": asdict(server),
+        "server": asdict(server) | {"name": server.name},
         "sessions": asdict(plan.sessions),
         "is_in_job_order": plan.is_in_job_order,
         "size_bytes": plan.size_bytes,
         "disks": [asdict(disk) | {"needed_bytes": disk.needed_bytes, "is_short": disk.is_short} for disk in disks],
         "after": [words for _, words in describe_after(plan, server, is_leased=is_leased)],
-        "targets": [_target_object(target, plan.job.rules) for target in plan.targets],
+        "ledger": None if outlook is None else asdict(outlook),
+        "targets": [
+            _target_object(target, plan.job.rules, actions)
+            for target, actions in zip(plan.targets, _actions(plan, outlook), strict=True)
+        ],
         "warnings": [notice.as_item() for notice in plan_warnings(plan, disks)],
     }
 
 
-def _target_object(target: TargetPlan, rules: LoadRules) -> dict[str, object]:
+def _target_object(target: TargetPlan, rules: LoadRules, actions: Sequence[str]) -> dict[str, object]:
     return {
         "table": str(target.table),
         "create_columns": target.create_columns,
@@ -152,7 +191,10 @@ def _target_object(target: TargetPlan, rules: LoadRules) -> dict[str, object]:
         "constants": dict(target.job.set),
         "not_in_files": unfed_columns(target),
         "indexes": parking_object(target.parking),
-        "objects": [{"uri": source.uri, "size_bytes": source.size_bytes} for source in target.objects],
+        "objects": [
+            {"uri": source.uri, "size_bytes": source.size_bytes, "action": action}
+            for source, action in zip(target.objects, actions, strict=True)
+        ],
     }
 
 
@@ -197,7 +239,7 @@ def _describe_target(target: TargetPlan, rules: LoadRules, *, is_atomic: bool) -
         lines += line_up(others, align="<<<<", indent="  ")
     if target.parking is not None:
         lines += describe_parking(target.parking)
-    return lines + _describe_objects(target.objects)
+    return lines
 
 
 def _field_row(use: FieldUse) -> tuple[str, str, str, str]:
@@ -206,10 +248,14 @@ def _field_row(use: FieldUse) -> tuple[str, str, str, str]:
     return (use.field, "->", use.column, use.type_name or "")
 
 
-def _describe_objects(objects: Sequence[SourceObject]) -> list[str]:
+def _describe_objects(objects: Sequence[SourceObject], actions: Sequence[str]) -> list[str]:
     lines = [f"objects  {format_count(len(objects))}, {_total_size(objects)}"]
     shown = objects[:_OBJECTS_SHOWN]
-    lines += line_up([(source.uri, _size(source.size_bytes)) for source in shown], align="<>", indent="  ")
+    rows = [
+        (source.uri, _size(source.size_bytes), _ACTIONS[action])
+        for source, action in zip(shown, actions[:_OBJECTS_SHOWN], strict=True)
+    ]
+    lines += line_up(rows, align="<><", indent="  ")
     if len(objects) > len(shown):
         rest = objects[len(shown) :]
         lines.append(f"  ... and {format_count(len(rest))} more, {_total_size(rest)}")

@@ -14,7 +14,7 @@ from penstock.model.load.landing import POSITION_COLUMNS
 from penstock.model.load.outcome import StatementOutcome
 from penstock.model.server.table import TableName
 from penstock.server.changes.records import find_changed
-from penstock.server.ledger.schema import CHANGES_VERSION, find_publications, find_version
+from penstock.server.ledger.schema import CHANGES_VERSION, find_publications, find_version, staging_hint
 from penstock.server.ledger.targets import drop_landing
 from penstock.server.merge.merge import (
     MergeCounts,
@@ -116,10 +116,7 @@ class StagingMaker:
             )
         except TargetError as error:
             if error.sqlstate == "42501":
-                error.hint = (
-                    f"Have the owner grant CREATE on schema {self._context.schema}, for staging tables, and USAGE on"
-                    " the types of the table's columns; or use a schema of your own with --ledger-schema."
-                )
+                error.hint = staging_hint(self._context.schema)
             raise
 
     def _check_statement(self, landing: TargetLanding, staging: TableName) -> None:

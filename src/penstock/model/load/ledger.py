@@ -96,6 +96,19 @@ class KnownObject:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerOutlook:
+    """What a load would do with its objects, in the order of the job, by what the ledger knows of them now.
+
+    `version` is the ledger's, 0 where there is none yet; of one of an earlier version nothing is known. `resumes` is
+    the load that would be resumed.
+    """
+
+    version: int
+    resumes: str | None
+    actions: tuple[Literal["new", "resume", "skip"], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
     """A load that is ours to carry out as long as its epoch is `epoch`; `is_resumed` where it had begun before."""
 

@@ -41,6 +41,7 @@ from penstock.server.ddl.definition import PublicationRow
 from penstock.server.facts.facts import ask_server_facts
 from penstock.server.facts.recognise import recognise_flavour, recognise_managers
 from penstock.server.ledger.schema import look_for_version
+from penstock.server.ledger.trust import LedgerRightsRow
 from penstock.server.sql.queries import fetch_rows, send_query
 from penstock.server.table.catalog import check_loadable, find_foreign_partitions, find_table
 
@@ -59,15 +60,6 @@ class MomentRow:
 
     clock_s: float
     autovacuum_workers: int | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LedgerRightsRow:
-    """The row of inspect_ledger.sql; `owner` is None without the schema."""
-
-    owner: str | None
-    may_create: bool
-    may_write: bool
 
 
 # What is asked, and what it is called where it cannot be read.

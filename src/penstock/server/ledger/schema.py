@@ -13,7 +13,7 @@ from psycopg import sql
 
 from penstock.errors import TargetError
 from penstock.server.connect.errors import in_transaction, translate_errors
-from penstock.server.ledger.trust import LedgerRelation, PublicationRow, refuse_foreign
+from penstock.server.ledger.trust import LedgerRelation, LedgerRightsRow, PublicationRow, refuse_foreign
 from penstock.server.sql.queries import fetch_rows, send_query
 
 if TYPE_CHECKING:
@@ -249,6 +249,35 @@ def lead_forward(connection: Connection, schema: str, *, version: int, is_publis
         if isinstance(error.__cause__, psycopg.errors.InsufficientPrivilege):
             raise _no_right(connection, schema, error, version=version) from error
         raise
+
+
+def check_leading(connection: Connection, schema: str, *, version: int, is_publishing_allowed: bool) -> None:
+    """Raise what `lead_forward` would; changes nothing."""
+    what = f'looking at rights in schema "{schema}"'
+    with translate_errors(what):
+        if not is_publishing_allowed:
+            _refuse_publication(connection, schema, version=version)
+        (rights,) = fetch_rows(connection, "inspect_ledger", LedgerRightsRow, schema=schema)
+    if not rights.may_lead(version):
+        where = "database" if rights.owner is None else "schema"
+        denied = TargetError(f"permission denied for {where}", sqlstate="42501")
+        raise _no_right(connection, schema, denied, version=version)
+
+
+def check_staging(connection: Connection, schema: str) -> None:
+    """Raise TargetError where no staging table could be made in a ledger's schema."""
+    with translate_errors(f'looking at rights in schema "{schema}"'):
+        (rights,) = fetch_rows(connection, "inspect_ledger", LedgerRightsRow, schema=schema)
+    if not rights.may_create:
+        raise TargetError(f"permission denied for schema {schema}", hint=staging_hint(schema), sqlstate="42501")
+
+
+def staging_hint(schema: str) -> str:
+    """Return what to do where a staging table was denied."""
+    return (
+        f"Have the owner grant CREATE on schema {schema}, for staging tables, and USAGE on the types of the table's "
+        "columns; or use a schema of your own with --ledger-schema."
+    )
 
 
 def find_version(connection: Connection, schema: str) -> int:

@@ -1,5 +1,5 @@
 -- inspect_ledger.sql: whether the current role could use or make a ledger in a schema
--- returns inspect.inspect.LedgerRightsRow; needs no privilege; PostgreSQL 14+
+-- returns ledger.trust.LedgerRightsRow; needs no privilege; PostgreSQL 14+
 -- psql -v schema=penstock -f inspect_ledger.sql
 --
 -- What a load does with the ledger's tables: look, insert, update and delete.
@@ -18,6 +18,13 @@ SELECT pg_catalog.pg_get_userbyid(n.nspowner)::text AS owner,
                   AND c.relname IN ('changes', 'holds', 'lease_notes', 'loads', 'objects', 'ranges', 'rejects', 'targets')
                   AND c.relkind = 'r'
                   AND NOT pg_catalog.has_table_privilege(c.oid, p.privilege)
-           ) AS may_write
+           ) AS may_write,
+       NOT EXISTS (
+           SELECT
+             FROM pg_catalog.pg_class AS c
+            WHERE c.relnamespace = n.oid
+              AND c.relname = 'loads'
+              AND NOT pg_catalog.pg_has_role(c.relowner, 'USAGE')
+       ) AS owns_tables
   FROM (SELECT) AS one
   LEFT JOIN pg_catalog.pg_namespace AS n ON n.nspname = :'schema'::text;
