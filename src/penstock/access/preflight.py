@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from penstock.access.server import find_durability, find_followers, find_managers, find_space, find_wal
 from penstock.model.finding import Finding
-from penstock.model.server.names import quote_name
+from penstock.model.server.names import init_command, quote_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -133,6 +133,7 @@ def _judge_ledger(found: Inspection, *, publishes: bool) -> Iterator[Finding]:
     if ledger is None or found.server.is_in_recovery:
         return
     schema, user = quote_name(ledger.schema), quote_name(found.server.user)
+    init = f"Have the database's owner run {init_command(ledger.schema, found.server.user)}."
     if ledger.distrust is not None:
         yield Finding(severity="refusal", subject="ledger", text=ledger.distrust, remedy=ledger.remedy)
     elif ledger.version:
@@ -145,17 +146,14 @@ def _judge_ledger(found: Inspection, *, publishes: bool) -> Iterator[Finding]:
             severity="refusal",
             subject="ledger",
             text=f"role {user} may not use all tables of the ledger in schema {schema}",
-            remedy=f"GRANT USAGE ON SCHEMA {schema} TO {user}; "
-            f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {schema} TO {user};",
+            remedy=init,
         )
     elif not ledger.may_create:
         yield Finding(
             severity="refusal",
             subject="ledger",
             text=f"loads are recorded in schema {schema}, which role {user} may not create",
-            remedy=f"CREATE SCHEMA {schema} AUTHORIZATION {user};"
-            if ledger.owner is None
-            else f"GRANT USAGE, CREATE ON SCHEMA {schema} TO {user};",
+            remedy=init,
         )
     else:
         yield from _judge_new_ledger(found, schema, publishes=publishes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock.api.closing import Closing
@@ -14,19 +15,24 @@ from penstock.loading.plan.identity import job_from_json
 from penstock.loading.rejects.reject_file import read_reject_file, write_reject_files
 from penstock.loading.retry import Patience, patiently
 from penstock.server.changes.missing import find_missing
+from penstock.server.facts.facts import read_server_facts
 from penstock.server.ledger import Ledger
 from penstock.server.ledger.listing import forget_load, list_loads, list_objects, no_such_load
 from penstock.server.ledger.rejects import RejectStore
 from penstock.server.ledger.rights import read_rights
+from penstock.server.ledger.sharing import share_ledger
+from penstock.server.ledger.upkeep import find_left_staging, prune_loads
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+    from datetime import datetime
     from pathlib import Path
 
     from penstock.model.load.job import LoadJob
-    from penstock.model.load.ledger import LoadRecord, ObjectRecord, StayingRows
+    from penstock.model.load.ledger import LeftStaging, LoadRecord, ObjectRecord, PrunedLoads, StayingRows
     from penstock.model.load.reject import RejectCause, RetryOutcome
     from penstock.model.load.shape import Missing
+    from penstock.model.server.server import ServerFacts
     from penstock.server.connect.connection import Connection, ConnectionFactory
     from penstock.server.ledger.rights import LoadRights
 
@@ -45,10 +51,50 @@ class LedgerView(Closing):
         """Let go of the session kept for the next question."""
         self._connect.close()
 
-    def loads(self) -> list[LoadRecord]:
-        """Return all loads, the newest last."""
+    def loads(
+        self, *, since: datetime | None = None, into: str | None = None, limit: int | None = None
+    ) -> list[LoadRecord]:
+        """Return the loads, the newest last: those that began `since` then, into that table, the newest so many."""
         with self._connect.borrow() as connection:
-            return list_loads(connection, self._schema)
+            return list_loads(connection, self._schema, since=since, into=into, limit=limit)
+
+    def server(self) -> ServerFacts:
+        """Return which server this is."""
+        with self._connect.borrow() as connection:
+            return replace(read_server_facts(connection), is_embedded=self._connect.is_embedded)
+
+    def left_staging(self) -> list[LeftStaging]:
+        """Return the copies of records that loads which are not at work have left."""
+        with self._connect.borrow() as connection:
+            return find_left_staging(connection, self._schema)
+
+    def share(
+        self, roles: Sequence[str], *, is_publishing_allowed: bool = False, only_planned: bool = False
+    ) -> list[str]:
+        """Make the ledger where it is missing, let roles use it, and return the statements for that."""
+        with self._connect.borrow() as connection:
+            if not only_planned:
+                self._connect.refuse_unwritable("create the ledger")
+            return share_ledger(
+                connection,
+                self._schema,
+                roles,
+                is_publishing_allowed=is_publishing_allowed,
+                only_planned=only_planned,
+            )
+
+    def prune(self, *, age_s: float) -> PrunedLoads:
+        """Remove what is not needed of loads that have been complete for so long, and copies as old."""
+        with self._connect.borrow() as connection:
+            self._connect.refuse_unwritable("prune the ledger")
+            return prune_loads(connection, self._schema, age_s=age_s)
+
+    def discard_rejects(self, load_id: str) -> int:
+        """Delete the rejected records of a load that are not in, and return how many."""
+        with self._connect.borrow() as connection:
+            self._connect.refuse_unwritable("discard rejected records")
+            self._rights(connection, load_id).refuse_other_role("discard rejects of")
+            return RejectStore(self._schema, load_id).discard(connection)
 
     def missing(self) -> list[Missing]:
         """Return what tables lack since a rebuild failed."""

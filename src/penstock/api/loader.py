@@ -14,6 +14,7 @@ from penstock.api.instance import plan_by_instance
 from penstock.api.logs import log_notice, log_warning
 from penstock.aws.credentials import AwsCredentials
 from penstock.files import SourceReader
+from penstock.files.listing import recorded_name
 from penstock.files.newfile import check_writable
 from penstock.host import cpu_count
 from penstock.loading.context import LoadTools
@@ -35,6 +36,7 @@ from penstock.server.changes.missing import refuse_missing
 from penstock.server.ledger import Ledger
 from penstock.server.ledger.rights import read_rights
 from penstock.server.ledger.schema import find_version
+from penstock.server.ledger.upkeep import find_left_rejects
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -44,7 +46,7 @@ if TYPE_CHECKING:
     from penstock.loading.leases.leasing import LoadLease
     from penstock.loading.plan.plan import TargetInput
     from penstock.model.load.job import LoadJob
-    from penstock.model.load.ledger import LedgerOutlook
+    from penstock.model.load.ledger import LedgerOutlook, LeftRejects
     from penstock.model.load.outcome import CheckOutcome, LoadOutcome, LoadProgress, Problem
     from penstock.model.load.plan import LoadPlan, ObjectSample
     from penstock.model.load.space import DiskForecast
@@ -249,8 +251,20 @@ class Loader(Closing):
             if self._housekeeping.settings != "none":
                 tools = replace(tools, lease=self._lease(plan, tools))
             outcome = run_load(plan, tools)
-        warnings = (*plan.notices, *heard.notices)
-        return replace(outcome, server=self.server.name, database=self.server.database, warnings=warnings)
+        outcome = replace(outcome, server=self.server.name, database=self.server.database)
+        left = self._find_left_rejects(plan, outcome) if outcome.objects_skipped else ()
+        return replace(outcome, rejects_left=left, warnings=(*plan.notices, *heard.notices))
+
+    def _find_left_rejects(self, plan: LoadPlan, outcome: LoadOutcome) -> tuple[LeftRejects, ...]:
+        schema, load_id = self._ledger.schema, outcome.load_id
+        oids = [target.facts.oid for target in plan.targets if target.facts is not None]
+        uris = [recorded_name(work.source) for work in all_objects(plan.targets)]
+
+        def look() -> tuple[LeftRejects, ...]:
+            with self._connect.borrow() as connection:
+                return tuple(find_left_rejects(connection, schema, oids=oids, uris=uris, but_load=load_id))
+
+        return self._patiently(look)
 
     def plan_settings(self, plan: LoadPlan) -> LoadSettings | None:
         """Return what a load that was planned would change of the server's settings, None where that is not asked for.

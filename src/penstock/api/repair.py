@@ -16,24 +16,32 @@ from penstock.files import SourceReader
 from penstock.loading.context import LoadTools
 from penstock.loading.leases.left_leases import end_leases, find_noted, plan_leases
 from penstock.loading.warned import WarningLog
+from penstock.model.load.shape import RepairStep
 from penstock.model.server.settings import LeaseReport
 from penstock.server.facts.facts import read_server_facts
 from penstock.server.ledger import Ledger
+from penstock.server.ledger.upkeep import drop_left_staging, find_left_staging
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from penstock.changes.settings.backend import SettingsBackend
-    from penstock.model.load.shape import RepairStep
+    from penstock.model.load.ledger import LeftStaging
     from penstock.model.server.settings import SettingsOverview
     from penstock.server.connect.connection import Connection, ConnectionFactory
 
 
 @dataclass(kw_only=True)
 class RepairOutcome(Restored):
-    """What a repair has restored, at tables and of the server's settings."""
+    """What a repair has restored, at tables and of the server's settings, and which staging tables it has dropped."""
 
     settings: LeaseReport = field(default_factory=LeaseReport)
+    dropped: list[LeftStaging] = field(default_factory=list)
+
+
+def _drop_step(left: LeftStaging) -> RepairStep:
+    reason = f"load {left.load_id}, which has not ended, reads its files again when it is resumed"
+    return RepairStep(table=left.table, kind="staging", name="", owner="", action="drop", reason=reason)
 
 
 class Repairer(Closing):
@@ -60,7 +68,8 @@ class Repairer(Closing):
     def plan(self) -> list[RepairStep]:
         """Return what a repair would do; changes nothing. Raises ServerError, TargetError."""
         with self._connect.borrow() as connection:
-            return plan_repair(self._stores(connection, RepairOutcome()))
+            steps = plan_repair(self._stores(connection, RepairOutcome()))
+            return steps + [_drop_step(left) for left in find_left_staging(connection, self._schema) if left.is_own]
 
     def run(self) -> RepairOutcome:
         """Restore everything that no load at work wants changed. What could not be is in the result's errors.
@@ -74,6 +83,7 @@ class Repairer(Closing):
         # A session of its own: it holds the tables' locks until it ends.
         with self._connect.connect(label="repair") as connection:
             repair(self._stores(connection, outcome, is_local=is_local), outcome)
+            outcome.dropped = drop_left_staging(connection, self._schema)
         return outcome
 
     def forget_missing(self, names: Sequence[str], *, only_planned: bool = False) -> list[RepairStep]:

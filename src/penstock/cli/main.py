@@ -52,6 +52,7 @@ COMMANDS = MappingProxyType(
         "rejects": "penstock.cli.commands.rejects",
         "retry": "penstock.cli.commands.retry",
         "repair": "penstock.cli.commands.repair",
+        "init": "penstock.cli.commands.init",
         "doctor": "penstock.cli.commands.doctor",
         "demo": "penstock.cli.commands.demo",
         "settings": "penstock.cli.commands.settings",

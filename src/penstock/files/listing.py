@@ -217,6 +217,11 @@ def lasting_name(source: str) -> str:
     return _printable(os.path.abspath(path))  # noqa: PTH100 (pathlib does not take .. away)
 
 
+def recorded_name(source: SourceObject) -> str:
+    """Return by which name the ledger knows an object."""
+    return resolved_name(source) if not source.is_pipe and "://" not in source.uri else source.uri
+
+
 def resolved_name(source: SourceObject) -> str:
     """Return the path of a local object by which it is known: the same whatever symbolic links lead to it."""
     return _printable(os.path.realpath(source.location))

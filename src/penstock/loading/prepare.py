@@ -12,7 +12,7 @@ from itertools import compress
 from typing import TYPE_CHECKING
 
 from penstock.errors import DataError, SourceError, TargetError
-from penstock.files.listing import is_remote, lasting_name, lasting_version, resolved_name
+from penstock.files.listing import is_remote, lasting_name, lasting_version, recorded_name
 from penstock.loading.claim.claims import client_name, open_ledger, take_over
 from penstock.loading.claim.decide import Decision, decide_objects
 from penstock.loading.claim.prepared import NothingToDo, PreparedLoad, tables_made
@@ -362,7 +362,7 @@ class _Preparation:
                     number=len(items),
                     target_oid=oid,
                     target=replace(target.table, schema=schema),
-                    uri=resolved_name(source) if is_path else source.uri,
+                    uri=recorded_name(source),
                     named=lasting_name(source.uri) if is_path else None,
                     version=lasting_version(source),
                     size_bytes=source.size_bytes,

@@ -210,6 +210,8 @@ class LoadCommand:
         if outcome.rejected and outcome.load_id is not None:
             note_reject_files(loader.write_rejects(outcome), self.messages)
             raise typer.Exit(REJECTS)
+        if outcome.rejects_left:
+            raise typer.Exit(REJECTS)
         _refuse_late(outcome.warnings, plan)
 
     def _check(self, loader: Loader, plan: LoadPlan) -> None:

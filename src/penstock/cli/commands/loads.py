@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from datetime import datetime, timedelta
 from typing import Annotated, Any
 
 import typer
@@ -12,8 +13,18 @@ from penstock.cli.options.shared import Json, LoadId  # noqa: TC001 (typer reads
 from penstock.cli.options.target import open_ledger
 from penstock.cli.terminal.messages import Messages
 from penstock.cli.terminal.output import write_result
-from penstock.cli.views.loads_view import describe_load, describe_loads, describe_missing, load_object
+from penstock.cli.views.loads_view import (
+    describe_load,
+    describe_loads,
+    describe_missing,
+    describe_pruned,
+    describe_staging,
+    load_object,
+    staging_object,
+)
+from penstock.cli.views.outcome_view import describe_place
 from penstock.errors import UsageError
+from penstock.model.options import parse_duration
 
 app = typer.Typer(add_completion=False)
 
@@ -22,23 +33,63 @@ KeepRows = Annotated[
 ]
 
 
+Since = Annotated[
+    str | None,
+    typer.Option("--since", metavar="TIME", help="Only loads begun in that time, such as 12h or 7d, or since a date."),
+]
+Into = Annotated[str | None, typer.Option("--into", metavar="TABLE", help="Only loads into this table.")]
+Limit = Annotated[
+    int, typer.Option("--limit", metavar="N", min=1, show_default=False, help="At most N, the newest (default: 20).")
+]
+OlderThan = Annotated[
+    str,
+    typer.Option(
+        "--older-than", metavar="TIME", show_default=False, help="Loads without progress for that time, such as 90d."
+    ),
+]
+
+
 @app.callback(invoke_without_command=True)
 @takes(LEDGER)
-def list_loads(context: typer.Context, as_json: Json = False, **options: Any) -> None:
+def list_loads(
+    context: typer.Context,
+    since: Since = None,
+    into: Into = None,
+    limit: Limit = 20,
+    as_json: Json = False,
+    **options: Any,
+) -> None:
     """List the loads that are recorded in a database: state, rows, rate, and number of missing objects.
 
-    With a command, show or forget one of them; options must come after the command.
+    With a command, show or forget one of them, or prune the ledger; options must come after the command.
     """
     if context.invoked_subcommand is not None:
         _refuse_options(context, context.invoked_subcommand)
         return
+    began = None if since is None else _read_since(since, now=datetime.now().astimezone())
     with open_ledger(options) as view:
-        records, missing = view.loads(), view.missing()
+        found = view.loads(since=began, into=into, limit=limit + 1)
+        missing, staging, server = view.missing(), view.left_staging(), view.server()
+    records = found[-limit:]
+    has_more = len(found) > limit
     if as_json:
-        loads = [load_object(record) for record in records]
-        write_result({"loads": loads, "missing": [asdict(each) for each in missing]})
+        result: dict[str, object] = {"server": server.name, "database": server.database, "has_more": has_more}
+        result["loads"] = [load_object(record) for record in records]
+        result["missing"] = [asdict(each) for each in missing]
+        result["staging"] = [staging_object(each) for each in staging]
+        write_result(result)
     else:
-        write_result(describe_loads(records) + describe_missing(missing))
+        lines = describe_loads(records, describe_place(server.name, server.database))
+        lines += ["earlier loads are not shown: use --limit or --since"] if has_more else []
+        write_result(lines + describe_missing(missing) + describe_staging(staging))
+
+
+def _read_since(text: str, *, now: datetime) -> datetime:
+    """Return the time that --since names: so long ago, or a date. Raises UsageError."""
+    try:
+        return datetime.fromisoformat(text).astimezone()
+    except ValueError:
+        return now - timedelta(seconds=parse_duration(text, option="since"))
 
 
 def _refuse_options(context: typer.Context, command: str) -> None:
@@ -62,6 +113,24 @@ def show(load_id: LoadId, as_json: Json = False, **options: Any) -> None:
         write_result(load_object(record, objects))
     else:
         write_result(describe_load(record, objects))
+
+
+@app.command()
+@takes(LEDGER)
+def prune(older_than: OlderThan, as_json: Json = False, **options: Any) -> None:
+    """Remove what is not needed of loads that were complete long ago, and copies of data that failed merges have left.
+
+    One small row of each object stays, so that it is not loaded twice. Loads with rejected records are kept: see
+    penstock rejects --discard.
+    """
+    age_s = parse_duration(older_than, option="older-than")
+    with open_ledger(options) as view:
+        pruned = view.prune(age_s=age_s)
+    if as_json:
+        staging = [staging_object(each) for each in pruned.staging]
+        write_result({"loads": pruned.loads, "size_bytes": pruned.size_bytes, "staging": staging})
+    else:
+        write_result(describe_pruned(pruned))
 
 
 @app.command()

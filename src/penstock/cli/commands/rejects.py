@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
@@ -12,14 +12,17 @@ from penstock.cli.options.shared import Json, LoadId  # noqa: TC001 (typer reads
 from penstock.cli.options.target import open_ledger
 from penstock.cli.terminal.messages import Messages
 from penstock.cli.terminal.output import write_result
-from penstock.cli.views.rejects_view import cause_object, describe_causes, note_reject_files
+from penstock.cli.views.rejects_view import cause_object, describe_causes, describe_discarded, note_reject_files
 
 app = typer.Typer(add_completion=False)
 
 
+Discard = Annotated[bool, typer.Option("--discard", help="Delete them: they will not be loaded.")]
+
+
 @app.command("rejects")
 @takes((*LEDGER, "reject_file"))
-def rejects(load_id: LoadId, as_json: Json = False, **options: Any) -> None:
+def rejects(load_id: LoadId, discard: Discard = False, as_json: Json = False, **options: Any) -> None:
     """Show why records of a load were rejected, by cause, with the first record of each.
 
     The records are in the ledger, visible only to the role that loaded them; --reject-file writes
@@ -27,6 +30,10 @@ def rejects(load_id: LoadId, as_json: Json = False, **options: Any) -> None:
     """
     with open_ledger(options) as view:
         whole_id = view.find(load_id)
+        if discard:
+            count = view.discard_rejects(whole_id)
+            write_result({"load_id": whole_id, "discarded": count} if as_json else describe_discarded(whole_id, count))
+            return
         causes = view.rejects(whole_id)
         paths = view.write_rejects(whole_id, Path(options["reject_file"])) if "reject_file" in options else []
     if as_json:

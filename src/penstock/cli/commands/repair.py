@@ -14,12 +14,13 @@ from penstock.cli.options.target import open_target
 from penstock.cli.terminal.columns import line_up
 from penstock.cli.terminal.messages import Messages, show_warning
 from penstock.cli.terminal.output import write_result
+from penstock.cli.views.loads_view import staging_object
 from penstock.cli.views.parking_view import name_with_attached
 from penstock.cli.views.settings_view import describe_report
 from penstock.model.load.job import Housekeeping
 from penstock.model.options import pick, split_names
 from penstock.model.source.dialect import Notice
-from penstock.units import format_duration
+from penstock.units import format_bytes, format_duration
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,7 +53,8 @@ def repair(
     """Restore what loads have changed, after a crash or a failed rebuild.
 
     These are indexes and keys that were dropped, triggers that were disabled, autovacuum that was paused, and settings
-    of the server whose load has ended. Changes of a running load are kept. What belongs to a
+    of the server whose load has ended. Staging tables that failed merges have left are dropped: a load that had one
+    reads its files again when it is resumed. Changes of a running load are kept. What belongs to a
     table is restored as the role that changed it: run it as that role, or as a member of it.
     """
     from penstock.api.repair import Repairer
@@ -73,7 +75,9 @@ def repair(
         errors = [{"message": error.message, "detail": error.detail, "hint": error.hint} for error in done.errors]
         rebuilt = [asdict(each) for each in done.rebuilt]
         settings = [asdict(each) for each in done.settings.results]
-        write_result({"rebuilt": rebuilt, "settings": settings, "held": done.held, "errors": errors})
+        dropped = [staging_object(each) for each in done.dropped]
+        result = {"rebuilt": rebuilt, "settings": settings, "dropped": dropped, "held": done.held, "errors": errors}
+        write_result(result)
     elif not quiet:
         write_result(describe_repair(done))
     done.raise_first()
@@ -91,6 +95,7 @@ def describe_steps(steps: Sequence[RepairStep]) -> list[str]:
 def describe_repair(done: RepairOutcome) -> list[str]:
     """Return what a repair has put back."""
     lines = [f"settings: {line}" for line in describe_report(done.settings)] if done.settings.lease_ids else []
+    lines += [f"dropped {each.table} ({format_bytes(each.size_bytes)})" for each in done.dropped]
     if not done.rebuilt:
         nothing = "nothing was restored" if done.errors or done.held else "nothing to repair"
         return lines or [nothing]

@@ -10,7 +10,7 @@ from penstock.units import MB, format_bytes, format_count, format_duration
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.model.load.ledger import LoadRecord, ObjectRecord
+    from penstock.model.load.ledger import LeftStaging, LoadRecord, ObjectRecord, PrunedLoads
     from penstock.model.load.shape import Missing
 
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 _SHOWN_OF_ID = 8
 
 
-def describe_loads(records: Sequence[LoadRecord]) -> list[str]:
-    """Return a line for each load."""
+def describe_loads(records: Sequence[LoadRecord], place: str = "") -> list[str]:
+    """Return a line for each load, below one that says at which place."""
     if not records:
-        return ["no loads"]
+        return [f"no loads{place}"]
     heads = ("id", "state", "began", "tables", "objects", "missing", "rows", "MB/s", "by")
     rows = [
         (
@@ -37,7 +37,7 @@ def describe_loads(records: Sequence[LoadRecord]) -> list[str]:
         )
         for record in records
     ]
-    return line_up([heads, *rows], align="<<<<>>>><")
+    return [f"loads{place}", *line_up([heads, *rows], align="<<<<>>>><")]
 
 
 def describe_load(record: LoadRecord, objects: Sequence[ObjectRecord]) -> list[str]:
@@ -75,6 +75,28 @@ def describe_missing(missing: Sequence[Missing]) -> list[str]:
         lines.append(f"table {each.table} lacks {', '.join(each.names)} because a rebuild failed: run penstock repair")
         lines += [f"  {line}" for line in each.why.splitlines()]
     return lines
+
+
+def describe_staging(staging: Sequence[LeftStaging]) -> list[str]:
+    """Return a line for each copy of records that a failed merge has left."""
+    return [
+        f"load {each.load_id[:_SHOWN_OF_ID]} has left a copy of its records in {each.table} "
+        f"({format_bytes(each.size_bytes)}): run penstock resume, or penstock repair, which drops it"
+        for each in staging
+    ]
+
+
+def staging_object(staging: LeftStaging) -> dict[str, object]:
+    """Return what --json prints of such a copy."""
+    return {"load_id": staging.load_id, "table": staging.table, "size_bytes": staging.size_bytes}
+
+
+def describe_pruned(pruned: PrunedLoads) -> list[str]:
+    """Return what a prune has removed."""
+    noun = "load" if pruned.loads == 1 else "loads"
+    freed = f"{format_bytes(pruned.size_bytes)} of rows removed from the ledger"
+    lines = [f"pruned {format_count(pruned.loads)} {noun}: {freed}"]
+    return lines + [f"dropped {each.table} ({format_bytes(each.size_bytes)})" for each in pruned.staging]
 
 
 def load_object(record: LoadRecord, objects: Sequence[ObjectRecord] | None = None) -> dict[str, object]:

@@ -52,6 +52,11 @@ def describe_outcome(outcome: LoadOutcome) -> list[str]:
         lines.append(f"row triggers skipped {_rows(outcome.suppressed)}")
     if outcome.rejected:
         lines.append(f"rejected {_count(outcome.rejected, 'record')}: see penstock rejects {outcome.load_id}")
+    lines += [
+        f"not loaded: {_count(left.count, 'record')} rejected by load {left.load_id}: see penstock rejects "
+        f"{left.load_id}, which can --discard them, and penstock retry"
+        for left in outcome.rejects_left
+    ]
     lines += [*describe_rebuilt(outcome), *outcome.gains]
     if outcome.settings:
         from penstock.cli.views.settings_view import describe_leased
@@ -142,8 +147,8 @@ def describe_check(outcome: CheckOutcome) -> str:
     words = found or ["no problem found"]
     if not outcome.is_complete:
         words.append("the rest not checked")
-    place = describe_place(outcome.server, outcome.database)
-    return f"checked {_rows(outcome.rows)} in {format_duration(outcome.seconds)}: {', '.join(words)}, nothing loaded{place}"
+    told = f"{', '.join(words)}, nothing loaded{describe_place(outcome.server, outcome.database)}"
+    return f"checked {_rows(outcome.rows)} in {format_duration(outcome.seconds)}: {told}"
 
 
 def check_object(outcome: CheckOutcome) -> dict[str, object]:

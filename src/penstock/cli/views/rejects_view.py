@@ -34,6 +34,11 @@ def describe_causes(causes: Sequence[RejectCause], *, load_id: str) -> list[str]
     return lines
 
 
+def describe_discarded(load_id: str, count: int) -> str:
+    """Return what was discarded."""
+    return f"discarded {_records(count, 'rejected ')} of load {load_id}"
+
+
 def cause_object(cause: RejectCause) -> dict[str, object]:
     """Return what --json prints of a cause."""
     return asdict(cause) | {"raw": show_record(cause.raw)}

@@ -216,6 +216,35 @@ class LoadRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LeftStaging:
+    """A copy of records that a load was to merge; `lock_key` is its load's, `is_own`: that is this role's."""
+
+    load_id: str
+    lock_key: str
+    is_own: bool
+    number: int
+    table: str
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftRejects:
+    """How many rejected records of a load are neither loaded nor discarded."""
+
+    load_id: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrunedLoads:
+    """What a prune has removed: of how many loads, so many bytes of rows in the ledger, and which staging tables."""
+
+    loads: int
+    size_bytes: int
+    staging: tuple[LeftStaging, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectRecord:
     """One object of a load as `penstock loads show` lists it. `bytes_committed` are decompressed bytes."""
 

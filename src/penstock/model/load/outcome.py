@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
+    from penstock.model.load.ledger import LeftRejects
     from penstock.model.load.shape import Rebuilt
     from penstock.model.server.settings import LeasedSetting
     from penstock.model.source.dialect import Notice
@@ -96,6 +97,8 @@ class LoadOutcome:
     `rebuild_seconds` together, which `seconds` has in it. `settings` are those of the server that were others during
     the load. `warnings` are the plan's and the load's own.
 
+    `rejects_left` are records of skipped objects that earlier loads have rejected and nobody has loaded or discarded.
+
     `gains` are what would have made it faster, at the user's word.
 
     `seconds` ends with the load itself. What followed is apart: `vacuum_s` for the tables in `vacuumed` and `analyzed`,
@@ -131,6 +134,7 @@ class LoadOutcome:
     settings: tuple[LeasedSetting, ...] = ()
     server: str = ""
     database: str = ""
+    rejects_left: tuple[LeftRejects, ...] = ()
     warnings: tuple[Notice, ...] = ()
 
 

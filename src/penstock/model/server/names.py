@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import string
 from itertools import count
 from typing import TYPE_CHECKING
@@ -56,6 +57,16 @@ def fold_name(name: str) -> str:
     'Ärzte'
     """
     return name.translate(_FOLDED)
+
+
+def init_command(schema: str, role: str) -> str:
+    """Return the command that makes a ledger which a role may use, for a shell.
+
+    >>> init_command("penstock", "ann")
+    'penstock init --grant ann'
+    """
+    option = "" if schema == "penstock" else f" --ledger-schema {shlex.quote(schema)}"
+    return f"penstock init --grant {shlex.quote(role)}{option}"
 
 
 def quote_name(name: str) -> str:

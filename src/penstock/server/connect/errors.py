@@ -142,6 +142,22 @@ def in_transaction(connection: psycopg.Connection[Any], what: str | None = None)
 
 
 @contextmanager
+def in_pipeline(connection: psycopg.Connection[Any]) -> Iterator[None]:
+    """Run the block in a pipeline, and raise the first error of it alone: psycopg logs what follows from that one."""
+    first: psycopg.Error | None = None
+    try:
+        with connection.pipeline():
+            try:
+                yield
+            except psycopg.Error as error:
+                first = error
+    except psycopg.Error as error:
+        raise first or error from None
+    if first is not None:
+        raise first
+
+
+@contextmanager
 def at_once(connection: psycopg.Connection[Any]) -> Iterator[None]:
     """Run the block's statements in one round trip, and in one transaction: the caller's, where there is one.
 

@@ -15,9 +15,11 @@ from penstock.server.ledger.locks import find_lock_holder, find_workers, try_loc
 from penstock.server.ledger.rights import read_rights
 from penstock.server.ledger.schema import find_version
 from penstock.server.ledger.targets import drop_landing, read_landings
+from penstock.server.ledger.trust import naming_ledger
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from datetime import datetime
 
     from penstock.server.connect.connection import Connection
 
@@ -89,7 +91,22 @@ _LOADS = """
            CASE
                WHEN NOT pg_catalog.jsonb_path_exists(l.job, '$.targets[*].sources[*] ? (@ == "-")') THEN l.job::text
            END AS job
-      FROM {loads} AS l
+      FROM (
+               SELECT *
+                 FROM {loads} AS l
+                WHERE (%(load)s::uuid IS NULL OR l.id = %(load)s::uuid)
+                  AND (%(since)s::timestamptz IS NULL OR l.began_at >= %(since)s::timestamptz)
+                  AND (
+                          %(into)s::text IS NULL
+                       OR EXISTS (
+                              SELECT
+                                FROM pg_catalog.unnest(l.tables) AS t (name)
+                               WHERE %(into)s::text IN (t.name, pg_catalog.split_part(t.name, '.', 2))
+                          )
+                      )
+                ORDER BY l.began_at DESC, l.id DESC
+                LIMIT %(limit)s::bigint
+           ) AS l
       LEFT JOIN (
                SELECT o.load,
                       pg_catalog.count(*) AS objects,
@@ -101,8 +118,6 @@ _LOADS = """
                 GROUP BY o.load
            ) AS s
         ON s.load = l.id
-     WHERE %(load)s::uuid IS NULL
-        OR l.id = %(load)s::uuid
      ORDER BY l.began_at, l.id
 """
 
@@ -147,8 +162,19 @@ _STAYING = """
 """
 
 
-def list_loads(connection: Connection, schema: str, *, load_id: str | None = None) -> list[LoadRecord]:
-    """Return the loads of a ledger, the newest last; or the one of that id. Raises ServerError."""
+def list_loads(
+    connection: Connection,
+    schema: str,
+    *,
+    load_id: str | None = None,
+    since: datetime | None = None,
+    into: str | None = None,
+    limit: int | None = None,
+) -> list[LoadRecord]:
+    """Return the loads of a ledger, the newest last; or the one of that id. Raises ServerError.
+
+    `into` is a table, with its schema or without; of more than `limit` the newest are returned.
+    """
     if not find_version(connection, schema):
         return []
     query = sql.SQL(_LOADS).format(
@@ -156,8 +182,13 @@ def list_loads(connection: Connection, schema: str, *, load_id: str | None = Non
         targets=sql.Identifier(schema, "targets"),
         all_objects=_objects(schema),
     )
-    with translate_errors("listing loads"), connection.cursor(row_factory=class_row(LoadRecord)) as cursor:
-        return cursor.execute(query, {"load": load_id}).fetchall()
+    values = {"load": load_id, "since": since, "into": into, "limit": limit}
+    with (
+        naming_ledger(schema),
+        translate_errors("listing loads"),
+        connection.cursor(row_factory=class_row(LoadRecord)) as cursor,
+    ):
+        return cursor.execute(query, values).fetchall()
 
 
 def list_objects(connection: Connection, schema: str, load_id: str) -> list[ObjectRecord]:

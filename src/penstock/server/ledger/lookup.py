@@ -9,7 +9,8 @@ from psycopg import sql
 
 from penstock.model.load.ledger import KnownObject
 from penstock.model.server.table import TableName
-from penstock.server.connect.errors import translate_errors
+from penstock.server.connect.errors import in_pipeline, translate_errors
+from penstock.server.ledger.trust import naming_ledger
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -137,7 +138,7 @@ def look_up(connection: Connection, schema: str, identity: str, objects: Sequenc
     def compose(query: str) -> sql.Composed:
         return sql.SQL(query).format(schema=sql.Identifier(schema))
 
-    with translate_errors("looking up what has been loaded"), connection.pipeline():
+    with naming_ledger(schema), translate_errors("looking up what has been loaded"), in_pipeline(connection):
         running = connection.execute(compose(_RUNNING), [identity])
         former = [replace(item, uri=item.named) for item in objects if item.named not in (None, item.uri)]
         known = connection.execute(compose(_KNOWN), object_arrays([*objects, *former]))

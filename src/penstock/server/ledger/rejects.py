@@ -125,6 +125,12 @@ class RejectStore:
         query = sql.SQL("SELECT count(*) FROM {}.rejects WHERE load = %s AND sqlstate IS DISTINCT FROM %s")
         return self._fetch_count(connection, query, [self._load_id, but_code])
 
+    def discard(self, connection: Connection) -> int:
+        """Delete the records that were rejected and are not in, and return how many; their number stays known."""
+        query = sql.SQL("DELETE FROM {}.rejects WHERE load = %s").format(self._schema)
+        with translate_errors("discarding rejected records"):
+            return connection.execute(query, [self._load_id]).rowcount
+
     def count_rejected(self, connection: Connection) -> int:
         """Return how many records the load has rejected, whoever may read them."""
         query = sql.SQL("SELECT coalesce(sum(rejected), 0) FROM {}.ranges WHERE load = %s")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from penstock.server.connect.connection import Connection
 
 # What somebody is about to do with a load.
-Deed = Literal["resume", "retry", "forget"]
+Deed = Literal["resume", "retry", "forget", "discard rejects of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

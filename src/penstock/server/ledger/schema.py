@@ -12,6 +12,7 @@ import psycopg
 from psycopg import sql
 
 from penstock.errors import TargetError
+from penstock.model.server.names import init_command
 from penstock.server.connect.errors import in_transaction, translate_errors
 from penstock.server.ledger.trust import LedgerRelation, LedgerRightsRow, PublicationRow, refuse_foreign
 from penstock.server.sql.queries import fetch_rows, send_query
@@ -209,7 +210,7 @@ VERSION = len(_STEPS)
 CHANGES_VERSION, LEASES_VERSION = 2, 3
 
 # Those of this version.
-_TABLES = frozenset(("changes", "holds", "lease_notes", "loads", "objects", "ranges", "rejects", "targets"))
+TABLES = frozenset(("changes", "holds", "lease_notes", "loads", "objects", "ranges", "rejects", "targets"))
 
 
 def _own_load(table: str) -> str:
@@ -243,7 +244,7 @@ def lead_forward(connection: Connection, schema: str, *, version: int, is_publis
     try:
         with translate_errors(what):
             if not is_publishing_allowed:
-                _refuse_publication(connection, schema, version=version)
+                refuse_publication(connection, schema, version=version)
             _run_steps(connection, schema)
     except TargetError as error:
         if isinstance(error.__cause__, psycopg.errors.InsufficientPrivilege):
@@ -256,7 +257,7 @@ def check_leading(connection: Connection, schema: str, *, version: int, is_publi
     what = f'looking at rights in schema "{schema}"'
     with translate_errors(what):
         if not is_publishing_allowed:
-            _refuse_publication(connection, schema, version=version)
+            refuse_publication(connection, schema, version=version)
         (rights,) = fetch_rows(connection, "inspect_ledger", LedgerRightsRow, schema=schema)
     if not rights.may_lead(version):
         where = "database" if rights.owner is None else "schema"
@@ -292,7 +293,7 @@ def look_for_version(connection: Connection, schema: str) -> Callable[[], int]:
     """Do as `find_version`, where the connection is in a pipeline without waiting; what is returned tells."""
     what = f'looking for the ledger in schema "{schema}"'
     with translate_errors(what):
-        fetch = send_query(connection, "ledger_state", LedgerRelation, schema=schema, tables=sorted(_TABLES))
+        fetch = send_query(connection, "ledger_state", LedgerRelation, schema=schema, tables=sorted(TABLES))
 
     def version() -> int:
         with translate_errors(what):
@@ -315,7 +316,7 @@ def _check(schema: str, relations: Sequence[LedgerRelation]) -> int:
             hint="Name another schema with --ledger-schema.",
         )
     version = int(match[1])
-    if version == VERSION and (missing := _TABLES - {relation.name for relation in relations}):
+    if version == VERSION and (missing := TABLES - {relation.name for relation in relations}):
         raise TargetError(
             f'the ledger in schema "{schema}" lacks table "{min(missing)}"',
             detail="It was dropped, or the ledger was created before penstock's release.",
@@ -333,16 +334,21 @@ def _run_steps(connection: Connection, schema: str) -> None:
     """Run the steps that are missing, in one transaction; another session may be doing the same just now."""
     with in_transaction(connection):
         connection.execute("SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtext(%s))", [f"penstock {schema}"])
-        relations = fetch_rows(connection, "ledger_state", LedgerRelation, schema=schema, tables=sorted(_TABLES))
+        relations = fetch_rows(connection, "ledger_state", LedgerRelation, schema=schema, tables=sorted(TABLES))
         version = _check(schema, relations)
-        name = sql.Identifier(schema)
-        if not relations:
-            connection.execute(sql.SQL("CREATE SCHEMA {}").format(name))
-        for step in _STEPS[version:]:
-            for statement in step:
-                connection.execute(sql.SQL(statement).format(schema=name))
-        comment = sql.Literal(f"penstock ledger, version {VERSION}")
-        connection.execute(sql.SQL("COMMENT ON TABLE {}.loads IS {}").format(name, comment))
+        for statement in compose_steps(schema, version=version, has_schema=bool(relations)):
+            connection.execute(statement)
+
+
+def compose_steps(schema: str, *, version: int, has_schema: bool) -> list[sql.Composed]:
+    """Return the statements that make the ledger, or lead it forward from `version`; none where it is this one."""
+    name = sql.Identifier(schema)
+    if version == VERSION:
+        return []
+    statements = [] if has_schema else [sql.SQL("CREATE SCHEMA {}").format(name)]
+    statements += [sql.SQL(text).format(schema=name) for step in _STEPS[version:] for text in step]
+    comment = sql.Literal(f"penstock ledger, version {VERSION}")
+    return [*statements, sql.SQL("COMMENT ON TABLE {}.loads IS {}").format(name, comment)]
 
 
 def find_publications(connection: Connection) -> tuple[str, ...]:
@@ -351,7 +357,7 @@ def find_publications(connection: Connection) -> tuple[str, ...]:
         return tuple(row.name for row in fetch_rows(connection, "ledger_publications", PublicationRow))
 
 
-def _refuse_publication(connection: Connection, schema: str, *, version: int) -> None:
+def refuse_publication(connection: Connection, schema: str, *, version: int) -> None:
     """Refuse where a publication FOR ALL TABLES would stop its subscribers, which lack the ledger's tables."""
     publications = find_publications(connection)
     if not publications:
@@ -383,11 +389,10 @@ def _no_right(connection: Connection, schema: str, error: TargetError, *, versio
         )
     row = connection.execute("SELECT CURRENT_USER").fetchone()
     assert row is not None
-    user = sql.Identifier(row[0])
-    statement = sql.SQL("CREATE SCHEMA {} AUTHORIZATION {};").format(sql.Identifier(schema), user).as_string(None)
     return TargetError(
         f"cannot create the ledger: {error.message}",
         detail="The ledger records loads, so that they can be resumed and nothing is loaded twice.",
-        hint=f"Have the database's owner run {statement} Or name a schema of your own with --ledger-schema.",
+        hint=f"Have the database's owner run {init_command(schema, row[0])}, or name a schema of your own with "
+        "--ledger-schema.",
         sqlstate=error.sqlstate,
     )

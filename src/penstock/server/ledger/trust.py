@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.errors import TargetError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +42,18 @@ class PublicationRow:
     """The row of ledger_publications.sql."""
 
     name: str
+
+
+@contextmanager
+def naming_ledger(schema: str) -> Iterator[None]:
+    """Have an error for what a role may not do in the block say that this is the ledger's, and not the table's."""
+    try:
+        yield
+    except TargetError as error:
+        if error.sqlstate == "42501":
+            error.hint = f"The ledger in schema {schema} is not granted to this role: have the database's owner run "
+            error.hint += "penstock init --grant ROLE."
+        raise
 
 
 def refuse_foreign(schema: str, relations: Sequence[LedgerRelation], *, allowed: Sequence[str] = ()) -> None:

@@ -1,0 +1,46 @@
+"""`penstock init`: a ledger that several roles share."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from penstock.cli.options.declared import LEDGER, takes
+from penstock.cli.options.shared import Json  # noqa: TC001 (typer reads annotations)
+from penstock.cli.options.target import open_ledger
+from penstock.cli.terminal.output import write_result
+from penstock.cli.views.outcome_view import describe_place
+from penstock.model.load.job import Housekeeping
+from penstock.model.options import pick, split_names
+
+app = typer.Typer(add_completion=False)
+
+Grant = Annotated[
+    str | None, typer.Option("--grant", metavar="ROLE[,ROLE]", help="Let these roles record their loads in it.")
+]
+Plan = Annotated[bool, typer.Option("--plan", help="Print the statements, and do nothing.")]
+
+
+@app.command("init")
+@takes((*LEDGER, "publish_ledger"))
+def init(grant: Grant = None, plan: Plan = False, as_json: Json = False, **options: Any) -> None:
+    """Create the ledger as the database's owner, so that several roles can share it; what exists is kept.
+
+    Each role sees all loads, and changes only its own: row security keeps them apart. Nobody resumes or forgets a load
+    of another role without being a member of it. Run it as the database's owner, a member of that role, or a superuser.
+    """
+    house = Housekeeping(**pick(Housekeeping, options))
+    roles = () if grant is None else split_names(grant)
+    with open_ledger(options) as view:
+        statements = view.share(roles, is_publishing_allowed=house.publish_ledger, only_planned=plan)
+        server = view.server()
+    if as_json:
+        result: dict[str, object] = {"server": server.name, "database": server.database, "schema": house.ledger_schema}
+        write_result(result | {"roles": roles, "statements": statements, "is_planned": plan})
+    elif plan:
+        write_result(["BEGIN;", *(f"{statement};" for statement in statements), "COMMIT;"])
+    else:
+        granted = f", granted to {', '.join(roles)}" if roles else ""
+        place = describe_place(server.name, server.database)
+        write_result(f"the ledger is ready in schema {house.ledger_schema}{place}{granted}")

@@ -1,0 +1,210 @@
+"""What a ledger keeps for longer than it is needed: details of loads that are complete, copies of records to be merged.
+
+What prevents that an object is loaded twice stays: its row, and one row of what is committed of it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from psycopg import sql
+from psycopg.rows import class_row
+
+from penstock.model.load.ledger import LeftRejects, LeftStaging, PrunedLoads
+from penstock.server.connect.errors import in_transaction, translate_errors
+from penstock.server.ledger.locks import find_workers, try_lock_here
+from penstock.server.ledger.schema import find_version
+from penstock.server.ledger.targets import drop_landing, read_landings
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.server.connect.connection import Connection
+
+# Of loads that no process works on; those of others can be seen, and are not ours to drop.
+_LEFT_STAGING = """
+    SELECT l.id::text AS load_id,
+           l.lock_key,
+           l.owner = CURRENT_USER AS is_own,
+           t.number,
+           pg_catalog.concat_ws('.', t.landing_schema, t.landing_table) AS "table",
+           pg_catalog.pg_total_relation_size(c.oid) AS size_bytes
+      FROM {targets} AS t
+      JOIN {loads} AS l ON l.id = t.load
+      JOIN pg_catalog.pg_class AS c ON c.oid = t.landing_oid AND c.relname = t.landing_table
+     WHERE t.kind = 'staging'
+       AND (%(age_s)s::float8 IS NULL OR l.changed_at < pg_catalog.now() - pg_catalog.make_interval(secs => %(age_s)s))
+       AND NOT EXISTS (
+               SELECT
+                 FROM pg_catalog.pg_locks AS k
+                WHERE k.locktype = 'advisory'
+                  AND k.objsubid = 1
+                  AND k.pid <> pg_catalog.pg_backend_pid()
+                  AND k.classid = ('x' || pg_catalog.substr(l.lock_key, 1, 8))::bit(32)::int8::oid
+                  AND k.objid = ('x' || pg_catalog.substr(l.lock_key, 9, 8))::bit(32)::int8::oid
+           )
+     ORDER BY l.began_at, t.number
+"""
+
+# Complete, older, and of this role; one that has rejected records is not done with.
+_OLD = """
+    SELECT l.id
+      FROM {loads} AS l
+     WHERE l.state = 'complete'
+       AND l.owner = CURRENT_USER
+       AND l.changed_at < pg_catalog.now() - pg_catalog.make_interval(secs => %s)
+       AND (
+               l.job IS NOT NULL
+            OR EXISTS (SELECT FROM {ranges} AS r WHERE r.load = l.id GROUP BY r.object HAVING count(*) > 1)
+           )
+       AND NOT EXISTS (SELECT FROM {rejects} AS r WHERE r.load = l.id)
+       FOR UPDATE
+"""
+
+_JOIN_RANGES = """
+    UPDATE {ranges} AS r
+       SET ranges = s.ranges,
+           has_start = s.has_start,
+           has_end = s.has_end,
+           records = s.records,
+           rows = s.rows,
+           suppressed = s.suppressed,
+           rejected = s.rejected,
+           checksum = 0,
+           form = NULL,
+           committed_at = s.committed_at
+      FROM (
+               SELECT a.load,
+                      a.object,
+                      min(a.start) AS start,
+                      coalesce(
+                          (SELECT pg_catalog.range_agg(p.part)
+                             FROM {ranges} AS b, pg_catalog.unnest(b.ranges) AS p (part)
+                            WHERE b.load = a.load AND b.object = a.object),
+                          '{{}}'
+                      ) AS ranges,
+                      bool_or(a.has_start) AS has_start,
+                      bool_or(a.has_end) AS has_end,
+                      sum(a.records) AS records,
+                      sum(a.rows) AS rows,
+                      sum(a.suppressed) AS suppressed,
+                      sum(a.rejected) AS rejected,
+                      max(a.committed_at) AS committed_at
+                 FROM {ranges} AS a
+                WHERE a.load = ANY (%s)
+                GROUP BY a.load, a.object
+               HAVING count(*) > 1
+           ) AS s
+     WHERE r.load = s.load
+       AND r.object = s.object
+       AND r.start = s.start
+"""
+
+_DROP_JOINED = """
+    WITH gone AS (
+        DELETE FROM {ranges} AS r
+         WHERE r.load = ANY (%s)
+           AND EXISTS (SELECT FROM {ranges} AS b WHERE b.load = r.load AND b.object = r.object AND b.start < r.start)
+        RETURNING pg_catalog.pg_column_size(r.*) AS size_bytes
+    )
+    SELECT coalesce(sum(g.size_bytes), 0)::bigint FROM gone AS g
+"""
+
+# A login is written by itself alone: that of another is not known any more then.
+_DROP_JOB = """
+    WITH old AS (
+        SELECT l.id, coalesce(pg_catalog.pg_column_size(l.job), 0) + pg_catalog.pg_column_size(l.meaning) AS size_bytes
+          FROM {loads} AS l
+         WHERE l.id = ANY (%s)
+    ), slim AS (
+        UPDATE {loads} AS l
+           SET job = NULL,
+               meaning = '{{}}',
+               login = CASE WHEN l.login = SESSION_USER THEN l.login END
+          FROM old
+         WHERE l.id = old.id
+        RETURNING old.size_bytes
+    )
+    SELECT coalesce(sum(s.size_bytes), 0)::bigint FROM slim AS s
+"""
+
+
+def find_left_staging(connection: Connection, schema: str, *, age_s: float | None = None) -> list[LeftStaging]:
+    """Return the staging tables of loads that are not at work, of those without progress for `age_s`.
+
+    Raises ServerError, TargetError.
+    """
+    if not find_version(connection, schema):
+        return []
+    with (
+        translate_errors("looking for staging tables"),
+        connection.cursor(row_factory=class_row(LeftStaging)) as cursor,
+    ):
+        return cursor.execute(_compose(_LEFT_STAGING, schema), {"age_s": age_s}).fetchall()
+
+
+def drop_left_staging(connection: Connection, schema: str, *, age_s: float | None = None) -> list[LeftStaging]:
+    """Drop those of them that are this role's, and return them: whoever resumes such a load reads its files again.
+
+    Raises ServerError, TargetError.
+    """
+    dropped = []
+    for left in find_left_staging(connection, schema, age_s=age_s):
+        if not left.is_own:
+            continue
+        with in_transaction(connection, f"dropping staging table {left.table}"):
+            # Somebody may have resumed it just now.
+            if not try_lock_here(connection, left.lock_key) or find_workers(connection, left.load_id):
+                continue
+            landing = read_landings(connection, schema, left.load_id).get(left.number)
+            if landing is not None and drop_landing(connection, schema, landing, load_id=left.load_id):
+                dropped.append(left)
+    return dropped
+
+
+def prune_loads(connection: Connection, schema: str, *, age_s: float) -> PrunedLoads:
+    """Remove what is not needed of this role's loads that have been complete for `age_s`, and staging tables as old.
+
+    Raises ServerError, TargetError.
+    """
+    if not find_version(connection, schema):
+        return PrunedLoads(loads=0, size_bytes=0, staging=())
+    with in_transaction(connection, "pruning the ledger"):
+        rows = connection.execute(_compose(_OLD, schema), [age_s]).fetchall()
+        old = [load_id for (load_id,) in rows]
+        connection.execute(_compose(_JOIN_RANGES, schema), [old])
+        size_bytes = sum(
+            int(connection.execute(_compose(query, schema), [old]).fetchall()[0][0])
+            for query in (_DROP_JOINED, _DROP_JOB)
+        )
+    staging = drop_left_staging(connection, schema, age_s=age_s)
+    return PrunedLoads(loads=len(old), size_bytes=size_bytes, staging=tuple(staging))
+
+
+def find_left_rejects(
+    connection: Connection, schema: str, *, oids: Sequence[int], uris: Sequence[str], but_load: str | None
+) -> list[LeftRejects]:
+    """Return how many rejected records of objects are neither loaded nor discarded, by load; this role's own.
+
+    Raises ServerError.
+    """
+    query = """
+        SELECT o.load::text AS load_id, count(*) AS count
+          FROM {objects} AS o
+          JOIN {rejects} AS r ON r.load = o.load AND r.object = o.number
+         WHERE o.uri = ANY (%s)
+           AND o.target_oid = ANY (%s::oid[])
+           AND o.load IS DISTINCT FROM %s::uuid
+         GROUP BY o.load
+         ORDER BY o.load
+    """
+    with (
+        translate_errors("looking for rejected records"),
+        connection.cursor(row_factory=class_row(LeftRejects)) as cursor,
+    ):
+        return cursor.execute(_compose(query, schema), [list(uris), list(oids), but_load]).fetchall()
+
+
+def _compose(query: str, schema: str) -> sql.Composed:
+    names = ("loads", "objects", "ranges", "rejects", "targets")
+    return sql.SQL(query).format(**{name: sql.Identifier(schema, name) for name in names})
