@@ -70,7 +70,7 @@ class LoadAttempt:
         self._futures: set[Future[None]] = set()
         self._pool = ThreadPoolExecutor(max_workers=sessions.maximum, thread_name_prefix="penstock-session")
         self._feed = BlockFeed(
-            prepared.work,
+            sorted(prepared.work, key=lambda work: plan.rank(work.place)) if plan.is_in_job_order else prepared.work,
             lambda work: open_blocks(work, tools),
             reader_limit=reader_limit(prepared.work, sessions=sessions.initial),
             sessions=sessions.initial,

@@ -151,7 +151,7 @@ class _Preparation:
         works = all_objects(self._plan.targets)
         found, decisions, _ = self._decide(works, self._created)
         if any(decision.action != "skip" for decision in decisions):
-            if any(target.landing == "staging" for target in self._plan.targets):
+            if any(target.is_staged for target in self._plan.targets):
                 check_staging(self._connection, self._ledger.schema)
             self._look_at_unseen(works, decisions, found.renamed)
         return LedgerOutlook(

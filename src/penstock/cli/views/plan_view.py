@@ -86,7 +86,7 @@ def describe_plan(
     if outlook is not None:
         heads.append(("ledger", describe_outlook(outlook)))
     if sum(len(target.objects) for target in plan.targets) > 1:
-        heads.append(("order", "as in the job" if plan.is_in_job_order else "largest objects first"))
+        heads.append(("order", "referenced tables first" if plan.is_in_job_order else "largest objects first"))
     heads += [("disk", f"{disk.device}, {describe_disk(disk)}") for disk in disks]
     heads += describe_after(plan, server, is_leased=settings is not None and settings.is_changing)
     lines = line_up(heads, align="<<")
@@ -208,6 +208,11 @@ def _describe_way(target: TargetPlan, *, is_atomic: bool) -> str:
         what += ", duplicates are an error" if job.keep == "error" else f", the {job.keep} record of each key is used"
     if job.transform is not None:
         what = f"transform by {job.transform.name}"
+    if target.is_staged and job.mode == "truncate":
+        return (
+            f"{what}; through a staging table, readers see all or nothing, and wait from the TRUNCATE at the end until "
+            "all rows are moved; with mode replace they hardly wait"
+        )
     if target.is_staged:
         return f"{what}; through a staging table, readers see all or nothing"
     if target.is_replaced:

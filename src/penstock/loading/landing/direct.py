@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from penstock.errors import TargetError
 from penstock.loading.landing.context import with_locks
 from penstock.server.ledger.targets import find_unended, note_truncated
-from penstock.server.table.truncate import truncate_table
+from penstock.server.table.truncate import truncate_tables
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,44 +23,35 @@ if TYPE_CHECKING:
 def truncate_targets(
     landings: Sequence[TargetLanding], *, plan: LoadPlan, tools: LoadTools, connection: Connection, claim: Claim
 ) -> None:
-    """Truncate the tables that this load has not truncated yet, each in a transaction with its mark in the ledger."""
-    done: set[int] = set()
-    for landing in landings:
-        is_due = landing.target.job.mode == "truncate" and landing.table is None and not landing.record.is_truncated
-        if is_due and landing.facts.oid not in done:
-            done.add(landing.facts.oid)
-            truncate_target(landing, landings, plan=plan, tools=tools, connection=connection, claim=claim)
+    """Truncate the tables that this load has not truncated yet, in one transaction with their marks in the ledger."""
+    due = [
+        landing
+        for landing in landings
+        if landing.target.job.mode == "truncate" and landing.table is None and not landing.record.is_truncated
+    ]
+    truncate_due(due, plan=plan, tools=tools, connection=connection, claim=claim)
 
 
-def truncate_target(
-    landing: TargetLanding,
-    landings: Sequence[TargetLanding],
-    *,
-    plan: LoadPlan,
-    tools: LoadTools,
-    connection: Connection,
-    claim: Claim,
+def truncate_due(
+    due: Sequence[TargetLanding], *, plan: LoadPlan, tools: LoadTools, connection: Connection, claim: Claim
 ) -> None:
-    """Truncate one table, and write that down for every target of the load that it is, in one transaction."""
-    facts, schema = landing.facts, tools.ledger.schema
+    """Truncate the tables of targets in one statement, and write that down, in one transaction."""
+    tables = {landing.facts.oid: landing.facts for landing in due}
+    schema = tools.ledger.schema
+    if not tables:
+        return
 
     def act() -> None:
         tools.ledger.hold_claim(connection, claim)
-        truncate_table(connection, facts)
-        refuse_unended(connection, schema, claim, facts, verb="truncate")
-        for other in landings:
-            if other.facts.oid == facts.oid:
-                note_truncated(connection, schema, claim, number=other.record.number, oid=facts.oid)
+        truncate_tables(connection, list(tables.values()))
+        for facts in tables.values():
+            refuse_unended(connection, schema, claim, facts, verb="truncate")
+        for landing in due:
+            note_truncated(connection, schema, claim, number=landing.record.number, oid=landing.facts.oid)
 
-    tools.notice(f'truncating table "{facts.name}"')
-    with_locks(
-        act,
-        plan=plan,
-        tools=tools,
-        connection=connection,
-        relations=[facts.oid],
-        what=f'truncate "{facts.name}"',
-    )
+    names = ", ".join(f'"{facts.name}"' for facts in tables.values())
+    tools.notice(f"truncating table{'s' if len(tables) > 1 else ''} {names}")
+    with_locks(act, plan=plan, tools=tools, connection=connection, relations=list(tables), what=f"truncate {names}")
 
 
 def refuse_unended(connection: Connection, schema: str, claim: Claim, facts: TableFacts, *, verb: str) -> None:

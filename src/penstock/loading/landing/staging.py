@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import TargetError
 from penstock.loading.landing.context import with_locks
-from penstock.loading.landing.direct import truncate_target
+from penstock.loading.landing.direct import truncate_due
 from penstock.loading.plan.modes import merge_mode
 from penstock.model.load.landing import POSITION_COLUMNS
 from penstock.model.load.outcome import StatementOutcome
@@ -158,22 +158,22 @@ class StagedRows:
         self._prepared = prepared
         self._tools = tools
         self._connection = connection
-        self._landings = [landing for landing in prepared.landings if landing.record.kind == "staging"]
+        self._landings = sorted(
+            (landing for landing in prepared.landings if landing.record.kind == "staging"),
+            key=lambda landing: plan.rank(landing.record.number),
+        )
 
     def land(self) -> list[LandedCounts]:
         """Take the staged rows to their tables, in the transaction that ends the load."""
         for landing in self._landings:
             self._lock(landing)
-        for landing in self._landings:
-            if landing.target.job.mode == "truncate":
-                truncate_target(
-                    landing,
-                    self._landings,
-                    plan=self._plan,
-                    tools=self._tools,
-                    connection=self._connection,
-                    claim=self._prepared.claim,
-                )
+        truncate_due(
+            [landing for landing in self._landings if landing.target.job.mode == "truncate"],
+            plan=self._plan,
+            tools=self._tools,
+            connection=self._connection,
+            claim=self._prepared.claim,
+        )
         # Before, since what a merge asks the catalogue is of the table that the load began with; and behind its lock.
         self._check_tables()
         counts = self._merge_all()

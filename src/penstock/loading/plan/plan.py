@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING
 
 from penstock.errors import DataError, TargetError, UsageError
@@ -69,6 +70,7 @@ def plan_load(
     _refuse_double_creation(targets)
     refuse_shared_tables(targets)
     depends = _rows_depend_on_each_other(inputs, targets)
+    ranks, circles = _rank_targets(inputs)
     is_repeatable = not any(_is_read_once(source) for target, _ in planned for source in target.objects)
     # A pipe cannot be read again, so there is nothing to resume: it is loaded whole or not at all.
     is_single = not is_repeatable or (job.rules.atomic and any(target.fills_table for target in targets))
@@ -85,8 +87,10 @@ def plan_load(
             size_bytes=stored_size(targets),
         ),
         is_in_job_order=depends,
+        ranks=ranks,
         notices=tuple(notice for _, notices in planned for notice in notices)
         + ((_DEPENDS_NOTICE,) if depends else ())
+        + circles
         + tuple(server_notices(server)),
     )
 
@@ -98,9 +102,29 @@ def _is_read_once(source: SourceObject) -> bool:
 # Each session's rows are invisible to the others until the load's end, and so is a referenced row.
 _DEPENDS_NOTICE = Notice(
     code="references",
-    message="a foreign key refers to a table of this load: one session, objects in the order of the job",
+    message="a foreign key refers to a table of this load: one session, referenced tables first",
     hint="To use all sessions, drop the key before the load and add it after.",
 )
+
+
+def _rank_targets(inputs: Sequence[TargetInput]) -> tuple[tuple[int, ...], tuple[Notice, ...]]:
+    """Return the place of each target, referenced tables first, else as in the job; a notice where that is a circle."""
+    tables = {gathered.facts.oid: gathered.facts for gathered in inputs if gathered.facts is not None}
+    graph = {
+        oid: [other for other in tables if other in facts.references and other != oid] for oid, facts in tables.items()
+    }
+    try:
+        order = list(TopologicalSorter(graph).static_order())
+    except CycleError as error:
+        names = ", ".join(f'"{tables[oid].name}"' for oid in dict.fromkeys(error.args[1]))
+        hint = "Have one DEFERRABLE INITIALLY DEFERRED and use --atomic; or drop it before the load and add it after."
+        message = f"foreign keys refer to each other in a circle: {names}; tables are loaded in the order of the job"
+        return tuple(range(len(inputs))), (Notice(code="references", message=message, hint=hint),)
+    places = sorted(
+        range(len(inputs)),
+        key=lambda place: -1 if (facts := inputs[place].facts) is None else order.index(facts.oid),
+    )
+    return tuple(places.index(place) for place in range(len(inputs))), ()
 
 
 def _rows_depend_on_each_other(inputs: Sequence[TargetInput], targets: Sequence[TargetPlan]) -> bool:

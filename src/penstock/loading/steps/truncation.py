@@ -15,7 +15,7 @@ class Truncation(Step):
     """Truncates what the load has not truncated yet: the ledger knows."""
 
     def before(self, load: RunningLoad, connection: Connection) -> None:
-        """Truncate, each table in a transaction with its mark in the ledger."""
+        """Truncate all tables in one transaction with their marks in the ledger."""
         if load.prepared.landings:
             from penstock.loading.landing.direct import truncate_targets  # noqa: PLC0415 (20 ms, for who merges or replaces)
 

@@ -157,7 +157,8 @@ class LoadRules:
         False,
         SWITCH,
         "Let all rows appear at once: one session, one transaction. By default each session commits about every "
-        "10 seconds, so that little is repeated after a fault.",
+        "10 seconds, so that little is repeated after a fault. With --mode truncate readers wait while the rows are "
+        "moved from a staging table, which may be most of the load; with --mode replace they hardly wait.",
     )
     again: bool = _ledger(
         False,

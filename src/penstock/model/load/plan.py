@@ -108,7 +108,8 @@ class BatchPlan:
 class LoadPlan:
     """The whole load: made by one pure function, printed by --plan, carried out as it stands.
 
-    `is_in_job_order`: objects are read in the order of the job, and not the largest first. `is_repeatable`: every
+    `is_in_job_order`: objects are read in the order of `ranks`, and not the largest first: of each target its place,
+    referenced tables first, and else as in the job. `is_repeatable`: every
     source can be read again, so a fault that passes can be waited out and a load that was cut short resumed.
     """
 
@@ -120,6 +121,11 @@ class LoadPlan:
     is_repeatable: bool
     notices: tuple[Notice, ...] = ()
     is_in_job_order: bool = False
+    ranks: tuple[int, ...] = ()
+
+    def rank(self, place: int) -> int:
+        """Return which target's turn a target has."""
+        return self.ranks[place] if self.ranks else place
 
     @property
     def changes_shape(self) -> bool:

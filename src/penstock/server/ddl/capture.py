@@ -65,10 +65,17 @@ def refuse_obstacles(name: TableName, obstacles: Sequence[Obstacle]) -> None:
     if not obstacles:
         return
     lines = "\n".join(f"{obstacle.kind}: {obstacle.description}" for obstacle in obstacles)
+    hint = "Load with --mode truncate, which keeps the table, or drop these first and create them anew after the load."
+    if {obstacle.kind for obstacle in obstacles} <= {"view", "materialized view"}:
+        views = ", ".join(obstacle.description for obstacle in obstacles)
+        hint = (
+            f"Drop {views} before the load and create it anew after it; or load with --mode truncate, which keeps it: "
+            "readers then see an empty table at first, and with --atomic they wait for most of the load."
+        )
     raise TargetError(
         f'cannot replace table "{name}"',
         detail=f"A new table could not take its place because of:\n{lines}",
-        hint="Load with --mode truncate, which keeps the table, or drop these first and make them anew after the load.",
+        hint=hint,
     )
 
 

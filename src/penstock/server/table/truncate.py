@@ -18,6 +18,8 @@ from penstock.server.sql.queries import fetch_rows
 from penstock.server.table.identity import LoadedTable, send_check
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from penstock.model.server.table import TableFacts
     from penstock.server.connect.connection import Connection
 
@@ -33,13 +35,18 @@ class ReferencingRow:
     table: str
 
 
-def check_truncatable(connection: Connection, target: TableFacts) -> None:
-    """Raise TargetError where TRUNCATE would be refused: for a view, without the privilege, for a referenced table."""
+def check_truncatable(connection: Connection, target: TableFacts, *, together: Sequence[int] = ()) -> None:
+    """Raise TargetError where TRUNCATE would be refused: for a view, without the privilege, for a referenced table.
+
+    `together` are the oids of the tables that the same TRUNCATE names.
+    """
     if target.kind not in {"r", "p"}:
         raise TargetError(f'cannot truncate "{target.name}": it is not a table', hint="Load with --mode append.")
     with translate_errors(f"checking whether {target.name} can be truncated"):
         row = connection.execute("SELECT pg_catalog.has_table_privilege(%s::oid, 'TRUNCATE')", [target.oid]).fetchone()
-        referencing = fetch_rows(connection, "truncate_referencing", ReferencingRow, oid=target.oid)
+        referencing = fetch_rows(
+            connection, "truncate_referencing", ReferencingRow, oid=target.oid, together=[*together]
+        )
     if row != (True,):
         grant = sql.SQL("GRANT TRUNCATE ON {} TO ...;").format(_identifier(target)).as_string(None)
         raise TargetError(
@@ -52,24 +59,30 @@ def check_truncatable(connection: Connection, target: TableFacts) -> None:
         raise TargetError(
             f'cannot truncate table "{target.name}": other tables reference it',
             detail=f"Foreign keys: {keys}.",
-            hint="Drop these keys before the load and add them after, or load with --mode upsert.",
+            hint="Load these tables by the same job, with mode truncate too; or drop the keys before the load and add "
+            "them after, or load with --mode upsert.",
         )
 
 
-def truncate_table(connection: Connection, target: TableFacts) -> None:
-    """Remove all rows of a table, of a partitioned one with its partitions; tables that inherit from it keep theirs.
+def truncate_tables(connection: Connection, targets: Sequence[TableFacts]) -> None:
+    """Remove all rows of tables, of partitioned ones with their partitions; tables that inherit from them keep theirs.
 
-    Takes an ACCESS EXCLUSIVE lock to the end of the caller's transaction. Raises TargetError, also if the name means
-    another table by then, ServerError.
+    In one statement, since their foreign keys may refer to each other. Takes ACCESS EXCLUSIVE locks to the end of the
+    caller's transaction. Raises TargetError, also if a name means another table by then, ServerError.
     """
-    what = sql.SQL("TRUNCATE TABLE {}{}").format(sql.SQL("" if target.kind == "p" else "ONLY "), _identifier(target))
+    tables = [
+        sql.SQL("{}{}").format(sql.SQL("" if target.kind == "p" else "ONLY "), _identifier(target))
+        for target in targets
+    ]
+    names = ", ".join(str(target.name) for target in targets)
     # Triggers may need the user's path.
-    with translate_errors(f"truncating {target.name}"), users_path(connection):
+    with translate_errors(f"truncating {names}"), users_path(connection):
         with connection.pipeline():
-            connection.execute(what)
-            check = send_check(connection, LoadedTable(target.name, target.oid))
-        check()
-    _log.info("truncated table %s", target.name)
+            connection.execute(sql.SQL("TRUNCATE TABLE {}").format(sql.SQL(", ").join(tables)))
+            checks = [send_check(connection, LoadedTable(target.name, target.oid)) for target in targets]
+        for check in checks:
+            check()
+    _log.info("truncated %s", names)
 
 
 def _identifier(target: TableFacts) -> sql.Identifier:

@@ -1,0 +1,103 @@
+"""Sets of tables that foreign keys join are refreshed by one job, in whatever order it names them; readers' locks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from penstock.cli.views.plan_view import describe_plan
+from penstock.errors import TargetError
+from penstock.model.load.job import LoadJob, LoadRules
+from support.loads import AGAIN, Loads, target
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from penstock.model.load.job import TargetJob
+
+
+@pytest.fixture
+def loads(database: str) -> Loads:
+    """Provide three tables of which each refers to the one before, on each version."""
+    loads = Loads(database)
+    loads.execute("CREATE TABLE a (id int PRIMARY KEY)")
+    loads.execute("CREATE TABLE b (id int PRIMARY KEY, a int NOT NULL REFERENCES a)")
+    loads.execute("CREATE TABLE c (id int PRIMARY KEY, b int NOT NULL REFERENCES b) PARTITION BY RANGE (id)")
+    loads.execute("CREATE TABLE c1 PARTITION OF c FOR VALUES FROM (0) TO (100000)")
+    return loads
+
+
+def _jobs(tmp_path: Path, order: str, mode: str = "truncate", *, first: int = 0) -> list[TargetJob]:
+    """Return a target for each table, in that order, of rows that only refer to the others' new ones."""
+    jobs = []
+    for table in order:
+        path = tmp_path / f"{table}.csv"
+        head = {"a": "id", "b": "id,a", "c": "id,b"}[table]
+        numbers = range(first, first + 1000)
+        path.write_text(f"{head}\n" + "".join(",".join([str(n)] * (head.count(",") + 1)) + "\n" for n in numbers))
+        jobs.append(replace(target(path, into=table, header=True), mode=mode))  # type: ignore[arg-type]
+    return jobs
+
+
+@pytest.mark.parametrize("is_atomic", [False, True])
+@pytest.mark.parametrize("order", ["abc", "cba", "bca"])
+def test_set_is_truncated_and_loaded_again(loads: Loads, tmp_path: Path, order: str, is_atomic: bool) -> None:
+    """On day one and on day two, children first or last; keys are kept, so that they check each row."""
+    rules = replace(AGAIN, atomic=is_atomic, indexes="keep")
+    for first in (0, 5000):
+        outcome = loads.run(*_jobs(tmp_path, order, first=first), rules=rules)
+        assert outcome.rows == 3000
+        for table in "abc":
+            assert loads.execute(f"SELECT min(id), count(*) FROM {table}") == [(first, 1000)]
+
+
+def test_set_is_merged_in_the_order_of_its_keys(loads: Loads, tmp_path: Path) -> None:
+    """Rows that are staged are moved parents first."""
+    jobs = [replace(job, key=("id",)) for job in _jobs(tmp_path, "cba", "upsert")]
+    assert loads.run(*jobs, rules=AGAIN).inserted == 3000
+
+
+def test_table_that_another_refers_to_is_still_refused(loads: Loads, tmp_path: Path) -> None:
+    """The job does not name it; the hint says that it may."""
+    with pytest.raises(TargetError, match="other tables reference it") as caught:
+        loads.run(*_jobs(tmp_path, "ba"))
+    assert "Load these tables by the same job" in str(caught.value.hint)
+
+
+def test_circle_is_said(loads: Loads, tmp_path: Path) -> None:
+    """There is no order that keeps every key; with keys that are checked at the end there is no need of one."""
+    loads.execute("ALTER TABLE a ADD b int REFERENCES b DEFERRABLE INITIALLY DEFERRED")
+    with loads._loader() as loader:
+        a, *others = _jobs(tmp_path, "abc")
+        job = LoadJob(targets=(replace(a, set={"b": "1"}), *others), rules=LoadRules(indexes="keep"))
+        plan = loader.plan(job)
+    (notice,) = [notice for notice in plan.notices if "in a circle" in notice.message]
+    assert '"public.a"' in notice.message
+    assert '"public.b"' in notice.message
+    assert '"public.c"' not in notice.message
+    assert loads.run(*job.targets, rules=replace(AGAIN, atomic=True, indexes="keep")).rows == 3000
+
+
+def test_plan_says_how_long_readers_wait(loads: Loads, tmp_path: Path) -> None:
+    """With --mode truncate --atomic: replace is named."""
+    with loads._loader() as loader:
+        job = LoadJob(targets=tuple(_jobs(tmp_path, "abc")), rules=LoadRules(atomic=True))
+        lines = describe_plan(loader.plan(job), loader.server)
+    (way,) = {line for line in lines if line.startswith("mode")}
+    assert "readers see all or nothing, and wait from the TRUNCATE at the end" in way
+    assert "with mode replace they hardly wait" in way
+
+
+def test_view_in_the_way_of_replace_is_named_with_two_ways_out(loads: Loads, tmp_path: Path) -> None:
+    """A view alone; where more is in the way, the two ways are for all of it."""
+    loads.execute("CREATE TABLE t (id int); CREATE VIEW v AS SELECT id FROM t")
+    path = tmp_path / "t.csv"
+    path.write_text("id\n1\n")
+    with pytest.raises(TargetError, match="cannot replace") as caught:
+        loads.run(replace(target(path), mode="replace"))
+    hint = str(caught.value.hint)
+    assert hint.startswith(
+        "Drop view public.v before the load and create it anew after it; or load with --mode truncate"
+    )
