@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -12,6 +13,7 @@ from penstock.server.connect.errors import (
     CopyContext,
     choose_class,
     find_hint,
+    in_pipeline,
     parse_copy_context,
     read_report,
     translate_errors,
@@ -165,3 +167,14 @@ def test_table_name_is_needed_only_for_odd_names() -> None:
 def test_other_contexts_name_no_place(context: str | None) -> None:
     """No COPY, no line."""
     assert parse_copy_context(context, table="t") == CopyContext()
+
+
+def test_error_in_a_pipeline_is_raised_alone(connection: Connection, caplog: pytest.LogCaptureFixture) -> None:
+    """What is queued behind it fails too, which psycopg logs where both leave a pipeline of its own."""
+    with pytest.raises(psycopg.errors.DivisionByZero), in_pipeline(connection):
+        for query in ("SELECT 1 / 0", "SELECT 2", "SELECT 3", "SELECT 4"):
+            connection.execute(query)
+            # The error arrives while the rest is being sent.
+            time.sleep(0.2)
+    assert not caplog.records
+    assert connection.execute("SELECT 3").fetchone() == (3,)
