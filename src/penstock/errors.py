@@ -6,12 +6,27 @@ Rooms that know an outside thing turn its errors into these; only the command li
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilePlace:
+    """Where in a source an error is: `file` is its path or URL, `line` counts from 1, `column` is the table's."""
+
+    file: str
+    line: int | None = None
+    column: str | None = None
+
+    def __str__(self) -> str:
+        return self.file if self.line is None else f"{self.file} line {self.line}"
+
 
 class PenstockError(Exception):
     """Something the user can act on; `exit_code` is the process's exit status.
 
     `sqlstate` is the server's five-character code, None where no server spoke. `is_transient`: the fault may pass, so
-    the same may succeed a little later.
+    the same may succeed a little later. `place` is where in the sources it was met, as far as that is known. `load_id`
+    is the load that has kept something, None where there is none.
     """
 
     exit_code = 1
@@ -24,6 +39,7 @@ class PenstockError(Exception):
         hint: str | None = None,
         sqlstate: str | None = None,
         is_transient: bool = False,
+        place: FilePlace | None = None,
     ) -> None:
         super().__init__(message)
         self.message = message
@@ -31,6 +47,8 @@ class PenstockError(Exception):
         self.hint = hint
         self.sqlstate = sqlstate
         self.is_transient = is_transient
+        self.place = place
+        self.load_id: str | None = None
 
     def __str__(self) -> str:
         lines = [self.message]

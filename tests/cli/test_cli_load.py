@@ -189,6 +189,18 @@ def test_bad_value_exits_with_5_and_names_the_line(penstock: Run, database18: st
     error = finished.object["error"]
     assert error["message"] == 'invalid input syntax for type integer: "Ann"'
     assert f'{people} line 2, column "name"' in error["detail"]
+    places = {name: error[name] for name in ("file", "line", "column", "sqlstate", "load_id")}
+    assert places == {"file": people, "line": 2, "column": "name", "sqlstate": "22P02", "load_id": None}
+
+
+def test_failure_as_json_names_the_line_where_no_server_spoke(penstock: Run, database18: str, tmp_path: Path) -> None:
+    """Bytes that are no text are found in the sample, before anything is sent."""
+    _execute(database18, "CREATE TABLE people (id int, name text)")
+    path = tmp_path / "people.csv"
+    common = ("load", str(path), "--into", "people", "--to", database18, "--json")
+    path.write_bytes(b"id,name\n1,a\n2,\xff\n")
+    error = penstock(*common).object["error"]
+    assert (error["file"], error["line"], error["sqlstate"]) == (str(path), 3, None)
 
 
 def test_json_is_refused_unless_each_line_is_to_be_a_field(penstock: Run, database18: str, tmp_path: Path) -> None:

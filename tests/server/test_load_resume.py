@@ -70,6 +70,7 @@ def fail(loads: Loads, path: Path) -> str:
     ((load_id, state),) = loads.execute("SELECT id::text, state FROM penstock.loads")
     assert state == "running"
     assert f"penstock resume {load_id}" in str(caught.value.hint)
+    assert caught.value.load_id == load_id
     return str(load_id)
 
 

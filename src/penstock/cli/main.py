@@ -208,10 +208,7 @@ def _fail(error: PenstockError, arguments: Sequence[str]) -> int:
 def _answer(error: PenstockError, arguments: Sequence[str], code: int) -> int:
     """Print an error as an object for those who asked for JSON and have got none yet; return the exit code."""
     if "--json" in arguments and not has_result():
-        words = {"message": error.message, "detail": error.detail, "hint": error.hint}
-        described = {name: None if text is None else hide_secrets(text) for name, text in words.items()}
-        if hasattr(error, "sqlstate"):
-            described["sqlstate"] = error.sqlstate
+        described = _describe(error)
         try:
             warnings = [notice.as_item() for notice in shown_warnings()]
             write_result({"state": "failed", "error": described, "warnings": warnings})
@@ -221,6 +218,21 @@ def _answer(error: PenstockError, arguments: Sequence[str], code: int) -> int:
             # What went wrong first was told, and decides the exit code
             abandon_output()
     return code
+
+
+def _describe(error: PenstockError) -> dict[str, str | int | None]:
+    place = error.place
+    words = {
+        "message": error.message,
+        "detail": error.detail,
+        "hint": error.hint,
+        "sqlstate": error.sqlstate,
+        "file": None if place is None else place.file,
+        "column": None if place is None else place.column,
+        "load_id": error.load_id,
+    }
+    shown = {name: None if text is None else hide_secrets(text) for name, text in words.items()}
+    return {**shown, "line": None if place is None else place.line}
 
 
 def _leave_broken_pipe() -> int:

@@ -42,6 +42,7 @@ def tell_what_stays(
     told = copy(error)
     told.detail = f"{error.detail}\n{stays}" if error.detail else stays
     told.hint = f"{error.hint or ''}{resume}".strip() or None
+    told.load_id = None if rows == 0 and not is_complete else load_id
     return told
 
 

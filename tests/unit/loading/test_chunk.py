@@ -95,7 +95,7 @@ def test_second_file_counts_from_its_own_start() -> None:
     _send(chunk, b"a\n" * 10, uri="two")
     place = chunk.locate(13)
     assert place is not None
-    assert (place.uri, place.line) == ("two", 3)
+    assert (place.file, place.line) == ("two", 3)
 
 
 def test_lines_in_the_first_record_are_made_up_for() -> None:

@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from penstock.errors import DataError, UsageError
+from penstock.errors import DataError, FilePlace, UsageError
 from penstock.files.probe.form import choose_form, follows_copy_escapes, make_form, proves_copy_escapes
 from penstock.files.probe.mangling import Sample
 from penstock.files.probe.options import complete_options
@@ -101,6 +101,7 @@ def refuse_unclear_escapes(
             f"With --format=text, this is {found.before}.\n"
             f"With --format=tsv, this is {found.here}.",
             hint="Use --format=text if COPY wrote the files, or --format=tsv if their backslashes are data.",
+            place=FilePlace(file=uri, line=found.line),
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final, Literal
 
-from penstock.errors import DataError
+from penstock.errors import DataError, FilePlace
 from penstock.files.encodings import guess_utf16
 from penstock.files.probe.records import show_bytes
 
@@ -158,6 +158,7 @@ def check_is_utf8(head: bytes, *, is_whole: bool, uri: str, locate: Callable[[in
             f'invalid byte sequence for encoding "UTF8": {show_bytes(head[exc.start : exc.end])}',
             detail=f"{uri} line {line}, column {column}.",
             hint=hint,
+            place=FilePlace(file=uri, line=line),
         ) from exc
 
 

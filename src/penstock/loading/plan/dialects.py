@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from penstock.errors import DataError
+from penstock.errors import DataError, FilePlace
 from penstock.files.probe import check_is_not_json, find_contradiction
 from penstock.loading.plan.plan import options_of, table_after_creation
 
@@ -81,4 +81,5 @@ def _explain(found: Contradiction, place: str) -> DataError:
         f"By the first file's dialect, this is {found.before}.\n"
         f"By its own, it is {found.here}.",
         hint=f"Use {first} or {second} if it is right for every file, or load the files that differ separately.",
+        place=FilePlace(file=uri, line=found.line),
     )

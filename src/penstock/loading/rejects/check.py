@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from penstock.errors import PenstockError, SourceError
+from penstock.errors import FilePlace, PenstockError, SourceError
 from penstock.loading.plan.dialects import refuse_other_dialects
 from penstock.loading.plan.plan import table_after_creation
 from penstock.loading.plan.work import all_objects
@@ -182,7 +182,7 @@ class _Check:
             refused = sorter.send(pieces).rejects
             session.roll_back()
         except CopyFailed as failure:
-            raise explain_failure(failure, where=opened.source.uri) from failure
+            raise explain_failure(failure, where=FilePlace(file=opened.source.uri)) from failure
         # As a load's error has it: the line on which a record begins, or where COPY speaks of it, the one it ends on.
         found = [(reject, reject.line) for reject in unwritable]
         found += [(reject, _last_line(reject, piece.block.line_end)) for reject in refused]

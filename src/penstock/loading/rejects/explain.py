@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from penstock.errors import DataError
+from penstock.errors import DataError, FilePlace
 from penstock.server.connect.errors import ServerReport, choose_class, find_hint, is_passing
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def explain_miscount(uri: str, *, reported: int, records: int) -> DataError:
 def explain_failure(
     failure: CopyFailed,
     *,
-    where: str | None,
+    where: FilePlace | str | None,
     constants: Collection[str] = (),
     working_names: Sequence[tuple[str, str]] = (),
     is_in_conflict: bool = False,
@@ -65,7 +65,7 @@ def explain_failure(
     is_ended = failure.is_disconnect or (not is_in_conflict and (report.sqlstate or "").startswith(_ENDED_CLASSES))
     if place.column in constants:
         where = f"--set {place.column}"
-    facts = [where] if where and not is_ended else []
+    facts = [str(where)] if where and not is_ended else []
     if place.column and not is_ended and place.column not in constants:
         facts.append(f'column "{place.column}"')
     detail = ", ".join(facts)
@@ -82,6 +82,7 @@ def explain_failure(
         hint=report.hint or find_hint(code or ("08006" if failure.is_disconnect else None)),
         sqlstate=report.sqlstate,
         is_transient=is_in_conflict or is_passing(report.sqlstate, is_disconnect=failure.is_disconnect),
+        place=replace(where, column=place.column) if isinstance(where, FilePlace) and not is_ended else None,
     )
 
 

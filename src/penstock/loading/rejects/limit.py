@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from penstock.errors import DataError
+from penstock.errors import DataError, FilePlace
 from penstock.model.load.reject import FOREIGN_KEY_VIOLATION
 
 if TYPE_CHECKING:
@@ -41,12 +41,14 @@ class RejectLimit:
 
 def too_many_rejects(limit: int, rejects: Sequence[Reject], *, uris: dict[int, str]) -> DataError:
     """Return the error for a load that rejected more records than it may, with some of them."""
+    first = rejects[0]
     records = "record was" if limit == 1 else "records were"
     return DataError(
         f"more than {limit} {records} rejected",
         detail="\n".join(describe_reject(reject, uri=uris[reject.object_number]) for reject in rejects[:_SHOWN]),
         hint="Correct the file or the options, or raise --max-rejects.",
-        sqlstate=rejects[0].reason.sqlstate,
+        sqlstate=first.reason.sqlstate,
+        place=FilePlace(file=uris[first.object_number], line=first.line, column=first.reason.column),
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
+from penstock.errors import FilePlace
 from penstock.loading.rejects.bisect import find_by_index, find_by_server_line, knowing, make_payload_cutter
 
 if TYPE_CHECKING:
@@ -17,14 +18,6 @@ if TYPE_CHECKING:
 
 # What the server has yet to read is in the sockets, some MiB at most: the record of an error was sent among the last.
 _KEPT_BYTES = 8 * 1024 * 1024
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """A line of an object, counted from 1."""
-
-    uri: str
-    line: int
 
 
 @dataclass(slots=True, kw_only=True)
@@ -100,7 +93,7 @@ class Chunk:
         """Return the objects that the command carried something of, in the order they first did."""
         return list(dict.fromkeys([*self._counted, *(carried.uri for carried in self._carried)]))
 
-    def locate(self, server_line: int) -> Place | None:
+    def locate(self, server_line: int) -> FilePlace | None:
         """Return the file's line for a line of the COPY command: the last one of the record, as the server counts.
 
         Exact, but for records that were sent long ago in objects of whose lines the server counts only some (with
@@ -114,7 +107,7 @@ class Chunk:
                 line = min(remaining, carried.lines)
                 if carried.kept is not None:
                     line = self._line_within(carried, server_line if carried is self._carried[0] else remaining)
-                return Place(uri=carried.uri, line=carried.first_line + line - 1)
+                return FilePlace(file=carried.uri, line=carried.first_line + line - 1)
             remaining -= carried.server_lines
         return None
 

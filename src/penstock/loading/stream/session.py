@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from penstock import _native
+from penstock.errors import FilePlace
 from penstock.files.blocks import make_cutter, record_error
 from penstock.loading.reading.feed import NothingReady
 from penstock.loading.rejects.explain import explain_failure, explain_miscount
@@ -299,7 +300,7 @@ class LoadSession:
             is_in_conflict=self.is_in_conflict,
         )
 
-    def _where(self, line: int | None) -> str | None:
+    def _where(self, line: int | None) -> FilePlace | str | None:
         """Return the place in the files: object and line, or the object alone where the server told no line."""
         chunk = None if self._command is None else self._command.chunk
         if chunk is None or not chunk.uris:
@@ -307,6 +308,8 @@ class LoadSession:
         # The server may have spoken of a command that sorts records out.
         found = chunk.locate(line) if line is not None and self._keeper is None else None
         if found is not None:
-            return f"{found.uri} line {found.line}"
+            return found
         uris = chunk.uris
-        return uris[0] if len(uris) == 1 else f"One of {len(uris)} objects, from {uris[0]} to {uris[-1]}"
+        return (
+            FilePlace(file=uris[0]) if len(uris) == 1 else f"One of {len(uris)} objects, from {uris[0]} to {uris[-1]}"
+        )
