@@ -103,14 +103,14 @@ def test_duplicates_are_an_error_where_they_must_not_be(connection: Connection) 
             columns=["id", "v"],
             key=["id"],
             keep="error",
-            name_object=lambda number: f"file{number}.csv",
+            name_record=lambda place: f"file{place.object_number}.csv line {place.record}",
         )
     assert caught.value.message == "key (id)=(1) is duplicated in the files"
     assert caught.value.places == (
         RecordPlace(object_number=1, block_start=0, record=1),
         RecordPlace(object_number=1, block_start=0, record=2),
     )
-    assert "file1.csv, record 2 from byte 0 on" in (caught.value.detail or "")
+    assert "file1.csv line 2" in (caught.value.detail or "")
     assert rows(connection) == []
 
 

@@ -71,12 +71,20 @@ def test_options_may_be_given_as_they_are_typed_or_as_values(database18: str, tm
     assert penstock.repair(to=database18).errors == []
 
 
+def test_columns_may_be_a_text_as_they_are_typed(database18: str, tmp_path: Path) -> None:
+    """A text is a list of names, not of characters; so is one of a target that is made by hand."""
+    (tmp_path / "f.csv").write_text("1,a\n")
+    outcome = penstock.load(tmp_path / "f.csv", "t", to=database18, create=True, header=False, columns="id,v")
+    assert outcome.rows == 1
+    assert Loads(database18).execute("SELECT id, v FROM t") == [("1", "a")]
+
+
 def test_diagnosis_is_a_value(database18: str, tmp_path: Path) -> None:
     """Of the server alone, and of a load that would be refused."""
     assert penstock.doctor(to=database18).would_load
     (tmp_path / "f.csv").write_text("a,b\n1,2\n")
     Loads(database18).execute("CREATE TABLE t (a int)")
-    found = penstock.doctor("t", str(tmp_path / "f.csv"), to=database18)
+    found = penstock.doctor("t", tmp_path / "f.csv", to=database18)
     assert not found.would_load
     assert [finding.subject for finding in found.findings if finding.severity == "refusal"] == ["plan"]
 

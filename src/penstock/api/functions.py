@@ -87,7 +87,11 @@ def _path_of(source: Any, stack: ExitStack) -> str:
 
 @takes(name for name in OPTIONS if name not in ("into", "to"))
 def doctor(
-    into: str | TableName | None = None, source: str | Sequence[str] = (), *, to: str | None = None, **options: Any
+    into: str | TableName | None = None,
+    source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] = (),
+    *,
+    to: str | None = None,
+    **options: Any,
 ) -> Diagnosis:
     """Return what a server is, what the role may do there, and what of a load would work; changes nothing.
 
@@ -95,10 +99,11 @@ def doctor(
     """
     from penstock.api.doctor import diagnose, explain_refused_token  # noqa: PLC0415 (60 ms and more, for who asks)
 
+    named = [source] if isinstance(source, (str, os.PathLike)) else source
     now = datetime.now(UTC)
     connect = connect_to(to, allows_standby=True, **pick(Access, options))
     is_iam = bool(options.get("iam_auth"))
-    sources = (source,) if isinstance(source, str) else tuple(source)
+    sources = [str(os.fspath(each)) for each in named]
     target = make_target({**options, "into": into}, sources=sources) if sources else None
     request = None if target is None else make_request({**options, "to": to}, [target])
     table = parse_table_name(into) if isinstance(into, str) else into

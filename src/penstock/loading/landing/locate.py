@@ -11,22 +11,28 @@ from bisect import bisect_left
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from penstock.errors import DataError
+from penstock.errors import DataError, FilePlace, PenstockError
 from penstock.loading.reading.objects import RangeSums, open_blocks
 from penstock.loading.rejects.pieces import Origin, Piece
 from penstock.loading.rejects.reasons import describe_refused
 from penstock.loading.rejects.record_format import form_to_json
 from penstock.loading.rejects.sorter import make_reject
 from penstock.model.load.ledger import Coverage
+from penstock.server.ledger.committed import read_ranges
+from penstock.server.ledger.rejects import RejectStore
+from penstock.server.merge.merge_errors import name_by_number
+from penstock.server.merge.merge_refused import RefusedRecord
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from penstock.loading.claim.prepared import PreparedLoad
     from penstock.loading.context import LoadTools
     from penstock.loading.plan.work import ObjectWork
     from penstock.model.load.ledger import CommittedRange
     from penstock.model.load.reject import Reject
-    from penstock.server.merge.merge_refused import RefusedRecord
+    from penstock.server.connect.connection import Connection
+    from penstock.server.merge.merge_locate import RecordPlace
 
 
 class RecordFinder:
@@ -99,6 +105,37 @@ class RecordFinder:
         return [
             bisect_left(range(block.records), start, key=lambda record: piece.bounds(record).start) for start in starts
         ]
+
+
+def make_finder(
+    prepared: PreparedLoad, tools: LoadTools, connection: Connection, number: int, blocks: Sequence[int]
+) -> RecordFinder:
+    """Return what finds records of an object's blocks. Raises ServerError."""
+    schema, load_id = tools.ledger.schema, prepared.claim.load_id
+    return RecordFinder(
+        prepared.objects[number],
+        tools,
+        blocks=blocks,
+        rejected=RejectStore(schema, load_id).read_starts(connection, number),
+        committed=read_ranges(connection, schema, load_id, number),
+    )
+
+
+def name_record(
+    place: RecordPlace, prepared: PreparedLoad, tools: LoadTools, connection: Connection, *, is_repeatable: bool
+) -> FilePlace | str:
+    """Return the line that a staged record begins on; where its object cannot be read again, what staging knows."""
+    number = place.object_number
+    wanted = RefusedRecord(number, place.block_start, place.record, 0, "", "", None, None)
+    try:
+        if is_repeatable and number in prepared.objects:
+            finder = make_finder(prepared, tools, connection, number, [place.block_start])
+            reject = next(finder.find(iter([wanted])))
+            return FilePlace(file=prepared.objects[number].source.uri, line=reject.line)
+    except PenstockError:
+        # The error at hand matters, not that its line could not be found.
+        pass
+    return name_by_number(place)
 
 
 def _skip(index: int, missing: Sequence[int]) -> int:

@@ -12,14 +12,13 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from penstock.errors import PenstockError
-from penstock.loading.landing.locate import RecordFinder
+from penstock.loading.landing.locate import RecordFinder, make_finder
 from penstock.loading.plan.modes import merge_mode
 from penstock.loading.rejects.limit import too_many_rejects
 from penstock.loading.rejects.reasons import RECORD_CODES
 from penstock.model.load.reject import Correction
 from penstock.server.connect.errors import NOT_DATA, translate_errors
 from penstock.server.copy.sorting import find_hindrance
-from penstock.server.ledger.committed import read_ranges
 from penstock.server.ledger.rejects import RejectStore
 from penstock.server.merge.merge import find_parts
 from penstock.server.merge.merge_errors import refuse_duplicates
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from penstock.model.server.table import TableFacts
     from penstock.server.connect.connection import Connection
     from penstock.server.merge.merge import MergeCounts
+    from penstock.server.merge.merge_errors import NameRecord
 
 # A policy's refusal; without policies it speaks of the role's rights, which no record can help.
 _POLICY = "42501"
@@ -64,11 +64,11 @@ class RejectingMerges:
         landings: Sequence[TargetLanding],
         run_statement: Callable[[TargetLanding], MergeCounts],
         *,
-        name_object: Callable[[int], str],
+        name_record: NameRecord,
     ) -> list[MergeCounts]:
         """Return what became of the records of each landing but those that are rejected.
 
-        `run_statement` takes on all records of a landing where none can be rejected; `name_object` is for errors.
+        `run_statement` takes on all records of a landing where none can be rejected; `name_record` is for errors.
         """
         check_constraints_at_once(self._connection)
         results: list[MergeCounts | MergeSorter] = []
@@ -78,7 +78,7 @@ class RejectingMerges:
                 with _explaining(refusal, _find_own_codes(landing.facts)):
                     results.append(run_statement(landing))
             else:
-                results.append(self._sort(landing, name_object))
+                results.append(self._sort(landing, name_record))
         settle(self._sorters)
         self._refuse_too_many()
         for sorter in self._sorters:
@@ -93,7 +93,7 @@ class RejectingMerges:
         with translate_errors(f"looking up table {facts.name}"):
             return find_hindrance(self._connection, table_identifier(facts).as_string(self._connection))
 
-    def _sort(self, landing: TargetLanding, name_object: Callable[[int], str]) -> MergeSorter:
+    def _sort(self, landing: TargetLanding, name_record: NameRecord) -> MergeSorter:
         """Begin the merge of a landing. Raises DataError where two records have one key and neither may give way."""
         assert landing.table is not None
         job, facts = landing.target.job, landing.facts
@@ -108,7 +108,7 @@ class RejectingMerges:
         )
         if job.mode == "upsert" and job.keep == "error":
             assert parts.key is not None
-            refuse_duplicates(self._connection, landing.table, parts.key, name_object=name_object)
+            refuse_duplicates(self._connection, landing.table, parts.key, name_record=name_record)
         sorter = MergeSorter(self._connection, parts, number=len(self._sorters), own_codes=_find_own_codes(facts))
         self._sorters.append(sorter)
         limit = self._find_limit()
@@ -149,14 +149,7 @@ class RejectingMerges:
             self._store.correct(self._connection, [correction])
 
     def _make_finder(self, number: int, blocks: Sequence[int]) -> RecordFinder:
-        schema, load_id = self._tools.ledger.schema, self._prepared.claim.load_id
-        return RecordFinder(
-            self._prepared.objects[number],
-            self._tools,
-            blocks=blocks,
-            rejected=self._store.read_starts(self._connection, number),
-            committed=read_ranges(self._connection, schema, load_id, number),
-        )
+        return make_finder(self._prepared, self._tools, self._connection, number, blocks)
 
     def _write(self, rejects: Iterator[Reject]) -> int:
         """Write records down a few at a time; return how many there were."""

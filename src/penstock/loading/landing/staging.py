@@ -37,6 +37,7 @@ from penstock.server.table.staging import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from penstock.errors import FilePlace
     from penstock.loading.claim.prepared import PreparedLoad, TargetLanding
     from penstock.loading.context import LoadTools
     from penstock.loading.landing.context import LandingContext
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from penstock.model.load.plan import LoadPlan, TargetPlan
     from penstock.model.server.table import TableFacts
     from penstock.server.connect.connection import Connection
+    from penstock.server.merge.merge_locate import RecordPlace
 
 
 def check_staging(target: TargetPlan, facts: TableFacts, connection: Connection, *, ledger_schema: str) -> None:
@@ -205,7 +207,7 @@ class StagedRows:
             from penstock.loading.landing.merges import RejectingMerges  # noqa: PLC0415 (paid for by who needs it)
 
             merges = RejectingMerges(self._plan, self._prepared, self._tools, self._connection)
-            counts = merges.run(self._landings, self._run_statement, name_object=self._name_object)
+            counts = merges.run(self._landings, self._run_statement, name_record=self._name_record)
         else:
             counts = [self._run_statement(landing) for landing in self._landings]
         return [self._drop_merged(landing, merged) for landing, merged in zip(self._landings, counts, strict=True)]
@@ -227,7 +229,7 @@ class StagedRows:
         staging = landing.table
         assert staging is not None
         job, facts, columns = landing.target.job, landing.facts, landing.target.column_map.columns
-        connection, name = self._connection, self._name_object
+        connection, name = self._connection, self._name_record
         if job.transform is not None:
             staged = count_staged(connection, staging)
             done = run_transform(connection, job.transform, staging=staging)
@@ -244,14 +246,16 @@ class StagedRows:
                 columns=columns,
                 key=job.key,
                 keep=job.keep,
-                name_object=name,
+                name_record=name,
             )
         if job.mode == "insert-new":
             return merge_insert_new(
-                connection, staging=staging, target=facts, columns=columns, key=job.key, name_object=name
+                connection, staging=staging, target=facts, columns=columns, key=job.key, name_record=name
             )
-        return insert_all(connection, staging=staging, target=facts, columns=columns, name_object=name)
+        return insert_all(connection, staging=staging, target=facts, columns=columns, name_record=name)
 
-    def _name_object(self, number: int) -> str:
-        work = self._prepared.objects.get(number)
-        return f"object {number}" if work is None else work.source.uri
+    def _name_record(self, place: RecordPlace) -> FilePlace | str:
+        from penstock.loading.landing.locate import name_record  # noqa: PLC0415 (paid for by who needs it)
+
+        plan = self._plan
+        return name_record(place, self._prepared, self._tools, self._connection, is_repeatable=plan.is_repeatable)

@@ -239,7 +239,7 @@ def _does_not_fit(change: Change, error: DataError) -> DataError:
         f'of table "{change.relation}": '
         f"{error.message}",
         detail=error.detail,
-        hint=f"The rows are loaded, and {state}: remove the rows that violate it, then run penstock repair.",
+        hint=f"Rows of the table violate it, and {state}: remove them, then run penstock repair.",
         sqlstate=error.sqlstate,
     )
 

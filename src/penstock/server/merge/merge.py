@@ -32,11 +32,12 @@ from penstock.server.merge.merge_key import (
 from penstock.server.merge.merge_locate import position_list, staging_identifier
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from penstock.model.load.job import Keep
     from penstock.model.server.table import TableFacts, TableName
     from penstock.server.connect.connection import Connection
+    from penstock.server.merge.merge_errors import NameRecord
     from penstock.server.merge.merge_key import Key, MergeMode
 
 _log = logging.getLogger(__name__)
@@ -220,19 +221,19 @@ def merge_upsert(
     columns: Sequence[str],
     key: Sequence[str],
     keep: Keep,
-    name_object: Callable[[int], str] = name_by_number,
+    name_record: NameRecord = name_by_number,
 ) -> MergeCounts:
     """Insert each staged record, or update the row that has its key, in what the file has besides the key.
 
     Of records with the same key `keep` says which counts, by file order; with "error" there must be none. A key with a
-    null is no other's, unless the index says NULLS NOT DISTINCT. `name_object` puts a name to an object's number in
-    errors. Raises DataError, TargetError, ServerError. Needs what check_key looks for.
+    null is no other's, unless the index says NULLS NOT DISTINCT. `name_record` says in errors where a record stood.
+    Raises DataError, TargetError, ServerError. Needs what check_key looks for.
     """
     parts = find_parts(connection, staging=staging, target=target, columns=columns, mode="upsert", key=key, keep=keep)
     assert parts.key is not None
     if keep == "error":
-        refuse_duplicates(connection, staging, parts.key, name_object=name_object)
-    return _run(connection, parts, name_object=name_object)
+        refuse_duplicates(connection, staging, parts.key, name_record=name_record)
+    return _run(connection, parts, name_record=name_record)
 
 
 def merge_insert_new(
@@ -242,14 +243,14 @@ def merge_insert_new(
     target: TableFacts,
     columns: Sequence[str],
     key: Sequence[str],
-    name_object: Callable[[int], str] = name_by_number,
+    name_record: NameRecord = name_by_number,
 ) -> MergeCounts:
     """Insert the staged records whose key no row has; of several with the same key the first by file order.
 
     Raises DataError, TargetError, ServerError. Needs what check_key looks for.
     """
     parts = find_parts(connection, staging=staging, target=target, columns=columns, mode="insert-new", key=key)
-    return _run(connection, parts, name_object=name_object)
+    return _run(connection, parts, name_record=name_record)
 
 
 def insert_all(
@@ -258,7 +259,7 @@ def insert_all(
     staging: TableName,
     target: TableFacts,
     columns: Sequence[str],
-    name_object: Callable[[int], str] = name_by_number,
+    name_record: NameRecord = name_by_number,
 ) -> MergeCounts:
     """Insert all staged records in file order, as INSERT does it: by row-level security's policies where there are any.
 
@@ -267,7 +268,7 @@ def insert_all(
     statement = MergeParts(staging=staging, target=target, columns=tuple(columns)).compose()
     what = f"inserting into {target.name}"
     with (
-        explain_merge(connection, staging, columns, what=what, name_object=name_object, has_key=False),
+        explain_merge(connection, staging, columns, what=what, name_record=name_record, has_key=False),
         users_path(connection),
     ):
         # RETURNING, by which merges count, would need policies and privileges for SELECT.
@@ -338,10 +339,10 @@ def _find_input(plan: Mapping[str, Any]) -> Mapping[str, Any] | None:
     return next((below for below in plan.get("Plans", ()) if below["Parent Relationship"] in _INPUTS), None)
 
 
-def _run(connection: Connection, parts: MergeParts, *, name_object: Callable[[int], str]) -> MergeCounts:
+def _run(connection: Connection, parts: MergeParts, *, name_record: NameRecord) -> MergeCounts:
     what = f"merging into {parts.target.name}"
     with (
-        explain_merge(connection, parts.staging, parts.columns, what=what, name_object=name_object),
+        explain_merge(connection, parts.staging, parts.columns, what=what, name_record=name_record),
         users_path(connection),
     ):
         row = connection.execute(_COUNTING + parts.compose()).fetchone()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import psycopg
 from psycopg import sql
 
-from penstock.errors import DataError
+from penstock.errors import DataError, FilePlace
 from penstock.model.load.landing import POSITION_COLUMNS
 from penstock.server.connect.errors import in_transaction, to_penstock_error, translate_errors
 from penstock.server.merge.merge_key import equals_previous, key_order
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from penstock.server.connect.connection import Connection
     from penstock.server.merge.merge_key import Key
 
+    NameRecord = Callable[[RecordPlace], FilePlace | str]
+
 _COMMA = sql.SQL(", ")
 
 _UNIQUE_VIOLATION = "23505"
@@ -48,14 +50,12 @@ class DuplicateKey(DataError):
         self.places = places
 
 
-def name_by_number(number: int) -> str:
-    """Return how errors speak of an object of which only the number is known."""
-    return f"object {number}"
+def name_by_number(place: RecordPlace) -> str:
+    """Return how errors speak of a record of whose object only the number is known."""
+    return f"object {place.object_number}, record {place.record} from byte {place.block_start} on"
 
 
-def refuse_duplicates(
-    connection: Connection, staging: TableName, key: Key, *, name_object: Callable[[int], str]
-) -> None:
+def refuse_duplicates(connection: Connection, staging: TableName, key: Key, *, name_record: NameRecord) -> None:
     """Raise DuplicateKey for the first record, in file order, that has the key of an earlier one."""
     with translate_errors(f"looking for duplicate keys in {staging}"):
         row = connection.execute(_compose_duplicates(staging, key)).fetchone()
@@ -64,13 +64,15 @@ def refuse_duplicates(
         values, *positions = row
         places = (find_place(connection, staging, *positions[3:]), find_place(connection, staging, *positions[:3]))
     shown = ", ".join("null" if value is None else _shorten(value) for value in values)
-    first, second = (_describe(place, name_object) for place in places)
-    raise DuplicateKey(
+    first, second = map(name_record, places)
+    error = DuplicateKey(
         f"key ({', '.join(key.names)})=({shown}) is duplicated in the files",
         detail=f"First in {first}, then in {second}.",
         hint="Correct the files, or use --keep first or --keep last to choose a record.",
         places=places,
     )
+    error.place = second if isinstance(second, FilePlace) else None
+    raise error
 
 
 @contextmanager
@@ -80,7 +82,7 @@ def explain_merge(
     columns: Sequence[str],
     *,
     what: str,
-    name_object: Callable[[int], str],
+    name_record: NameRecord,
     has_key: bool = True,
 ) -> Iterator[None]:
     """Put what the staging table tells to a server's error in the block, which runs in a savepoint."""
@@ -94,7 +96,9 @@ def explain_merge(
         with suppress(psycopg.Error), in_transaction(connection):
             place = find_offender(connection, error.diag, staging=staging, columns=columns)
             if place is not None:
-                explained.detail = f"The first such record: {_describe(place, name_object)}.\n{explained.detail}"
+                named = name_record(place)
+                explained.detail = f"The first such record: {named}.\n{explained.detail}"
+                explained.place = named if isinstance(named, FilePlace) else None
         raise explained from error
 
 
@@ -134,10 +138,6 @@ def _compose_duplicates(staging: TableName, key: Key) -> sql.Composed:
         staging=staging_identifier(staging),
         order=_COMMA.join(order),
     )
-
-
-def _describe(place: RecordPlace, name_object: Callable[[int], str]) -> str:
-    return f"{name_object(place.object_number)}, record {place.record} from byte {place.block_start} on"
 
 
 def _shorten(text: str) -> str:
