@@ -229,8 +229,10 @@ def test_policies_are_obeyed_by_way_of_staging(
     assert "CREATE on schema penstock" in str(caught.value)
     admin.execute(f'GRANT CREATE ON SCHEMA penstock TO "{user_name}"')
     assert loads.run(target(tmp_path / "f")).rows == 2
-    with pytest.raises(PenstockError, match="row-level security"):
+    with pytest.raises(PenstockError, match="row-level security") as caught:
         loads.run(target(write(tmp_path / "g", "3,a", "4,no")))
+    assert f"The first such record: {tmp_path / 'g'} line 3." in str(caught.value)
+    assert "pg_policies" in str(caught.value.hint)
     assert admin.count() == 2
 
 

@@ -268,7 +268,9 @@ def insert_all(
     statement = MergeParts(staging=staging, target=target, columns=tuple(columns)).compose()
     what = f"inserting into {target.name}"
     with (
-        explain_merge(connection, staging, columns, what=what, name_record=name_record, has_key=False),
+        explain_merge(
+            connection, staging, columns, what=what, name_record=name_record, target_oid=target.oid, has_key=False
+        ),
         users_path(connection),
     ):
         # RETURNING, by which merges count, would need policies and privileges for SELECT.
@@ -342,7 +344,9 @@ def _find_input(plan: Mapping[str, Any]) -> Mapping[str, Any] | None:
 def _run(connection: Connection, parts: MergeParts, *, name_record: NameRecord) -> MergeCounts:
     what = f"merging into {parts.target.name}"
     with (
-        explain_merge(connection, parts.staging, parts.columns, what=what, name_record=name_record),
+        explain_merge(
+            connection, parts.staging, parts.columns, what=what, name_record=name_record, target_oid=parts.target.oid
+        ),
         users_path(connection),
     ):
         row = connection.execute(_COUNTING + parts.compose()).fetchone()

@@ -17,6 +17,7 @@ from penstock.server.merge.merge_locate import (
     RecordPlace,
     find_offender,
     find_place,
+    is_policy_violation,
     position_list,
     staging_identifier,
 )
@@ -83,6 +84,7 @@ def explain_merge(
     *,
     what: str,
     name_record: NameRecord,
+    target_oid: int,
     has_key: bool = True,
 ) -> Iterator[None]:
     """Put what the staging table tells to a server's error in the block, which runs in a savepoint."""
@@ -94,7 +96,7 @@ def explain_merge(
         explained.hint = _choose_hint(error.diag, columns, has_key=has_key) or explained.hint
         # The error at hand matters, not that no more could be found out about it.
         with suppress(psycopg.Error), in_transaction(connection):
-            place = find_offender(connection, error.diag, staging=staging, columns=columns)
+            place = find_offender(connection, error.diag, staging=staging, target_oid=target_oid, columns=columns)
             if place is not None:
                 named = name_record(place)
                 explained.detail = f"The first such record: {named}.\n{explained.detail}"
@@ -104,6 +106,8 @@ def explain_merge(
 
 def _choose_hint(diagnostic: Diagnostic, columns: Sequence[str], *, has_key: bool) -> str | None:
     """Return what to do about errors that only a merge can have, or that mean something else in one."""
+    if is_policy_violation(diagnostic):
+        return "Correct the record in the file, or have the table's owner change the policy: see pg_policies."
     if diagnostic.sqlstate == NOT_NULL_VIOLATION and diagnostic.column_name not in columns:
         return (
             f'INSERT asks for column "{diagnostic.column_name}" before it looks for a row with the key: give the'

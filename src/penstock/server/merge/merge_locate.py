@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 NOT_NULL_VIOLATION = "23502"
 FOREIGN_KEY_VIOLATION = "23503"
 CHECK_VIOLATION = "23514"
+# A policy's refusal of a row where this function of the server's raised it, otherwise a missing privilege.
+_INSUFFICIENT_PRIVILEGE = "42501"
+_POLICY_FUNCTION = "ExecWithCheckOptions"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,15 +48,31 @@ class ConstraintRow:
     referenced_columns: list[str]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyRow:
+    """The row of merge_policies.sql."""
+
+    is_permissive: bool
+    expression: str | None
+
+
+def is_policy_violation(diagnostic: Diagnostic) -> bool:
+    """Whether a policy refused a row; the same SQLSTATE may speak of the role's privileges."""
+    return diagnostic.sqlstate == _INSUFFICIENT_PRIVILEGE and diagnostic.source_function == _POLICY_FUNCTION
+
+
 def find_offender(
-    connection: Connection, diagnostic: Diagnostic, *, staging: TableName, columns: Sequence[str]
+    connection: Connection, diagnostic: Diagnostic, *, staging: TableName, target_oid: int, columns: Sequence[str]
 ) -> RecordPlace | None:
     """Return the first record, in file order, that breaks the constraint of which an error speaks.
 
     None where that cannot be told from the file's columns alone. Raises psycopg.Error: a foreign key's table may be
     closed to the role.
     """
-    condition = _find_condition(connection, diagnostic, columns)
+    if is_policy_violation(diagnostic):
+        condition = _breaks_policies(fetch_rows(connection, "merge_policies", PolicyRow, oid=target_oid))
+    else:
+        condition = _find_condition(connection, diagnostic, columns)
     if condition is None:
         return None
     query = sql.SQL("SELECT {} FROM {} AS s WHERE {} ORDER BY {} LIMIT 1").format(
@@ -114,6 +133,16 @@ def _breaks_check(constraint: ConstraintRow) -> sql.Composed | None:
         return None
     # The server's own text; a CHECK is broken by false, not by null.
     return sql.SQL("NOT ({})").format(sql.SQL(constraint.expression))
+
+
+def _breaks_policies(policies: Sequence[PolicyRow]) -> sql.Composed | None:
+    """Return what is true of a record that no permissive policy admits, or that some restrictive one does not."""
+    admits = [sql.SQL("({})").format(sql.SQL(each.expression or "true")) for each in policies if each.is_permissive]
+    asks = [sql.SQL("({})").format(sql.SQL(each.expression or "true")) for each in policies if not each.is_permissive]
+    if not admits:
+        return None
+    every = [sql.SQL("({})").format(sql.SQL(" OR ").join(admits)), *asks]
+    return sql.SQL("({}) IS NOT TRUE").format(sql.SQL(" AND ").join(every))
 
 
 def _breaks_reference(constraint: ConstraintRow) -> sql.Composed:
