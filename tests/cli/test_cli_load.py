@@ -82,6 +82,16 @@ def test_no_embedded_server_where_libpq_is_told_something(people: str, tmp_path:
     assert not (tmp_path / "home").exists()
 
 
+def test_dialect_names_the_encoding_that_the_mark_tells(penstock: Run, database18: str, tmp_path: Path) -> None:
+    """What Excel saves as Unicode text is not called UTF8, in the plan neither."""
+    path = tmp_path / "wide.csv"
+    path.write_bytes("id,name\n1,Zoë\n".encode("utf-16"))
+    common = ("load", str(path), "--into", "people", "--create", "--to", database18)
+    assert "header, UTF16LE, not compressed" in penstock(*common, "--plan").out
+    assert "header, UTF16LE, not compressed" in penstock(*common).err
+    assert _query(database18, "TABLE people") == [("1", "Zoë")]
+
+
 def test_every_option_of_the_dialect_reaches_the_load(penstock: Run, database18: str, tmp_path: Path) -> None:
     """A file that no probing would understand is read as the options say."""
     path = tmp_path / "odd.txt"

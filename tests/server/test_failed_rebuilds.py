@@ -112,6 +112,9 @@ def test_the_load_itself_ends_once_it_is_repaired(loads: Loads, path: Path) -> N
     with pytest.raises(TargetError, match="t_pkey"):
         loads.run(target(path), rules=REBUILD)
     assert loads.execute("SELECT state FROM penstock.loads") == [("running",)]
+    # A repair loads nothing: it speaks of rows that are there.
+    (error,) = repair(loads).errors
+    assert str(error.hint).startswith("Rows of the table violate it, and it is missing")
     loads.execute("DELETE FROM t WHERE b = 'y'")
     repair(loads).raise_first()
     loads.run(target(path), rules=REBUILD)

@@ -197,7 +197,8 @@ class LoadCommand:
         """Say what the files were taken for, and what is odd about them."""
         for target in plan.targets:
             name = f"dialect of {target.table}" if len(plan.targets) > 1 else "dialect"
-            self.messages.note(f"{name}: {describe_dialect(target.dialect, target.sample_compression)}")
+            shown = describe_dialect(target.dialect, target.sample_compression, bom=target.sample_bom)
+            self.messages.note(f"{name}: {shown}")
         for notice in plan.notices:
             show_warning(notice)
 

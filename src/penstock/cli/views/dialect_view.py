@@ -9,13 +9,13 @@ if TYPE_CHECKING:
     from penstock.model.source.source import Compression
 
 
-def describe_dialect(dialect: Dialect, compression: Compression) -> str:
-    r"""Return what a file was taken for, its characters spelled as the options take them.
+def describe_dialect(dialect: Dialect, compression: Compression, *, bom: str | None) -> str:
+    r"""Return what a file was taken for, its characters spelled as options take them; its mark tells its encoding.
 
     >>> from penstock.model.source.dialect import Dialect
     >>> tsv = Dialect(format="tsv", delimiter="\t", quote=None, escape=None, nulls=(r"\N",), has_header=True,
     ...               encoding="UTF8")
-    >>> print(describe_dialect(tsv, "gzip"))
+    >>> print(describe_dialect(tsv, "gzip", bom=None))
     tsv, delimiter '\t', no quoting, null '\N', header, UTF8, gzip
     """
     quoting = "no quoting"
@@ -30,7 +30,7 @@ def describe_dialect(dialect: Dialect, compression: Compression) -> str:
             quoting,
             "null " + " or ".join(f"'{null}'" for null in dialect.nulls) if dialect.nulls else "no null",
             "header" if dialect.has_header else "no header",
-            dialect.encoding,
+            bom or dialect.encoding,
             "not compressed" if compression == "none" else compression,
         )
     )

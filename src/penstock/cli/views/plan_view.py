@@ -231,7 +231,7 @@ def _describe_target(target: TargetPlan, rules: LoadRules, *, is_atomic: bool) -
             ("table", f"{target.table} ({state})"),
             ("mode", _describe_way(target, is_atomic=is_atomic)),
             *describe_switches(target, rules),
-            ("dialect", describe_dialect(target.dialect, target.sample_compression)),
+            ("dialect", describe_dialect(target.dialect, target.sample_compression, bom=target.sample_bom)),
             ("columns", "file field -> table column"),
         ],
         align="<<",

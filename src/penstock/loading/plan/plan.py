@@ -198,6 +198,7 @@ def _plan_target(gathered: TargetInput, rules: LoadRules, server: ServerFacts) -
         column_map=map_columns(probe.header, job=job, table=filled, uri=uri),
         objects=gathered.objects,
         sample_compression=sample.compression,
+        sample_bom=sample.bom,
         allows_suppressed_rows=landing == "table" and bool(table.suppressing_triggers),
         landing=landing,
         text_columns=staged,

@@ -44,9 +44,9 @@ class TargetPlan:
 
     `create_columns` is None where the table exists, else the text columns it is made with. `header` is the first
     object's header names, or None without a header. `column_map` is the first object's; others may order theirs
-    differently. `sample_compression` is the first object's. `text_columns` are those of a staging table for a
-    transform, None without one. `parking` is what of the table is parked meanwhile, None where there is nothing to
-    park. `estimated_records` is asked for where each record fires triggers; None where unknown.
+    differently. `sample_compression` and `sample_bom` are the first object's. `text_columns` are those of a staging
+    table for a transform, None without one. `parking` is what of the table is parked meanwhile, None where there is
+    nothing to park. `estimated_records` is asked for where each record fires triggers; None where unknown.
     """
 
     job: TargetJob
@@ -63,6 +63,7 @@ class TargetPlan:
     text_columns: tuple[str, ...] | None = None
     parking: ParkingPlan | None = None
     estimated_records: int | None = None
+    sample_bom: str | None = None
 
     @property
     def fills_table(self) -> bool:
