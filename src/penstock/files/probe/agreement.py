@@ -95,13 +95,14 @@ def refuse_unclear_escapes(
     pieces = records.whole if records.rest is None else (*records.whole, records.rest)
     found = _compare(head, pieces, dialect=text, other=tsv)
     if found is not None:
+        place = FilePlace(file=uri, line=first_line + found.line - 1)
         raise DataError(
             "backslashes may be escapes or data",
-            detail=f"{uri} line {first_line + found.line - 1}: {found.text}\n"
+            detail=f"{place}: {found.text}\n"
             f"With --format=text, this is {found.before}.\n"
             f"With --format=tsv, this is {found.here}.",
             hint="Use --format=text if COPY wrote the files, or --format=tsv if their backslashes are data.",
-            place=FilePlace(file=uri, line=found.line),
+            place=place,
         )
 
 

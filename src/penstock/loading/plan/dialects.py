@@ -70,10 +70,10 @@ def _look_at(works: Sequence[ObjectWork], sources: SourceReader) -> None:
             column_count=fields,
         )
         if found is not None:
-            raise _explain(found, f"{sample.source.uri} line {sample.first_line + found.line - 1}")
+            raise _explain(found, FilePlace(file=sample.source.uri, line=sample.first_line + found.line - 1))
 
 
-def _explain(found: Contradiction, place: str) -> DataError:
+def _explain(found: Contradiction, place: FilePlace) -> DataError:
     first, second = found.options
     return DataError(
         "files of one load have different dialects",
@@ -81,5 +81,5 @@ def _explain(found: Contradiction, place: str) -> DataError:
         f"By the first file's dialect, this is {found.before}.\n"
         f"By its own, it is {found.here}.",
         hint=f"Use {first} or {second} if it is right for every file, or load the files that differ separately.",
-        place=FilePlace(file=uri, line=found.line),
+        place=place,
     )
