@@ -103,7 +103,9 @@ def _cases(draw: DrawFn) -> Case:
         for _ in range(draw(st.integers(0, 25))):
             is_bad = draw(st.integers(0, share)) == 0
             kind = draw(st.sampled_from([*OWN, *EARLY])) if is_bad else None
-            s = kind if kind in OWN else draw(st.sampled_from(["x", 'a "b", c', "two\nlines"]))
+            # One that spans lines and has too few fields is torn: tests/server/test_torn_records.py.
+            texts = ["x", 'a "b", c', *([] if kind == "few" else ["two\nlines"])]
+            s = kind if kind in OWN else draw(st.sampled_from(texts))
             parent = draw(st.sampled_from([None, 1, 1, 1, 99])) if is_keyed else None
             key = draw(st.integers(0, keys)) if draw(st.integers(0, 9)) else None
             # Never a later one, so that the order of what refers to what is certain to end.

@@ -116,10 +116,10 @@ def test_schema_with_other_tables_of_that_name_is_refused(loads: Loads) -> None:
 
 
 def test_user_who_may_make_no_schema_is_told_what_to_do(loads: Loads, role: str) -> None:
-    """With the statement for the owner, and the option that names a schema of one's own."""
+    """With the command for the owner, and the option that names a schema of one's own."""
     with pytest.raises(TargetError, match="permission denied for database") as caught:
         ensure(loads.conninfo, role=role)
-    assert f'CREATE SCHEMA "penstock" AUTHORIZATION "{role}";' in str(caught.value.hint)
+    assert f"penstock init --grant {role}" in str(caught.value.hint)
     assert "--ledger-schema" in str(caught.value.hint)
 
 

@@ -56,6 +56,7 @@ def test_each_option_is_declared_once() -> None:
         "doctor.py",
         "lab.py",
         "lab_topology.py",
+        "loads.py",
         "access.py",
         "show.py",
         "server.py",

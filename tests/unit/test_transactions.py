@@ -12,7 +12,8 @@ SOURCE = Path(penstock.__file__).parent
 
 # The way itself; and the session that copies, which sends its own BEGIN with its first command.
 _OPENING = "server/connect/errors.py"
-_SPEAKING = {_OPENING, "server/copy/copy.py"}
+# The last prints what an owner runs in psql.
+_SPEAKING = {_OPENING, "server/copy/copy.py", "cli/commands/init.py"}
 
 _STATEMENT = re.compile(r"\s*(BEGIN|START TRANSACTION|COMMIT|ROLLBACK)\s*(;|$)", re.IGNORECASE)
 

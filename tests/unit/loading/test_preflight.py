@@ -180,17 +180,17 @@ REFUSALS = {
     "no ledger and no right": (
         {"ledger": replace(LEDGER, version=0, owner=None, may_create=False, may_write=False)},
         "ledger",
-        'CREATE SCHEMA "penstock" AUTHORIZATION "o""brien";',
+        "penstock init --grant 'o\"brien'",
     ),
     "schema without rights": (
         {"ledger": replace(LEDGER, version=0, may_create=False, may_write=False)},
         "ledger",
-        'GRANT USAGE, CREATE ON SCHEMA "penstock" TO "o""brien";',
+        "penstock init --grant 'o\"brien'",
     ),
     "ledger without rights": (
         {"ledger": replace(LEDGER, may_write=False)},
         "ledger",
-        'ON ALL TABLES IN SCHEMA "penstock" TO "o""brien";',
+        "penstock init --grant 'o\"brien'",
     ),
     "ledger of somebody else": (
         {"ledger": replace(LEDGER, distrust="cannot trust the ledger", remedy="Find out.")},

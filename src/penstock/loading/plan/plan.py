@@ -157,30 +157,7 @@ def _plan_target(gathered: TargetInput, rules: LoadRules, server: ServerFacts) -
         )
     check_way(job, facts)
     check_switches(rules, facts)
-    loadable = None
-    if facts is not None and job.transform is None:
-        loadable = [column.name for column in facts.columns if not column.is_generated]
-    options = options_of(sample, job.dialect)
-    if options.encoding is None and server.server_encoding == "SQL_ASCII":
-        # As for COPY there: any bytes are data.
-        options = replace(options, encoding="SQL_ASCII")
-    probe = probe_dialect(
-        sample.head,
-        options=options,
-        is_whole=sample.is_whole,
-        table_columns=loadable,
-        uri=uri,
-        bom=sample.bom,
-        first_line=sample.first_line,
-    )
-    refuse_unclear_escapes(
-        sample.head,
-        is_whole=sample.is_whole,
-        dialect=probe.dialect,
-        options=options,
-        uri=uri,
-        first_line=sample.first_line,
-    )
+    probe = _probe(gathered, server)
     if facts is None:
         _refuse_preamble(probe.notices)
     created = None if facts is not None else _created_columns(probe, job, uri=uri)
@@ -210,6 +187,36 @@ def _plan_target(gathered: TargetInput, rules: LoadRules, server: ServerFacts) -
         target = replace(target, estimated_records=estimate_records(target, sample))
     notices = (*notices, *_header_notices(probe, job, filled, uri=uri), *_table_notices(table, gathered))
     return target, (*gathered.notices, *notices, *describe_notices(job, table))
+
+
+def _probe(gathered: TargetInput, server: ServerFacts) -> ProbeResult:
+    """Return what the sample was taken for. Raises DataError where it could be read in two ways, UsageError."""
+    job, sample, facts = gathered.job, gathered.sample, gathered.facts
+    loadable = None
+    if facts is not None and job.transform is None:
+        loadable = [column.name for column in facts.columns if not column.is_generated]
+    options = options_of(sample, job.dialect)
+    if options.encoding is None and server.server_encoding == "SQL_ASCII":
+        # As for COPY there: any bytes are data.
+        options = replace(options, encoding="SQL_ASCII")
+    probe = probe_dialect(
+        sample.head,
+        options=options,
+        is_whole=sample.is_whole,
+        table_columns=loadable,
+        uri=sample.source.uri,
+        bom=sample.bom,
+        first_line=sample.first_line,
+    )
+    refuse_unclear_escapes(
+        sample.head,
+        is_whole=sample.is_whole,
+        dialect=probe.dialect,
+        options=options,
+        uri=sample.source.uri,
+        first_line=sample.first_line,
+    )
+    return probe
 
 
 def _header_notices(probe: ProbeResult, job: TargetJob, table: TableFacts, *, uri: str) -> tuple[Notice, ...]:
