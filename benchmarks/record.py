@@ -98,7 +98,8 @@ def _describe(record: Mapping[str, Any]) -> str:
     return (
         f"{machine['cpu_model']}, {machine['cpu_count']} cores for client and server, {memory}, {machine['kernel']}, "
         f"{machine['disk']}; PostgreSQL {versions['postgresql']} ({changed}); penstock {versions['penstock']} at "
-        f"{versions['commit']}, Python {versions['python']}. {settings['runs']} runs after a warm-up, interleaved."
+        f"{versions['commit']}, Python {versions['python']}. "
+        + (f"{settings['runs']} runs after a warm-up, interleaved." if settings["runs"] > 1 else "One run.")
     )
 
 
