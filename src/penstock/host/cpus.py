@@ -6,26 +6,14 @@ import math
 import os
 from pathlib import Path
 
-_CGROUP_V2_QUOTA = Path("/sys/fs/cgroup/cpu.max")
+from penstock.host.cgroups import read_limits
 
 
 def cpu_count() -> int:
     """Return the processors this process may use, at least 1."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    try:
-        quota = parse_quota(_CGROUP_V2_QUOTA.read_text(encoding="ascii"))
-    except OSError:
-        quota = None
+    quota = read_limits().cpus
     return max(1, allowed if quota is None else min(allowed, math.ceil(quota)))
-
-
-def parse_quota(text: str) -> float | None:
-    """Return the CPUs that cgroup v2's cpu.max allows ("200000 100000" → 2.0), None without a limit.
-
-    Source: docs.kernel.org/admin-guide/cgroup-v2.html, "CPU Interface Files".
-    """
-    quota, period = text.split()
-    return None if quota == "max" else int(quota) / int(period)
 
 
 def busy_cpu_s() -> float:
@@ -43,11 +31,16 @@ def process_cpu_s(pid: int, *, named: str) -> float | None:
     A server that is reached by a socket may have other process numbers than this machine, as in a container.
     Source: docs.kernel.org/scheduler/sched-stats.html, "/proc/<pid>/schedstat".
     """
-    folder = Path("/proc", str(pid))
     try:
-        if (folder / "comm").read_text(encoding="utf-8").strip() != named:
-            return None
-        on_cpu_ns, _, _ = (folder / "schedstat").read_text(encoding="ascii").partition(" ")
+        on_cpu_ns, _, _ = Path("/proc", str(pid), "schedstat").read_text(encoding="ascii").partition(" ")
     except OSError:
         return None
-    return int(on_cpu_ns) / 1e9
+    return int(on_cpu_ns) / 1e9 if is_named(pid, named) else None
+
+
+def is_named(pid: int, name: str) -> bool:
+    """Return whether there is a process of that number and name."""
+    try:
+        return Path("/proc", str(pid), "comm").read_text(encoding="utf-8").strip() == name
+    except OSError:
+        return False

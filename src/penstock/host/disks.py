@@ -6,6 +6,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from penstock.host.devices import find_mount
+
 _MOUNTS = Path("/proc/self/mountinfo")
 
 
@@ -23,14 +25,13 @@ def measure_disk(path: Path) -> Disk | None:
     """Return the file system that a path lies on, following links; None where the path cannot be reached."""
     try:
         resolved = path.resolve(strict=True)
-        numbers = resolved.stat().st_dev
         counts = os.statvfs(resolved)
     except OSError:
         return None
     mounts = _MOUNTS.read_text(encoding="utf-8", errors="surrogateescape") if _MOUNTS.exists() else ""
     return Disk(
         path=str(resolved),
-        device=find_device(mounts, os.major(numbers), os.minor(numbers)) or "unknown device",
+        device=find_mount(mounts, str(resolved))[0] or "unknown device",
         size_bytes=counts.f_frsize * counts.f_blocks,
         free_bytes=counts.f_frsize * counts.f_bavail,
     )
@@ -47,19 +48,3 @@ def measure_files(folder: Path) -> int | None:
     except OSError:
         return None
     return total
-
-
-def find_device(mounts: str, major: int, minor: int) -> str | None:
-    """Return what is mounted as a device number in the text of /proc/self/mountinfo.
-
-    Source: docs.kernel.org/filesystems/proc.html, "/proc/<pid>/mountinfo".
-
-    >>> find_device("36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw", 98, 0)
-    '/dev/root'
-    """
-    for line in mounts.splitlines():
-        before, _, after = line.partition(" - ")
-        fields, described = before.split(), after.split()
-        if len(fields) > 2 and len(described) > 1 and fields[2] == f"{major}:{minor}":
-            return described[1]
-    return None

@@ -1,27 +1,20 @@
-"""How much memory this machine gives us."""
+"""How much memory this machine gives us, or a server on it."""
 
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
-_CGROUP_V2_LIMIT = Path("/sys/fs/cgroup/memory.max")
-
-
-def memory_bytes() -> int:
-    """Return the memory of this machine, or what its cgroup allows of that."""
-    whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    try:
-        limit = parse_limit(_CGROUP_V2_LIMIT.read_text(encoding="ascii"))
-    except OSError:
-        limit = None
-    return whole if limit is None else min(whole, limit)
+from penstock.host.cgroups import read_limits
+from penstock.host.cpus import is_named
 
 
-def parse_limit(text: str) -> int | None:
-    r"""Return the bytes that cgroup v2's memory.max allows, None without a limit.
+def memory_bytes(server_pid: int | None = None) -> int:
+    """Return the memory of this machine, or what its control groups allow of that; by default our process.
 
-    >>> parse_limit("max\n"), parse_limit("1073741824\n")
-    (None, 1073741824)
+    `server_pid` is a backend's: a server may be in another group. One in a container, reached by a socket, may have
+    numbers of other processes: only one that is called postgres counts.
     """
-    return None if text.strip() == "max" else int(text)
+    whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    pid = server_pid if server_pid is not None and is_named(server_pid, "postgres") else None
+    limit = read_limits(pid).memory_bytes
+    return whole if limit is None else min(whole, limit)

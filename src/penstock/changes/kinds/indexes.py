@@ -137,10 +137,10 @@ class _Rebuild:
         """Build indexes by several sessions; the first error stops those that were not begun. Raises PenstockError."""
         if not changes:
             return
-        is_local = self._context.is_local
-        plan = plan_rebuild(
-            len(changes), cpu_count=cpu_count() if is_local else None, memory_bytes=memory_bytes() if is_local else None
-        )
+        plan = plan_rebuild(len(changes))
+        if self._context.is_local:
+            memory = memory_bytes(self._connection.info.backend_pid)
+            plan = plan_rebuild(len(changes), cpu_count=cpu_count(), memory_bytes=memory)
         _log.info("rebuilding %d indexes by %d sessions, %d workers each", len(changes), plan.sessions, plan.workers)
         look = None if self._context.report is None else partial(self._tell_progress, len(changes))
         Builders(self._context, plan, changes, build=self._build_one, note=self._note, look=look).run()

@@ -38,7 +38,7 @@ class RebuildPlan:
     memory_bytes: int
 
 
-def plan_rebuild(count: int, *, cpu_count: int | None, memory_bytes: int | None) -> RebuildPlan:
+def plan_rebuild(count: int, *, cpu_count: int | None = None, memory_bytes: int | None = None) -> RebuildPlan:
     """Return how `count` indexes are rebuilt.
 
     A session for each CPU, each with one index at a time: parallel workers pay where there are fewer indexes than CPUs.

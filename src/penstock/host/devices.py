@@ -1,0 +1,223 @@
+"""The block device below a directory of this machine, what kind it is, and what it has read and written.
+
+Source: docs.kernel.org/block/stat.html, /admin-guide/iostats.html, /filesystems/proc.html ("mountinfo").
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_MOUNTS = Path("/proc/self/mountinfo")
+_DEVICES = Path("/sys/dev/block")
+_SECTOR_BYTES = 512
+# A space in a mount point, say.
+_ESCAPE = re.compile(r"\\([0-7]{3})")
+
+DeviceKind = Literal["local", "network", "memory", "unknown"]
+
+# What disks of clouds and hypervisors call themselves: of the first it is known where they are, of the last it is not.
+# Source: docs.aws.amazon.com/ebs/latest/userguide/nvme-ebs-volumes.html; cloud.google.com/compute/docs/disks ("Local
+# SSD"); learn.microsoft.com/azure/virtual-machines ("NVMe overview").
+_LOCAL_MODELS = ("amazon ec2 nvme instance storage", "nvme_card", "microsoft nvme direct disk")
+_NETWORK_MODELS = ("amazon elastic block store", "nvme_card-pd", "msft nvme accelerator", "persistentdisk")
+_VIRTUAL_MODELS = ("qemu", "vmware", "virtual", "vbox", "xen", "msft")
+_NETWORK_PATHS = ("/nvme-fabrics/", "/session", "/rbd", "/nbd", "/drbd")
+_NETWORK_FILE_SYSTEMS = frozenset(("nfs", "nfs4", "cifs", "smb3", "ceph", "glusterfs", "lustre", "9p", "fuse.sshfs"))
+_MEMORY_FILE_SYSTEMS = frozenset(("tmpfs", "ramfs"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """What a directory lies on: `name` as in /dev, `number` "major:minor"; `disks` are the whole disks below it.
+
+    `kind` is unknown of a virtual disk: a machine cannot know where its bytes go. `number` is None without a block
+    device.
+    """
+
+    name: str
+    number: str | None
+    file_system: str
+    disks: tuple[str, ...]
+    kind: DeviceKind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceCounters:
+    """What a device has done since it is there, `at_s` by the monotonic clock; `queue_s` sums what waited at a time."""
+
+    at_s: float
+    reads: int
+    read_bytes: int
+    read_s: float
+    writes: int
+    write_bytes: int
+    write_s: float
+    busy_s: float
+    queue_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceRates:
+    """A device between two readings: per second, latencies in seconds (None without I/O), `queue` a mean length.
+
+    `busy` is the share of time in which anything was in flight, 0 to 1; `request_bytes` the mean size of one.
+    """
+
+    elapsed_s: float
+    read_iops: float
+    write_iops: float
+    read_bytes_per_s: float
+    write_bytes_per_s: float
+    read_latency_s: float | None
+    write_latency_s: float | None
+    request_bytes: float | None
+    queue: float
+    busy: float
+
+
+def find_device(path: Path) -> Device | None:
+    """Return the device that a path lies on, following links; None where the path cannot be reached."""
+    try:
+        resolved = path.resolve(strict=True)
+        number = resolved.stat().st_dev
+        mounts = _MOUNTS.read_text(encoding="utf-8", errors="surrogateescape")
+    except OSError:
+        return None
+    source, file_system = find_mount(mounts, str(resolved))
+    numbers: str | None = f"{os.major(number)}:{os.minor(number)}"
+    if not (_DEVICES / f"{numbers}").exists():
+        # btrfs, overlays and the like have numbers of their own
+        numbers = _number_of(source)
+    disks = () if numbers is None else tuple(sorted(_disks_below((_DEVICES / numbers).resolve())))
+    return Device(
+        name=source.removeprefix("/dev/") if numbers is None else (_DEVICES / numbers).resolve().name,
+        number=numbers,
+        file_system=file_system,
+        disks=tuple(disk.name for disk in disks),
+        kind=judge_kind(file_system, [(str(disk), _read_model(disk)) for disk in disks]),
+    )
+
+
+def read_counters(device: Device) -> DeviceCounters | None:
+    """Return what a device has done so far; None where it has no counters, or is gone."""
+    if device.number is None:
+        return None
+    try:
+        text = (_DEVICES / device.number / "stat").read_text(encoding="ascii")
+    except OSError:
+        return None
+    return parse_counters(text, at_s=time.monotonic())
+
+
+def parse_counters(text: str, *, at_s: float) -> DeviceCounters:
+    """Return the counters in the text of a device's stat file: sectors are of 512 bytes, times in milliseconds."""
+    fields = [int(field) for field in text.split()]
+    reads, _, read_sectors, read_ms, writes, _, write_sectors, write_ms, _, busy_ms, queue_ms = fields[:11]
+    return DeviceCounters(
+        at_s=at_s,
+        reads=reads,
+        read_bytes=read_sectors * _SECTOR_BYTES,
+        read_s=read_ms / 1e3,
+        writes=writes,
+        write_bytes=write_sectors * _SECTOR_BYTES,
+        write_s=write_ms / 1e3,
+        busy_s=busy_ms / 1e3,
+        queue_s=queue_ms / 1e3,
+    )
+
+
+def rates(before: DeviceCounters, after: DeviceCounters) -> DeviceRates:
+    """Return what a device did between two readings, the later one second. Raises ValueError for none between them."""
+    elapsed_s = after.at_s - before.at_s
+    if elapsed_s <= 0:
+        raise ValueError("no time between two readings of a device")
+    reads, writes = after.reads - before.reads, after.writes - before.writes
+    read_bytes, write_bytes = after.read_bytes - before.read_bytes, after.write_bytes - before.write_bytes
+    return DeviceRates(
+        elapsed_s=elapsed_s,
+        read_iops=reads / elapsed_s,
+        write_iops=writes / elapsed_s,
+        read_bytes_per_s=read_bytes / elapsed_s,
+        write_bytes_per_s=write_bytes / elapsed_s,
+        read_latency_s=(after.read_s - before.read_s) / reads if reads else None,
+        write_latency_s=(after.write_s - before.write_s) / writes if writes else None,
+        request_bytes=(read_bytes + write_bytes) / (reads + writes) if reads + writes else None,
+        queue=(after.queue_s - before.queue_s) / elapsed_s,
+        busy=min(1.0, (after.busy_s - before.busy_s) / elapsed_s),
+    )
+
+
+def find_mount(mounts: str, path: str) -> tuple[str, str]:
+    r"""Return the source and type of the file system that has a path, in the text of /proc/self/mountinfo.
+
+    >>> find_mount("36 35 98:0 / / rw - ext4 /dev/root rw\n37 36 98:1 / /mnt rw - xfs /dev/sdb rw", "/mnt/a")
+    ('/dev/sdb', 'xfs')
+    """
+    best, found = -1, ("", "unknown")
+    for line in mounts.splitlines():
+        before, _, after = line.partition(" - ")
+        fields, described = before.split(), after.split()
+        top = _ESCAPE.sub(lambda match: chr(int(match[1], 8)), fields[4])
+        # The last mount on a directory hides those before it.
+        if (path == top or path.startswith(top.rstrip("/") + "/")) and len(top) >= best:
+            best, found = len(top), (described[1], described[0])
+    return found
+
+
+def judge_kind(file_system: str, disks: Sequence[tuple[str, str]]) -> DeviceKind:
+    """Return what kind of device it is by its file system and its disks' folders in /sys and models.
+
+    >>> judge_kind("ext4", [("/sys/devices/pci0/nvme/nvme1/nvme1n1", "Amazon EC2 NVMe Instance Storage")])
+    'local'
+    """
+    if file_system in _NETWORK_FILE_SYSTEMS:
+        return "network"
+    if file_system in _MEMORY_FILE_SYSTEMS:
+        return "memory"
+    kinds = {_judge_disk(path, model.lower()) for path, model in disks}
+    if "network" in kinds:
+        return "network"
+    return "local" if kinds == {"local"} else "unknown"
+
+
+def _judge_disk(path: str, model: str) -> DeviceKind:
+    if model.startswith(_NETWORK_MODELS) or any(part in path for part in _NETWORK_PATHS):
+        return "network"
+    is_known = model.startswith(_LOCAL_MODELS)
+    return "local" if is_known or (model and not any(part in model for part in _VIRTUAL_MODELS)) else "unknown"
+
+
+def _number_of(source: str) -> str | None:
+    """Return the number of a device by its file, None for what is none."""
+    if not source.startswith("/dev/"):
+        return None
+    try:
+        number = os.stat(source).st_rdev  # noqa: PTH116 (a device file's own number)
+    except OSError:
+        return None
+    numbers = f"{os.major(number)}:{os.minor(number)}"
+    return numbers if (_DEVICES / numbers).exists() else None
+
+
+def _disks_below(device: Path) -> set[Path]:
+    """Return the whole disks below a device: of a partition its disk, of a mapped or striped one each of its parts."""
+    if (device / "partition").exists():
+        return _disks_below(device.parent)
+    slaves = device / "slaves"
+    parts = [part.resolve() for part in slaves.iterdir()] if slaves.is_dir() else []
+    return set().union(*map(_disks_below, parts)) if parts else {device}
+
+
+def _read_model(disk: Path) -> str:
+    try:
+        return (disk / "device" / "model").read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""
