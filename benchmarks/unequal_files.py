@@ -15,7 +15,7 @@ from benchmarks.record import save, spread
 from benchmarks.rounds import WrongRows
 from benchmarks.server import SCHEMA, TABLE, Target, bench_server
 from penstock.api import Loader
-from penstock.lab.imdb import expected_rows
+from penstock.lab.datasets.imdb import expected_rows
 from penstock.model.load.job import LoadJob, LoadRules, TargetJob
 from penstock.model.server.table import TableName
 from penstock.server.connect.connection import ConnectionFactory

@@ -11,7 +11,7 @@ import pytest
 from penstock.bench.bulk_load import MARK, RunStarted, compare_ways
 from penstock.bench.ways import WAYS, LoadSetting, staging_tables
 from penstock.errors import LabError, TargetError
-from penstock.lab.imdb import write_imdb
+from penstock.lab.datasets.imdb import write_imdb
 from penstock.lab.psql_copy import copy_with_psql
 from penstock.server.benchmarks.tables import make_staging
 from penstock.server.connect.connection import ConnectionFactory
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
     from penstock.bench.ways import Way
     from penstock.lab import EmbeddedServer
-    from penstock.lab.imdb import ImdbFile
+    from penstock.lab.datasets.datafiles import DataFile
 
 SCHEMA = "staging"
 CHECKSUM = f"SELECT md5(string_agg(p::text, '|' ORDER BY p::text)) FROM {SCHEMA}.title_principals AS p"
 
 
 @pytest.fixture
-def files(tmp_path: Path) -> tuple[ImdbFile, ...]:
+def files(tmp_path: Path) -> tuple[DataFile, ...]:
     """Provide a tiny set."""
     return write_imdb(tmp_path, scale=0.00002)
 
@@ -50,7 +50,7 @@ def connection(server: EmbeddedServer) -> Iterator[psycopg.Connection]:
 
 
 def test_ways_are_interleaved_and_the_last_ones_tables_stay(
-    server: EmbeddedServer, connection: psycopg.Connection, files: tuple[ImdbFile, ...]
+    server: EmbeddedServer, connection: psycopg.Connection, files: tuple[DataFile, ...]
 ) -> None:
     """A round after the other, the first as a warm-up that is not counted."""
     seen: list[RunStarted] = []
@@ -63,7 +63,7 @@ def test_ways_are_interleaved_and_the_last_ones_tables_stay(
 
 @pytest.mark.parametrize("way", WAYS[1:], ids=lambda way: way.name)
 def test_every_way_stores_what_the_first_stores(
-    server: EmbeddedServer, connection: psycopg.Connection, files: tuple[ImdbFile, ...], way: Way
+    server: EmbeddedServer, connection: psycopg.Connection, files: tuple[DataFile, ...], way: Way
 ) -> None:
     """The ways differ in time alone: quotes, backslashes and nulls too are the same."""
     setting = LoadSetting(files=files, schema=SCHEMA, server=server, connect=ConnectionFactory(server.conninfo()))
@@ -76,7 +76,7 @@ def test_every_way_stores_what_the_first_stores(
 
 
 def test_nobody_elses_table_is_replaced(
-    server: EmbeddedServer, connection: psycopg.Connection, files: tuple[ImdbFile, ...]
+    server: EmbeddedServer, connection: psycopg.Connection, files: tuple[DataFile, ...]
 ) -> None:
     """The demo's names may be taken by real data."""
     connection.execute(f"CREATE SCHEMA {SCHEMA}")
@@ -89,7 +89,7 @@ def test_nobody_elses_table_is_replaced(
 
 
 def test_other_tables_of_the_schema_are_left_alone(
-    server: EmbeddedServer, connection: psycopg.Connection, files: tuple[ImdbFile, ...]
+    server: EmbeddedServer, connection: psycopg.Connection, files: tuple[DataFile, ...]
 ) -> None:
     """A schema named staging is common."""
     connection.execute(f"CREATE SCHEMA {SCHEMA}")
@@ -98,7 +98,7 @@ def test_other_tables_of_the_schema_are_left_alone(
     assert connection.execute(f"TABLE {SCHEMA}.orders").fetchall() == [(1,)]
 
 
-def test_psqls_error_is_told(server: EmbeddedServer, files: tuple[ImdbFile, ...]) -> None:
+def test_psqls_error_is_told(server: EmbeddedServer, files: tuple[DataFile, ...]) -> None:
     """The server's message is the detail."""
     with pytest.raises(LabError, match="could not load") as caught:
         copy_with_psql(server, files[0].path, "COPY nowhere FROM STDIN")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from penstock.lab import EmbeddedServer
-    from penstock.lab.imdb import ImdbFile
+    from penstock.lab.datasets.datafiles import DataFile
 
 # The comment by which our tables are known again, and only ours replaced.
 MARK = "made by penstock demo, which drops and makes it anew at each run"
@@ -72,7 +72,7 @@ class RunStarted:
 
 def compare_ways(
     server: EmbeddedServer,
-    files: Sequence[ImdbFile],
+    files: Sequence[DataFile],
     *,
     schema: str,
     rounds: int,
@@ -136,7 +136,7 @@ def _time_way(way: Way, setting: LoadSetting, clock: Callable[[], float]) -> flo
     return elapsed_s
 
 
-def check_rows(way: str, counts: dict[str, int], files: Sequence[ImdbFile]) -> None:
+def check_rows(way: str, counts: dict[str, int], files: Sequence[DataFile]) -> None:
     """Raise LabError where a table has other rows than its file."""
     for file in files:
         if counts[table_of(file)] != file.rows:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from penstock.files import SourceReader
 from penstock.host import cpu_count
-from penstock.lab.imdb import IMDB_TABLES, ImdbFile
+from penstock.lab.datasets.imdb import IMDB_TABLES
 from penstock.lab.psql_copy import copy_with_psql
 from penstock.loading.context import LoadTools
 from penstock.loading.plan.gather import gather_inputs
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from penstock.lab import EmbeddedServer
+    from penstock.lab.datasets.datafiles import DataFile
     from penstock.server.connect.connection import ConnectionFactory
 
 # COPY has no option for "no quoting", so the quote is a byte that IMDb's files do not have. Under the article's own
@@ -35,13 +36,13 @@ _QUOTE = "\x01"
 class LoadSetting:
     """What every way loads: these files, into tables that are there and empty."""
 
-    files: tuple[ImdbFile, ...]
+    files: tuple[DataFile, ...]
     schema: str
     server: EmbeddedServer
     connect: ConnectionFactory
 
 
-def table_of(file: ImdbFile) -> str:
+def table_of(file: DataFile) -> str:
     """Return the name of a file's table: title_principals for title.principals."""
     return file.table.replace(".", "_")
 
@@ -116,16 +117,16 @@ WAYS: Sequence[Way] = (
 )
 
 
-def staging_tables(files: Sequence[ImdbFile]) -> Mapping[str, Sequence[str]]:
+def staging_tables(files: Sequence[DataFile]) -> Mapping[str, Sequence[str]]:
     """Return the tables for files: the columns of each by its name."""
     return {table_of(file): IMDB_TABLES[file.table] for file in files}
 
 
-def _statements(setting: LoadSetting) -> list[tuple[ImdbFile, str]]:
+def _statements(setting: LoadSetting) -> list[tuple[DataFile, str]]:
     return [(file, _copy_statement(setting.schema, file)) for file in setting.files]
 
 
-def _copy_statement(schema: str, file: ImdbFile) -> str:
+def _copy_statement(schema: str, file: DataFile) -> str:
     spec = CopySpec(
         schema=schema,
         table=table_of(file),

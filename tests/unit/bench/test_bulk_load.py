@@ -10,9 +10,9 @@ import pytest
 from penstock.bench.bulk_load import BulkLoadResult, WayResult, check_rows
 from penstock.errors import LabError
 from penstock.host import machine, read_machine
-from penstock.lab.imdb import ImdbFile
+from penstock.lab.datasets.datafiles import DataFile
 
-FILE = ImdbFile(table="title.ratings", path=Path("title.ratings.tsv.gz"), rows=3, plain_bytes=60, size_bytes=40)
+FILE = DataFile(table="title.ratings", path=Path("title.ratings.tsv.gz"), rows=3, plain_bytes=60, size_bytes=40)
 
 
 def way(name: str, *runs_s: float, published_s: int | None = None) -> WayResult:

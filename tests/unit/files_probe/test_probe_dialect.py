@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from penstock.errors import DataError, PenstockError, UsageError
 from penstock.files.probe import ProbeResult, probe_dialect, split_record
-from penstock.lab.imdb import IMDB_TABLES, write_imdb
+from penstock.lab.datasets.imdb import IMDB_TABLES, write_imdb
 from penstock.model.source.dialect import DialectOptions
 
 if TYPE_CHECKING:

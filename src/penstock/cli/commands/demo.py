@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from penstock.bench.bulk_load import BulkLoadResult, RunStarted, WayResult
-    from penstock.lab.imdb import ImdbProgress
+    from penstock.lab.datasets.datafiles import TableProgress
 
 app = typer.Typer(add_completion=False)
 
@@ -48,7 +48,7 @@ def demo(
     """
     from penstock.bench.bulk_load import compare_ways
     from penstock.lab import default_server
-    from penstock.lab.imdb import write_imdb
+    from penstock.lab.datasets.imdb import write_imdb
 
     if not 0 < scale < float("inf"):
         raise UsageError(f"scale must be greater than zero: {scale}", hint="Scale 1 is IMDb's size.")
@@ -126,11 +126,11 @@ def _say_run(run: RunStarted) -> None:
     write_message(f"{number}: {run.way}")
 
 
-def _table_teller() -> Callable[[ImdbProgress], None]:
+def _table_teller() -> Callable[[TableProgress], None]:
     """Return what says once for each table that it is being made."""
     told: set[str] = set()
 
-    def tell(progress: ImdbProgress) -> None:
+    def tell(progress: TableProgress) -> None:
         if progress.table not in told:
             told.add(progress.table)
             write_message(f"creating {progress.table}: {format_count(progress.expected_rows)} rows")

@@ -13,7 +13,7 @@ from penstock.cli.terminal.output import write_result
 from penstock.units import format_bytes, format_count
 
 if TYPE_CHECKING:
-    from penstock.lab.imdb import ImdbFile, ImdbProgress
+    from penstock.lab.datasets.datafiles import DataFile, TableProgress
 
 app = typer.Typer(
     help="Create data sets, and servers in several topologies, for tests.",
@@ -58,7 +58,7 @@ def imdb(
     ] = None,
 ) -> None:
     r"""Write files shaped like IMDb's seven: gzip, tab separated, with a header and \N for null."""
-    from penstock.lab.imdb import write_imdb
+    from penstock.lab.datasets.imdb import write_imdb
 
     chosen = None if tables is None else [name.strip() for name in tables.split(",") if name.strip()]
     show = _show_progress if sys.stderr.isatty() else None
@@ -66,7 +66,25 @@ def imdb(
         write_result(_describe(file))
 
 
-def _show_progress(progress: ImdbProgress) -> None:
+@app.command("sysbench")
+def sysbench(
+    rows: Annotated[int, typer.Option("--rows", min=1, help="Rows of each of the three tables.")],
+    out: Annotated[
+        Path, typer.Option("--out", help="Write the files to this directory; it is created if it does not exist.")
+    ],
+    seed: Annotated[
+        int, typer.Option("--seed", help="Seed the random numbers: the same seed gives the same files.")
+    ] = 1,
+) -> None:
+    """Write files shaped like sysbench's tables sbtest1 to sbtest3: gzip, tab separated, with a header."""
+    from penstock.lab.datasets.sysbench import write_sysbench
+
+    show = _show_progress if sys.stderr.isatty() else None
+    for file in write_sysbench(out, rows=rows, seed=seed, on_progress=show):
+        write_result(_describe(file))
+
+
+def _show_progress(progress: TableProgress) -> None:
     """Rewrite one line of the terminal; a finished table's line is cleared."""
     percent = 100 * progress.rows // progress.expected_rows
     is_done = progress.rows == progress.expected_rows
@@ -74,7 +92,7 @@ def _show_progress(progress: ImdbProgress) -> None:
     print(f"\r\033[K{line}", end="", file=sys.stderr, flush=True)
 
 
-def _describe(file: ImdbFile) -> str:
+def _describe(file: DataFile) -> str:
     return (
         f"{file.path}: {format_count(file.rows)} rows, {format_bytes(file.plain_bytes)}, "
         f"{format_bytes(file.size_bytes)} gzip"

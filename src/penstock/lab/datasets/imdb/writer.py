@@ -1,29 +1,21 @@
-"""Writes IMDb's files: rows to lines to gzip, each file under a temporary name until it is whole."""
+"""Writes IMDb's files."""
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING
 
-from isal import isal_zlib
-
-from penstock.errors import LabError, UsageError
-from penstock.files.newfile import NewFile
-from penstock.lab.imdb import people, titles
-from penstock.lab.imdb.draws import Draws
-from penstock.lab.imdb.tables import IMDB_TABLES, Counts, ImdbFile, ImdbProgress, expected_rows
+from penstock.errors import UsageError
+from penstock.lab.datasets.datafiles import make_folder, write_table
+from penstock.lab.datasets.draws import Draws
+from penstock.lab.datasets.imdb import people, titles
+from penstock.lab.datasets.imdb.tables import IMDB_TABLES, Counts, expected_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
     from pathlib import Path
 
-_log = logging.getLogger(__name__)
+    from penstock.lab.datasets.datafiles import DataFile, TableProgress
 
-# Half the time of igzip's best level for 2 % more bytes.
-_COMPRESS_LEVEL = 2
-# A gzip member around a 32 KiB window. igzip writes neither name nor time into its header, so that the same
-# seed gives the same bytes.
-_GZIP_WBITS = 31
 _TABLES_HINT = f"The tables are {', '.join(IMDB_TABLES)}."
 
 
@@ -33,8 +25,8 @@ def write_imdb(
     scale: float,
     seed: int = 1,
     tables: Collection[str] | None = None,
-    on_progress: Callable[[ImdbProgress], None] | None = None,
-) -> tuple[ImdbFile, ...]:
+    on_progress: Callable[[TableProgress], None] | None = None,
+) -> tuple[DataFile, ...]:
     """Write IMDb-shaped files, such as title.ratings.tsv.gz, into a directory and return what was written.
 
     Scale 1 is IMDb's size. A file's bytes depend on seed, scale and table only. `tables` picks some of
@@ -45,12 +37,18 @@ def write_imdb(
     if not 0 < scale < float("inf"):
         msg = f"scale must be greater than zero: {scale}"
         raise UsageError(msg, hint="Scale 1 is IMDb's size; 0.001 makes a small set.")
-    try:
-        out_dir.mkdir(parents=True, exist_ok=True)
-        return tuple(_write_table(out_dir, table, scale=scale, seed=seed, on_progress=on_progress) for table in chosen)
-    except OSError as exc:
-        msg = f'could not write to "{out_dir}": {exc.strerror}'
-        raise LabError(msg, hint="Give a directory that can be written to and has enough space.") from exc
+    make_folder(out_dir)
+    return tuple(
+        write_table(
+            out_dir,
+            table,
+            IMDB_TABLES[table],
+            _make_rows(table, scale=scale, seed=seed),
+            expected_rows=expected_rows(table, scale),
+            on_progress=on_progress,
+        )
+        for table in chosen
+    )
 
 
 def _choose_tables(tables: Collection[str] | None) -> list[str]:
@@ -65,32 +63,6 @@ def _choose_tables(tables: Collection[str] | None) -> list[str]:
             msg = f'unknown table "{table}"'
             raise UsageError(msg, hint=_TABLES_HINT)
     return [table for table in IMDB_TABLES if table in tables]
-
-
-def _write_table(
-    out_dir: Path, table: str, *, scale: float, seed: int, on_progress: Callable[[ImdbProgress], None] | None
-) -> ImdbFile:
-    """Write one table; nothing is left behind on an error."""
-    path = out_dir / f"{table}.tsv.gz"
-    expected = expected_rows(table, scale)
-    rows = 0
-    with NewFile(path, mode=0o666) as raw:
-        compressor = isal_zlib.compressobj(_COMPRESS_LEVEL, isal_zlib.DEFLATED, _GZIP_WBITS)
-        header = "\t".join(IMDB_TABLES[table]).encode() + b"\n"
-        raw.write(compressor.compress(header))
-        plain_bytes = len(header)
-        for lines in _make_rows(table, scale=scale, seed=seed):
-            payload = "".join(lines).encode()
-            raw.write(compressor.compress(payload))
-            plain_bytes += len(payload)
-            rows += len(lines)
-            if on_progress:
-                on_progress(ImdbProgress(table=table, rows=rows, expected_rows=expected))
-        raw.write(compressor.flush())
-        size_bytes = raw.tell()
-        raw.finish()
-    _log.info("wrote %s: %s rows", path, rows)
-    return ImdbFile(table=table, path=path, rows=rows, plain_bytes=plain_bytes, size_bytes=size_bytes)
 
 
 def _make_rows(table: str, *, scale: float, seed: int) -> Iterator[list[str]]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
-from penstock.lab.imdb.draws import BATCH_TITLES, POOL_SIZE, Draws, batched_groups
-from penstock.lab.imdb.words import (
+from penstock.lab.datasets.draws import BATCH_TITLES, POOL_SIZE, Draws, batched_groups
+from penstock.lab.datasets.imdb.words import (
     TAIL_MASK,
     Phrase,
     cyrillic_titles,
@@ -18,7 +18,7 @@ from penstock.lab.imdb.words import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from penstock.lab.imdb.tables import Counts
+    from penstock.lab.datasets.imdb.tables import Counts
 
 NULL: Final = "\\N"
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
 # As developer.imdb.com/non-commercial-datasets lists them.
 IMDB_TABLES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
@@ -61,26 +60,6 @@ _ROWS_AT_SCALE_1: Final[Mapping[str, int]] = MappingProxyType(
         "title.ratings": 1_500_000,
     }
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImdbFile:
-    """One written file: its rows (without the header), and bytes before and after compression."""
-
-    table: str
-    path: Path
-    rows: int
-    plain_bytes: int
-    size_bytes: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImdbProgress:
-    """A table being written: the rows so far, of how many."""
-
-    table: str
-    rows: int
-    expected_rows: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,13 +6,13 @@ from functools import cache
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from penstock.lab.imdb.draws import BATCH_TITLES, POOL_SIZE, Draws, batched_groups
-from penstock.lab.imdb.words import GIVEN_NAMES, TAIL_MASK, person_phrases
+from penstock.lab.datasets.draws import BATCH_TITLES, POOL_SIZE, Draws, batched_groups
+from penstock.lab.datasets.imdb.words import GIVEN_NAMES, TAIL_MASK, person_phrases
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from penstock.lab.imdb.tables import Counts
+    from penstock.lab.datasets.imdb.tables import Counts
 
 _PROFESSIONS: Final = {
     "actor": 22,

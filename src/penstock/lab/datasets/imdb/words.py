@@ -10,7 +10,7 @@ from __future__ import annotations
 from itertools import product
 from typing import Final, TypeAlias
 
-from penstock.lab.imdb.draws import Draws
+from penstock.lab.datasets.draws import Draws
 
 Phrase: TypeAlias = tuple[str, tuple[str, ...]]
 

@@ -12,11 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import LabError, UsageError
-from penstock.lab.imdb import IMDB_TABLES, ImdbProgress, expected_rows, write_imdb
-from penstock.lab.imdb.tables import Counts
+from penstock.lab.datasets.imdb import IMDB_TABLES, expected_rows, write_imdb
+from penstock.lab.datasets.imdb.tables import Counts
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from penstock.lab.datasets.datafiles import TableProgress
 
 SCALE = 0.0005
 
@@ -117,7 +119,7 @@ def test_same_seed_gives_same_bytes_whatever_else_is_written(tmp_path: Path) -> 
 
 
 def test_sizes_told_are_the_files_own(tmp_path: Path) -> None:
-    """ImdbFile's byte counts equal what is on disk, compressed and not."""
+    """DataFile's byte counts equal what is on disk, compressed and not."""
     (file,) = write_imdb(tmp_path, scale=0.001, tables=["title.ratings"])
     assert file.size_bytes == file.path.stat().st_size
     assert file.plain_bytes == len(gzip.decompress(file.path.read_bytes()))
@@ -125,7 +127,7 @@ def test_sizes_told_are_the_files_own(tmp_path: Path) -> None:
 
 def test_progress_ends_at_the_expected_rows(tmp_path: Path) -> None:
     """The callback counts up to the rows of the table."""
-    seen: list[ImdbProgress] = []
+    seen: list[TableProgress] = []
     write_imdb(tmp_path, scale=0.001, tables=["title.crew"], on_progress=seen.append)
     assert len(seen) > 1
     assert seen[-1].rows == seen[-1].expected_rows == 11_000
@@ -157,7 +159,7 @@ def test_out_dir_that_is_a_file_is_an_error(tmp_path: Path) -> None:
 def test_interrupted_write_leaves_nothing_behind(tmp_path: Path) -> None:
     """An exception from within leaves neither a half file nor a temporary one."""
 
-    def interrupt(_: ImdbProgress) -> None:
+    def interrupt(_: TableProgress) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
