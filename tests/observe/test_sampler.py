@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 import threading
 import time
 from contextlib import contextmanager
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -14,6 +17,7 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from penstock.errors import ServerError
+from penstock.host import find_device
 from penstock.observe import Sampler, sample_on_clock
 from penstock.server.connect.connection import ConnectionFactory
 from penstock.server.inspect.commit_probe import probe_commits
@@ -24,6 +28,22 @@ if TYPE_CHECKING:
     from penstock.errors import PenstockError
     from penstock.lab import EmbeddedServer
     from penstock.model.recording import Sample, SessionSample
+
+
+@pytest.fixture
+def disk_folder(database18: str) -> Iterator[Path]:
+    """Provide a folder on a disk that the server may use as a tablespace."""
+    with psycopg.connect(database18) as connection:
+        row = connection.execute("SELECT current_setting('data_directory')").fetchone()
+    assert row is not None
+    owner = Path(row[0]).stat()
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as name:
+        Path(name).chmod(0o755)
+        folder = Path(name, "tablespace")
+        folder.mkdir(mode=0o700)
+        if os.geteuid() == 0:
+            os.chown(folder, owner.st_uid, owner.st_gid)
+        yield folder
 
 
 @contextmanager
@@ -51,6 +71,7 @@ def views_of(major: int) -> set[str]:
     """Return the views that a primary without extensions has rows in, or may have."""
     newer = {16: {"pg_stat_io"}, 17: {"pg_stat_checkpointer"}}
     common = {"pg_stat_database", "pg_stat_bgwriter", "pg_stat_wal", "pg_stat_replication", "pg_stat_wal_receiver"}
+    common.add("temp_files")
     return common.union(*(views for since, views in newer.items() if major >= since))
 
 
@@ -59,7 +80,8 @@ def test_each_version_gives_the_views_that_it_has(database: str) -> None:
     with sampling(database) as sampler:
         sample = sampler.sample()
         major = sampler.header.version_num // 10_000
-    assert set(sample.counters) == views_of(major)
+    # The tests' servers are in memory, or on a disk.
+    assert set(sample.counters) - {"host_devices"} == views_of(major)
     (own,) = [row for row in sample.counters["pg_stat_database"] if row["datname"] == sampler.header.database]
     assert own["xact_commit"] >= 0  # type: ignore[operator]
     assert sample.progress.wal_bytes
@@ -270,3 +292,47 @@ def test_probe_gives_up_a_commit_that_nobody_acknowledges(new_server: Callable[.
             time.sleep(0.05)
     with pytest.raises(ServerError, match="was not acknowledged within 1 s"):
         probe_commits(ConnectionFactory(conninfo), give_up_s=1.0)
+
+
+def test_temporary_files_are_sampled_by_tablespace_and_backend(database18: str) -> None:
+    """A cursor that sorts keeps its files."""
+    with psycopg.connect(database18) as connection, sampling(database18) as sampler:
+        connection.execute("SET work_mem = '64kB'")
+        connection.execute("DECLARE c CURSOR FOR SELECT g FROM generate_series(1, 200000) AS g ORDER BY -g")
+        connection.execute("FETCH 1 FROM c")
+        sample = sampler.sample(reads_all=True)
+        pid = connection.info.backend_pid
+    (spill,) = [row for row in sample.counters["temp_files"] if row["pid"] == pid]
+    assert spill["tablespace"] == "pg_default"
+    assert int(str(spill["bytes"])) > 1_000_000
+
+
+def test_devices_below_tablespaces_are_sampled(database18: str, disk_folder: Path) -> None:
+    """One that is on a disk has its counters and its space."""
+    with psycopg.connect(database18, autocommit=True) as connection:
+        name = f"disk_{connection.info.dbname}"
+        connection.execute(
+            sql.SQL("CREATE TABLESPACE {} LOCATION {}").format(sql.Identifier(name), sql.Literal(str(disk_folder)))
+        )
+        try:
+            with sampling(database18) as sampler:
+                samples = [sampler.sample(reads_all=True) for _ in range(2)]
+        finally:
+            connection.execute(sql.SQL("DROP TABLESPACE {}").format(sql.Identifier(name)))
+    device = find_device(disk_folder)
+    assert device is not None
+    if device.number is None:
+        pytest.skip(f"{device.file_system} has no block device")
+    first, second = (
+        next(row for row in each.counters["host_devices"] if row["tablespace"] == name) for each in samples
+    )
+    assert first["device"] == second["device"] == device.name
+    assert float(str(second["at_s"])) > float(str(first["at_s"]))
+    assert 0 < int(str(second["free_bytes"])) < int(str(second["size_bytes"]))
+
+
+def test_a_role_without_pg_monitor_is_told_that_temporary_files_are_not_read(user_conninfo: str) -> None:
+    """As of everything else that it may not see."""
+    with sampling(user_conninfo) as sampler:
+        assert "temp_files" in [unread.what for unread in sampler.header.unread]
+        assert "temp_files" not in sampler.sample(reads_all=True).counters

@@ -6,8 +6,14 @@ from dataclasses import dataclass
 from typing import Final
 
 _BATCH = "Commit every {rows}: by COPY, by INSERT of many rows, or by more statements to a transaction."
+_SPILL_LESS = (
+    "Have the statement above spill less: an index in the order that it sorts by, or more work_mem for it alone, by "
+    "SET LOCAL in its transaction, as far as memory allows for so many sessions."
+)
+_SPILLS_LESS = "record again: waits for BufFileRead and BufFileWrite are below a tenth of active time"
 _FEWER_WAITS = "record again: this wait is below 1 % of active time, with more rows and fewer commits per second"
 _MANUAL = "https://www.postgresql.org/docs/current/"
+_TEMP = f"{_MANUAL}runtime-config-client.html#GUC-TEMP-TABLESPACES"
 _ACTIVITY = f"{_MANUAL}monitoring-stats.html#MONITORING-PG-STAT-ACTIVITY-VIEW"
 _SYNCHRONOUS = f"{_MANUAL}warm-standby.html#SYNCHRONOUS-REPLICATION"
 
@@ -71,6 +77,32 @@ ADVICE: Final = {
         "or a server with more processors.",
         "record again: active sessions without a wait stay below the processors, at as many statements per second",
         _ACTIVITY,
+    ),
+    "temp-spill": Advice(
+        "active time reads and writes temporary files",
+        f"{_SPILL_LESS} penstock temp usage shows the statements, and on which disk their files lie.",
+        _SPILLS_LESS,
+        _TEMP,
+    ),
+    "temp-spill-on-data-volume": Advice(
+        "active time reads and writes temporary files on {device}, which has the data too and is busy",
+        f"{_SPILL_LESS} Or place temporary work on a local disk with penstock temp place DIR; penstock temp replay "
+        "measures what that gains.",
+        _SPILLS_LESS,
+        _TEMP,
+    ),
+    "temp-disk-slow": Advice(
+        "active time waits for temporary files on {device}, a disk of their own",
+        f"{_SPILL_LESS} Where the disk is busy all the time, use a faster one, or fewer sessions.",
+        _SPILLS_LESS,
+        _TEMP,
+    ),
+    "temp-space-low": Advice(
+        "active time is of sessions with temporary files on {device}, which has {free} free{when}",
+        "A statement that finds the disk full fails. Set temp_file_limit for these roles, give their statements less "
+        "to sort, or let fewer of them run at a time.",
+        "free space stays above a tenth of the disk",
+        f"{_MANUAL}runtime-config-resource.html#GUC-TEMP-FILE-LIMIT",
     ),
     "waits-disagree-with-cpu": Advice(
         "active time waits by the samples, but the host is as busy as without waits",

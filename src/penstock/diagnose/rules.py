@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 from penstock.diagnose.case import Case
 from penstock.diagnose.commits import find_commit_waits
 from penstock.diagnose.sessions import find_client_waits, find_cpu, find_lock_waits
+from penstock.diagnose.temp import find_temporary_work
 
 if TYPE_CHECKING:
     from penstock.model.diagnosis import Diagnosis
     from penstock.model.recording import Recording
 
-_RULES = (find_commit_waits, find_lock_waits, find_client_waits, find_cpu)
+_RULES = (find_commit_waits, find_lock_waits, find_temporary_work, find_client_waits, find_cpu)
 
 
 def diagnose(recording: Recording) -> tuple[Diagnosis, ...]:

@@ -1,15 +1,12 @@
 """This machine: its processors, as far as this process may use them, its disks, and what else results depend on."""
 
 from penstock.host.cpus import busy_cpu_s, cpu_count, process_cpu_s
-from penstock.host.devices import Device, DeviceCounters, DeviceRates, find_device, rates, read_counters
+from penstock.host.devices import find_device, read_counters
 from penstock.host.disks import Disk, measure_disk, measure_files
 from penstock.host.machine import Machine, read_machine
 from penstock.host.memory import memory_bytes
 
 __all__ = [
-    "Device",
-    "DeviceCounters",
-    "DeviceRates",
     "Disk",
     "Machine",
     "busy_cpu_s",
@@ -19,7 +16,6 @@ __all__ = [
     "measure_files",
     "memory_bytes",
     "process_cpu_s",
-    "rates",
     "read_counters",
     "read_machine",
 ]

@@ -8,20 +8,21 @@ from __future__ import annotations
 import os
 import re
 import time
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
+
+from penstock.model.server.device import Device, DeviceCounters
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from penstock.model.server.device import DeviceKind
 
 _MOUNTS = Path("/proc/self/mountinfo")
 _DEVICES = Path("/sys/dev/block")
 _SECTOR_BYTES = 512
 # A space in a mount point, say.
 _ESCAPE = re.compile(r"\\([0-7]{3})")
-
-DeviceKind = Literal["local", "network", "memory", "unknown"]
 
 # What disks of clouds and hypervisors call themselves: of the first it is known where they are, of the last it is not.
 # Source: docs.aws.amazon.com/ebs/latest/userguide/nvme-ebs-volumes.html; cloud.google.com/compute/docs/disks ("Local
@@ -32,55 +33,6 @@ _VIRTUAL_MODELS = ("qemu", "vmware", "virtual", "vbox", "xen", "msft")
 _NETWORK_PATHS = ("/nvme-fabrics/", "/session", "/rbd", "/nbd", "/drbd")
 _NETWORK_FILE_SYSTEMS = frozenset(("nfs", "nfs4", "cifs", "smb3", "ceph", "glusterfs", "lustre", "9p", "fuse.sshfs"))
 _MEMORY_FILE_SYSTEMS = frozenset(("tmpfs", "ramfs"))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Device:
-    """What a directory lies on: `name` as in /dev, `number` "major:minor"; `disks` are the whole disks below it.
-
-    `kind` is unknown of a virtual disk: a machine cannot know where its bytes go. `number` is None without a block
-    device.
-    """
-
-    name: str
-    number: str | None
-    file_system: str
-    disks: tuple[str, ...]
-    kind: DeviceKind
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceCounters:
-    """What a device has done since it is there, `at_s` by the monotonic clock; `queue_s` sums what waited at a time."""
-
-    at_s: float
-    reads: int
-    read_bytes: int
-    read_s: float
-    writes: int
-    write_bytes: int
-    write_s: float
-    busy_s: float
-    queue_s: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceRates:
-    """A device between two readings: per second, latencies in seconds (None without I/O), `queue` a mean length.
-
-    `busy` is the share of time in which anything was in flight, 0 to 1; `request_bytes` the mean size of one.
-    """
-
-    elapsed_s: float
-    read_iops: float
-    write_iops: float
-    read_bytes_per_s: float
-    write_bytes_per_s: float
-    read_latency_s: float | None
-    write_latency_s: float | None
-    request_bytes: float | None
-    queue: float
-    busy: float
 
 
 def find_device(path: Path) -> Device | None:
@@ -131,27 +83,6 @@ def parse_counters(text: str, *, at_s: float) -> DeviceCounters:
         write_s=write_ms / 1e3,
         busy_s=busy_ms / 1e3,
         queue_s=queue_ms / 1e3,
-    )
-
-
-def rates(before: DeviceCounters, after: DeviceCounters) -> DeviceRates:
-    """Return what a device did between two readings, the later one second. Raises ValueError for none between them."""
-    elapsed_s = after.at_s - before.at_s
-    if elapsed_s <= 0:
-        raise ValueError("no time between two readings of a device")
-    reads, writes = after.reads - before.reads, after.writes - before.writes
-    read_bytes, write_bytes = after.read_bytes - before.read_bytes, after.write_bytes - before.write_bytes
-    return DeviceRates(
-        elapsed_s=elapsed_s,
-        read_iops=reads / elapsed_s,
-        write_iops=writes / elapsed_s,
-        read_bytes_per_s=read_bytes / elapsed_s,
-        write_bytes_per_s=write_bytes / elapsed_s,
-        read_latency_s=(after.read_s - before.read_s) / reads if reads else None,
-        write_latency_s=(after.write_s - before.write_s) / writes if writes else None,
-        request_bytes=(read_bytes + write_bytes) / (reads + writes) if reads + writes else None,
-        queue=(after.queue_s - before.queue_s) / elapsed_s,
-        busy=min(1.0, (after.busy_s - before.busy_s) / elapsed_s),
     )
 
 

@@ -62,9 +62,10 @@ class Sample:
 
     `counters` are the statistics views that were read at this tick, by name, each with its rows: pg_stat_database,
     pg_stat_bgwriter, pg_stat_checkpointer, pg_stat_wal, pg_stat_io, pg_stat_replication, pg_stat_wal_receiver,
-    pg_stat_statements (rows that have changed only), aurora_commits. `own_commits` are the sampler's transactions since
-    the recording's start, which the counters hold too. `host_busy_cpus` is how many of the host's processors were busy
-    since the last tick, None where the server is not on this machine.
+    pg_stat_statements (rows that have changed only), aurora_commits, temp_files (tablespace, pid, bytes), host_devices
+    (tablespace, device, kind, what DeviceCounters has, free_bytes, size_bytes). `own_commits` are the sampler's
+    transactions since the recording's start, which the counters hold too. `host_busy_cpus` is how many of the host's
+    processors were busy since the last tick, None where the server is not on this machine.
     """
 
     at_s: float

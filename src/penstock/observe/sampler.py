@@ -10,12 +10,13 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.errors import PenstockError
-from penstock.host import busy_cpu_s, cpu_count, process_cpu_s
+from penstock.host import busy_cpu_s, cpu_count, find_device, measure_disk, process_cpu_s, read_counters
 from penstock.model.recording import RecordingHeader, Sample
 from penstock.model.server.inspection import Unread
 from penstock.observe.statements import strip_literals
@@ -24,9 +25,10 @@ from penstock.server.inspect.activity import STATEMENTS, ActivityReader, flush_s
 from penstock.server.inspect.inspect import read_moment
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from penstock.model.recording import CounterRow, SessionSample
+    from penstock.model.server.device import Device
     from penstock.server.connect.connection import ConnectionFactory
 
 # What a view shows arrives once a second: sessions report what they did no more often than that.
@@ -56,6 +58,7 @@ class Sampler:
         self._clock = clock
         self._reader, self.header = self._open(interval_s, with_query_text, cpu_count)
         self._is_local = self.header.cpu_count is not None and cpu_count is None
+        self._devices = _find_devices(self._reader.read_directories()) if self._is_local else {}
         self._began_s = self._last_s = clock()
         self._busy_s = busy_cpu_s()
         self._own_commits = 0
@@ -73,6 +76,8 @@ class Sampler:
             every_s = _STATEMENTS_EVERY_S if name == STATEMENTS else _COUNTERS_EVERY_S
             # By the clock, not from now: ticks that come late do not add up.
             self._next_s[name] = (at_s // every_s + 1) * every_s
+        if any(name != STATEMENTS for name in due) and (devices := self._read_devices()):
+            counters["host_devices"] = devices
         if STATEMENTS in counters:
             counters[STATEMENTS] = self._keep_changed(counters[STATEMENTS])
         interval_s = at_s + self._began_s - self._last_s
@@ -153,11 +158,28 @@ class Sampler:
                 changed.append(kept)
         return tuple(changed)
 
+    def _read_devices(self) -> tuple[CounterRow, ...]:
+        """Return the counters of the devices below the tablespaces, with what is free there."""
+        rows = []
+        for tablespace, (path, device) in self._devices.items():
+            counters, disk = read_counters(device), measure_disk(path)
+            if counters is not None and disk is not None:
+                space = {"free_bytes": disk.free_bytes, "size_bytes": disk.size_bytes}
+                known = {"tablespace": tablespace, "device": device.name, "kind": device.kind}
+                rows.append({**known, **asdict(counters), **space})
+        return tuple(rows)
+
     def _measure_busy(self, interval_s: float) -> float | None:
         if not self._is_local or interval_s <= 0:
             return None
         before_s, self._busy_s = self._busy_s, busy_cpu_s()
         return (self._busy_s - before_s) / interval_s
+
+
+def _find_devices(directories: Mapping[str, str]) -> dict[str, tuple[Path, Device]]:
+    """Return the directories of tablespaces and their devices, where this process may see them."""
+    found = ((name, Path(directory), find_device(Path(directory))) for name, directory in directories.items())
+    return {name: (path, device) for name, path, device in found if device is not None}
 
 
 class _Cleaner:

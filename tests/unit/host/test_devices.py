@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.host import find_device, rates, read_counters
+from penstock.host import find_device, read_counters
 from penstock.host.devices import find_mount, judge_kind, parse_counters
+from penstock.model.server.device import rates
 
 if TYPE_CHECKING:
     from pathlib import Path

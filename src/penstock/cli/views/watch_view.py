@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Self
 from penstock.cli.terminal.columns import pad, shorten_right, width_of
 from penstock.cli.terminal.visible import visible
 from penstock.diagnose.activity import measure_activity
+from penstock.diagnose.devices import DATA, measure_devices
 from penstock.diagnose.rates import measure_rates
 from penstock.units import format_bytes
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from penstock.diagnose.activity import Activity, Part
+    from penstock.diagnose.devices import DeviceUse
     from penstock.diagnose.rates import Rates
     from penstock.model.recording import CounterRow, RecordingHeader, Sample
 
@@ -54,6 +56,7 @@ class View:
     activity: Activity
     rates: Rates
     standbys: tuple[Standby, ...]
+    devices: tuple[DeviceUse, ...]
 
     @classmethod
     def of(cls, header: RecordingHeader, samples: Sequence[Sample]) -> Self:
@@ -70,6 +73,7 @@ class View:
                 _read_standby(row, counted.progress.wal_bytes)
                 for row in counted.counters.get("pg_stat_replication", ())
             ),
+            devices=measure_devices(samples),
         )
 
 
@@ -86,6 +90,7 @@ def as_object(view: View) -> dict[str, object]:
         },
         "rates": asdict(view.rates),
         "standbys": [asdict(standby) for standby in view.standbys],
+        "devices": [{**asdict(use), "metrics": use.as_metrics()} for use in view.devices],
     }
 
 
@@ -120,6 +125,7 @@ def draw_screen(view: View, *, width: int, height: int, by_name: bool, remark: s
         [],
         [("; ".join(_describe_rates(view.rates)) or "counters arrive with the second sample", "")],
         *([(_describe_standby(standby), "")] for standby in view.standbys),
+        *([(_describe_device(device), "")] for device in view.devices),
     ]
     tables = [
         ("waits", view.activity.waits),
@@ -172,6 +178,16 @@ def _describe_rates(rates: Rates) -> list[str]:
 def _describe_standby(standby: Standby) -> str:
     behind = "" if standby.behind_bytes is None else f", {format_bytes(standby.behind_bytes)} behind"
     return visible(f"standby {standby.name}: {standby.state}{behind}")
+
+
+def _describe_device(use: DeviceUse) -> str:
+    what = ", ".join("data" if name == DATA else f"tablespace {name}" for name in use.tablespaces)
+    rates = use.rates
+    return visible(
+        f"device {use.device} ({what}): {rates.busy:.0%} busy, {rates.read_iops:,.0f} reads/s, {rates.write_iops:,.0f} "
+        f"writes/s, {format_bytes(rates.read_bytes_per_s + rates.write_bytes_per_s)}/s, "
+        f"{format_bytes(use.free_bytes)} free"
+    )
 
 
 def _read_standby(row: CounterRow, wal_bytes: int | None) -> Standby:

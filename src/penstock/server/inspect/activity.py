@@ -36,6 +36,18 @@ _VIEWS: Final = {
 
 STATEMENTS: Final = "pg_stat_statements"
 
+TEMP_FILES: Final = "temp_files"
+
+# What spills now, by tablespace and backend, whose number is in a file's name; files of parallel sorts and hashes are
+# in folders, which the function does not list.
+# Source: fd.c, OpenTemporaryFileInTablespace.
+_TEMP_FILES: Final = (
+    "SELECT pg_catalog.jsonb_build_object('tablespace', t.spcname, 'pid',"
+    " (pg_catalog.regexp_match(f.name, '^pgsql_tmp([0-9]+)'))[1]::int, 'bytes', pg_catalog.sum(f.size))"
+    " FROM pg_catalog.pg_tablespace AS t, pg_catalog.pg_ls_tmpdir(t.oid) AS f"
+    " WHERE t.spcname <> 'pg_global' GROUP BY t.spcname, (pg_catalog.regexp_match(f.name, '^pgsql_tmp([0-9]+)'))[1]"
+)
+
 # Of every database: how many commits, and how many microseconds they took.
 # By the Aurora User Guide, under aurora_stat_get_db_commit_latency.
 _AURORA_COMMITS: Final = (
@@ -109,6 +121,20 @@ class ActivityReader:
             ).fetchall()
         return dict(rows)
 
+    def read_directories(self) -> dict[str, str]:
+        """Return the directories of tablespaces by name; the data directory's is pg_default. Raises ServerError.
+
+        Needs pg_read_all_settings for the data directory.
+        """
+        with translate_errors("reading tablespaces"):
+            rows = self._connection.execute(
+                "SELECT t.spcname, COALESCE(NULLIF(pg_catalog.pg_tablespace_location(t.oid), ''),"
+                " CASE WHEN pg_catalog.pg_has_role('pg_read_all_settings', 'USAGE')"
+                " THEN pg_catalog.current_setting('data_directory') END)"
+                " FROM pg_catalog.pg_tablespace AS t WHERE t.spcname <> 'pg_global' ORDER BY t.spcname"
+            ).fetchall()
+        return {name: directory for name, directory in rows if directory is not None}
+
     def close(self) -> None:
         """End the session."""
         self._connection.close()
@@ -132,6 +158,7 @@ def open_reader(connection: Connection, *, is_aurora: bool) -> tuple[ActivityRea
         for name, condition in _VIEWS.items()
         if _is_there(connection, name)
     }
+    queries[TEMP_FILES] = sql.SQL(_TEMP_FILES)
     if is_aurora:
         queries["aurora_commits"] = sql.SQL(_AURORA_COMMITS)
     if rights.statements_schema is None:

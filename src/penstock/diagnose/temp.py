@@ -1,0 +1,124 @@
+"""Whether a workload waits for its temporary files, on which disk, and whether that one runs out of space."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.diagnose.case import Case, number, share_of
+from penstock.diagnose.devices import DATA, measure_devices
+from penstock.units import MB, format_bytes, format_duration
+
+if TYPE_CHECKING:
+    from penstock.diagnose.devices import DeviceUse
+    from penstock.model.diagnosis import Diagnosis, Evidence
+    from penstock.model.recording import Sample
+
+# Reads and writes of spills and of files shared by parallel workers, by PostgreSQL's wait_event_names.txt.
+_SPILL_WAITS = frozenset(("io:buffileread", "io:buffilewrite", "io:buffiletruncate"))
+
+# Below this, no disk could make a workload a tenth faster.
+_LEAST_SHARE = 0.1
+
+# A device that has work for so much of the time is what is waited for.
+_BUSY = 0.8
+
+# Of a device that is full to this, or will be full so soon at the rate seen, somebody should know.
+_LEAST_FREE = 0.1
+_SOON_S = 600.0
+
+
+def find_temporary_work(case: Case) -> list[Diagnosis]:
+    """Return what temporary files are waited for, and whether their disk runs out of space."""
+    devices = measure_devices(case.recording.samples)
+    return [*_find_spill_waits(case, devices), *_find_low_space(case, devices)]
+
+
+def _find_spill_waits(case: Case, devices: tuple[DeviceUse, ...]) -> list[Diagnosis]:
+    part = case.select(lambda moment: moment.wait in _SPILL_WAITS)
+    if share_of(part, case.moments) < _LEAST_SHARE:
+        return []
+    places = _spill_bytes(case.recording.samples)
+    place = max(places, key=lambda name: places[name]) if places else None
+    device = next((use for use in devices if place in use.tablespaces), None)
+    evidence = [number("sessions that wait for temporary files, on average", case.sessions(part))]
+    if place is not None:
+        evidence.append(number(f"temporary files in tablespace {place}, at most", places[place] / MB, "MB"))
+    if device is None:
+        return [case.conclude("temp-spill", part, evidence)]
+    evidence += _describe(device)
+    if not device.has_data:
+        return [case.conclude("temp-disk-slow", part, evidence, device=device.device)]
+    if device.rates.busy >= _BUSY:
+        return [case.conclude("temp-spill-on-data-volume", part, evidence, device=device.device)]
+    return [case.conclude("temp-spill", part, evidence)]
+
+
+def _describe(device: DeviceUse) -> list[Evidence]:
+    rates = device.rates
+    found = [
+        number(f"device {device.device}: busy", 100 * rates.busy, "%"),
+        number(f"device {device.device}: reads and writes", rates.read_iops + rates.write_iops, "/s"),
+        number(
+            f"device {device.device}: read and written", (rates.read_bytes_per_s + rates.write_bytes_per_s) / MB, "MB/s"
+        ),
+    ]
+    if rates.write_latency_s is not None:
+        found.append(number(f"device {device.device}: time for a write", 1e3 * rates.write_latency_s, "ms"))
+    return found
+
+
+def _find_low_space(case: Case, devices: tuple[DeviceUse, ...]) -> list[Diagnosis]:
+    """Return whether a disk that temporary files lie on is nearly full; its share is of the sessions that have them."""
+    samples = case.recording.samples
+    places = _spill_bytes(samples)
+    found = []
+    for device in devices:
+        names = [name for name in device.tablespaces if name in places]
+        left_s = _time_until_full(samples, device)
+        is_low = device.free_bytes < _LEAST_FREE * device.size_bytes
+        if not names or not (is_low or (left_s is not None and left_s < _SOON_S)):
+            continue
+        users = {row.get("pid") for sample in samples for row in _files(sample) if row.get("tablespace") in names}
+        part = case.select(lambda moment, pids=users: moment.session.pid in pids)  # type: ignore[misc]
+        if not part:
+            continue
+        evidence = [
+            number(f"free on device {device.device}", device.free_bytes / MB, "MB"),
+            number("temporary files there, at most", sum(places[name] for name in names) / MB, "MB"),
+        ]
+        when = "" if left_s is None else f", and full in {format_duration(left_s)} at this rate"
+        free = f"{format_bytes(device.free_bytes)} of {format_bytes(device.size_bytes)}"
+        found.append(case.conclude("temp-space-low", part, evidence, device=device.device, free=free, when=when))
+    return found
+
+
+def _files(sample: Sample) -> tuple[dict[str, object], ...]:
+    return tuple(dict(row) for row in sample.counters.get("temp_files", ()))
+
+
+def _spill_bytes(samples: tuple[Sample, ...]) -> dict[str, float]:
+    """Return the most bytes of temporary files that were seen at once, by tablespace."""
+    most: dict[str, float] = {}
+    for sample in samples:
+        now: dict[str, float] = {}
+        for row in _files(sample):
+            name = str(row.get("tablespace") or DATA)
+            size = row.get("bytes")
+            now[name] = now.get(name, 0.0) + (float(size) if isinstance(size, int | float) else 0.0)
+        for name, size_bytes in now.items():
+            most[name] = max(most.get(name, 0.0), size_bytes)
+    return most
+
+
+def _time_until_full(samples: tuple[Sample, ...], device: DeviceUse) -> float | None:
+    """Return in how many seconds a device will be full at the rate seen, None where it does not fill."""
+    rows = [
+        row
+        for sample in samples
+        for row in sample.counters.get("host_devices", ())
+        if row.get("tablespace") == device.tablespaces[0]
+    ]
+    first = rows[0].get("free_bytes") if rows else None
+    if not isinstance(first, int) or first <= device.free_bytes:
+        return None
+    return device.free_bytes * device.rates.elapsed_s / (first - device.free_bytes)

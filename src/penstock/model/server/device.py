@@ -1,0 +1,93 @@
+"""A block device of a server's host: what it is, what it has done, and its rates between two readings. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+DeviceKind = Literal["local", "network", "memory", "unknown"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """What a directory lies on: `name` as in /dev, `number` "major:minor"; `disks` are the whole disks below it.
+
+    `kind` is unknown of a virtual disk: a machine cannot know where its bytes go. `number` is None without a block
+    device.
+    """
+
+    name: str
+    number: str | None
+    file_system: str
+    disks: tuple[str, ...]
+    kind: DeviceKind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceCounters:
+    """What a device has done since it is there, `at_s` by the monotonic clock; `queue_s` sums what waited at a time."""
+
+    at_s: float
+    reads: int
+    read_bytes: int
+    read_s: float
+    writes: int
+    write_bytes: int
+    write_s: float
+    busy_s: float
+    queue_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceRates:
+    """A device between two readings: per second, latencies in seconds (None without I/O), `queue` a mean length.
+
+    `busy` is the share of time in which anything was in flight, 0 to 1; `request_bytes` the mean size of one.
+    """
+
+    elapsed_s: float
+    read_iops: float
+    write_iops: float
+    read_bytes_per_s: float
+    write_bytes_per_s: float
+    read_latency_s: float | None
+    write_latency_s: float | None
+    request_bytes: float | None
+    queue: float
+    busy: float
+
+    def as_metrics(self) -> dict[str, float | None]:
+        """Return the first six metrics of local storage under CloudWatch's names, in its units; latencies in seconds.
+
+        Source: Amazon RDS User Guide, "Amazon CloudWatch metrics for Amazon RDS", which prints milliseconds for the
+        latency of writes alone.
+        """
+        return {
+            "ReadIOPSLocalStorage": self.read_iops,
+            "WriteIOPSLocalStorage": self.write_iops,
+            "ReadLatencyLocalStorage": self.read_latency_s,
+            "WriteLatencyLocalStorage": self.write_latency_s,
+            "ReadThroughputLocalStorage": self.read_bytes_per_s,
+            "WriteThroughputLocalStorage": self.write_bytes_per_s,
+        }
+
+
+def rates(before: DeviceCounters, after: DeviceCounters) -> DeviceRates:
+    """Return what a device did between two readings, the later one second. Raises ValueError for none between them."""
+    elapsed_s = after.at_s - before.at_s
+    if elapsed_s <= 0:
+        raise ValueError("no time between two readings of a device")
+    reads, writes = after.reads - before.reads, after.writes - before.writes
+    read_bytes, write_bytes = after.read_bytes - before.read_bytes, after.write_bytes - before.write_bytes
+    return DeviceRates(
+        elapsed_s=elapsed_s,
+        read_iops=reads / elapsed_s,
+        write_iops=writes / elapsed_s,
+        read_bytes_per_s=read_bytes / elapsed_s,
+        write_bytes_per_s=write_bytes / elapsed_s,
+        read_latency_s=(after.read_s - before.read_s) / reads if reads else None,
+        write_latency_s=(after.write_s - before.write_s) / writes if writes else None,
+        request_bytes=(read_bytes + write_bytes) / (reads + writes) if reads + writes else None,
+        queue=(after.queue_s - before.queue_s) / elapsed_s,
+        busy=min(1.0, (after.busy_s - before.busy_s) / elapsed_s),
+    )

@@ -1,0 +1,140 @@
+"""What made-up samples say of temporary files and the disks below them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from penstock.diagnose import diagnose
+from penstock.diagnose.devices import measure_devices
+from support.made_samples import recording_of, sample, session
+
+if TYPE_CHECKING:
+    from penstock.model.diagnosis import Diagnosis
+    from penstock.model.recording import Sample
+
+GB = 10**9
+
+
+def device(at_s: float, *, tablespace: str = "pg_default", busy: float = 1.0, **more: Any) -> dict[str, Any]:
+    """Return the counters of a device that writes a thousand pages a second, 2 ms each."""
+    counters = {
+        "reads": 0, "read_bytes": 0, "read_s": 0.0, "writes": int(1000 * at_s), "write_bytes": int(8_192_000 * at_s),
+        "write_s": 2.0 * at_s, "busy_s": busy * at_s, "queue_s": 2.0 * at_s,
+    }  # fmt: skip
+    space = {"free_bytes": 50 * GB, "size_bytes": 100 * GB}
+    return {"tablespace": tablespace, "device": "vdb", "kind": "unknown", "at_s": at_s, **counters, **space, **more}
+
+
+def spills(tablespace: str = "pg_default", *, pid: int = 1, size_bytes: int = GB) -> dict[str, Any]:
+    return {"tablespace": tablespace, "pid": pid, "bytes": size_bytes}
+
+
+def recorded(*devices: dict[str, Any], files: tuple[dict[str, Any], ...] = (spills(),), wait: str) -> list[Sample]:
+    """Return a minute in which one session waits so."""
+    return [
+        sample(
+            float(t),
+            session(wait or None),
+            counters={"temp_files": files, "host_devices": tuple({**device(float(t)), **each} for each in devices)},
+        )
+        for t in range(60)
+    ]
+
+
+def only(samples: list[Sample]) -> Diagnosis:
+    (found,) = diagnose(recording_of(samples))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("row", "files", "code"),
+    [
+        ({}, (spills(),), "temp-spill-on-data-volume"),
+        ({"busy_s": 0.0}, (spills(),), "temp-spill"),
+        ({"tablespace": "fast"}, (spills("fast"),), "temp-disk-slow"),
+        ({"tablespace": "fast"}, (), "temp-spill"),
+    ],
+)
+def test_waits_for_temporary_files_are_named_by_the_disk_that_has_them(
+    row: dict[str, Any], files: tuple[dict[str, Any], ...], code: str
+) -> None:
+    found = only(recorded(row, files=files, wait="IO:BufFileWrite"))
+    assert (found.code, found.share) == (code, 1.0)
+
+
+def test_the_evidence_has_what_the_device_did() -> None:
+    found = only(recorded({}, wait="IO:BuffileRead"))
+    numbers = {each.name: (round(each.value, 1), each.unit) for each in found.evidence}
+    assert numbers["device vdb: busy"] == (100.0, "%")
+    assert numbers["device vdb: reads and writes"] == (1000.0, "/s")
+    assert numbers["device vdb: read and written"] == (8.2, "MB/s")
+    assert numbers["device vdb: time for a write"] == (2.0, "ms")
+    assert numbers["temporary files in tablespace pg_default, at most"] == (1000.0, "MB")
+
+
+def test_a_server_elsewhere_is_diagnosed_by_its_waits_alone() -> None:
+    samples = [sample(float(t), session("IO:BufFileWrite")) for t in range(60)]
+    assert only(samples).code == "temp-spill"
+
+
+def test_few_waits_for_temporary_files_are_nothing() -> None:
+    samples = [sample(float(t), session("IO:BufFileRead" if t % 20 == 0 else "Lock:tuple")) for t in range(60)]
+    assert [found.code for found in diagnose(recording_of(samples))] == ["lock-wait"]
+
+
+def test_a_disk_that_runs_full_is_told_with_who_fills_it() -> None:
+    space = [{"free_bytes": 60 * GB - t * GB, "tablespace": "fast"} for t in range(60)]
+    samples = [
+        sample(
+            float(t),
+            session(None, pid=7, application="report"),
+            session("Timeout:PgSleep", pid=8, application="other"),
+            counters={"temp_files": (spills("fast", pid=7),), "host_devices": ({**device(float(t)), **space[t]},)},
+        )
+        for t in range(60)
+    ]
+    found = only(samples)
+    assert (found.code, found.share) == ("temp-space-low", 0.5)
+    assert "1.00 GB of 100 GB free, and full in 1.00 s at this rate" in found.claim
+    assert any("application report" in each.name for each in found.evidence)
+
+
+def test_a_disk_with_space_that_nobody_fills_is_nothing() -> None:
+    assert diagnose(recording_of(recorded({"tablespace": "fast"}, files=(spills("fast"),), wait="Lock:tuple"))) == (
+        diagnose(recording_of(recorded(wait="Lock:tuple")))
+    )
+
+
+def test_devices_have_cloudwatchs_names_and_the_data_directory_is_first() -> None:
+    samples = [
+        sample(
+            float(t),
+            counters={
+                "host_devices": (
+                    device(float(t), tablespace="fast", device="nvme1n1"),
+                    device(float(t)),
+                    device(float(t), tablespace="other"),
+                )
+            },
+        )
+        for t in range(3)
+    ]
+    data, fast = measure_devices(samples)
+    assert (data.device, data.tablespaces, data.has_data) == ("vdb", ("pg_default", "other"), True)
+    assert (fast.device, fast.tablespaces, fast.has_data) == ("nvme1n1", ("fast",), False)
+    assert fast.as_metrics() == {
+        "ReadIOPSLocalStorage": 0.0,
+        "WriteIOPSLocalStorage": 1000.0,
+        "ReadLatencyLocalStorage": None,
+        "WriteLatencyLocalStorage": 0.002,
+        "ReadThroughputLocalStorage": 0.0,
+        "WriteThroughputLocalStorage": 8_192_000.0,
+        "FreeLocalStorage": 50 * GB,
+    }
+
+
+def test_rows_that_no_kernel_has_written_are_left_alone() -> None:
+    row = device(1.0, writes="many")
+    assert measure_devices([sample(float(t), counters={"host_devices": (row, {})}) for t in range(3)]) == ()
