@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -74,6 +75,16 @@ the endpoint leads to one of: shop-2, shop-3
 not reported by AWS
   cloudwatch:GetMetricStatistics  AccessDenied: not for you
   ec2:DescribeInstanceTypes       AccessDenied: not for you"""
+
+
+def test_class_with_local_storage_is_shown_with_the_command_that_changes_to_it() -> None:
+    """As docs/rds.md shows it; where AWS does not offer it, there is nothing to show."""
+    aws = FakeAws(instances=[instance("orders")], orderable=["db.r6gd.2xlarge"])
+    page = Path(__file__).parents[2] / "docs" / "rds.md"
+    block = page.read_text(encoding="utf-8").partition("```text\n  Optimized Reads")[2].partition("```")[0]
+    assert f"  Optimized Reads{block.rstrip()}" in shown(aws, "orders")
+    aws.orderable.clear()
+    assert "with local storage" not in shown(aws, "orders")
 
 
 def test_instance_is_shown_in_columns() -> None:

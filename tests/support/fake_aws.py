@@ -120,6 +120,7 @@ class FakeAws:
     clusters: list[Raw] = field(default_factory=list)
     custom_endpoints: list[Raw] = field(default_factory=list)
     types: list[Raw] = field(default_factory=lambda: [R6G_2XLARGE, R6GD_2XLARGE])
+    orderable: list[str] = field(default_factory=list)
     maintenance: dict[str, list[Raw]] = field(default_factory=dict)
     metrics: dict[str, list[float]] = field(default_factory=dict)
     denied: dict[str, str] = field(default_factory=dict)
@@ -167,10 +168,14 @@ class FakeAws:
         found = {"ResourceIdentifier": arn, "PendingMaintenanceActionDetails": self.maintenance[arn]}
         return {"PendingMaintenanceActions": [found]}
 
+    def _describe_orderable_db_instance_options(self, parameters: Raw) -> Raw:
+        wanted = {name: parameters[name] for name in ("Engine", "EngineVersion", "DBInstanceClass")}
+        return {"OrderableDBInstanceOptions": [wanted] if wanted["DBInstanceClass"] in self.orderable else []}
+
     def _describe_instance_types(self, parameters: Raw) -> Raw:
-        (name,) = parameters["InstanceTypes"]
+        (name,) = parameters["Filters"][0]["Values"] if "Filters" in parameters else parameters["InstanceTypes"]
         found = [one for one in self.types if one["InstanceType"] == name]
-        if not found:
+        if not found and "InstanceTypes" in parameters:
             raise Refused(400, "InvalidInstanceType", f"The following supplied instance types do not exist: [{name}]")
         return {"InstanceTypes": found}
 

@@ -51,6 +51,18 @@ def count_vcpus(class_name: str) -> int | None:
     return 1 if match["size"] == "medium" and match["family"] != "t" else 2
 
 
+def name_sibling(class_name: str) -> str | None:
+    """Return the class that would be this one with local storage, None for one that has it or has no such kind.
+
+    Whether there is one, and for an engine, AWS says.
+
+    >>> name_sibling("db.m5.4xlarge"), name_sibling("db.r6gd.xlarge"), name_sibling("db.t3.medium")
+    ('db.m5d.4xlarge', None, None)
+    """
+    match = re.fullmatch(r"db\.([mrxc]\d+)([a-z]*)\.(\w+)", class_name)
+    return None if match is None or "d" in match[2] else f"db.{match[1]}{match[2]}d.{match[3]}"
+
+
 def read_class(class_name: str, raw: Raw | None) -> InstanceClass:
     """Return a class from what EC2 says of its type; from its name alone where EC2 says nothing."""
     if raw is None:

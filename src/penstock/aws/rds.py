@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.aws.calls import Calls
-from penstock.aws.classes import ec2_type, read_class
+from penstock.aws.classes import ec2_type, name_sibling, read_class
 from penstock.aws.clients import AwsClients
 from penstock.aws.find import find_endpoint, locate_endpoint, locate_identifier, resolve_names
 from penstock.aws.shapes import InstanceContext, read_cluster, read_instance
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from penstock.aws.calls import Raw
     from penstock.aws.find import Located, Resolve
     from penstock.model.server.endpoints import RdsEndpoint
-    from penstock.model.server.rds import Gap, RdsCluster, RdsInstance
+    from penstock.model.server.rds import Gap, InstanceClass, RdsCluster, RdsInstance
 
 _ENGINES = ("postgres", "aurora-postgresql", "custom-postgres")
 
@@ -108,6 +108,7 @@ class _Answers(NamedTuple):
     of_cluster: list[Raw] | None = None
     free_bytes: int | None = None
     free_local_bytes: int | None = None
+    sibling: InstanceClass | None = None
 
 
 def _ask_more(calls: Calls, located: Located, *, now: datetime) -> _Answers:
@@ -122,6 +123,7 @@ def _ask_more(calls: Calls, located: Located, *, now: datetime) -> _Answers:
             lambda: _ask_maintenance(calls, cluster, "DBClusterArn"),
             lambda: _ask_free_bytes(calls, instance, now=now),
             lambda: None if instance is None else _newest(_ask_metric(calls, instance, "FreeLocalStorage", now=now)),
+            lambda: _ask_sibling(calls, instance),
         )
     )
 
@@ -140,6 +142,7 @@ def _describe(calls: Calls, located: Located, answers: _Answers) -> tuple[RdsIns
             maintenance=answers.of_instance,
             free_bytes=answers.free_bytes,
             free_local_bytes=answers.free_local_bytes,
+            sibling=answers.sibling,
             cluster=cluster,
         )
         described = read_instance(instance, context, on_gap=note)
@@ -156,6 +159,27 @@ def _ask_hardware(calls: Calls, instance: Raw | None) -> Raw | None:
     if found == []:
         calls.note("ec2:DescribeInstanceTypes", f"EC2 does not know {type_name} in this region")
     return found[0] if found else None
+
+
+def _ask_sibling(calls: Calls, instance: Raw | None) -> InstanceClass | None:
+    """Return the class with local storage that this instance could have, None where AWS offers none for its engine."""
+    name = None if instance is None else name_sibling(instance["DBInstanceClass"])
+    if instance is None or name is None:
+        return None
+    options = calls.ask(
+        "rds",
+        "describe_orderable_db_instance_options",
+        "OrderableDBInstanceOptions",
+        Engine=instance["Engine"],
+        EngineVersion=instance.get("EngineVersion", ""),
+        DBInstanceClass=name,
+    )
+    if not options:
+        return None
+    # A filter: a type that EC2 does not have would be an error.
+    wanted = [{"Name": "instance-type", "Values": [ec2_type(name)]}]
+    found = calls.ask("ec2", "describe_instance_types", "InstanceTypes", Filters=wanted)
+    return read_class(name, found[0] if found else None)
 
 
 def _ask_maintenance(calls: Calls, owner: Raw | None, arn_key: str) -> list[Raw] | None:

@@ -38,6 +38,7 @@ class InstanceContext(NamedTuple):
     maintenance: list[Raw] | None
     free_bytes: int | None
     free_local_bytes: int | None
+    sibling: InstanceClass | None
     cluster: Raw | None
 
 
@@ -69,6 +70,7 @@ def read_instance(raw: Raw, context: InstanceContext, *, on_gap: Callable[[Gap],
         pending_maintenance=_read_maintenance(context.maintenance),
         roles=_read_roles(raw),
         is_iam_auth_on=raw.get("IAMDatabaseAuthenticationEnabled", False),
+        local_sibling=context.sibling,
         optimized_reads=judge_optimized_reads(
             context.instance_class,
             engine=engine,

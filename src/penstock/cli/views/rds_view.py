@@ -104,6 +104,10 @@ def _instance_rows(instance: RdsInstance, cluster: RdsCluster | None) -> Iterabl
     if instance.free_local_bytes is not None:
         yield "free local storage", _gib(instance.free_local_bytes)
     yield "Optimized Reads", describe_optimized_reads(instance.optimized_reads)
+    if instance.local_sibling is not None:
+        yield "with local storage", describe_class(instance.local_sibling)
+        yield "", f"aws rds modify-db-instance --db-instance-identifier {instance.identifier} \\"
+        yield "", f"  --db-instance-class {instance.local_sibling.name} --no-apply-immediately"
     if cluster is None:
         yield "Multi-AZ", "a standby in another zone" if instance.is_multi_az else "no standby"
     if instance.replica_of is not None:

@@ -166,7 +166,10 @@ class RdsCluster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RdsInstance:
-    """One DB instance. `replica_of` names what it is a read replica of."""
+    """One DB instance. `replica_of` names what it is a read replica of.
+
+    `local_sibling` is the class that has local storage beside what this one has, where AWS offers it for the engine.
+    """
 
     identifier: str
     resource_id: str | None
@@ -189,6 +192,7 @@ class RdsInstance:
     pending_maintenance: tuple[PendingMaintenance, ...] | None
     roles: tuple[AssociatedRole, ...]
     is_iam_auth_on: bool
+    local_sibling: InstanceClass | None
     optimized_reads: OptimizedReads
 
 
