@@ -16,7 +16,8 @@ from penstock.errors import DataError, FilePlace, PenstockError, TargetError, Us
 from penstock.loading.job.jobfile import read_job_file
 from penstock.loading.job.request import make_target
 from penstock.loading.plan.identity import job_from_json, job_to_json
-from penstock.model.load.job import LoadJob, Transform
+from penstock.loading.table_changes import TableChanges
+from penstock.model.load.job import LoadJob, LoadRules, Transform
 from penstock.server.connect.connection import ConnectionFactory
 from penstock.server.ledger.listing import list_loads
 from support.loads import IMPATIENT, Loads, share_ledger, target
@@ -66,6 +67,31 @@ def test_truncate_leaves_the_files_rows_only(loads: Loads, tmp_path: Path) -> No
         outcome = loads.run(mode_target(path, "truncate"))
         assert outcome.rows == 2
         assert loads.rows() == [(2, "x", None), (3, "y", None)]
+
+
+def test_failure_between_the_truncation_and_the_first_row_says_that_the_table_is_empty(
+    loads18: Loads, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A step that comes after it fails: nothing was attempted, and the rows are gone."""
+    loads18.execute("INSERT INTO t VALUES (1, 'old')")
+
+    def fail(*_: object) -> None:
+        raise TargetError("no change today")
+
+    monkeypatch.setattr(TableChanges, "before", fail)
+    job = replace(target(write(tmp_path / "f", "1,a")), mode="truncate")
+    with pytest.raises(TargetError, match="no change today") as caught:
+        loads18.run(job, rules=LoadRules(triggers="disable"))
+    assert 'No rows were loaded; "public.t" is empty.' in str(caught.value.detail)
+    assert loads18.count() == 0
+    monkeypatch.undo()
+    loads18.execute("INSERT INTO t VALUES (1, 'old')")
+    with loads18._loader() as loader, pytest.raises(PenstockError) as caught:
+        plan = loader.plan(LoadJob(targets=(job,), rules=LoadRules(retry_for=0.0)))
+        monkeypatch.setattr("penstock.loading.steps.truncation.Truncation.before", fail)
+        loader.run(plan)
+    assert str(caught.value.detail) == "No rows were loaded."
+    assert loads18.count() == 1
 
 
 def test_truncate_names_the_tables_that_refer_to_it(loads: Loads, tmp_path: Path) -> None:

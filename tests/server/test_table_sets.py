@@ -10,7 +10,7 @@ import pytest
 from penstock.cli.views.plan_view import describe_plan
 from penstock.errors import TargetError
 from penstock.model.load.job import LoadJob, LoadRules
-from support.loads import AGAIN, Loads, target
+from support.loads import AGAIN, Loads, share_ledger, target
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -64,6 +64,24 @@ def test_table_that_another_refers_to_is_still_refused(loads: Loads, tmp_path: P
     with pytest.raises(TargetError, match="other tables reference it") as caught:
         loads.run(*_jobs(tmp_path, "ba"))
     assert "Load these tables by the same job" in str(caught.value.hint)
+
+
+def test_tables_that_land_in_different_ways_do_not_excuse_each_other(
+    database: str, user_name: str, user_conninfo: str, tmp_path: Path
+) -> None:
+    """A parent with policies is truncated behind its staged rows, and its child before its own: it would be emptied."""
+    admin = Loads(database)
+    admin.execute(
+        "CREATE TABLE a (id int PRIMARY KEY); CREATE TABLE b (id int PRIMARY KEY, a int NOT NULL REFERENCES a);"
+        "INSERT INTO a VALUES (1); INSERT INTO b VALUES (1, 1);"
+        f'ALTER TABLE a OWNER TO "{user_name}"; ALTER TABLE b OWNER TO "{user_name}";'
+        "ALTER TABLE a ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY; CREATE POLICY p ON a USING (true)"
+    )
+    share_ledger(admin, f'"{user_name}"')
+    admin.execute(f'GRANT CREATE ON SCHEMA penstock TO "{user_name}"')
+    with pytest.raises(TargetError, match="other tables reference it"):
+        Loads(user_conninfo).run(*_jobs(tmp_path, "ab"), rules=replace(AGAIN, indexes="keep"))
+    assert admin.execute("SELECT (SELECT count(*) FROM a), (SELECT count(*) FROM b)") == [(1, 1)]
 
 
 def test_circle_is_said(loads: Loads, tmp_path: Path) -> None:

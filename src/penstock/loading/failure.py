@@ -28,14 +28,15 @@ def tell_what_stays(
     rows: int | None,
     has_all_rows: bool,
     is_complete: bool,
-    has_begun: bool,
+    has_truncated: bool,
 ) -> PenstockError:
     """Return a copy of the error that says what stays and how to go on.
 
     `rows` were committed, None where that is not known; `has_all_rows`: what failed is the rebuild behind the last of
-    them; `is_complete`: the load had ended before the error came; `has_begun`: tables that are truncated were.
+    them; `is_complete`: the load had ended before the error came; `has_truncated`: tables
+    were emptied for it, now or by an earlier run.
     """
-    stays = _describe_stay(plan, load_id, rows=rows, is_complete=is_complete, has_begun=has_begun)
+    stays = _describe_stay(plan, load_id, rows=rows, is_complete=is_complete, has_truncated=has_truncated)
     resume = (
         "" if rows == 0 or is_complete else f" {_describe_resuming(error, plan, load_id, has_all_rows=has_all_rows)}"
     )
@@ -63,7 +64,7 @@ def tell_unknown(error: PenstockError, load_id: str, *, rows: int, tables: Seque
     return told
 
 
-def _describe_stay(plan: LoadPlan, load_id: str, *, rows: int | None, is_complete: bool, has_begun: bool) -> str:
+def _describe_stay(plan: LoadPlan, load_id: str, *, rows: int | None, is_complete: bool, has_truncated: bool) -> str:
     if is_complete:
         return f"All rows of load {load_id} are stored."
     if rows is None:
@@ -71,7 +72,7 @@ def _describe_stay(plan: LoadPlan, load_id: str, *, rows: int | None, is_complet
     if rows == 0:
         truncated = [target for target in plan.targets if target.job.mode == "truncate"]
         names = ", ".join(f'"{target.table}"' for target in truncated if target.fills_table)
-        return f"No rows were loaded; {names} is empty." if names and has_begun else "No rows were loaded."
+        return f"No rows were loaded; {names} is empty." if names and has_truncated else "No rows were loaded."
     if fills_tables(plan):
         return f"{rows:,} rows are committed in load {load_id}."
     return f"No table was changed; {rows:,} records are staged in load {load_id}."

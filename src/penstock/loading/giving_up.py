@@ -35,6 +35,9 @@ def give_up(load: RunningLoad, steps: Sequence[Step], error: PenstockError) -> P
         if names and rows is None:
             load.tools.warnings.warn("table-left", f"not dropped after the load: {names} ({why})")
         undo(load, steps, None, why)
+    except BaseException:
+        undo(load, steps, None, "internal error")
+        raise
     if is_gone and not load.is_ended:
         return tell_unknown(error, load.load_id, rows=load.tally.rows_seen, tables=_filled_tables(load))
     return tell_what_stays(
@@ -44,14 +47,23 @@ def give_up(load: RunningLoad, steps: Sequence[Step], error: PenstockError) -> P
         rows=rows,
         has_all_rows=load.has_all_rows,
         is_complete=load.is_ended,
-        has_begun=load.tally.attempts > 0,
+        has_truncated=load.has_truncated,
     )
 
 
 def undo(load: RunningLoad, steps: Sequence[Step], connection: Connection | None, why: str) -> None:
-    """Have the steps undo what they changed, the last first; without a connection they say what stays, and `why`."""
+    """Have the steps undo what they changed, the last first; without a connection they say what stays, and `why`.
+
+    Each has its turn, whatever became of another; raises the first error of them.
+    """
+    first: BaseException | None = None
     for step in reversed(steps):
-        step.on_failure(load, connection, why)
+        try:
+            step.on_failure(load, connection, why)
+        except BaseException as error:  # noqa: BLE001 (it is raised below)
+            first = first or error
+    if first is not None:
+        raise first
 
 
 def _filled_tables(load: RunningLoad) -> list[str]:

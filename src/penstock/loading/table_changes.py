@@ -229,13 +229,15 @@ class TableChanges:
                 release_shape(connection, self._schema, load_id=load_id, target_oid=hold.target_oid)
             self._tools.notice("rebuilding indexes and keys; interrupt to leave them to penstock repair")
             self._restore(self._held, connection).raise_first()
+            self._held.clear()
         except (PenstockError, KeyboardInterrupt) as trouble:
             why = trouble.message if isinstance(trouble, PenstockError) else "interrupted"
             self.tell_left(why)
 
     def tell_left(self, why: str, *, how: str = _REPAIR) -> None:
-        """Say that what this load has changed is not restored, and why."""
+        """Say once that what this load has changed is not restored, and why."""
         if self.is_holding:
+            self._held.clear()
             self._tools.warnings.warn("parked-left", f"indexes, keys or triggers were not restored ({why}): {how}")
 
     def _take_lock(self, lock: str, connection: Connection) -> bool:

@@ -34,12 +34,18 @@ if TYPE_CHECKING:
 
 def check_landings(plan: LoadPlan, connection: Connection, *, ledger_schema: str) -> None:
     """Raise TargetError where a table cannot be filled in the way that was asked for; changes nothing."""
-    truncated = [each.facts.oid for each in plan.targets if each.facts is not None and each.job.mode == "truncate"]
+    truncated = [
+        (each.fills_table, each.facts.oid)
+        for each in plan.targets
+        if each.facts is not None and each.job.mode == "truncate"
+    ]
     for target in plan.targets:
         if target.facts is None:
             continue
         if target.job.mode == "truncate":
-            check_truncatable(connection, target.facts, together=truncated)
+            # Tables that COPY fills are truncated before their rows, staged ones behind them: not by one statement.
+            together = [oid for fills_table, oid in truncated if fills_table == target.fills_table]
+            check_truncatable(connection, target.facts, together=together)
         elif target.is_replaced:
             check_replacement(target.facts, connection)
         elif target.is_staged:

@@ -26,3 +26,4 @@ class Truncation(Step):
                 connection=connection,
                 claim=load.prepared.claim,
             )
+            load.has_truncated = True
