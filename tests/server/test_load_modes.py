@@ -73,7 +73,6 @@ def test_failure_between_the_truncation_and_the_first_row_says_that_the_table_is
     loads18: Loads, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A step that comes after it fails: nothing was attempted, and the rows are gone."""
-    loads18.execute("INSERT INTO t VALUES (1, 'old')")
 
     def fail(*_: object) -> None:
         raise TargetError("no change today")
