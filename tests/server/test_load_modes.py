@@ -78,7 +78,7 @@ def test_failure_between_the_truncation_and_the_first_row_says_that_the_table_is
         raise TargetError("no change today")
 
     monkeypatch.setattr(TableChanges, "before", fail)
-    job = replace(target(write(tmp_path / "f", "1,a")), mode="truncate")
+    job = replace(target(write(tmp_path / "f", "1,a,1", header="k,v,w")), mode="truncate")
     with pytest.raises(TargetError, match="no change today") as caught:
         loads18.run(job, rules=LoadRules(triggers="disable"))
     assert 'No rows were loaded; "public.t" is empty.' in str(caught.value.detail)
