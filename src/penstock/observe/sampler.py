@@ -54,11 +54,11 @@ class Sampler:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._factory = factory
+        self._devices: Mapping[str, tuple[Path, Device]] = {}
         self._clean = (lambda text: text) if with_query_text else _Cleaner()
         self._clock = clock
         self._reader, self.header = self._open(interval_s, with_query_text, cpu_count)
         self._is_local = self.header.cpu_count is not None and cpu_count is None
-        self._devices = _find_devices(self._reader.read_directories()) if self._is_local else {}
         self._began_s = self._last_s = clock()
         self._busy_s = busy_cpu_s()
         self._own_commits = 0
@@ -135,6 +135,7 @@ class Sampler:
                 settings=reader.read_settings(),
                 unread=unread,
             )
+            self._devices = _find_devices(reader.read_directories()) if facts.is_local else {}
             flush_statistics(connection)
         except BaseException:
             connection.close()
