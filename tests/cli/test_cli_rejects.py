@@ -234,3 +234,39 @@ def test_json_is_one_object_though_the_reject_file_cannot_be_written(
     finished = penstock("load", numbers, "--into", "t", *options)
     assert (finished.code, finished.object["rows"], finished.object["rejected"]) == (4, 2, 2)
     assert f'error: could not write "{file}"' in finished.err
+
+
+def test_rejects_are_not_discarded_in_place_of_being_written(
+    penstock: Run, database18: str, numbers: str, tmp_path: Path
+) -> None:
+    """The ledger has the only copy."""
+    to = ("--to", database18)
+    load_id = penstock("load", numbers, "--into", "t", "--on-error", "reject", "--json", *to).object["load_id"]
+    file = tmp_path / "rejects.csv"
+    finished = penstock("rejects", load_id, "--discard", "--reject-file", str(file), *to)
+    assert finished.code == 2
+    assert "--discard cannot be used with --reject-file" in finished.err
+    assert penstock("rejects", load_id, "--reject-file", str(file), *to).code == 0
+    assert file.read_text() == "a,b\ntwo,y\n3,\n"
+
+
+@pytest.mark.parametrize("times", [1, 5])
+def test_ctrl_c_behind_the_last_row_does_not_hide_what_was_rejected(
+    penstock: Run, database18: str, numbers: str, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    """It is counted again; where that is interrupted, too, the load is not told as one without rejects."""
+    count_rejected = RejectStore.count_rejected
+    calls: list[int] = []
+
+    class Store(RejectStore):
+        def count_rejected(self, connection: Connection) -> int:
+            calls.append(1)
+            if len(calls) <= times:
+                raise KeyboardInterrupt
+            return count_rejected(self, connection)
+
+    monkeypatch.setattr("penstock.loading.steps.counts.RejectStore", Store)
+    finished = penstock("load", numbers, "--into", "t", "--on-error", "reject", "--json", "--to", database18)
+    assert finished.code == 3
+    assert finished.object["rejected"] == (2 if times == 1 else None)
+    assert ("rejected records were not counted: interrupted" in finished.err) == (times > 1)

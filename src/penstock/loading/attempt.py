@@ -69,8 +69,11 @@ class LoadAttempt:
         self._sessions: list[LoadSession] = []
         self._futures: set[Future[None]] = set()
         self._pool = ThreadPoolExecutor(max_workers=sessions.maximum, thread_name_prefix="penstock-session")
+        self._work = prepared.work
+        if plan.is_in_job_order:
+            self._work = tuple(sorted(prepared.work, key=lambda work: plan.rank(work.place)))
         self._feed = BlockFeed(
-            sorted(prepared.work, key=lambda work: plan.rank(work.place)) if plan.is_in_job_order else prepared.work,
+            self._work,
             lambda work: open_blocks(work, tools),
             reader_limit=reader_limit(prepared.work, sessions=sessions.initial),
             sessions=sessions.initial,
@@ -286,7 +289,7 @@ class LoadAttempt:
 
     def files(self) -> list[tuple[int, FileOutcome]]:
         """Return each object's number in the ledger with its rows and seconds."""
-        return list(zip((work.number for work in self._prepared.work), self._feed.outcomes(), strict=True))
+        return list(zip((work.number for work in self._work), self._feed.outcomes(), strict=True))
 
 
 def _commit_error(failure: CopyFailed) -> PenstockError:

@@ -13,6 +13,7 @@ from penstock.cli.options.target import open_ledger
 from penstock.cli.terminal.messages import Messages
 from penstock.cli.terminal.output import write_result
 from penstock.cli.views.rejects_view import cause_object, describe_causes, describe_discarded, note_reject_files
+from penstock.errors import UsageError
 
 app = typer.Typer(add_completion=False)
 
@@ -28,6 +29,11 @@ def rejects(load_id: LoadId, discard: Discard = False, as_json: Json = False, **
     The records are in the ledger, visible only to the role that loaded them; --reject-file writes
     them to a file to be corrected.
     """
+    if discard and "reject_file" in options:
+        raise UsageError(
+            "--discard cannot be used with --reject-file",
+            hint="Write the file first, then run penstock rejects ID --discard.",
+        )
     with open_ledger(options) as view:
         whole_id = view.find(load_id)
         if discard:

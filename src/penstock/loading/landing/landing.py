@@ -18,6 +18,7 @@ from penstock.server.connect.errors import in_transaction
 from penstock.server.ledger.committed import has_all
 from penstock.server.ledger.ending import finish
 from penstock.server.ledger.targets import drop_landing, read_landings
+from penstock.server.table.conflicts import defer_constraints
 from penstock.server.table.truncate import check_truncatable
 
 if TYPE_CHECKING:
@@ -118,6 +119,8 @@ def finish_load(
     replaced.finish()
 
     def land() -> list[LandedCounts]:
+        if plan.defers_keys:
+            defer_constraints(connection)
         counts = [*staged.land(), *replaced.land()]
         tools.warnings.refuse()
         return counts

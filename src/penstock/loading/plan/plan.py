@@ -88,6 +88,7 @@ def plan_load(
         ),
         is_in_job_order=depends,
         ranks=ranks,
+        defers_keys=bool(circles) and job.rules.atomic,
         notices=tuple(notice for _, notices in planned for notice in notices)
         + ((_DEPENDS_NOTICE,) if depends else ())
         + circles
@@ -108,23 +109,37 @@ _DEPENDS_NOTICE = Notice(
 
 
 def _rank_targets(inputs: Sequence[TargetInput]) -> tuple[tuple[int, ...], tuple[Notice, ...]]:
-    """Return the place of each target, referenced tables first, else as in the job; a notice where that is a circle."""
+    """Return the place of each target, referenced tables first, else as in the job; a notice for each circle."""
     tables = {gathered.facts.oid: gathered.facts for gathered in inputs if gathered.facts is not None}
     graph = {
         oid: [other for other in tables if other in facts.references and other != oid] for oid, facts in tables.items()
     }
-    try:
-        order = list(TopologicalSorter(graph).static_order())
-    except CycleError as error:
-        names = ", ".join(f'"{tables[oid].name}"' for oid in dict.fromkeys(error.args[1]))
-        hint = "Have one DEFERRABLE INITIALLY DEFERRED and use --atomic; or drop it before the load and add it after."
-        message = f"foreign keys refer to each other in a circle: {names}; tables are loaded in the order of the job"
-        return tuple(range(len(inputs))), (Notice(code="references", message=message, hint=hint),)
+    notices = []
+    while True:
+        try:
+            order = list(TopologicalSorter(graph).static_order())
+            break
+        except CycleError as error:
+            circle = dict.fromkeys(error.args[1])
+            notices.append(_notice_circle([str(tables[oid].name) for oid in circle]))
+            # The others keep their order.
+            for oid in circle:
+                graph[oid] = [other for other in graph[oid] if other not in circle]
     places = sorted(
         range(len(inputs)),
         key=lambda place: -1 if (facts := inputs[place].facts) is None else order.index(facts.oid),
     )
-    return tuple(places.index(place) for place in range(len(inputs))), ()
+    return tuple(places.index(place) for place in range(len(inputs))), tuple(notices)
+
+
+def _notice_circle(names: Sequence[str]) -> Notice:
+    listed = ", ".join(f'"{name}"' for name in names)
+    return Notice(
+        code="references",
+        message=f"foreign keys refer to each other in a circle: {listed}; no order of these tables keeps every key",
+        hint="Have one DEFERRABLE (with --mode append INITIALLY DEFERRED, too) and use --atomic; or drop it before the "
+        "load and add it after.",
+    )
 
 
 def _rows_depend_on_each_other(inputs: Sequence[TargetInput], targets: Sequence[TargetPlan]) -> bool:

@@ -30,10 +30,15 @@ class Counts(Step):
         """Count rejected records."""
         if load.plan.job.rules.on_error != "reject" and not load.prepared.claim.is_resumed:
             return outcome
+        store = RejectStore(load.tools.ledger.schema, load.load_id)
         try:
-            store = RejectStore(load.tools.ledger.schema, load.load_id)
-            return replace(outcome, rejected=load.at_end(store.count_rejected))
+            try:
+                return replace(outcome, rejected=load.at_end(store.count_rejected))
+            except KeyboardInterrupt:
+                # The load is complete: who interrupts it now is to know what it has rejected, all the same.
+                return replace(outcome, rejected=load.at_end(store.count_rejected))
         except (PenstockError, KeyboardInterrupt) as error:
-            # The load is complete; nothing that happens here must look like a failed one.
-            load.tools.warnings.warn("rejects", f"rejected records were not counted: {error or 'interrupted'}")
-            return outcome
+            # Nothing that happens here must look like a failed load.
+            why = error.message if isinstance(error, PenstockError) else "interrupted"
+            load.tools.warnings.warn("rejects", f"rejected records were not counted: {why}")
+            return replace(outcome, rejected=None)

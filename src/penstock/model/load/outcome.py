@@ -97,6 +97,7 @@ class LoadOutcome:
     `rebuild_seconds` together, which `seconds` has in it. `settings` are those of the server that were others during
     the load. `warnings` are the plan's and the load's own.
 
+    `rejected` is None if the records could not be counted behind a load that is complete.
     `rejects_left` are records of skipped objects that earlier loads have rejected and nobody has loaded or discarded.
 
     `gains` are what would have made it faster, at the user's word.
@@ -111,7 +112,7 @@ class LoadOutcome:
     rows: int
     rows_before: int
     objects_skipped: int
-    rejected: int
+    rejected: int | None
     suppressed: int
     bytes_read: int
     bytes_copied: int

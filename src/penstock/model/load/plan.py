@@ -112,6 +112,7 @@ class LoadPlan:
     `is_in_job_order`: objects are read in the order of `ranks`, and not the largest first: of each target its place,
     referenced tables first, and else as in the job. `is_repeatable`: every
     source can be read again, so a fault that passes can be waited out and a load that was cut short resumed.
+    `defers_keys`: foreign keys refer to each other in a circle, and rows come to their tables in one transaction.
     """
 
     load_id: str
@@ -123,6 +124,7 @@ class LoadPlan:
     notices: tuple[Notice, ...] = ()
     is_in_job_order: bool = False
     ranks: tuple[int, ...] = ()
+    defers_keys: bool = False
 
     def rank(self, place: int) -> int:
         """Return which target's turn a target has."""

@@ -41,6 +41,12 @@ def find_references(connection: Connection, oid: int) -> frozenset[int]:
         return frozenset(row.oid for row in fetch_rows(connection, "references", ReferenceRow, oid=oid))
 
 
+def defer_constraints(connection: Connection) -> None:
+    """Have deferrable constraints checked at the end of the caller's transaction. Raises ServerError."""
+    with translate_errors("deferring constraints"):
+        connection.execute("SET CONSTRAINTS ALL DEFERRED")
+
+
 def find_blocked(connection: Connection, pids: Sequence[int]) -> list[BlockedRow]:
     """Return those of the given backends that wait for a lock. Raises ServerError."""
     with translate_errors("reading what the load's sessions wait for"):
