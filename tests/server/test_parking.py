@@ -537,3 +537,37 @@ def test_a_load_that_fails_while_its_lock_is_held_leaves_the_rest_to_a_repair(
     assert any(
         "indexes, keys or triggers were not restored" in text and "penstock repair" in text for text in loads.notices
     )
+
+
+def test_an_interrupt_behind_the_rebuild_of_a_failed_load_is_no_warning_of_it(
+    loads: Loads, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C while the settings are restored has every step undone again, without a connection."""
+    path.write_text("a,b\n1,x\nz,y\n")
+    interrupts = [KeyboardInterrupt]
+
+    def interrupt(*_: object) -> None:
+        if interrupts:
+            raise interrupts.pop()
+
+    monkeypatch.setattr("penstock.loading.steps.settings.Settings.on_failure", interrupt)
+    with pytest.raises(DataError):
+        loads.run(target(path), rules=REBUILD)
+    assert (interrupts, indexes(loads)) == ([], ["i", "t_pkey"])
+    assert not any("not restored" in text for text in loads.notices)
+
+
+@pytest.mark.parametrize("place", ["references.References.on_failure", "upkeep.Upkeep.on_failure"])
+def test_indexes_are_rebuilt_whatever_another_step_raises(
+    loads: Loads, path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """Before their turn or behind it; the user sees the error that is a bug."""
+    path.write_text("a,b\n1,x\nz,y\n")
+
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(f"penstock.loading.steps.{place}", fail)
+    with pytest.raises(ZeroDivisionError):
+        loads.run(target(path), rules=REBUILD)
+    assert indexes(loads) == ["i", "t_pkey"]
