@@ -21,7 +21,7 @@ from penstock.model.load.job import LoadJob, LoadRules, Transform
 from penstock.server.connect.connection import ConnectionFactory
 from penstock.server.ledger.listing import list_loads
 from support.loads import IMPATIENT, Loads, share_ledger, target
-from support.modes import landing_tables, mode_target
+from support.modes import Killed, landing_tables, mode_target
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -91,6 +91,29 @@ def test_failure_between_the_truncation_and_the_first_row_says_that_the_table_is
         loader.run(plan)
     assert str(caught.value.detail) == "No rows were loaded."
     assert loads18.count() == 1
+
+
+def test_table_that_a_killed_run_truncated_is_said_to_be_empty(
+    loads18: Loads, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run that resumes it fails before it would truncate: the ledger knows that it was."""
+
+    def die(*_: object) -> None:
+        raise Killed
+
+    def fail(*_: object) -> None:
+        raise TargetError("no space today")
+
+    job = mode_target(write(tmp_path / "f", "1,a,", header="k,v,w"), "truncate")
+    with monkeypatch.context() as patch:
+        patch.setattr("penstock.loading.steps.changes.Changes.before", die)
+        with pytest.raises(Killed):
+            loads18.run(job)
+    assert loads18.count() == 0
+    monkeypatch.setattr("penstock.loading.steps.space.SpaceCheck.before", fail)
+    with pytest.raises(TargetError, match="no space today") as caught:
+        loads18.run(job)
+    assert caught.value.detail == 'No rows were loaded; "public.t" is empty.'
 
 
 def test_truncate_names_the_tables_that_refer_to_it(loads: Loads, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from penstock.loading.plan import parking
 from penstock.model.load.job import LoadJob, LoadRules
 from penstock.server.connect.connection import ConnectionFactory
 from penstock.server.ledger import Ledger
-from support.loads import Loads, share_ledger, target
+from support.loads import Loads, await_end_of_backends, share_ledger, target
 from support.modes import Killed, mode_target
 
 if TYPE_CHECKING:
@@ -84,6 +84,8 @@ def die_while_loading(loads: Loads, path: Path) -> None:
     with pytest.raises(Killed):
         loads.run(target(path), rules=REBUILD)
     loads.at_piece = None
+    # The server may notice a moment later, and until then the load counts as one at work.
+    await_end_of_backends(loads)
     assert indexes(loads) == []
 
 
@@ -537,3 +539,36 @@ def test_a_load_that_fails_while_its_lock_is_held_leaves_the_rest_to_a_repair(
     assert any(
         "indexes, keys or triggers were not restored" in text and "penstock repair" in text for text in loads.notices
     )
+
+
+def test_an_interrupt_behind_the_rebuild_of_a_failed_load_is_no_warning_of_it(
+    loads: Loads, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C while the settings are restored has every step undone again, without a connection."""
+    path.write_text("a,b\n1,x\nz,y\n")
+    interrupts = [KeyboardInterrupt]
+
+    def interrupt(*_: object) -> None:
+        if interrupts:
+            raise interrupts.pop()
+
+    monkeypatch.setattr("penstock.loading.steps.settings.Settings.on_failure", interrupt)
+    with pytest.raises(DataError):
+        loads.run(target(path), rules=REBUILD)
+    assert (interrupts, indexes(loads)) == ([], ["i", "t_pkey"])
+    assert not any("not restored" in text for text in loads.notices)
+
+
+def test_indexes_are_rebuilt_whatever_another_step_raises(
+    loads: Loads, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before their turn; the user sees that error, since it is a bug."""
+    path.write_text("a,b\n1,x\nz,y\n")
+
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("penstock.loading.steps.references.References.on_failure", fail)
+    with pytest.raises(ZeroDivisionError):
+        loads.run(target(path), rules=REBUILD)
+    assert indexes(loads) == ["i", "t_pkey"]

@@ -28,15 +28,15 @@ def tell_what_stays(
     rows: int | None,
     has_all_rows: bool,
     is_complete: bool,
-    has_truncated: bool,
+    emptied: Sequence[str],
 ) -> PenstockError:
     """Return a copy of the error that says what stays and how to go on.
 
     `rows` were committed, None where that is not known; `has_all_rows`: what failed is the rebuild behind the last of
-    them; `is_complete`: the load had ended before the error came; `has_truncated`: tables
-    were emptied for it, now or by an earlier run.
+    them; `is_complete`: the load had ended before the error came; `emptied`: the tables that were
+    truncated for it, now or by an earlier run.
     """
-    stays = _describe_stay(plan, load_id, rows=rows, is_complete=is_complete, has_truncated=has_truncated)
+    stays = _describe_stay(plan, load_id, rows=rows, is_complete=is_complete, emptied=emptied)
     resume = (
         "" if rows == 0 or is_complete else f" {_describe_resuming(error, plan, load_id, has_all_rows=has_all_rows)}"
     )
@@ -64,15 +64,14 @@ def tell_unknown(error: PenstockError, load_id: str, *, rows: int, tables: Seque
     return told
 
 
-def _describe_stay(plan: LoadPlan, load_id: str, *, rows: int | None, is_complete: bool, has_truncated: bool) -> str:
+def _describe_stay(plan: LoadPlan, load_id: str, *, rows: int | None, is_complete: bool, emptied: Sequence[str]) -> str:
     if is_complete:
         return f"All rows of load {load_id} are stored."
     if rows is None:
         return f"Committed rows are kept in load {load_id}."
     if rows == 0:
-        truncated = [target for target in plan.targets if target.job.mode == "truncate"]
-        names = ", ".join(f'"{target.table}"' for target in truncated if target.fills_table)
-        return f"No rows were loaded; {names} is empty." if names and has_truncated else "No rows were loaded."
+        names = ", ".join(f'"{table}"' for table in emptied)
+        return f"No rows were loaded; {names} is empty." if names else "No rows were loaded."
     if fills_tables(plan):
         return f"{rows:,} rows are committed in load {load_id}."
     return f"No table was changed; {rows:,} records are staged in load {load_id}."

@@ -8,6 +8,7 @@ from penstock.errors import PenstockError
 from penstock.loading.failure import fills_tables, tell_unknown, tell_what_stays
 from penstock.server.connect.errors import in_transaction
 from penstock.server.ledger.committed import count_rows
+from penstock.server.ledger.targets import read_landings
 from penstock.server.table.tables import drop_created
 
 if TYPE_CHECKING:
@@ -47,21 +48,24 @@ def give_up(load: RunningLoad, steps: Sequence[Step], error: PenstockError) -> P
         rows=rows,
         has_all_rows=load.has_all_rows,
         is_complete=load.is_ended,
-        has_truncated=load.has_truncated,
+        emptied=load.emptied,
     )
 
 
 def undo(load: RunningLoad, steps: Sequence[Step], connection: Connection | None, why: str) -> None:
     """Have the steps undo what they changed, the last first; without a connection they say what stays, and `why`.
 
-    Each has its turn, whatever became of another; raises the first error of them.
+    Each has its turn, whatever became of another; raises the first error of them, with the others as its notes.
     """
     first: BaseException | None = None
     for step in reversed(steps):
         try:
             step.on_failure(load, connection, why)
         except BaseException as error:  # noqa: BLE001 (it is raised below)
-            first = first or error
+            if first is None:
+                first = error
+            else:
+                first.add_note(f"then {type(error).__name__}: {error}")
     if first is not None:
         raise first
 
@@ -82,6 +86,11 @@ def _tidy(load: RunningLoad, connection: Connection) -> int | None:
     plan, tools, prepared = load.plan, load.tools, load.prepared
     is_lost = not plan.is_repeatable and not fills_tables(plan)
     with in_transaction(connection, "removing the load from the ledger"):
+        if prepared.landings:
+            # What says so goes with the load; an earlier run may have written it, or a COMMIT whose answer was lost.
+            records = read_landings(connection, tools.ledger.schema, load.load_id)
+            emptied = [str(plan.targets[place].table) for place, record in records.items() if record.is_truncated]
+            load.emptied = tuple(dict.fromkeys(emptied))
         if not tools.ledger.forget_unused(connection, prepared.claim, even_if_used=is_lost):
             return count_rows(connection, tools.ledger.schema, load.load_id)
         if prepared.landings:

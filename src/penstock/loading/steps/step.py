@@ -29,7 +29,7 @@ class RunningLoad:
 
     `prepared` is the last attempt's; `report` hears of what is done behind the rows; `lease_id` is the lease under
     which the server's settings are others now. `is_ended`: the ledger says that the load is complete.
-    `has_all_rows`: what failed came behind the last row. `has_truncated`: tables were emptied for it.
+    `has_all_rows`: what failed came behind the last row. `emptied`: the tables truncated for a load that failed.
     """
 
     plan: LoadPlan
@@ -40,7 +40,7 @@ class RunningLoad:
     lease_id: str | None = None
     is_ended: bool = False
     has_all_rows: bool = False
-    has_truncated: bool = False
+    emptied: tuple[str, ...] = ()
 
     @property
     def load_id(self) -> str:

@@ -26,4 +26,3 @@ class Truncation(Step):
                 connection=connection,
                 claim=load.prepared.claim,
             )
-            load.has_truncated = True
