@@ -66,20 +66,24 @@ def load_in_parallel(setting: LoadSetting) -> None:
 
 def load_with_penstock(setting: LoadSetting) -> None:
     """Load all files as one job, by the sessions that penstock chooses."""
+    load_files(setting.connect, setting.schema, setting.files)
+
+
+def load_files(connect: ConnectionFactory, schema: str, files: Sequence[DataFile]) -> None:
+    """Load files into the tables of their names as one job; nothing is vacuumed. Raises PenstockError."""
     job = LoadJob(
         targets=tuple(
-            TargetJob(sources=(str(file.path),), into=TableName(schema=setting.schema, name=table_of(file)))
-            for file in setting.files
+            TargetJob(sources=(str(file.path),), into=TableName(schema=schema, name=table_of(file))) for file in files
         ),
         # The same files go into new tables in every round; psql does not vacuum either.
         rules=LoadRules(again=True, vacuum=False),
     )
     sources = SourceReader()
     try:
-        with setting.connect.connect(label="plan") as connection:
+        with connect.connect(label="plan") as connection:
             server, job, inputs = gather_inputs(job, sources=sources, connection=connection, on_notice=lambda _: None)
         plan = plan_load(job, inputs, server=server, cpu_count=cpu_count(), load_id=str(uuid.uuid4()))
-        run_load(plan, LoadTools(connect=setting.connect, sources=sources, server_major=server.major))
+        run_load(plan, LoadTools(connect=connect, sources=sources, server_major=server.major))
     finally:
         sources.close()
 

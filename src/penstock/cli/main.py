@@ -62,7 +62,7 @@ COMMANDS = MappingProxyType(
         "watch": "penstock.cli.commands.watching.watch",
         "commits": "penstock.cli.commands.watching.commits",
         "lab": "penstock.cli.commands.lab",
-        "bench": "penstock.cli.commands.bench",
+        "bench": "penstock.cli.commands.bench.bench",
     }
 )
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from psycopg import sql
 
-from penstock.errors import ServerError, TargetError
+from penstock.server.benchmarks.schema import SCHEMA, own_schema
 from penstock.server.connect.connection import is_usable
-from penstock.server.connect.errors import in_transaction, translate_errors
+from penstock.server.connect.errors import translate_errors
 from penstock.server.facts.facts import read_server_facts
 from penstock.server.sql.queries import fetch_rows
 
@@ -20,14 +20,6 @@ if TYPE_CHECKING:
 
     from penstock.model.server.server import ServerFacts
     from penstock.server.connect.connection import Connection, ConnectionFactory
-
-SCHEMA = "penstock_bench"
-
-# The comment by which the schema is known as ours.
-_MARK = "made by penstock bench commits, which drops it"
-
-# "commi" in ASCII: one experiment at a time in a database.
-_LOCK = 0x636F6D6D69
 
 # Does what the article's does, with its names and arguments.
 MY_INSERT = """
@@ -105,11 +97,6 @@ class CommitExperiment:
         found_rows, commits = self._count_rows()
         return CallResult(pid=pid, elapsed_s=elapsed_s, rows=found_rows, commits=commits, counted=counted)
 
-    def drop(self) -> None:
-        """Drop the schema with all that is in it. Raises ServerError."""
-        with translate_errors(f"dropping schema {SCHEMA}"):
-            self._control.execute(f"DROP SCHEMA {SCHEMA} CASCADE".encode())
-
     def _time_call(self, rows: int, rows_per_commit: int, clock: Callable[[], float]) -> tuple[int, float]:
         # Its end has the session's counters told: while the call runs, they stand still.
         with self._factory.connect(label="bench") as connection, translate_errors("calling my_insert"):
@@ -148,42 +135,6 @@ class CommitExperiment:
 
 @contextmanager
 def experiment(factory: ConnectionFactory) -> Iterator[CommitExperiment]:
-    """Provide the experiment in a schema of its own, dropped on every way out.
-
-    One that a killed run has left is replaced. Needs CREATE on the database. Raises TargetError for somebody else's
-    schema of that name, ServerError for a pooler, a standby, and an experiment that runs already.
-    """
-    with factory.connect(label="bench") as control:
-        factory.refuse_unwritable("measure commits")
-        if read_server_facts(control).is_in_recovery:
-            raise ServerError("cannot measure commits on a standby", hint="Name the primary in --to.")
-        made = CommitExperiment(factory, control)
-        _create(control)
-        try:
-            yield made
-        finally:
-            made.drop()
-
-
-def _create(control: Connection) -> None:
-    with in_transaction(control, f"creating schema {SCHEMA}"):
-        row = control.execute(
-            "SELECT pg_catalog.pg_try_advisory_lock(%s), pg_catalog.to_regnamespace(%s)::oid,"
-            " pg_catalog.obj_description(pg_catalog.to_regnamespace(%s)::oid, 'pg_namespace')",
-            [_LOCK, SCHEMA, SCHEMA],
-        ).fetchone()
-        assert row is not None
-        is_alone, oid, comment = row
-        if not is_alone:
-            raise ServerError("another penstock bench commits runs in this database", hint="Wait until it ends.")
-        if oid is not None and comment != _MARK:
-            raise TargetError(
-                f'schema "{SCHEMA}" already exists and was not created by penstock',
-                detail="It lacks the comment of penstock bench commits.",
-                hint="Name another database in --to, or rename the schema.",
-            )
-        if oid is not None:
-            control.execute(f"DROP SCHEMA {SCHEMA} CASCADE".encode())
-        control.execute(f"CREATE SCHEMA {SCHEMA}".encode())
-        control.execute(f"COMMENT ON SCHEMA {SCHEMA} IS '{_MARK}'".encode())
-        control.execute(f"SET LOCAL search_path = {SCHEMA}; {MY_INSERT}".encode())
+    """Provide the experiment in a schema of its own, dropped on every way out. As own_schema, which see."""
+    with own_schema(factory, purpose="measure commits", setup=MY_INSERT) as control:
+        yield CommitExperiment(factory, control)

@@ -1,4 +1,4 @@
-"""`penstock bench`: the published experiments, measured again. What runs is bench's."""
+"""`penstock bench commits`: how long inserts take by rows per commit. What runs is bench's."""
 
 from __future__ import annotations
 
@@ -20,18 +20,10 @@ if TYPE_CHECKING:
     from penstock.bench.commits.run import Check, CommitsResult, TargetResult
     from penstock.lab.topology.shapes import Shape
 
-app = typer.Typer(no_args_is_help=True, add_completion=False)
-
 # What the parts of samples are, in this order.
 _SHARES = "CPU/write/commit"
 
 
-@app.callback()
-def _group() -> None:
-    """Repeat published experiments, on this machine's lab or on your own server."""
-
-
-@app.command()
 def commits(
     quick: Annotated[bool, typer.Option("--quick", help="Insert 100,000 rows instead of 10 million.")] = False,
     topology: Annotated[

@@ -1,0 +1,49 @@
+"""What of a result is drawn: speed-ups by sessions, beside what the article measured. Pure; report draws it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.bench.optimized_reads.plan import published_speed_up
+from penstock.bench.optimized_reads.published import MINUTES, SHORT_SOURCE, SOURCE
+from penstock.report.plot import Line, Plot, Point
+
+if TYPE_CHECKING:
+    from penstock.bench.optimized_reads.run import ReadsResult, TargetResult
+
+
+def chart(result: ReadsResult) -> Plot:
+    """Return the plot of a result: how many times as fast the queries are with temporary work on local disk."""
+    machine = result.machine
+    versions = ", ".join(sorted({target.postgresql for target in result.targets}))
+    measured = (
+        f"Measured: PostgreSQL {versions}; {result.experiment.rows:,} rows in each of three tables, medians of "
+        f"{result.experiment.rounds}, shaded from the lowest to the highest quotient. Client and servers on "
+        f"{machine.cpu_model}, {machine.cpu_count} cores."
+    )
+    return Plot(
+        title="Queries that spill: temporary work on local disk instead of the data's volume",
+        x_label="sessions, all with the same query at a time",
+        y_label="times as fast",
+        lines=(*map(_line, result.targets), _published_line()),
+        notes=(measured, f"Published, not measured here: {SOURCE}."),
+    )
+
+
+def _line(target: TargetResult) -> Line:
+    points = (
+        Point(
+            x=step.sessions,
+            median=step.speed_up,
+            low=min(step.volume_s) / max(step.local_s),
+            high=max(step.volume_s) / min(step.local_s),
+        )
+        for step in target.steps
+    )
+    return Line(name=target.name, points=tuple(points))
+
+
+def _published_line() -> Line:
+    speeds = {sessions: published_speed_up(sessions) or 1.0 for sessions in MINUTES}
+    points = (Point(x=sessions, median=speed, low=speed, high=speed) for sessions, speed in speeds.items())
+    return Line(name=f"published: {SHORT_SOURCE}", points=tuple(points), is_published=True)

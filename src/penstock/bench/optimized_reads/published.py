@@ -1,0 +1,42 @@
+"""What the article measured, and on what, as data: never ours, and shown with its source. Pure."""
+
+from __future__ import annotations
+
+from penstock.units import GIB
+
+SOURCE = (
+    "Introducing Optimized Reads for Amazon RDS for PostgreSQL (AWS Database Blog, 2023): db.m5.4xlarge on EBS against "
+    "db.m5d.4xlarge with local NVMe, Single-AZ, three tables of 100 M rows by sysbench"
+)
+
+SHORT_SOURCE = "RDS, db.m5.4xlarge and db.m5d.4xlarge (AWS, 2023)"
+
+VCPUS = 16
+MEMORY_BYTES = 64 * GIB
+ROWS = 100_000_000
+
+# What was provisioned, and the instance's dedicated bandwidth of 4,750 Mbps.
+IOPS = 5_000
+BYTES_PER_S = 4_750_000_000 // 8
+
+# Minutes by sessions: temporary work on EBS, on local storage.
+MINUTES = {
+    4: (11.3, 10.6),
+    8: (22.0, 16.5),
+    12: (40.4, 23.4),
+    16: (66.2, 32.0),
+}
+
+# The article's queries with its limits, which count rows of the tables.
+QUERIES = (
+    ("distinct", "SELECT DISTINCT pad FROM {schema}.sbtest1 LIMIT {limit}", 65_000_000),
+    (
+        "group and order",
+        (
+            "SELECT c1.pad, sum(c1.c), avg(c1.k)"
+            " FROM (SELECT pad, length(c) AS c, k FROM {schema}.sbtest2 LIMIT {limit}) AS c1 GROUP BY c1.pad ORDER BY 3"
+        ),
+        100_000_000,
+    ),
+    ("order", "SELECT k, length(pad) FROM {schema}.sbtest3 ORDER BY pad LIMIT {limit}", 50_000_000),
+)

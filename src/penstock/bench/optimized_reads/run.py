@@ -1,0 +1,188 @@
+"""Runs experiment B: the three queries at several numbers of sessions, their temporary work here and there in turn.
+
+At each number of sessions, for each query: the volume, then the local disk; then the next round, so that what the
+machine does meanwhile meets both. Rows are counted after the load: a table that lacks any is no result.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from penstock.bench.optimized_reads.plan import QueryRuns, Step, queries, scale
+from penstock.bench.ways import load_files
+from penstock.errors import LabError
+from penstock.host import Machine, read_counters, read_machine
+from penstock.lab.datasets.sysbench import CREATE, TABLES, write_sysbench
+from penstock.model.server.device import rates
+from penstock.server.benchmarks.schema import SCHEMA
+from penstock.server.benchmarks.spills import spill_experiment
+from penstock.server.benchmarks.tables import count_rows
+from penstock.server.connect.connection import ConnectionFactory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from penstock.bench.optimized_reads.plan import Experiment, Query, Scaled
+    from penstock.lab.datasets.datafiles import DataFile
+    from penstock.lab.topology.shapes import Shape
+    from penstock.model.server.device import Device, DeviceRates
+    from penstock.server.benchmarks.spills import SpillExperiment, SpillRun
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetResult:
+    """One topology, or a pair of endpoints: its steps by sessions."""
+
+    name: str
+    postgresql: str
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadsResult:
+    """All that was measured, on what machine, and what that was scaled to; `scaled` is None without a lab."""
+
+    experiment: Experiment
+    machine: Machine
+    scaled: Scaled | None
+    targets: tuple[TargetResult, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """A place where the queries run: which server and tablespace for either side, and the volume's device."""
+
+    name: str
+    volume: tuple[SpillExperiment, str]
+    local: tuple[SpillExperiment, str]
+    device: Device | None
+
+
+def measure_reads(
+    experiment: Experiment,
+    *,
+    shapes: Sequence[Shape] = (),
+    to: ConnectionFactory | None = None,
+    against: ConnectionFactory | None = None,
+    home: Path | None = None,
+    say: Callable[[str], None] = lambda _: None,
+) -> ReadsResult:
+    """Run the experiment on topologies, brought up and taken down here, or on servers of the user's.
+
+    With `against`, that server has the local disk and `to` has none; with `to` alone its tablespace pg_default is held
+    against what temp_tablespaces is for the role. Raises LabError, TargetError, ServerError.
+    """
+    machine = read_machine()
+    scaled = scale(experiment, cpu_count=machine.cpu_count) if shapes else None
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-sysbench-")))
+        say(f"writing {experiment.rows:,} rows for each of {len(TABLES)} tables")
+        files = write_sysbench(folder, rows=experiment.rows)
+        targets = []
+        if scaled is not None:
+            for shape in shapes:
+                with _topology(shape, scaled, files, home, say) as target:
+                    targets.append(_measure(target, experiment, say))
+        if to is not None:
+            with _endpoints(to, against, files, say) as target:
+                targets.append(_measure(target, experiment, say))
+    return ReadsResult(experiment=experiment, machine=machine, scaled=scaled, targets=tuple(targets))
+
+
+@contextmanager
+def _topology(
+    shape: Shape, scaled: Scaled, files: Sequence[DataFile], home: Path | None, say: Callable[[str], None]
+) -> Iterator[_Target]:
+    """Provide a lab of this process's own, gone at the end, with the tables loaded."""
+    raise NotImplementedError
+
+
+@contextmanager
+def _endpoints(
+    to: ConnectionFactory, against: ConnectionFactory | None, files: Sequence[DataFile], say: Callable[[str], None]
+) -> Iterator[_Target]:
+    with _loaded(to, files, say) as volume:
+        if against is None:
+            yield _Target(name=to.safe_description, volume=(volume, "pg_default"), local=(volume, ""), device=None)
+            return
+        with _loaded(against, files, say) as local:
+            name = f"{to.safe_description} against {against.safe_description}"
+            yield _Target(name=name, volume=(volume, "pg_default"), local=(local, ""), device=None)
+
+
+@contextmanager
+def _loaded(
+    factory: ConnectionFactory, files: Sequence[DataFile], say: Callable[[str], None]
+) -> Iterator[SpillExperiment]:
+    """Provide the tables, loaded by penstock and counted, with their indexes; dropped at the end."""
+    setup = "; ".join(CREATE.format(table=table) for table in TABLES)
+    with spill_experiment(factory, setup=setup) as made:
+        say("loading the tables")
+        load_files(factory, SCHEMA, files)
+        with factory.connect(label="bench") as connection:
+            counts = count_rows(connection, SCHEMA, TABLES)
+        for file in files:
+            if counts[file.table] != file.rows:
+                raise LabError(
+                    f"{file.table} was not loaded whole",
+                    detail=f"{counts[file.table]:,} rows in the table, {file.rows:,} in the file.",
+                )
+        made.finish_tables(TABLES)
+        yield made
+
+
+def _measure(target: _Target, experiment: Experiment, say: Callable[[str], None]) -> TargetResult:
+    chosen = queries(experiment, schema=SCHEMA)
+    for server, tablespace in dict.fromkeys((target.volume, target.local)):
+        # Caches and the first files of a tablespace are nobody's result.
+        server.run(chosen[0].sql, sessions=1, tablespace=tablespace)
+    seen: dict[tuple[int, str], _Seen] = {}
+    for number in range(experiment.rounds):
+        for sessions in experiment.sessions:
+            say(f"{target.name}: round {number + 1} of {experiment.rounds}, {sessions} sessions")
+            for query in chosen:
+                seen.setdefault((sessions, query.name), _Seen()).add(target, query, sessions)
+    steps = tuple(
+        Step(sessions=sessions, runs=tuple(seen[sessions, query.name].conclude(query.name) for query in chosen))
+        for sessions in experiment.sessions
+    )
+    return TargetResult(name=target.name, postgresql=target.volume[0].facts().version, steps=steps)
+
+
+class _Seen:
+    """The runs of one query at so many sessions so far."""
+
+    def __init__(self) -> None:
+        self._volume: list[SpillRun] = []
+        self._local: list[SpillRun] = []
+        self._rates: list[DeviceRates] = []
+
+    def add(self, target: _Target, query: Query, sessions: int) -> None:
+        """Run the query on both sides, the volume first."""
+        before = None if target.device is None else read_counters(target.device)
+        server, tablespace = target.volume
+        self._volume.append(server.run(query.sql, sessions=sessions, tablespace=tablespace))
+        after = None if target.device is None else read_counters(target.device)
+        if before is not None and after is not None:
+            self._rates.append(rates(before, after))
+        server, tablespace = target.local
+        self._local.append(server.run(query.sql, sessions=sessions, tablespace=tablespace))
+
+    def conclude(self, name: str) -> QueryRuns:
+        """Return what the runs came to."""
+        last = self._volume[-1]
+        return QueryRuns(
+            query=name,
+            volume_s=tuple(run.elapsed_s for run in self._volume),
+            local_s=tuple(run.elapsed_s for run in self._local),
+            temp_bytes=last.temp_bytes,
+            workers_planned=last.workers_planned,
+            workers_launched=last.workers_launched,
+            volume_busy=statistics.mean(each.busy for each in self._rates) if self._rates else None,
+            volume_queue=statistics.mean(each.queue for each in self._rates) if self._rates else None,
+        )

@@ -1,0 +1,17 @@
+"""`penstock bench`: the published experiments, measured again. Each command is a function of another module."""
+
+from __future__ import annotations
+
+import typer
+
+from penstock.cli.commands.bench.commits import commits
+from penstock.cli.commands.bench.optimized_reads import optimized_reads
+
+app = typer.Typer(no_args_is_help=True, add_completion=False)
+app.command()(commits)
+app.command("optimized-reads")(optimized_reads)
+
+
+@app.callback()
+def _group() -> None:
+    """Repeat published experiments, on this machine's lab or on your own server."""

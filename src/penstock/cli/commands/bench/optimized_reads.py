@@ -1,0 +1,189 @@
+"""`penstock bench optimized-reads`: queries that spill, on the data's volume and on a local disk."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path  # noqa: TC003 (typer reads annotations)
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from penstock.cli.terminal.columns import line_up
+from penstock.cli.terminal.output import write_message, write_result
+from penstock.errors import UsageError
+from penstock.units import GB, GIB, MB, format_count
+
+if TYPE_CHECKING:
+    from penstock.bench.optimized_reads.plan import Step
+    from penstock.bench.optimized_reads.run import ReadsResult, TargetResult
+    from penstock.lab.topology.shapes import Shape
+
+_SHAPES: tuple[Shape, ...] = ("single", "multi-az")
+
+
+def optimized_reads(
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Use 1, 2 and 4 sessions, one round, and one topology.")
+    ] = False,
+    topology: Annotated[
+        str | None,
+        typer.Option(
+            "--topology", metavar="LIST", help="Measure these lab topologies: single, multi-az (default: both)."
+        ),
+    ] = None,
+    to: Annotated[
+        str | None,
+        typer.Option(
+            "--to",
+            metavar="CONNINFO",
+            help="Measure this server, in a schema that is dropped afterwards: pg_default against the role's "
+            "temp_tablespaces, or against another server.",
+        ),
+    ] = None,
+    against: Annotated[
+        str | None,
+        typer.Option("--against", metavar="CONNINFO", help="With --to: the server that has the local disk."),
+    ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option("--plot", metavar="FILE", help="Also draw the speed-ups, as SVG or PNG by the file's extension."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Measure how much faster queries that spill to disk are with temporary work on a local disk.
+
+    The lab's server has a volume with the published one's IOPS and throughput for as many cores as this machine has,
+    and a local disk beside it; it needs root, FUSE and qemu-storage-daemon. Without --quick it takes about an hour.
+
+    Exit codes: 0 measured, 2 no such topology or no matplotlib, 4 the plot cannot be written, 6 a foreign
+    schema is in the way, 7 the server refused, 8 a topology could not be brought up, or rows are missing.
+    """
+    from penstock.bench.optimized_reads.chart import chart
+    from penstock.bench.optimized_reads.plan import FULL, QUICK
+    from penstock.bench.optimized_reads.run import measure_reads
+    from penstock.cli.commands.load import interrupting_signals
+    from penstock.cli.options.target import open_target
+    from penstock.report.plot import check_plot, draw_plot
+
+    if against is not None and to is None:
+        raise UsageError("--against needs --to", hint="Name the server without local storage with --to.")
+    if plot is not None:
+        check_plot(plot)
+    default = () if to is not None else _SHAPES[:1] if quick else _SHAPES
+    shapes = default if topology is None else _parse_shapes(topology)
+    with interrupting_signals():
+        result = measure_reads(
+            QUICK if quick else FULL,
+            shapes=shapes,
+            to=None if to is None else open_target({"to": to}),
+            against=None if against is None else open_target({"to": against}),
+            say=write_message,
+        )
+    write_result(as_object(result) if as_json else describe_reads(result))
+    if plot is not None:
+        draw_plot(plot, chart(result))
+
+
+def describe_reads(result: ReadsResult) -> list[str]:
+    """Return what was measured as lines of text."""
+    from penstock.bench.optimized_reads.published import BYTES_PER_S, IOPS, SOURCE, VCPUS
+
+    experiment, machine, scaled = result.experiment, result.machine, result.scaled
+    rounds = "1 round" if experiment.rounds == 1 else f"medians of {experiment.rounds} interleaved rounds"
+    lines = [
+        f"{format_count(experiment.rows)} rows in each of three tables, three queries, {rounds}",
+        f"on {machine.cpu_model}, {machine.cpu_count} cores for client and server",
+    ]
+    if scaled is not None:
+        lines.append(
+            f"volume: {scaled.iops} IOPS, {scaled.bytes_per_s / MB:.0f} MB/s (the article's {format_count(IOPS)} and "
+            f"{BYTES_PER_S / MB:.0f} for {machine.cpu_count} of {VCPUS} vCPUs); "
+            f"memory: {scaled.memory_bytes / GIB:.2f} GiB"
+        )
+    for target in result.targets:
+        lines += ["", *_describe_target(target, cpu_count=machine.cpu_count)]
+    lines += ["", "Published, not measured here:", f"  {SOURCE}."]
+    if scaled is not None:
+        lines.append("published: at as many sessions; by core: at as many sessions for each core.")
+    return lines
+
+
+def _describe_target(target: TargetResult, *, cpu_count: int) -> list[str]:
+    heads = ["sessions", "volume s", "min", "max", "local s", "min", "max", "speed-up", "published", "by core"]
+    heads += ["temp GB", "volume busy", "queue", "workers"]
+    rows = [_row(step, cpu_count) for step in target.steps]
+    return [
+        f"{target.name}, PostgreSQL {target.postgresql}",
+        *line_up([heads, *rows], align=">" * len(heads), indent="  "),
+    ]
+
+
+def _row(step: Step, cpu_count: int) -> tuple[str, ...]:
+    from statistics import median
+
+    from penstock.bench.optimized_reads.plan import as_loaded, published_speed_up
+
+    sides = [
+        text
+        for seconds in (step.volume_s, step.local_s)
+        for text in (f"{median(seconds):.1f}", f"{min(seconds):.1f}", f"{max(seconds):.1f}")
+    ]
+    planned = sum(run.workers_planned for run in step.runs)
+    launched = sum(run.workers_launched for run in step.runs)
+    return (
+        str(step.sessions),
+        *sides,
+        f"{step.speed_up:.2f}",
+        _known(published_speed_up(step.sessions), "{:.2f}"),
+        _known(published_speed_up(as_loaded(step.sessions, cpu_count=cpu_count)), "{:.2f}"),
+        f"{step.temp_bytes / GB:.2f}",
+        _known(step.volume_busy, "{:.0%}"),
+        _known(step.volume_queue, "{:.1f}"),
+        f"{launched}/{planned}",
+    )
+
+
+def as_object(result: ReadsResult) -> dict[str, object]:
+    """Return what was measured for machines."""
+    from penstock.bench.optimized_reads.plan import published_speed_up
+    from penstock.bench.optimized_reads.published import MINUTES, SOURCE
+
+    fields = asdict(result)
+    fields["targets"] = [
+        {
+            "name": target.name,
+            "postgresql": target.postgresql,
+            "steps": [
+                {
+                    "sessions": step.sessions,
+                    "volume_s": step.volume_s,
+                    "local_s": step.local_s,
+                    "speed_up": step.speed_up,
+                    "published_speed_up": published_speed_up(step.sessions),
+                    "temp_bytes": step.temp_bytes,
+                    "volume_busy": step.volume_busy,
+                    "volume_queue": step.volume_queue,
+                    "queries": [asdict(run) for run in step.runs],
+                }
+                for step in target.steps
+            ],
+        }
+        for target in result.targets
+    ]
+    fields["published"] = {
+        "source": SOURCE,
+        "minutes": {str(sessions): {"volume": ebs, "local": local} for sessions, (ebs, local) in MINUTES.items()},
+    }
+    return fields
+
+
+def _known(value: float | None, form: str) -> str:
+    return "-" if value is None else form.format(value)
+
+
+def _parse_shapes(text: str) -> tuple[Shape, ...]:
+    names = [name.strip() for name in text.split(",")]
+    for name in names:
+        if name not in _SHAPES:
+            raise UsageError(f'unknown topology "{name}"', hint=f"Use one of {', '.join(_SHAPES)}.")
+    return tuple(shape for shape in _SHAPES if shape in names)

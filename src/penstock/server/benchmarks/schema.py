@@ -1,0 +1,67 @@
+"""The schema of a benchmark: created for it, marked as ours, dropped on every way out; one benchmark at a time."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from penstock.errors import ServerError, TargetError
+from penstock.server.connect.errors import in_transaction, translate_errors
+from penstock.server.facts.facts import read_server_facts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from penstock.server.connect.connection import Connection, ConnectionFactory
+
+SCHEMA = "penstock_bench"
+
+# The comment by which the schema is known as ours, and that of earlier versions.
+_MARKS = ("made by penstock bench, which drops it", "made by penstock bench commits, which drops it")
+
+# "commi" in ASCII: one experiment at a time in a database.
+_LOCK = 0x636F6D6D69
+
+
+@contextmanager
+def own_schema(factory: ConnectionFactory, *, purpose: str, setup: str) -> Iterator[Connection]:
+    """Provide a session in whose database SCHEMA is, with what the statements of `setup` create there.
+
+    `purpose` is what is measured, as in "measure commits". One that a killed run has left is replaced. Needs CREATE on
+    the database. Raises TargetError for somebody else's schema of that name, ServerError for a pooler, a standby, and
+    a benchmark that runs already.
+    """
+    with factory.connect(label="bench") as control:
+        factory.refuse_unwritable(purpose)
+        if read_server_facts(control).is_in_recovery:
+            raise ServerError(f"cannot {purpose} on a standby", hint="Name the primary in --to.")
+        _create(control, setup)
+        try:
+            yield control
+        finally:
+            with translate_errors(f"dropping schema {SCHEMA}"):
+                control.execute(f"DROP SCHEMA {SCHEMA} CASCADE".encode())
+
+
+def _create(control: Connection, setup: str) -> None:
+    with in_transaction(control, f"creating schema {SCHEMA}"):
+        row = control.execute(
+            "SELECT pg_catalog.pg_try_advisory_lock(%s), pg_catalog.to_regnamespace(%s)::oid,"
+            " pg_catalog.obj_description(pg_catalog.to_regnamespace(%s)::oid, 'pg_namespace')",
+            [_LOCK, SCHEMA, SCHEMA],
+        ).fetchone()
+        assert row is not None
+        is_alone, oid, comment = row
+        if not is_alone:
+            raise ServerError("another penstock bench runs in this database", hint="Wait until it ends.")
+        if oid is not None and comment not in _MARKS:
+            raise TargetError(
+                f'schema "{SCHEMA}" already exists and was not created by penstock',
+                detail="It lacks the comment of penstock bench.",
+                hint="Name another database in --to, or rename the schema.",
+            )
+        if oid is not None:
+            control.execute(f"DROP SCHEMA {SCHEMA} CASCADE".encode())
+        control.execute(f"CREATE SCHEMA {SCHEMA}".encode())
+        control.execute(f"COMMENT ON SCHEMA {SCHEMA} IS '{_MARKS[0]}'".encode())
+        control.execute(f"SET LOCAL search_path = {SCHEMA}; {setup}".encode())

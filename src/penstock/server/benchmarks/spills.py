@@ -1,0 +1,106 @@
+"""The spilling experiment on one server: sysbench's tables, and a query by many sessions at once, timed."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from psycopg import sql
+
+from penstock.server.benchmarks.schema import SCHEMA, own_schema
+from penstock.server.connect.errors import translate_errors
+from penstock.server.facts.facts import read_server_facts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from penstock.model.server.server import ServerFacts
+    from penstock.server.connect.connection import Connection, ConnectionFactory
+
+_START_TIMEOUT_S = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpillRun:
+    """One query by so many sessions at once: from the first one's start to the last one's end, all plans summed."""
+
+    elapsed_s: float
+    temp_bytes: int
+    workers_planned: int
+    workers_launched: int
+
+
+class SpillExperiment:
+    """The tables on one server, from `spill_experiment`."""
+
+    def __init__(self, factory: ConnectionFactory, control: Connection) -> None:
+        self._factory = factory
+        self._control = control
+
+    def facts(self) -> ServerFacts:
+        """Return what server this is. Raises ServerError."""
+        return read_server_facts(self._control)
+
+    def finish_tables(self, tables: Sequence[str]) -> None:
+        """Build the keys and indexes that sysbench has behind its rows. Raises ServerError."""
+        with translate_errors("building the indexes of the experiment"):
+            for table in tables:
+                name = sql.Identifier(SCHEMA, table)
+                self._control.execute(sql.SQL("ALTER TABLE {} ADD PRIMARY KEY (id)").format(name))
+                self._control.execute(sql.SQL("CREATE INDEX ON {} (k)").format(name))
+                self._control.execute(sql.SQL("VACUUM (ANALYZE) {}").format(name))
+            self._control.execute("CHECKPOINT")
+
+    def run(self, query: str, *, sessions: int, tablespace: str) -> SpillRun:
+        """Have every session run the query at the same time, spilling to a tablespace. Raises ServerError."""
+        start = threading.Barrier(sessions + 1)
+        with ExitStack() as stack:
+            opened = [stack.enter_context(self._factory.connect(label="bench")) for _ in range(sessions)]
+            for connection in opened:
+                with translate_errors("setting temp_tablespaces"):
+                    connection.execute("SELECT pg_catalog.set_config('temp_tablespaces', %s, false)", [tablespace])
+            with ThreadPoolExecutor(max_workers=sessions) as pool:
+                runs = [pool.submit(_explain, connection, query, start) for connection in opened]
+                start.wait(_START_TIMEOUT_S)
+                began_s = time.perf_counter()
+                plans = [run.result() for run in runs]
+                elapsed_s = time.perf_counter() - began_s
+        # A plan's top has the blocks of all below it.
+        block_bytes = self._block_bytes()
+        return SpillRun(
+            elapsed_s=elapsed_s,
+            temp_bytes=block_bytes * sum(plan.get("Temp Written Blocks", 0) for plan in plans),
+            workers_planned=sum(_sum(plan, "Workers Planned") for plan in plans),
+            workers_launched=sum(_sum(plan, "Workers Launched") for plan in plans),
+        )
+
+    def _block_bytes(self) -> int:
+        with translate_errors("reading block_size"):
+            row = self._control.execute("SELECT pg_catalog.current_setting('block_size')::int").fetchone()
+        assert row is not None
+        return int(row[0])
+
+
+@contextmanager
+def spill_experiment(factory: ConnectionFactory, *, setup: str) -> Iterator[SpillExperiment]:
+    """Provide the experiment in a schema of its own, with the tables that `setup` creates. As own_schema, which see."""
+    with own_schema(factory, purpose="measure queries that spill", setup=setup) as control:
+        yield SpillExperiment(factory, control)
+
+
+def _explain(connection: Connection, query: str, start: threading.Barrier) -> dict[str, Any]:
+    """Run a query without its rows travelling, as the article does; return the top of its plan."""
+    start.wait(_START_TIMEOUT_S)
+    with translate_errors("running a query of the experiment"):
+        row = connection.execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {query}".encode()).fetchone()
+    assert row is not None
+    plan: dict[str, Any] = row[0][0]["Plan"]
+    return plan
+
+
+def _sum(plan: dict[str, Any], field: str) -> int:
+    return int(plan.get(field, 0)) + sum(_sum(below, field) for below in plan.get("Plans", ()))
