@@ -27,6 +27,11 @@ impl LineEnd {
             Self::Cr => b'\r',
         }
     }
+
+    /// The line ends in some bytes.
+    pub(crate) fn count(self, data: &[u8]) -> u64 {
+        memchr_iter(self.last_byte(), data).map(|_| 1).sum()
+    }
 }
 
 /// A field's raw bytes in the block. `is_special`: it has quotes (csv), escapes (text), or needs them (tsv).
@@ -68,7 +73,7 @@ impl<'a> FieldReader<'a> {
 
     /// The line ends between two positions.
     pub(crate) fn count_lines(&self, start: usize, end: usize) -> u64 {
-        memchr_iter(self.line_end.last_byte(), &self.block[start..end]).map(|_| 1).sum()
+        self.line_end.count(&self.block[start..end])
     }
 
     /// Whether a line end stands before `position`.

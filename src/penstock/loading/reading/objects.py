@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from penstock.files import ObjectStream
     from penstock.loading.context import LoadTools
     from penstock.loading.plan.work import ObjectWork
+    from penstock.loading.reading.testimony import Testimony
     from penstock.model.load.ledger import CommittedRange
     from penstock.model.load.plan import TargetPlan
     from penstock.model.server.table import ColumnMap
@@ -32,12 +33,12 @@ if TYPE_CHECKING:
 
 
 def open_blocks(
-    work: ObjectWork, tools: LoadTools, *, sums: RangeSums | None = None
+    work: ObjectWork, tools: LoadTools, *, sums: RangeSums | None = None, testimony: Testimony | None = None
 ) -> tuple[ObjectStream, Iterable[Block], Encoder, RecordForm]:
     """Return an object's open stream, its blocks but those that are committed, their encoder, and how they are read.
 
-    `sums` sees the bytes as they come by. The caller closes the stream. Raises SourceError, DataError, TargetError
-    where the object's own header does not fit the table.
+    `sums` sees the bytes as they come by, `testimony` the blocks. The caller closes the stream. Raises SourceError,
+    DataError, TargetError where the object's own header does not fit the table.
     """
     target, source = work.target, work.source
     refuse_other_pipe(work, tools.sources)
@@ -63,9 +64,8 @@ def open_blocks(
     except BaseException:
         stream.close()
         raise
-    if work.coverage.ranges:
-        return stream, read_missing(blocks, edges, uri=source.uri), encoder, form
-    return stream, blocks, encoder, form
+    given: Iterable[Block] = read_missing(blocks, edges, uri=source.uri) if work.coverage.ranges else blocks
+    return stream, given if testimony is None else testimony.watch(given, work), encoder, form
 
 
 def read_missing(blocks: Iterable[Block], edges: Edges, *, uri: str) -> Iterator[Block]:
