@@ -11,7 +11,7 @@ from penstock.copyformat import Encoder, make_encoder
 from penstock.errors import DataError
 from penstock.files.blocks import BlockReader, make_cutter
 from penstock.files.encodings import client_encoding, normalize_encoding
-from penstock.files.probe import split_record
+from penstock.files.probe import split_header
 from penstock.files.torn import TornReader
 from penstock.loading.plan.columns import map_columns
 from penstock.loading.plan.dialects import refuse_other_pipe
@@ -167,7 +167,7 @@ def _make_encoder(work: ObjectWork, blocks: BlockReader, stream: ObjectStream) -
     target, uri = work.target, work.source.uri
     header, record = target.header, None
     if target.dialect.has_header and (record := blocks.take_header()) is not None:
-        header = read_header(record, target, uri=uri)
+        header = tuple(split_header(record.rstrip(b"\r\n"), target.dialect, uri=uri, line=stream.first_line))
     column_map = target.column_map
     if header != target.header or target.job.set:
         # Objects may order their columns differently, and a constant may hold the object's name.
@@ -203,16 +203,3 @@ def _refuse_other_columns(column_map: ColumnMap, target: TargetPlan, *, uri: str
         detail=f"{uri} fills {', '.join(column_map.columns)}; the first file {', '.join(target.column_map.columns)}.",
         hint="Load files with different columns separately, or skip columns with --skip.",
     )
-
-
-def read_header(record: bytes, target: TargetPlan, *, uri: str) -> tuple[str, ...]:
-    """Return the names of a header record; raises DataError where it is not text in its encoding."""
-    try:
-        names = split_record(record.rstrip(b"\r\n"), target.dialect)
-    except UnicodeDecodeError as exc:
-        raise DataError(
-            "the header is not valid text",
-            detail=f"{uri} line 1, byte {exc.start}.",
-            hint="Name the file's encoding with --encoding.",
-        ) from exc
-    return tuple(name or "" for name in names)
