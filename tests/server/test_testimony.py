@@ -86,6 +86,17 @@ def test_strict_load_ends_where_a_line_contradicts(loads: Loads, tmp_path: Path)
     assert loads.count() == 0
 
 
+def test_strict_load_ends_before_the_batch_of_that_line(database18: str, tmp_path: Path) -> None:
+    """Not at its end: what comes behind is not committed either."""
+    loads = Loads(database18, piece_bytes=20_000)
+    loads.execute("CREATE TABLE t (a text, b text)")
+    path = write(tmp_path / "t.tsv", '"a"\t"b"\n')
+    path.write_text(path.read_text() + "".join(f"{number}\tmore\n" for number in range(_PLAIN_ROWS)))
+    with pytest.raises(UsageError):
+        loads.run(target(path), rules=_STRICT, sessions=1, batch_bytes=1)
+    assert 0 < loads.count() <= _PLAIN_ROWS
+
+
 def test_block_that_is_read_again_testifies_once(loads: Loads, tmp_path: Path) -> None:
     """Another attempt reads again what was not committed."""
     quoted = '"a"\t"b"\n'
