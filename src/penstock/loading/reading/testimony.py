@@ -1,7 +1,7 @@
 """What whole objects say against the format that their first blocks told: counted while they are read.
 
 A sample cannot prove a dialect. Only formats without quotes that no option gives are watched: what an option says is
-certain, and in csv quotes are everywhere, so that looking at each would take a third as long as cutting does.
+certain, and in csv quotes are everywhere: each would have to be looked at.
 """
 
 from __future__ import annotations
