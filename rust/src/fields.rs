@@ -27,6 +27,11 @@ impl LineEnd {
             Self::Cr => b'\r',
         }
     }
+
+    /// The line ends in some bytes.
+    pub(crate) fn count(self, data: &[u8]) -> u64 {
+        memchr_iter(self.last_byte(), data).map(|_| 1).sum()
+    }
 }
 
 /// A field's raw bytes in the block. `is_special`: it has quotes (csv), escapes (text), or needs them (tsv).
@@ -68,7 +73,7 @@ impl<'a> FieldReader<'a> {
 
     /// The line ends between two positions.
     pub(crate) fn count_lines(&self, start: usize, end: usize) -> u64 {
-        memchr_iter(self.line_end.last_byte(), &self.block[start..end]).map(|_| 1).sum()
+        self.line_end.count(&self.block[start..end])
     }
 
     /// Whether a line end stands before `position`.
@@ -114,10 +119,30 @@ impl<'a> FieldReader<'a> {
                 Format::Tsv => at += 1,
                 // The file's last byte: the server drops such a backslash, and it must not escape our line end.
                 Format::Text if at + 1 == block.len() => return Some((Field { start, end: at, is_special }, at + 1)),
-                Format::Text => at += 2,
+                Format::Text => at = behind_escape(block, at),
             }
         }
     }
+}
+
+/// Where text goes on behind the escape at `at`: digits of `\x4A` are its own, though a delimiter be one of A to F.
+fn behind_escape(block: &[u8], at: usize) -> usize {
+    let is_digit = |&offset: &usize| block.get(at + offset).is_some_and(u8::is_ascii_hexdigit);
+    let digits = if block.get(at + 1) == Some(&b'x') { (2..4).take_while(is_digit).count() } else { 0 };
+    at + 2 + digits
+}
+
+/// Where an escape such as `\x4` begins that would take along what is written behind the field, and its digits.
+pub(crate) fn open_hexadecimal(field: &[u8]) -> Option<(usize, &[u8])> {
+    let mut at = 0;
+    while let Some(offset) = memchr(b'\\', &field[at..]) {
+        let start = at + offset;
+        at = behind_escape(field, start).min(field.len());
+        if at == field.len() && at < start + 4 && field.get(start + 1) == Some(&b'x') {
+            return Some((start, &field[start + 2..]));
+        }
+    }
+    None
 }
 
 /// Where csv goes on behind the quote that closes what was opened before `start`.

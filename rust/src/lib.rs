@@ -2,6 +2,7 @@
 //!
 //! `python.rs` is the only file that names `PyO3`; the others are plain Rust.
 
+pub mod doubts;
 pub mod error;
 pub mod escape;
 pub mod fields;

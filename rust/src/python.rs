@@ -4,6 +4,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
+use crate::doubts;
 use crate::error::{RecordError as NativeRecordError, RewriterError};
 use crate::escape;
 use crate::fields::{Format, LineEnd};
@@ -172,6 +173,23 @@ fn double_backslashes<'py>(
     })
 }
 
+/// `segments` are (buffer, start, end) runs that together hold whole records.
+#[allow(clippy::needless_pass_by_value)] // arguments that come from Python are owned by the call
+#[pyfunction]
+#[pyo3(signature = (segments, *, delimiter, line_end, with_backslashes))]
+fn find_doubts(
+    py: Python<'_>,
+    segments: Vec<(Bound<'_, PyBytes>, usize, usize)>,
+    delimiter: &[u8],
+    line_end: &str,
+    with_backslashes: bool,
+) -> PyResult<[(u64, u64); 3]> {
+    let (delimiter, line_end) = (to_byte(delimiter)?, to_line_end(line_end)?);
+    let runs = to_runs(&segments)?;
+    let found = py.detach(|| doubts::find_doubts(&runs, delimiter, line_end, with_backslashes));
+    Ok([found.quoted, found.escapes, found.others].map(|doubt| (doubt.count, doubt.line)))
+}
+
 #[allow(clippy::needless_pass_by_value)] // what map_err hands over
 fn to_value_error(error: RewriterError) -> PyErr {
     PyValueError::new_err(error.to_string())
@@ -216,5 +234,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Cut>()?;
     module.add_class::<RecordCutter>()?;
     module.add_class::<Rewriter>()?;
-    module.add_function(wrap_pyfunction!(double_backslashes, module)?)
+    module.add_function(wrap_pyfunction!(double_backslashes, module)?)?;
+    module.add_function(wrap_pyfunction!(find_doubts, module)?)
 }

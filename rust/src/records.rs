@@ -310,7 +310,8 @@ impl RecordCutter {
             (b'\n', Some(LineEnd::Cr | LineEnd::CrLf)) => {
                 return Err(RecordError::StrayNewline {
                     record: self.at_end.records,
-                    line: self.now.lines.saturating_sub(1),
+                    // Where lines end with CR LF, `count` has taken this one for an end.
+                    line: self.now.lines - u64::from(self.line_end == Some(LineEnd::CrLf)),
                     is_csv: matches!(self.format, Format::Csv { .. }),
                 });
             }
@@ -767,6 +768,8 @@ mod tests {
         assert_eq!(error, Some(RecordError::StrayCarriageReturn { record: 2, line: 2, is_csv: true }));
         let (_, error) = run(Format::Tsv, false, b"a\r\nb\n", 64);
         assert_eq!(error, Some(RecordError::StrayNewline { record: 1, line: 1, is_csv: false }));
+        let (_, error) = run(Format::Tsv, false, b"a\rb\rc\nd\r", 64);
+        assert_eq!(error, Some(RecordError::StrayNewline { record: 2, line: 2, is_csv: false }));
     }
 
     #[test]

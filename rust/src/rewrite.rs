@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use memchr::memchr2;
 
 use crate::error::{RecordError, RewriterError};
-use crate::fields::{Field, FieldReader, Format, LineEnd};
+use crate::fields::{open_hexadecimal, Field, FieldReader, Format, LineEnd};
 
 const TSV_NULL: &[u8] = b"\\N";
 
@@ -50,9 +50,7 @@ impl Rewriter {
     ) -> Result<Self, RewriterError> {
         let is_taken = match format {
             Format::Csv { quote, .. } => delimiter == quote,
-            // What ends in `\x4` would take such a delimiter along, where another field used to end the record.
-            Format::Text => delimiter == b'\\' || delimiter.is_ascii_hexdigit(),
-            Format::Tsv => delimiter == b'\\',
+            Format::Text | Format::Tsv => delimiter == b'\\',
         };
         if is_taken || delimiter == b'\n' || delimiter == b'\r' {
             return Err(RewriterError::UnusableDelimiter);
@@ -66,7 +64,7 @@ impl Rewriter {
             return Err(RewriterError::KeepBeyondFields { index: kept_width - 1, field_count });
         }
         let mut rewriter = Self { format, delimiter, nulls, null, keep, kept_width, tail: Vec::new(), field_count };
-        if !rewriter.is_null_usable() {
+        if !rewriter.is_null_usable(constants.contains(&None)) {
             return Err(RewriterError::UnusableNull);
         }
         rewriter.tail = rewriter.encode_constants(constants)?;
@@ -145,10 +143,24 @@ impl Rewriter {
             output.extend_from_slice(&self.null);
         } else if field.is_special && self.format == Format::Tsv {
             escape_text(bytes, self.delimiter, output);
+        } else if let Some((start, digits)) = self.open_hexadecimal(bytes, field) {
+            // It used to end the record, and now a delimiter such as A may follow.
+            output.extend_from_slice(&bytes[..start]);
+            output.extend_from_slice(if digits.is_empty() { b"x" } else { b"\\x0" });
+            output.extend_from_slice(digits);
         } else {
             output.extend_from_slice(bytes);
         }
         output.push(self.delimiter);
+    }
+
+    fn open_hexadecimal<'a>(&self, bytes: &'a [u8], field: &Field) -> Option<(usize, &'a [u8])> {
+        let is_digit = field.is_special && self.format == Format::Text && self.delimiter.is_ascii_hexdigit();
+        if is_digit {
+            open_hexadecimal(bytes)
+        } else {
+            None
+        }
     }
 
     /// Whether a field stands for null; in csv a quoted one never does.
@@ -175,12 +187,18 @@ impl Rewriter {
     // ---------------------------------------------------------------- what is known before the data
 
     /// Whether the null string cannot be taken for anything else than one field.
-    fn is_null_usable(&self) -> bool {
+    ///
+    /// One of text that ends in an open escape is no field's, which COPY does not mind: it must not be written.
+    fn is_null_usable(&self, has_null_constant: bool) -> bool {
         let mut fields = Vec::new();
         let reader = self.reader(&self.null, LineEnd::Lf);
         let is_csv = matches!(self.format, Format::Csv { .. });
-        reader.read_record(0, &mut fields).is_some()
-            && fields.iter().all(|field| field.end == self.null.len() && !(is_csv && field.is_special))
+        let is_whole = reader.read_record(0, &mut fields).is_some();
+        let end = fields.last().map_or(0, |field| field.end);
+        let is_written = has_null_constant || self.nulls.len() > 1;
+        is_whole
+            && (end == self.null.len() || (self.format == Format::Text && !is_written))
+            && fields.iter().all(|field| field.end == end && !(is_csv && field.is_special))
             && memchr2(b'\n', b'\r', &self.null).is_none()
     }
 
@@ -402,18 +420,35 @@ mod tests {
     }
 
     #[test]
+    fn hexadecimal_escapes_take_no_delimiter_along() {
+        let moved = Rewriter::new(Format::Text, b'A', to_nulls(&["-"]), Some(vec![1, 0]), Vec::new(), Some(2)).unwrap();
+        for (data, expected) in [
+            (&b"\\x4AAb\n"[..], &b"bA\\x4A\n"[..]),
+            (b"aA\\x4\n", b"\\x04Aa\n"),
+            (b"aA\\x\n", b"xAa\n"),
+            (b"aA\\\\x4\n", b"\\\\x4Aa\n"),
+            (b"aA\\x41\n", b"\\x41Aa\n"),
+        ] {
+            let tail = moved.tail_with(Vec::new()).unwrap();
+            assert_eq!(moved.rewrite(data, LineEnd::Lf, &tail).unwrap(), expected, "{data:?}");
+        }
+    }
+
+    #[test]
     fn what_copy_would_refuse_is_refused() {
         let refused = |format, delimiter, null: &str, keep: Option<Vec<usize>>| {
             Rewriter::new(format, delimiter, to_nulls(&[null]), keep, Vec::new(), Some(2)).unwrap_err()
         };
         assert_eq!(refused(CSV, b'"', "", None), RewriterError::UnusableDelimiter);
-        for delimiter in [b'\\', b'A', b'\n'] {
+        for delimiter in [b'\\', b'\n'] {
             assert_eq!(refused(Format::Text, delimiter, "", None), RewriterError::UnusableDelimiter);
         }
         for null in ["a,b", "\"", "a\r", "a\nb"] {
             assert_eq!(refused(CSV, b',', null, None), RewriterError::UnusableNull);
         }
-        assert_eq!(refused(Format::Text, b',', "a\\", None), RewriterError::UnusableNull);
+        let written = with_constants(Format::Text, "a\\", &[None]);
+        assert_eq!(written.unwrap_err(), RewriterError::UnusableNull);
+        assert!(with_constants(Format::Text, "a\\", &[Some("x")]).is_ok());
         assert_eq!(refused(CSV, b',', "", Some(vec![2])), RewriterError::KeepBeyondFields { index: 2, field_count: 2 });
         let without = Rewriter::new(Format::Text, b',', Vec::new(), None, Vec::new(), None);
         assert_eq!(without.unwrap_err(), RewriterError::NoNull);

@@ -95,3 +95,11 @@ class Rewriter:
 
 def double_backslashes(segments: Sequence[tuple[bytes, int, int]], *, delimiter: bytes, count: int) -> bytes:
     """Return tsv records that end with line feeds as COPY text; `count` are their stray backslashes."""
+
+def find_doubts(
+    segments: Sequence[tuple[bytes, int, int]], *, delimiter: bytes, line_end: LineEnd, with_backslashes: bool
+) -> list[tuple[int, int]]:
+    r"""Return how many fields are in quotes, backslashes COPY TO writes, and others, each with its first's line from 0.
+
+    The runs together hold whole records of a format without quotes. Fields that are \N are not counted.
+    """

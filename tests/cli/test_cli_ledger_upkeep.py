@@ -103,7 +103,7 @@ def test_rejected_records_are_told_until_they_are_discarded(penstock: Run, loads
     _age(loads, "91 days")
     assert penstock("loads", "prune", "--older-than", "1d", "--to", loads.conninfo).out.startswith("pruned 0 loads")
     discarded = penstock("rejects", load_id[:8], "--discard", "--to", loads.conninfo)
-    assert discarded.out == f"discarded 1 rejected record of load {load_id}\n"
+    assert discarded.out.startswith(f"discarded 1 rejected record of load {load_id} on PostgreSQL ")
     assert loads.execute("SELECT count(*) FROM penstock.rejects") == [(0,)]
     assert penstock(*command).code == 0
     assert penstock("loads", "prune", "--older-than", "1d", "--to", loads.conninfo).out.startswith("pruned 1 load")

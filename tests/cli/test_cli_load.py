@@ -6,10 +6,12 @@ import gzip
 import json
 import os
 import pty
+import re
 import shlex
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -20,7 +22,6 @@ from cli.conftest import run_process
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from cli.conftest import Finished
 
@@ -271,6 +272,19 @@ def test_standard_input_is_loaded(database18: str) -> None:
     finished = run_process("load", "-", "--into", "public.people", "--create", "--to", database18, stdin=_ROWS)
     assert finished.code == 0, finished.err
     assert finished.out.startswith("loaded 3 rows")
+
+
+def test_fields_of_a_failure_are_those_that_are_documented(penstock: Run, database18: str, tmp_path: Path) -> None:
+    """All of them, in every failure."""
+    path = tmp_path / "f.csv"
+    path.write_text("a\n1\nx\n")
+    with psycopg.connect(database18, autocommit=True) as connection:
+        connection.execute("CREATE TABLE documented (a int)")
+    text = (Path(__file__).parents[2] / "docs" / "reference" / "failures.md").read_text(encoding="utf-8")
+    documented = set(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE))
+    for into in ("documented", "nowhere"):
+        error = penstock("load", str(path), "--into", into, "--json", "--to", database18).object["error"]
+        assert set(error) == documented
 
 
 def test_plan_describes_everything_and_touches_nothing(penstock: Run, database18: str, people: str) -> None:

@@ -13,7 +13,7 @@ from penstock.cli.terminal.bars import Bars
 from penstock.cli.terminal.columns import width_of
 from penstock.cli.terminal.messages import Messages
 from penstock.cli.terminal.meter import Meter
-from penstock.cli.terminal.progress import PlainProgress
+from penstock.cli.terminal.progress import PlainProgress, describe_progress
 from penstock.model.load.outcome import FileProgress, LoadProgress, StepProgress
 
 _MB = 1_000_000
@@ -72,6 +72,13 @@ def test_total_tells_rates_share_and_time_left() -> None:
     assert total.startswith("in all ")
     assert total.endswith(" 25 %  3,000,000 rows  15.0 MB/s  15 s left")
     assert status == "5.00 s, 2 sessions, 100 MB/s sent, 0 of 3 files done"
+
+
+def test_time_left_is_told_to_be_that_before_a_rebuild() -> None:
+    """How long one takes nobody knows before."""
+    progress = replace(_progress(_file(1), _file(2), _file(3)), to_rebuild=2)
+    assert _drawn(progress)[-1].endswith(", 0 of 3 files done, then 2 rebuilds")
+    assert describe_progress(progress, Meter().read(progress)).endswith("15 s left, 2 sessions, then 2 rebuilds")
 
 
 def test_unknown_size_has_no_share_and_no_time_left() -> None:

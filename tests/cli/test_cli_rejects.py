@@ -59,12 +59,15 @@ def test_rejected_records_are_told_shown_corrected_and_loaded(
     assert f"rejected records are in {file}" in finished.err
     assert file.read_text() == "a,b\ntwo,y\n3,\n"
     load_id = finished.object["load_id"]
+    place = f" on {finished.object['server']}, database {finished.object['database']}"
     shown = penstock("rejects", load_id, *to)
     assert shown.code == 0
-    assert "2 records rejected" in shown.out
+    assert f"2 records rejected of load {load_id}{place}\n" in shown.out
     assert 'invalid input syntax for type integer: "...", column "a" (SQLSTATE 22P02)' in shown.out
     assert f'first {numbers} line 3: invalid input syntax for type integer: "two"' in shown.out
-    causes = penstock("rejects", load_id[:8], "--json", *to).object["causes"]
+    told = penstock("rejects", load_id[:8], "--json", *to).object
+    assert (told["server"], told["database"]) == (finished.object["server"], finished.object["database"])
+    causes = told["causes"]
     assert [(cause["sqlstate"], cause["count"], cause["raw"]) for cause in causes] == [
         ("22P02", 1, "two,y"),
         ("23502", 1, "3,"),
@@ -72,12 +75,19 @@ def test_rejected_records_are_told_shown_corrected_and_loaded(
     again = penstock("retry", load_id, *to)
     assert (again.code, again.out) == (
         3,
-        f"loaded 0 rejected records, 2 are left: see penstock rejects {load_id}\n",
+        f"loaded 0 rejected records{place}, 2 are left: see penstock rejects {load_id}\n",
     )
     file.write_text("a,b\n2,y\n3,z\n")
     last = penstock("retry", load_id, str(file), *to)
-    assert (last.code, last.out, rows(database18)) == (0, "loaded 2 rejected records, none remain\n", [1, 2, 3, 4])
+    assert (last.code, last.out, rows(database18)) == (
+        0,
+        f"loaded 2 rejected records{place}, none remain\n",
+        [1, 2, 3, 4],
+    )
     assert penstock("retry", load_id, str(file), *to).code == 6
+    assert penstock("repair", *to).out == f"nothing to repair{place}\n"
+    repaired = penstock("repair", "--plan", "--json", *to).object
+    assert (repaired["server"], repaired["steps"]) == (finished.object["server"], [])
 
 
 def test_rejected_records_of_an_upsert_are_corrected_and_merged(

@@ -36,7 +36,7 @@ def test_demo_compares_and_leaves_the_rows(home: dict[str, str]) -> None:
         assert shown.code == 0, shown.err
     assert [line.split()[-2] for line in shown.out.splitlines()[4:7]] == ["129", "57", "-"]
     assert "Every method stored 9,300 rows" in shown.out
-    assert psql(home, "SELECT count(*) FROM staging.title_principals").out == "4500\n"
+    assert psql(home, "SELECT count(*) FROM demo.title_principals").out == "4500\n"
 
 
 def test_demo_prints_one_object(home: dict[str, str]) -> None:

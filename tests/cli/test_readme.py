@@ -44,6 +44,17 @@ def test_documented_commands_work_in_order(document: Path, tmp_path: Path, serve
         assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
 
 
+def test_demo_and_tutorial_leave_each_other_alone(tmp_path: Path, servers: ServerPool) -> None:
+    """Their tables have the same names, and the server is the same: in either order, and twice."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
+    environment["PENSTOCK_HOME"] = str(servers.new_home())
+    demo = "penstock demo --scale 0.00005 --rounds 1"
+    for command in [demo, *commands(ROOT / "docs" / "tutorial.md"), demo, "penstock server stop"]:
+        argv = [sys.executable, "-m", *shlex.split(command)]
+        done = subprocess.run(argv, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+
+
 def test_documented_python_runs_as_it_stands(tmp_path: Path, servers: ServerPool) -> None:
     """The blocks of docs/python.md are one program, on an embedded server; without set-up its warnings are printed."""
     text = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")

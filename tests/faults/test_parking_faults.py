@@ -154,7 +154,7 @@ def test_a_killed_process_is_repaired_by_another(pg18: PgServer, database18: str
     assert {each["name"] for each in json.loads(done.stdout)["rebuilt"]} == set(MANY)
     assert describe_zoo(pg18, database18) == before
     again = subprocess.run([*command, "repair", "--to", database18], capture_output=True, check=True, text=True)
-    assert again.stdout == "nothing to repair\n"
+    assert again.stdout.startswith("nothing to repair on ")
 
 
 def index_names(loads: Loads, table: str = "zoo.many") -> list[str]:

@@ -76,18 +76,23 @@ def test_empty_file_makes_no_table(loads: Loads, path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("data", "is_warned"),
-    [("Name,City\nAnn,Rome\nBob,Oslo\nEve,Bonn\n", True), ("name,city\nAnn,Rome\nBob,Oslo\nEve,Bonn\n", False)],
-)
-def test_words_over_words_are_told_where_they_could_be_data(
-    loads: Loads, path: Path, data: str, *, is_warned: bool
-) -> None:
-    """Spelled like the records below, or unlike all of them."""
+@pytest.mark.parametrize("data", ["Name,City\nAnn,Rome\nBob,Oslo\nEve,Bonn\n", "Name,City\n"])
+def test_words_over_words_are_refused_where_they_could_be_data(loads: Loads, path: Path, data: str) -> None:
+    """Spelled like the records below, or over none: both readings are shown, and either option decides."""
     path.write_text(data)
+    refused = loads.refuse(target(path, create=True))
+    assert refused.message == "the first line may be a header or a record"
+    assert refused.detail is not None
+    assert 'With --header, columns are named "Name", "City".' in refused.detail
+    loads.run(target(path, create=True, header=False))
+    assert (_columns(loads), loads.count()) == (["column_1", "column_2"], data.count("\n"))
+
+
+def test_words_that_are_spelled_unlike_all_below_are_a_header(loads: Loads, path: Path) -> None:
+    """And nobody is warned."""
+    path.write_text("name,city\nAnn,Rome\nBob,Oslo\nEve,Bonn\n")
     loads.run(target(path, create=True))
-    assert _columns(loads) == ["name", "city"]
-    assert ("first-line" in {warning.code for warning in loads.warnings}) is is_warned
+    assert (_columns(loads), loads.warnings) == (["name", "city"], ())
 
 
 def test_lines_before_the_header_are_proposed_to_be_skipped(loads: Loads, path: Path) -> None:

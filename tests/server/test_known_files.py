@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import os
+from typing import TYPE_CHECKING, Literal
 
 import pytest
 
@@ -98,3 +99,27 @@ def test_file_that_is_loaded_again_on_purpose_is_not_warned_of(loads: Loads, pat
     loads.run(target(renamed), rules=LoadRules(retry_for=0.0, again=True))
     loads.run(target(renamed))
     assert loads.notices == []
+
+
+@pytest.mark.parametrize("way", ["touched", "replaced"])
+@pytest.mark.parametrize("changed", ["error", "load"])
+def test_file_of_the_same_bytes_has_not_changed(
+    loads: Loads, path: Path, way: str, changed: Literal["error", "load"]
+) -> None:
+    """Another time or inode is no change; another byte in a file of that size is."""
+    path.write_text("a\n" + "".join(f"{number}\n" for number in range(100_000)))
+    rules = LoadRules(retry_for=0.0, changed=changed)
+    assert loads.run(target(path), rules=rules).rows == 100_000
+    if way == "touched":
+        os.utime(path, ns=(1, 1))
+    else:
+        other = path.with_name("b.csv")
+        other.write_bytes(path.read_bytes())
+        other.replace(path)
+    loads.plan(target(path))
+    outcome = loads.run(target(path), rules=rules)
+    assert (outcome.rows, outcome.objects_skipped) == (0, 1)
+    content = path.read_text()
+    path.write_text(content.replace("50000", "50001"))
+    with pytest.raises(TargetError, match="has changed since it was loaded"):
+        loads.run(target(path))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 from typing import TYPE_CHECKING
 
+import psycopg
 import pytest
 
 from penstock.errors import DataError, SourceError, TargetError
@@ -362,3 +363,46 @@ def test_later_file_with_another_header_is_refused(loads: Loads, write: Write) -
     assert isinstance(error, TargetError)
     assert "second.csv" in str(error.detail)
     assert not loads.has_table("made")
+
+
+@pytest.mark.parametrize("delimiter", ["A", "F"])
+@pytest.mark.parametrize("constants", [{}, {"c": "x"}], ids=["untouched", "rewritten"])
+def test_letters_of_hexadecimal_digits_are_delimiters_of_text(
+    loads: Loads, write: Write, delimiter: str, constants: dict[str, str]
+) -> None:
+    r"""As to COPY: digits of \x4A belong to the escape, and one that a constant follows ends where it did."""
+    data = "1|\\x4A|\n2|\\x4|\n3|a\\x|\n4|\\\\x4|\n".replace("|", delimiter).replace(f"{delimiter}\n", "\n")
+    path = write(data)
+    loads.execute("ALTER TABLE t ADD c text DEFAULT 'none'; CREATE TABLE u (LIKE t)")
+    with psycopg.connect(loads.conninfo) as connection, connection.cursor() as cursor:
+        with cursor.copy(f"COPY u (a, b) FROM STDIN (DELIMITER '{delimiter}')") as copy:  # type: ignore[call-overload]
+            copy.write(data.encode())
+        cursor.execute("UPDATE u SET c = %s", [constants.get("c", "none")])
+    loads.run(target(path, format="text", delimiter=delimiter, columns=["a", "b"], constants=constants))
+    assert loads.rows() == loads.rows("u")
+
+
+def test_null_that_no_field_of_text_can_be_is_taken_as_copy_takes_it(loads: Loads, write: Write) -> None:
+    r"""Such as a lone backslash."""
+    loads.run(target(write("1\t\\N\n2\tx\n"), format="text", null=("\\",)))
+    assert loads.rows() == [(1, "N"), (2, "x")]
+    loads.run(target(write("3,\\\n", "other"), format="csv", null=("\\",)))
+    assert (3, None) in loads.rows()
+
+
+def test_stray_line_feed_of_a_file_with_carriage_returns_is_told_on_its_line(loads: Loads, write: Write) -> None:
+    """Line feeds end no lines there."""
+    refused = loads.refuse(target(write("1,x\r2,y\n3,z\r4,w\r", "cr.csv")))
+    assert "cr.csv line 2" in (refused.detail or "")
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_invalid_bytes_of_a_header_are_told_with_file_and_line(loads: Loads, write: Write, *, is_first: bool) -> None:
+    """Of the first file and of any other, behind skipped lines."""
+    good, bad = write("x\na,b\n1,x\n", "good"), write(b"x\na,b\xff\n2,y\n", "bad")
+    paths = [bad, good] if is_first else [good, bad]
+    refused = loads.refuse(target(paths, encoding="UTF8", skip_lines=1, header=True))
+    assert refused.message == 'invalid byte sequence for encoding "UTF8": 0xff'
+    assert "bad line 2, the header." in (refused.detail or "")
+    assert refused.place is not None
+    assert refused.place.line == 2

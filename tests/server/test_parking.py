@@ -107,8 +107,10 @@ def test_a_large_load_into_an_empty_table_parks(loads: Loads, path: Path, monkey
 def test_a_rebuilding_load_into_an_empty_table_parks_its_key(loads: Loads, path: Path) -> None:
     """Its outcome and its progress say what was rebuilt, and nothing is left to gain."""
     seen = look_while_loading(loads)
-    activities = []
-    outcome = loads.run(target(path), rules=REBUILD, on_progress=lambda progress: activities.append(progress.activity))
+    shown: list[LoadProgress] = []
+    outcome = loads.run(target(path), rules=REBUILD, on_progress=shown.append)
+    activities = [progress.activity for progress in shown]
+    assert {progress.to_rebuild for progress in shown if not progress.activity} == {2}
     assert seen == [[]]
     assert indexes(loads) == ["i", "t_pkey"]
     assert {(each.kind, each.name) for each in outcome.rebuilt} == {("index", "i"), ("constraint", "t_pkey")}

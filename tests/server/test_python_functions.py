@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import logging
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -65,6 +66,9 @@ def test_options_may_be_given_as_they_are_typed_or_as_values(database18: str, tm
     assert (outcome.rows, outcome.rejected, bad.read_text()) == (1, 1, "x;b\n")
     (record,) = penstock.loads(to=database18)
     assert record.load_id == outcome.load_id
+    assert penstock.loads(to=database18, into="t", limit=1) == [record]
+    assert penstock.loads(to=database18, into="other") == []
+    assert penstock.loads(to=database18, since=datetime.now(UTC)) == []
     bad.write_text("2;b\n")
     assert penstock.retry(record.load_id[:8], bad, to=database18).left == 0
     assert Loads(database18).rows() == [(1, "a"), (2, "b")]

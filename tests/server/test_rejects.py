@@ -112,6 +112,17 @@ def test_null_that_a_domain_refuses_is_told_so(loads: Loads, tmp_path: Path) -> 
     ]
 
 
+def test_value_that_a_domains_check_refuses_is_told_with_its_column(loads: Loads, tmp_path: Path) -> None:
+    """A CHECK of the table names none, though the same code tells of it."""
+    loads.execute("CREATE DOMAIN positive AS int CHECK (VALUE > 0)")
+    loads.execute("CREATE TABLE n (a int, b positive, c positive, CHECK (a < 9))")
+    path = tmp_path / "file.csv"
+    path.write_text("a,b,c\n1,1,1\n2,1,-1\n3,-1,1\n9,1,1\n")
+    assert loads.run(target(path, into="n", format="csv"), rules=REJECT).rejected == 3
+    found = loads.execute('SELECT line, "column", sqlstate FROM penstock.rejects ORDER BY start')
+    assert found == [(3, "c", "23514"), (4, "b", "23514"), (5, None, "23514")]
+
+
 @pytest.mark.parametrize("constants", [{}, {"c": "x"}], ids=["untouched", "rewritten"])
 def test_place_and_bytes_are_the_records_own(loads: Loads, tmp_path: Path, constants: dict[str, str]) -> None:
     """Behind records of several lines; the line is the one that the record begins on."""

@@ -128,7 +128,7 @@ def test_repair_restores(changed18: ChangedServer, conninfo: str, tmp_path: Path
     assert changed18.snapshot() == before
     assert notes_of(conninfo) == []
     told = subprocess.run(repair, check=True, capture_output=True, text=True).stdout
-    assert told == "nothing to repair\n"
+    assert told.startswith("nothing to repair on ")
 
 
 def test_repair_in_another_database_restores(changed18: ChangedServer, tmp_path: Path) -> None:

@@ -125,10 +125,21 @@ def doctor(
 
 
 @takes(("pg_bin", *ACCESS))
-def loads(*, to: str | None = None, **options: Any) -> list[LoadRecord]:
-    """Return the loads that are written down in a database, the newest last. Raises ServerError, TargetError."""
+def loads(
+    *,
+    to: str | None = None,
+    since: datetime | None = None,
+    into: str | None = None,
+    limit: int | None = None,
+    **options: Any,
+) -> list[LoadRecord]:
+    """Return the loads that are written down in a database, the newest last.
+
+    Only those that began `since` then, `into` that table, and the newest `limit` of them, where these are given. Raises
+    ServerError, TargetError.
+    """
     with _open_ledger(to, options) as view:
-        return view.loads()
+        return view.loads(since=since, into=into, limit=limit)
 
 
 @takes(("pg_bin", *ACCESS))

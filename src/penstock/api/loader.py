@@ -314,7 +314,8 @@ class Loader(Closing):
         """
         _refuse_warned(plan)
         with self._hearing(on_warning or log_warning) as heard:
-            outcome = check_load(plan, self._tools(on_progress, None, rules=plan.job.rules), on_problem=on_problem)
+            tools = replace(self._tools(on_progress, None, rules=plan.job.rules), warnings=heard)
+            outcome = check_load(plan, tools, on_problem=on_problem)
         warnings = (*plan.notices, *heard.notices)
         return replace(outcome, server=self.server.name, database=self.server.database, warnings=warnings)
 

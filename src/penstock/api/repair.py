@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from penstock.api.closing import Closing
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from penstock.changes.settings.backend import SettingsBackend
     from penstock.model.load.ledger import LeftStaging
+    from penstock.model.server.server import ServerFacts
     from penstock.model.server.settings import SettingsOverview
     from penstock.server.connect.connection import Connection, ConnectionFactory
 
@@ -64,6 +65,11 @@ class Repairer(Closing):
     def close(self) -> None:
         """Let go of the session kept for the next step."""
         self._connect.close()
+
+    def server(self) -> ServerFacts:
+        """Return which server this is. Raises ServerError."""
+        with self._connect.borrow() as connection:
+            return replace(read_server_facts(connection), is_embedded=self._connect.is_embedded)
 
     def plan(self) -> list[RepairStep]:
         """Return what a repair would do; changes nothing. Raises ServerError, TargetError."""

@@ -61,6 +61,7 @@ COMMANDS = MappingProxyType(
         "rds": "penstock.cli.commands.rds.rds",
         "watch": "penstock.cli.commands.watching.watch",
         "commits": "penstock.cli.commands.watching.commits",
+        "temp": "penstock.cli.commands.temp.temp",
         "lab": "penstock.cli.commands.lab",
         "bench": "penstock.cli.commands.bench.bench",
     }

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from penstock.errors import PenstockError
     from penstock.loading.claim.prepared import PreparedLoad
     from penstock.loading.context import LoadTools
+    from penstock.loading.reading.testimony import Testimony
     from penstock.loading.rejects.keeper import RejectKeeper
     from penstock.model.load.outcome import FileOutcome, StepProgress
     from penstock.model.load.plan import LoadPlan, SessionPlan
@@ -56,12 +57,14 @@ class LoadAttempt:
         *,
         sessions: SessionPlan,
         first: Connection,
+        testimony: Testimony,
         began_s: float,
     ) -> None:
         self._plan = plan
         self._prepared = prepared
         self._tools = tools
         self._session_plan = sessions
+        self._testimony = testimony
         self._first = first
         self._began_s = began_s
         self._fence = tools.ledger.fence(prepared.claim)
@@ -74,13 +77,14 @@ class LoadAttempt:
             self._work = tuple(sorted(prepared.work, key=lambda work: plan.rank(work.place)))
         self._feed = BlockFeed(
             self._work,
-            lambda work: open_blocks(work, tools),
+            lambda work: open_blocks(work, tools, testimony=testimony),
             reader_limit=reader_limit(prepared.work, sessions=sessions.initial),
             sessions=sessions.initial,
             is_in_job_order=plan.is_in_job_order,
             clock=tools.clock,
         )
         self._watch = ConflictWatch(tools)
+        self._to_rebuild = sum(len(target.parking.parked) for target in plan.targets if target.parking is not None)
         self._pace = Pace(sessions=sessions.initial)
         self._paced_s, self._paced_bytes = tools.clock(), 0
         self._is_full = False
@@ -253,7 +257,8 @@ class LoadAttempt:
             progress = self._feed.progress(
                 bytes_copied=self._bytes_copied(), size_bytes=self._plan.size_bytes, elapsed_s=elapsed_s
             )
-            self._tools.on_progress(replace(progress, activity=activity, steps=steps) if activity else progress)
+            told = replace(progress, activity=activity, steps=steps, to_rebuild=self._to_rebuild)
+            self._tools.on_progress(told)
 
     # ---------------------------------------------------------------- the end
 
@@ -262,6 +267,7 @@ class LoadAttempt:
 
         A commit that was sent cannot be called back, so an interrupt waits for the answers.
         """
+        self._testimony.conclude()
         self._tools.warnings.refuse()
         sealed = [running for running in self._sessions if running.has_sealed]
         commits = [self._pool.submit(running.commit) for running in sealed]

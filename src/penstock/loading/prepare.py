@@ -19,6 +19,7 @@ from penstock.loading.claim.prepared import NothingToDo, PreparedLoad, tables_ma
 from penstock.loading.plan.dialects import refuse_other_dialects
 from penstock.loading.plan.identity import describe_changes, describe_meaning, digest, job_to_json
 from penstock.loading.plan.modes import is_fresh, needs_more_than_copy
+from penstock.loading.plan.notices import unpublished_notice
 from penstock.loading.plan.plan import table_after_creation
 from penstock.loading.plan.work import ObjectWork, all_objects
 from penstock.loading.reading.objects import compare_committed
@@ -27,7 +28,7 @@ from penstock.server.connect.errors import in_transaction
 from penstock.server.connect.search_path import find_creation_schema
 from penstock.server.ledger.committed import find_others, move_end, read_coverage, read_ranges
 from penstock.server.ledger.listing import no_such_load
-from penstock.server.ledger.lookup import read_meaning
+from penstock.server.ledger.lookup import find_loaded, read_meaning
 from penstock.server.ledger.rights import read_rights
 from penstock.server.ledger.schema import VERSION, check_leading, check_staging, find_version
 from penstock.server.ledger.targets import drop_ranges
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from penstock.loading.claim.prepared import TargetLanding
     from penstock.loading.context import LoadTools
     from penstock.model.load.job import LoadJob
+    from penstock.model.load.ledger import KnownObject
     from penstock.model.load.plan import LoadPlan
     from penstock.model.server.table import TableFacts, TableName
     from penstock.server.connect.connection import Connection
@@ -77,6 +79,7 @@ def foresee_load(plan: LoadPlan, tools: LoadTools, connection: Connection) -> Le
         check_leading(connection, tools.ledger.schema, version=version, is_publishing_allowed=is_allowed)
         works = all_objects(plan.targets)
         refuse_other_dialects(works, tools.sources)
+        _warn_of_unpublished(plan, tools)
         return LedgerOutlook(version=version, resumes=None, actions=tuple("new" for _ in works))
     schema = find_creation_schema(connection)
     wanted = dict.fromkeys(target.table for target in plan.targets if target.create_columns is not None)
@@ -154,6 +157,7 @@ class _Preparation:
             if any(target.is_staged for target in self._plan.targets):
                 check_staging(self._connection, self._ledger.schema)
             self._look_at_unseen(works, decisions, found.renamed)
+            _warn_of_unpublished(self._plan, self._tools, self._connection)
         return LedgerOutlook(
             version=VERSION, resumes=found.running, actions=tuple(decision.action for decision in decisions)
         )
@@ -166,6 +170,7 @@ class _Preparation:
         oids = {item.number: item.target_oid for item in items}
         meaning = self._meaning(self._target_oids(created))
         found = self._ledger.look_up(self._connection, digest(meaning), items)
+        found = replace(found, known=self._match_touched(works, items, found.known))
         running, known = found.running, found.known
         if self._resumes is not None and running != self._resumes:
             raise self._other_than(self._resumes, meaning)
@@ -183,6 +188,30 @@ class _Preparation:
         )
         return found, decisions, meaning
 
+    def _match_touched(
+        self, works: list[ObjectWork], items: list[LedgerObject], known: Sequence[KnownObject]
+    ) -> list[KnownObject]:
+        """Give what was loaded of a file the version that it has now, if only its inode or time differs.
+
+        The ledger has checksums of all that was committed: a file of the same size is read and held against them.
+        """
+        rules, matched = self._plan.job.rules, list(known)
+        for work, item in zip(works, items, strict=True):
+            at = [at for at, each in enumerate(matched) if each.uri in (item.uri, item.named)]
+            is_asked = not (
+                rules.again or rules.changed == "skip" or is_remote(work.source.location) or _is_fresh(work)
+            )
+            if not is_asked or item.version is None or any(matched[each].version == item.version for each in at):
+                continue
+            for each in at:
+                former = matched[each]
+                if former.state == "complete" and former.size_bytes == item.size_bytes:
+                    committed = read_ranges(self._connection, self._ledger.schema, former.load_id, former.number)
+                    has_records = any(row.ranges for row in committed)
+                    if has_records and compare_committed(work, committed, self._tools) == "same":
+                        matched[each] = replace(former, version=item.version)
+        return matched
+
     def _claim(self, created: tuple[CreatedTable, ...]) -> PreparedLoad | NothingToDo:
         works = all_objects(self._plan.targets)
         found, decisions, meaning = self._decide(works, created)
@@ -191,6 +220,8 @@ class _Preparation:
         if running is None and skipped == len(decisions):
             return NothingToDo(skipped=skipped, changed_by=found.changed_by, leases=found.leases)
         self._look_at_unseen(works, decisions, found.renamed)
+        if running is None:
+            _warn_of_unpublished(self._plan, self._tools, self._connection)
         self._restore_replaced()
         self._check_ways()
         facts = self._find_facts(created)
@@ -508,6 +539,17 @@ class _Preparation:
         drop_ranges(self._connection, self._ledger.schema, claim, [work.number])
         message = f'"{work.source.uri}" has changed: it is loaded from its beginning'
         self._tools.warnings.warn("source-changed", message, uri=work.source.uri)
+
+
+def _warn_of_unpublished(plan: LoadPlan, tools: LoadTools, ledger: Connection | None = None) -> None:
+    """Warn of tables that are not replicated though others are; not again where one has been loaded before."""
+    facts = {target.table: target.facts for target in plan.targets if target.facts is not None}
+    found = {table: notice for table, each in facts.items() if (notice := unpublished_notice(each)) is not None}
+    if found and ledger is not None:
+        for table in find_loaded(ledger, tools.ledger.schema, list(found)):
+            del found[table]
+    for notice in found.values():
+        tools.warnings.add(notice)
 
 
 def _is_fresh(work: ObjectWork) -> bool:

@@ -14,6 +14,7 @@ from penstock.loading.attempt import LoadAttempt
 from penstock.loading.claim.prepared import NothingToDo
 from penstock.loading.claiming import Claimed, Retrying, claim_again, claim_load
 from penstock.loading.giving_up import give_up, undo
+from penstock.loading.reading.testimony import Testimony
 from penstock.loading.steps.order import make_steps
 from penstock.loading.steps.step import RunningLoad
 from penstock.loading.tally import Tally
@@ -62,6 +63,7 @@ class _LoadRun:
         self._retrying = retrying
         self._plan = load.plan
         self._tools = load.tools
+        self._testimony = Testimony(load.tools.warnings)
 
     def run(self, claimed: Claimed) -> LoadOutcome:
         load = self._load
@@ -79,6 +81,8 @@ class _LoadRun:
             # A bug: what steps can do without knowing more, they do.
             undo(load, self._steps, None, "internal error")
             raise
+        finally:
+            self._testimony.conclude()
         return outcome
 
     def _attempt_until_done(self, claimed: Claimed) -> FinishedLoad:
@@ -116,6 +120,7 @@ class _LoadRun:
             self._tools,
             sessions=self._retrying.sessions,
             first=connection,
+            testimony=self._testimony,
             began_s=load.tally.began_s,
         )
         try:

@@ -25,7 +25,7 @@ class WarningLog:
 
     def __init__(self, on_warning: Callable[[Notice], None] | None = None, *, is_strict: bool = False) -> None:
         self._on_warning = on_warning
-        self._is_strict = is_strict
+        self.is_strict = is_strict
         self._notices: list[Notice] = []
         self._lock = threading.Lock()
 
@@ -51,7 +51,7 @@ class WarningLog:
 
     def refuse(self) -> None:
         """Raise UsageError where there is a warning though none may be: whatever is not committed then stays so."""
-        if self._is_strict and self._notices:
+        if self.is_strict and self._notices:
             raise strict_error(self._notices[0])
 
 

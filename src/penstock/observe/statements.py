@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 # What PostgreSQL's scanner takes for one token, as far as literals are concerned. A word comes before a number, so
 # that the digits of t1 are its own; whatever is beyond ASCII is of a word. Comments go: they may hold anything.
@@ -36,21 +40,28 @@ def strip_literals(statement: str) -> str:
     'SELECT * FROM t1 WHERE a IN (?, ...) AND b = ?'
     """
     parts = []
-    position = 0
-    while match := _TOKEN.match(statement, position):
-        position = match.end()
-        kind = match.lastgroup
+    for kind, token in read_tokens(statement):
         if kind == "comment":
-            position = _end_of_comment(statement, match)
             parts.append(" ")
-        elif kind == "string" and "\\" in match["inside"]:
+        elif kind == "string" and "\\" in token:
             parts.append("? ...")
             break
         elif kind in ("escaped", "string", "dollar", "number"):
             parts.append("?")
         else:
-            parts.append(match[0])
+            parts.append(token)
     return _LIST.sub("(?, ...)", _SPACES.sub(" ", "".join(parts)).strip())
+
+
+def read_tokens(statement: str) -> Iterator[tuple[str, str]]:
+    """Yield the tokens of a text with their kind, which is a name in _TOKEN; all of them make the text."""
+    position = 0
+    while match := _TOKEN.match(statement, position):
+        start, position = position, match.end()
+        kind = match.lastgroup or "other"
+        if kind == "comment":
+            position = _end_of_comment(statement, match)
+        yield kind, statement[start:position]
 
 
 def _end_of_comment(statement: str, match: re.Match[str]) -> int:

@@ -15,6 +15,7 @@ from psycopg import sql
 from psycopg.rows import dict_row
 
 from penstock.errors import PenstockError, ServerError, TargetError
+from penstock.model.server.names import init_command
 from penstock.model.server.settings import Lease, PriorSetting, ServerIdentity
 from penstock.server.connect.connection import is_usable
 from penstock.server.connect.errors import in_transaction, translate_errors
@@ -183,12 +184,10 @@ class LeaseStore(LeaseLocks):
     def _no_right(self, error: PenstockError) -> TargetError:
         row = self.connection.execute("SELECT CURRENT_USER").fetchone()
         assert row is not None
-        user = sql.Identifier(row[0])
-        statement = sql.SQL("CREATE SCHEMA {} AUTHORIZATION {};").format(sql.Identifier(_SCHEMA), user).as_string(None)
         return TargetError(
             f"cannot record a lease on settings: {error.message}",
             detail=f"Settings apply to the whole cluster, so their leases are in one database, {LEASE_DATABASE}.",
-            hint=f"Have a superuser run in database {LEASE_DATABASE}: {statement}",
+            hint=f"Have a superuser run {init_command(_SCHEMA, row[0])} in database {LEASE_DATABASE}.",
             sqlstate=error.sqlstate,
         )
 

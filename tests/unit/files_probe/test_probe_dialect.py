@@ -283,7 +283,7 @@ def test_notices_name_line_and_column(head: bytes, message: str, line: int, colu
 
 def test_byte_order_mark_is_told() -> None:
     """The mark was skipped before probing."""
-    assert messages(probe(b"a,b\n", bom="UTF8")) == [("byte-order mark skipped", 1, 1)]
+    assert messages(probe(b"a,b\n1,2\n", bom="UTF8")) == [("byte-order mark skipped", 1, 1)]
 
 
 def test_clean_files_have_no_notices() -> None:

@@ -12,6 +12,7 @@ from penstock.changes.settings.profiles import (
     WAL_UNIT_BYTES,
 )
 from penstock.changes.settings.values import show, to_text
+from penstock.model.server.names import init_command
 from penstock.model.server.settings import SettingChange, SettingsDecision, SettingSkip
 from penstock.units import format_bytes
 
@@ -225,7 +226,7 @@ def missing_grants(facts: SettingsFacts, names: list[str]) -> list[str]:
     if not rights.may_reload:
         grants.append(f"GRANT EXECUTE ON FUNCTION pg_catalog.pg_reload_conf() TO {user};")
     if not rights.may_write_leases:
-        grants.append(f"In database postgres: CREATE SCHEMA penstock AUTHORIZATION {user};")
+        grants.append(f"In database postgres: {init_command('penstock', rights.user)}")
     return grants
 
 

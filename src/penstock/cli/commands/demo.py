@@ -38,7 +38,7 @@ def demo(
     schema: Annotated[
         str,
         typer.Option("--schema", help="Create the tables in this schema, replacing only the demo's."),
-    ] = "staging",
+    ] = "demo",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Load IMDb's seven files three ways on the embedded server and compare.

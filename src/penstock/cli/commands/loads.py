@@ -22,7 +22,7 @@ from penstock.cli.views.loads_view import (
     load_object,
     staging_object,
 )
-from penstock.cli.views.outcome_view import describe_place
+from penstock.cli.views.outcome_view import describe_place, place_object
 from penstock.errors import UsageError
 from penstock.model.options import parse_duration
 
@@ -73,7 +73,7 @@ def list_loads(
     records = found[-limit:]
     has_more = len(found) > limit
     if as_json:
-        result: dict[str, object] = {"server": server.name, "database": server.database, "has_more": has_more}
+        result = place_object(server) | {"has_more": has_more}
         result["loads"] = [load_object(record) for record in records]
         result["missing"] = [asdict(each) for each in missing]
         result["staging"] = [staging_object(each) for each in staging]

@@ -12,6 +12,7 @@ from penstock.cli.options.shared import Json, LoadId  # noqa: TC001 (typer reads
 from penstock.cli.options.target import open_ledger
 from penstock.cli.terminal.messages import Messages
 from penstock.cli.terminal.output import write_result
+from penstock.cli.views.outcome_view import describe_place, place_object
 from penstock.cli.views.rejects_view import cause_object, describe_causes, describe_discarded, note_reject_files
 from penstock.errors import UsageError
 
@@ -35,15 +36,17 @@ def rejects(load_id: LoadId, discard: Discard = False, as_json: Json = False, **
             hint="Write the file first, then run penstock rejects ID --discard.",
         )
     with open_ledger(options) as view:
-        whole_id = view.find(load_id)
+        whole_id, server = view.find(load_id), view.server()
+        head = place_object(server) | {"load_id": whole_id}
+        place = describe_place(server.name, server.database)
         if discard:
             count = view.discard_rejects(whole_id)
-            write_result({"load_id": whole_id, "discarded": count} if as_json else describe_discarded(whole_id, count))
+            write_result(head | {"discarded": count} if as_json else describe_discarded(whole_id, count, place))
             return
         causes = view.rejects(whole_id)
         paths = view.write_rejects(whole_id, Path(options["reject_file"])) if "reject_file" in options else []
     if as_json:
-        write_result({"load_id": whole_id, "causes": [cause_object(cause) for cause in causes]})
+        write_result(head | {"causes": [cause_object(cause) for cause in causes]})
     else:
-        write_result(describe_causes(causes, load_id=whole_id))
+        write_result(describe_causes(causes, load_id=whole_id, place=place))
     note_reject_files(paths, Messages())

@@ -15,6 +15,7 @@ from penstock.cli.terminal.columns import line_up
 from penstock.cli.terminal.messages import Messages, show_warning
 from penstock.cli.terminal.output import write_result
 from penstock.cli.views.loads_view import staging_object
+from penstock.cli.views.outcome_view import describe_place, place_object
 from penstock.cli.views.parking_view import name_with_attached
 from penstock.cli.views.settings_view import describe_report
 from penstock.model.load.job import Housekeeping
@@ -63,10 +64,13 @@ def repair(
     connect = open_target(options)
     repairer = Repairer(connect, **pick(Housekeeping, options), on_notice=messages.note)
     with repairer, interrupting_signals():
+        server = repairer.server()
+        place = describe_place(server.name, server.database)
         if plan or forget_missing is not None:
             names = None if forget_missing is None else split_names(forget_missing) or ("",)
             steps = repairer.plan() if names is None else repairer.forget_missing(names, only_planned=plan)
-            write_result({"steps": [asdict(step) for step in steps]} if as_json else describe_steps(steps))
+            planned = place_object(server) | {"steps": [asdict(step) for step in steps]}
+            write_result(planned if as_json else describe_steps(steps, place))
             return
         done = repairer.run()
     for text in dict.fromkeys(done.held):
@@ -77,31 +81,28 @@ def repair(
         settings = [asdict(each) for each in done.settings.results]
         dropped = [staging_object(each) for each in done.dropped]
         result = {"rebuilt": rebuilt, "settings": settings, "dropped": dropped, "held": done.held, "errors": errors}
-        write_result(result)
+        write_result(place_object(server) | result)
     elif not quiet:
-        write_result(describe_repair(done))
+        write_result(describe_repair(done, place))
     done.raise_first()
 
 
-def describe_steps(steps: Sequence[RepairStep]) -> list[str]:
+def describe_steps(steps: Sequence[RepairStep], place: str = "") -> list[str]:
     """Return a line for each thing that a repair would put back."""
     if not steps:
-        return ["nothing to repair"]
+        return [f"nothing to repair{place}"]
     heads = ("table", "what", "name", "as", "action", "why")
     rows = [(step.table, step.kind, name_with_attached(step), step.owner, step.action, step.reason) for step in steps]
-    return line_up([heads, *rows], align="<<<<<<")
+    return [f"to repair{place}:", *line_up([heads, *rows], align="<<<<<<")]
 
 
-def describe_repair(done: RepairOutcome) -> list[str]:
+def describe_repair(done: RepairOutcome, place: str) -> list[str]:
     """Return what a repair has put back."""
     lines = [f"settings: {line}" for line in describe_report(done.settings)] if done.settings.lease_ids else []
     lines += [f"dropped {each.table} ({format_bytes(each.size_bytes)})" for each in done.dropped]
-    if not done.rebuilt:
-        nothing = "nothing was restored" if done.errors or done.held else "nothing to repair"
-        return lines or [nothing]
-    lines += [f"restored {len(done.rebuilt)}:"]
-    return lines + line_up(
-        [(each.table, each.kind, each.name, format_duration(each.seconds)) for each in done.rebuilt],
-        align="<<<>",
-        indent="  ",
-    )
+    if done.rebuilt:
+        rows = [(each.table, each.kind, each.name, format_duration(each.seconds)) for each in done.rebuilt]
+        lines += [f"restored {len(done.rebuilt)}:", *line_up(rows, align="<<<>", indent="  ")]
+    if lines:
+        return [f"repaired{place}:", *lines]
+    return [f"{'nothing was restored' if done.errors or done.held else 'nothing to repair'}{place}"]

@@ -13,6 +13,7 @@ from penstock.cli.options.shared import Json, LoadId  # noqa: TC001 (typer reads
 from penstock.cli.options.target import open_ledger
 from penstock.cli.terminal.exit_codes import REJECTS
 from penstock.cli.terminal.output import write_result
+from penstock.cli.views.outcome_view import describe_place, place_object
 from penstock.cli.views.rejects_view import describe_retry
 
 app = typer.Typer(add_completion=False)
@@ -38,7 +39,9 @@ def retry(load_id: LoadId, file: File = None, as_json: Json = False, **options: 
     Exit codes: 0 all were loaded, 3 some remain.
     """
     with open_ledger(options) as view:
+        server = view.server()
         outcome = view.retry(view.find(load_id), None if file is None else Path(file))
-    write_result(asdict(outcome) if as_json else describe_retry(outcome))
+    place = describe_place(server.name, server.database)
+    write_result(place_object(server) | asdict(outcome) if as_json else describe_retry(outcome, place))
     if outcome.left:
         raise typer.Exit(REJECTS)

@@ -16,7 +16,14 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from penstock.cli.terminal.columns import shorten_left
-from penstock.cli.terminal.meter import Meter, format_left, format_percent, format_sessions, is_all_sent
+from penstock.cli.terminal.meter import (
+    Meter,
+    format_left,
+    format_percent,
+    format_rebuilds,
+    format_sessions,
+    is_all_sent,
+)
 from penstock.cli.terminal.visible import visible
 from penstock.units import MB, format_count, format_duration
 
@@ -68,10 +75,10 @@ def describe_status(progress: LoadProgress, reading: Reading) -> str:
     if is_all_sent(progress):
         return f"{visible(progress.activity) or 'committing'}, {passed}"
     status = f"{passed}, {format_sessions(progress)}, {reading.sent_rate / MB:.0f} MB/s sent"
-    if progress.file_count == 1:
-        return status
-    done = sum(file.is_done for file in progress.files)
-    return f"{status}, {format_count(done)} of {format_count(progress.file_count)} files done"
+    if progress.file_count > 1:
+        done = sum(file.is_done for file in progress.files)
+        status += f", {format_count(done)} of {format_count(progress.file_count)} files done"
+    return ", ".join(words for words in (status, format_rebuilds(progress)) if words)
 
 
 class Bars:

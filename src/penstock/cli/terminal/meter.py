@@ -70,6 +70,12 @@ def format_left(left_s: float | None) -> str:
     return f"{left_s:.0f} s left" if left_s < 60 else f"{format_duration(left_s)} left"
 
 
+def format_rebuilds(progress: LoadProgress) -> str:
+    """Return what the time left does not include: nobody knows how long an index takes that was never built."""
+    count = progress.to_rebuild
+    return f"then {count} rebuild{'' if count == 1 else 's'}" if count else ""
+
+
 def format_sessions(progress: LoadProgress) -> str:
     """Return how many sessions are sending."""
     return f"{progress.sessions} session{'' if progress.sessions == 1 else 's'}"

@@ -6,7 +6,7 @@ import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from penstock.cli.terminal.meter import Meter, format_left, format_percent, format_sessions
+from penstock.cli.terminal.meter import Meter, format_left, format_percent, format_rebuilds, format_sessions
 from penstock.units import MB, format_count
 
 if TYPE_CHECKING:
@@ -75,5 +75,6 @@ def describe_progress(progress: LoadProgress, reading: Reading) -> str:
         format_percent(reading.fraction),
         format_left(reading.left_s),
         format_sessions(progress),
+        format_rebuilds(progress),
     ]
     return "progress: " + ", ".join(word for word in words if word)

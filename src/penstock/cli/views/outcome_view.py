@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from penstock.model.load.outcome import CheckOutcome, FileOutcome, LoadOutcome, Problem
+    from penstock.model.server.server import ServerFacts
 
 # More files than a screen has lines are a summary.
 _FILES_SHOWN = 20
@@ -94,6 +95,11 @@ def describe_place(server: str, database: str) -> str:
     ' on embedded PostgreSQL 18, database postgres'
     """
     return f" on {server}, database {database}" if server else ""
+
+
+def place_object(server: ServerFacts) -> dict[str, object]:
+    """Return how JSON names the place of a result."""
+    return {"server": server.name, "database": server.database}
 
 
 def _describe_merge(outcome: LoadOutcome) -> str:

@@ -12,7 +12,7 @@ from penstock.files.probe.agreement import Contradiction, find_contradiction, re
 from penstock.files.probe.json_text import check_is_not_json
 from penstock.files.probe.options import validate_options
 from penstock.files.probe.probing import ProbeResult, probe_dialect
-from penstock.files.probe.records import split_record
+from penstock.files.probe.records import split_header, split_record
 
 __all__ = [
     "Contradiction",
@@ -21,6 +21,7 @@ __all__ = [
     "find_contradiction",
     "probe_dialect",
     "refuse_unclear_escapes",
+    "split_header",
     "split_record",
     "validate_options",
 ]

@@ -24,7 +24,7 @@ _NULL: Final = re.compile(r"|null|none|nan|\\N|n/a", re.IGNORECASE)
 # What columns mostly are named: one word, or several joined.
 _WORD: Final = re.compile(r"[^\W\d][\w.-]*")
 
-# "certain" is loaded as a header; "likely" too, and "possible" as data, with a warning.
+# "certain" is loaded as a header; "likely" is refused where it would name columns; "possible" is data, with a warning.
 HeaderVerdict = Literal["certain", "likely", "possible", "none"]
 
 
@@ -62,7 +62,7 @@ def _judge_words(
     if not all(names) or len(set(names)) < len(names):
         return "none"
     if is_new:
-        return "certain" if not rows or _differs_in_spelling(fields, rows) else "likely"
+        return "certain" if _differs_in_spelling(fields, rows) else "likely"
     is_possible = all(_WORD.fullmatch(name) for name in names) and not _recurs(names, rows)
     return "possible" if is_possible else "none"
 

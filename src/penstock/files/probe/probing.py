@@ -13,7 +13,7 @@ from penstock.files.probe.header import check_is_utf8, judge_header
 from penstock.files.probe.json_text import check_is_not_json
 from penstock.files.probe.mangling import Sample, find_mangling, find_rival
 from penstock.files.probe.options import complete_options, validate_options
-from penstock.files.probe.records import count_fields, count_from, cut_records, split_record
+from penstock.files.probe.records import count_fields, count_from, cut_records, split_header, split_record
 from penstock.model.source.dialect import Notice
 
 if TYPE_CHECKING:
@@ -105,9 +105,9 @@ def read_header(
         raise DataError(msg, detail=f"{sample.uri} line 1.", hint="Check --format and --quote, or use --no-header.")
     first = sample.records.whole[0]
     raw = sample.head[first.start : first.end]
-    fields = split_record(raw, replace(dialect, nulls=()))
+    fields = split_header(raw, dialect, uri=sample.uri, line=first.line)
     verdict = "certain" if options.header else judge_header(fields, _rows_after(sample, dialect), table_columns)
-    return (tuple(field or "" for field in fields) if verdict in ("certain", "likely") else None), verdict
+    return (tuple(fields) if verdict in ("certain", "likely") else None), verdict
 
 
 def _rows_after(sample: Sample, dialect: Dialect) -> list[list[str | None]]:

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from penstock.errors import DataError
+from penstock.errors import DataError, FilePlace
 from penstock.files.encodings import client_encoding
 from penstock.files.probe.options import DEFAULT_QUOTE
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from penstock.model.source.dialect import Dialect, Format
 
 _UNESCAPED: Final = {b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"v": b"\v"}
+# What belongs to an escape is no delimiter, be that one of A to F.
+_ESCAPE: Final = re.compile(rb"\\(?:x[0-9A-Fa-f]{1,2}|.)?", re.DOTALL)
 _TEXT_ESCAPE: Final = re.compile(rb"\\(?:([0-7]{1,3})|x([0-9A-Fa-f]{1,2})|(.?))", re.DOTALL)
 
 
@@ -167,7 +169,7 @@ class _Cutter:
 def count_fields(record: bytes, form: Form) -> int:
     """Return how many fields a record, or the beginning of one, has."""
     if form.format == "text" and b"\\" in record:
-        record = re.sub(rb"\\.?", b"", record, flags=re.DOTALL)
+        record = _ESCAPE.sub(b"", record)
     if form.quote is None or form.quote not in record:
         return record.count(form.delimiter) + 1
     if form.escape != form.quote:
@@ -195,6 +197,15 @@ def split_record(record: bytes, dialect: Dialect) -> list[str | None]:
         texts = [decode(raw, dialect.encoding) for raw in record.split(delimiter)]
         return [None if text in dialect.nulls else text for text in texts]
     return [_read_text_field(raw, dialect) for raw in _split_text(record, delimiter)]
+
+
+def split_header(record: bytes, dialect: Dialect, *, uri: str, line: int = 1) -> list[str]:
+    """Return the names of a header record. Raises DataError, which names the file and line."""
+    try:
+        return [name or "" for name in split_record(record, replace(dialect, nulls=()))]
+    except DataError as exc:
+        place = FilePlace(file=uri, line=line)
+        raise DataError(exc.message, detail=f"{place}, the header.", hint=exc.hint, place=place) from exc
 
 
 def _split_csv(record: bytes, dialect: Dialect, form: Form) -> list[str | None]:
@@ -245,7 +256,7 @@ def _read_quoted(record: bytes, position: int, form: Form) -> tuple[bytes, int]:
 def _split_text(record: bytes, delimiter: bytes) -> list[bytes]:
     fields = []
     start = 0
-    for match in re.finditer(rb"\\.?|" + re.escape(delimiter), record, re.DOTALL):
+    for match in re.finditer(_ESCAPE.pattern + b"|" + re.escape(delimiter), record, re.DOTALL):
         if match[0] == delimiter:
             fields.append(record[start : match.start()])
             start = match.end()

@@ -22,7 +22,7 @@ _NAMES_SHOWN = 3
 
 
 def table_notices(table: TableFacts) -> list[Notice]:
-    """Return warnings of a table whose rows a crash takes, or which reach nobody else."""
+    """Return warnings of a table whose rows a crash takes."""
     notices = []
     if table.is_unlogged:
         notices.append(
@@ -40,15 +40,18 @@ def table_notices(table: TableFacts) -> list[Notice]:
                 hint="Their rows are lost in a crash, and are not replicated.",
             )
         )
-    elif table.unpublished:
-        notices.append(
-            Notice(
-                code="unpublished",
-                message=f'table "{table.name}" is not replicated to subscribers',
-                hint=f"No publication includes its new rows; existing publications: {_names(table.unpublished)}.",
-            )
-        )
     return notices
+
+
+def unpublished_notice(table: TableFacts) -> Notice | None:
+    """Return a warning of a table whose rows subscribers do not get: for its first load, as that may be meant."""
+    if not table.unpublished or table.is_unlogged or table.unlogged_partitions:
+        return None
+    return Notice(
+        code="unpublished",
+        message=f'table "{table.name}" is not replicated to subscribers',
+        hint=f"No publication includes its new rows; existing publications: {_names(table.unpublished)}.",
+    )
 
 
 def server_notices(server: ServerFacts) -> list[Notice]:

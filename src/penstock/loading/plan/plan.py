@@ -174,7 +174,7 @@ def _plan_target(gathered: TargetInput, rules: LoadRules, server: ServerFacts) -
     check_switches(rules, facts)
     probe = _probe(gathered, server)
     if facts is None:
-        _refuse_preamble(probe.notices)
+        _refuse_unclear_start(probe, job)
     created = None if facts is not None else _created_columns(probe, job, uri=uri)
     staged = None if job.transform is None else _created_columns(probe, job, uri=uri)
     table = facts if facts is not None else _text_table(job.into, created or ())
@@ -257,11 +257,19 @@ def _created_columns(probe: ProbeResult, job: TargetJob, *, uri: str) -> tuple[s
     return name_created_columns([""] * probe.field_count if names is None else names, job, uri=uri)
 
 
-def _refuse_preamble(notices: Sequence[Notice]) -> None:
-    """Refuse to create a table where lines before the header could be it."""
-    for notice in notices:
+def _refuse_unclear_start(probe: ProbeResult, job: TargetJob) -> None:
+    """Refuse to create a table where lines before the header could be it, or the header a record."""
+    for notice in probe.notices:
         if notice.code == "preamble":
             raise DataError(notice.message, detail=notice.place, hint=notice.hint)
+        if notice.code == "first-line" and probe.header is not None and job.columns is None:
+            names = ", ".join(f'"{name}"' for name in probe.header)
+            raise DataError(
+                "the first line may be a header or a record",
+                detail=f"{notice.place}\nWith --header, columns are named {names}.\n"
+                "With --no-header, this is the table's first row.",
+                hint=notice.hint,
+            )
 
 
 def options_of(sample: ObjectSample, options: DialectOptions) -> DialectOptions:

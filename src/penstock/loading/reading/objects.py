@@ -11,7 +11,7 @@ from penstock.copyformat import Encoder, make_encoder
 from penstock.errors import DataError
 from penstock.files.blocks import BlockReader, make_cutter
 from penstock.files.encodings import client_encoding, normalize_encoding
-from penstock.files.probe import split_record
+from penstock.files.probe import split_header
 from penstock.files.torn import TornReader
 from penstock.loading.plan.columns import map_columns
 from penstock.loading.plan.dialects import refuse_other_pipe
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from penstock.files import ObjectStream
     from penstock.loading.context import LoadTools
     from penstock.loading.plan.work import ObjectWork
+    from penstock.loading.reading.testimony import Testimony
     from penstock.model.load.ledger import CommittedRange
     from penstock.model.load.plan import TargetPlan
     from penstock.model.server.table import ColumnMap
@@ -32,12 +33,12 @@ if TYPE_CHECKING:
 
 
 def open_blocks(
-    work: ObjectWork, tools: LoadTools, *, sums: RangeSums | None = None
+    work: ObjectWork, tools: LoadTools, *, sums: RangeSums | None = None, testimony: Testimony | None = None
 ) -> tuple[ObjectStream, Iterable[Block], Encoder, RecordForm]:
     """Return an object's open stream, its blocks but those that are committed, their encoder, and how they are read.
 
-    `sums` sees the bytes as they come by. The caller closes the stream. Raises SourceError, DataError, TargetError
-    where the object's own header does not fit the table.
+    `sums` sees the bytes as they come by, `testimony` the blocks. The caller closes the stream. Raises SourceError,
+    DataError, TargetError where the object's own header does not fit the table.
     """
     target, source = work.target, work.source
     refuse_other_pipe(work, tools.sources)
@@ -63,9 +64,8 @@ def open_blocks(
     except BaseException:
         stream.close()
         raise
-    if work.coverage.ranges:
-        return stream, read_missing(blocks, edges, uri=source.uri), encoder, form
-    return stream, blocks, encoder, form
+    given: Iterable[Block] = read_missing(blocks, edges, uri=source.uri) if work.coverage.ranges else blocks
+    return stream, given if testimony is None else testimony.watch(given, work), encoder, form
 
 
 def read_missing(blocks: Iterable[Block], edges: Edges, *, uri: str) -> Iterator[Block]:
@@ -167,7 +167,7 @@ def _make_encoder(work: ObjectWork, blocks: BlockReader, stream: ObjectStream) -
     target, uri = work.target, work.source.uri
     header, record = target.header, None
     if target.dialect.has_header and (record := blocks.take_header()) is not None:
-        header = read_header(record, target, uri=uri)
+        header = tuple(split_header(record.rstrip(b"\r\n"), target.dialect, uri=uri, line=stream.first_line))
     column_map = target.column_map
     if header != target.header or target.job.set:
         # Objects may order their columns differently, and a constant may hold the object's name.
@@ -203,16 +203,3 @@ def _refuse_other_columns(column_map: ColumnMap, target: TargetPlan, *, uri: str
         detail=f"{uri} fills {', '.join(column_map.columns)}; the first file {', '.join(target.column_map.columns)}.",
         hint="Load files with different columns separately, or skip columns with --skip.",
     )
-
-
-def read_header(record: bytes, target: TargetPlan, *, uri: str) -> tuple[str, ...]:
-    """Return the names of a header record; raises DataError where it is not text in its encoding."""
-    try:
-        names = split_record(record.rstrip(b"\r\n"), target.dialect)
-    except UnicodeDecodeError as exc:
-        raise DataError(
-            "the header is not valid text",
-            detail=f"{uri} line 1, byte {exc.start}.",
-            hint="Name the file's encoding with --encoding.",
-        ) from exc
-    return tuple(name or "" for name in names)

@@ -19,6 +19,7 @@ from penstock.loading.plan.plan import table_after_creation
 from penstock.loading.plan.work import all_objects
 from penstock.loading.reading.feed import Abandoned, BlockFeed, OpenObject, reader_limit
 from penstock.loading.reading.objects import open_blocks
+from penstock.loading.reading.testimony import Testimony
 from penstock.loading.rejects.explain import explain_failure
 from penstock.loading.rejects.pieces import Piece
 from penstock.loading.rejects.record_format import make_origin
@@ -70,10 +71,11 @@ class _Check:
         self._is_complete = True
         self._sessions: list[CopySession] = []
         self._began_s = tools.clock()
+        self._testimony = testimony = Testimony(tools.warnings)
         work = all_objects(plan.targets)
         self._feed = BlockFeed(
             work,
-            lambda item: open_blocks(item, tools),
+            lambda item: open_blocks(item, tools, testimony=testimony),
             reader_limit=reader_limit(work, sessions=plan.sessions.initial),
             sessions=plan.sessions.initial,
             on_object_failed=self._object_failed,
@@ -95,6 +97,7 @@ class _Check:
                 raise
             finally:
                 self._feed.close()
+                self._testimony.conclude()
         files = self._feed.outcomes()
         return CheckOutcome(
             rows=sum(file.rows for file in files),

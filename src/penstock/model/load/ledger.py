@@ -93,6 +93,7 @@ class KnownObject:
     version: str | None
     rows: int
     is_superseded: bool = False
+    size_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

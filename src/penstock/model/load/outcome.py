@@ -41,7 +41,8 @@ class StepProgress:
 class LoadProgress:
     """A load in flight: `files` holds those that have been opened; `sessions` how many are sending.
 
-    `activity` is what is done now where that is not loading, `steps` its parts that are under way.
+    `activity` is what is done now where that is not loading, `steps` its parts that are under way. `to_rebuild` are the
+    indexes and keys that are to be rebuilt after the last row.
     """
 
     rows: int
@@ -54,6 +55,7 @@ class LoadProgress:
     file_count: int
     activity: str = ""
     steps: tuple[StepProgress, ...] = ()
+    to_rebuild: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

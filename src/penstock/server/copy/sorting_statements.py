@@ -51,6 +51,7 @@ DECLARE
     words text;
     more text;
     field text;
+    refusing text;
     outcome json[] := '{{}}';
     {declarations}
 BEGIN
@@ -67,7 +68,8 @@ BEGIN
                 code = RETURNED_SQLSTATE,
                 words = MESSAGE_TEXT,
                 more = PG_EXCEPTION_DETAIL,
-                field = COLUMN_NAME;
+                field = COLUMN_NAME,
+                refusing = PG_DATATYPE_NAME;
             is_own := code ~ {own_codes} AND code <> ALL ({other_codes});
             bad := first + GREATEST(pg_catalog.currval(counter) - counted, 1) - 1;
             {find_field}
@@ -144,9 +146,9 @@ SELECT_RECORD: Final = """
 """
 
 # The value that a type has refused is known by its being refused alone too; so is that it was one, since some types
-# refuse values with codes that say something else of a statement.
+# refuse values with codes that say something else of a statement. A domain's CHECK names the domain.
 FIND_FIELD: Final = """
-            IF field = '' AND (NOT is_own OR bad = first AND code LIKE '22%') THEN
+            IF field = '' AND (NOT is_own OR bad = first AND (code LIKE '22%' OR refusing <> '')) THEN
                 DECLARE
                     fields CONSTANT text[] := (
                         SELECT ARRAY[{values}]

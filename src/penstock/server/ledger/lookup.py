@@ -55,7 +55,7 @@ _KNOWN = """
                   AND t.truncated_at IS NOT NULL
                   AND t.load <> o.load
                   AND t.truncation_event > l.event
-           )
+           ), o.size_bytes
       FROM ROWS FROM (
                unnest(%(oids)s::oid[]), unnest(%(schemas)s::name[]), unnest(%(tables)s::name[]),
                unnest(%(uris)s::text[])
@@ -161,8 +161,9 @@ def look_up(connection: Connection, schema: str, identity: str, objects: Sequenc
             version=version,
             rows=int(count),
             is_superseded=state == "complete" and is_superseded,
+            size_bytes=size,
         )
-        for load_id, identity, state, number, oid, schema_name, table, uri, version, count, is_superseded in known
+        for load_id, identity, state, number, oid, schema_name, table, uri, version, count, is_superseded, size in known
     ]
     return LedgerFindings(
         running=None if row is None else str(row[0]),
@@ -180,6 +181,28 @@ def read_meaning(connection: Connection, schema: str, load_id: str) -> KnownMean
     with translate_errors("looking up the load"):
         row = connection.execute(query, [load_id]).fetchone()
     return None if row is None else KnownMeaning(state=row[0], meaning=row[1])
+
+
+def find_loaded(connection: Connection, schema: str, tables: Sequence[TableName]) -> set[TableName]:
+    """Return which tables a complete load has had as its target. Raises ServerError."""
+    query = sql.SQL("""
+        SELECT w.schema_name, w.table_name
+          FROM ROWS FROM (
+                   pg_catalog.unnest(%(schemas)s::name[]), pg_catalog.unnest(%(tables)s::name[])
+               ) AS w (schema_name, table_name)
+         WHERE EXISTS (
+                   SELECT
+                     FROM {schema}.objects AS o
+                     JOIN {schema}.loads AS l
+                       ON l.id = o.load
+                    WHERE o.target_schema = w.schema_name
+                      AND o.target_table = w.table_name
+                      AND l.state = 'complete'
+               )
+    """).format(schema=sql.Identifier(schema))
+    names = {"schemas": [table.schema for table in tables], "tables": [table.name for table in tables]}
+    with naming_ledger(schema), translate_errors("looking up the tables that were loaded"):
+        return {TableName(schema=schema, name=name) for schema, name in connection.execute(query, names)}
 
 
 def object_arrays(objects: Sequence[LedgerObject]) -> dict[str, Any]:

@@ -1,0 +1,80 @@
+"""Statements replayed with their temporary work in two places, from files or from what the server has kept."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.errors import SourceError, UsageError
+from penstock.model.temp.replay import Skipped
+from penstock.server.temp.replay import find_top_statements
+from penstock.temp.replay.run import ReplayRequest, open_place, replay
+from penstock.temp.replay.statements import check_places, refuse_unreadable, split_statements, why_not
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from penstock.model.temp.replay import ReplayResult
+    from penstock.server.connect.connection import ConnectionFactory
+
+# PostgreSQL's own place, which no setting has to name.
+_DEFAULT = "pg_default"
+
+
+def replay_statements(
+    to: ConnectionFactory,
+    *,
+    sql: Path | None = None,
+    top: int | None = None,
+    setup: Path | None = None,
+    concurrencies: Sequence[int] = (1, 2, 4),
+    rounds: int = 3,
+    timeout_s: float = 600.0,
+    place: str | None = None,
+    against: ConnectionFactory | None = None,
+    allows_superuser: bool = False,
+    say: Callable[[str], None] = lambda _: None,
+) -> ReplayResult:
+    """Return how long statements take with temporary work in pg_default, and where it goes otherwise.
+
+    `place` is the second tablespace, None for what is in force for the role; `against` another server, then each has
+    what is in force there. Raises UsageError for two places that are the same and for statements that are not those
+    that read, TargetError, ServerError.
+    """
+    skipped: list[Skipped] = []
+    if sql is not None:
+        statements = split_statements(_read(sql))
+        for statement in statements:
+            refuse_unreadable(statement, source=str(sql))
+    else:
+        with to.borrow() as connection:
+            found, skipped = find_top_statements(connection, top or 1)
+        statements = [statement for statement in found if why_not(statement) is None]
+        skipped += [Skipped(statement=each, why=why) for each in found if (why := why_not(each)) is not None]
+    if not statements:
+        raise UsageError(
+            "there is no statement to replay",
+            detail="\n".join(f"{each.statement}: {each.why}." for each in skipped) or None,
+            hint="Name a file with statements by --sql.",
+        )
+    first = open_place(to, None if against is not None else _DEFAULT, allows_superuser=allows_superuser)
+    second = open_place(against or to, place, allows_superuser=allows_superuser)
+    if against is None:
+        check_places(first.tablespaces.split(","), second.tablespaces.split(","))
+    request = ReplayRequest(
+        statements=tuple(statements),
+        concurrencies=tuple(concurrencies),
+        rounds=rounds,
+        timeout_s=timeout_s,
+        setup=() if setup is None else tuple(split_statements(_read(setup))),
+    )
+    return replay(request, first, second, skipped=skipped, say=say)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise SourceError(f'could not read "{path}": {error.strerror}') from error
+    except UnicodeDecodeError as error:
+        raise SourceError(f'"{path}" is not UTF-8', hint="Convert it with iconv.") from error

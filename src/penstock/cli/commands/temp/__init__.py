@@ -1,0 +1,1 @@
+"""`penstock temp`, a file for each command."""

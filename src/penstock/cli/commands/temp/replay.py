@@ -1,0 +1,102 @@
+"""`penstock temp replay`: your own statements, with their temporary work in two places, compared."""
+
+from __future__ import annotations
+
+from pathlib import Path  # noqa: TC003 (typer reads annotations)
+from typing import Annotated, Any
+
+import typer
+
+from penstock.cli.commands.load import interrupting_signals
+from penstock.cli.options.declared import SERVER, takes
+from penstock.cli.options.shared import Json  # noqa: TC001 (typer reads annotations)
+from penstock.cli.options.target import open_target
+from penstock.cli.terminal.output import write_message, write_result
+from penstock.cli.views.replay_view import describe_replay, replay_object
+from penstock.errors import Interrupted, UsageError
+from penstock.model.options import parse_duration
+
+
+@takes(SERVER)
+def replay(
+    sql: Annotated[
+        Path | None,
+        typer.Option("--sql", metavar="FILE", help="Replay the statements of this file, separated by semicolons."),
+    ] = None,
+    top: Annotated[
+        int | None,
+        typer.Option("--top", min=1, help="Replay the N statements of pg_stat_statements that spilled most."),
+    ] = None,
+    setup: Annotated[
+        Path | None,
+        typer.Option("--setup", metavar="FILE", help="Run these statements first in each session, such as SET."),
+    ] = None,
+    concurrency: Annotated[
+        str, typer.Option("--concurrency", metavar="LIST", help="Numbers of sessions that run a statement at once.")
+    ] = "1,2,4",
+    rounds: Annotated[int, typer.Option("--rounds", min=3, help="Runs at each place, behind one that warms up.")] = 3,
+    timeout: Annotated[str, typer.Option("--timeout", metavar="TIME", help="Cancel a statement after this time.")] = (
+        "10min"
+    ),
+    place: Annotated[
+        str | None,
+        typer.Option(
+            "--place",
+            metavar="TABLESPACE",
+            help="The second place (default: temp_tablespaces as in force for the role). The first is pg_default.",
+        ),
+    ] = None,
+    against: Annotated[
+        str | None,
+        typer.Option(
+            "--against",
+            metavar="CONNINFO",
+            help="Compare with this server instead, each with its own temp_tablespaces.",
+        ),
+    ] = None,
+    as_superuser: Annotated[
+        bool, typer.Option("--as-superuser", help="Replay as a superuser, whose functions may do anything.")
+    ] = False,
+    as_json: Json = False,
+    **options: Any,
+) -> None:
+    """Run statements with their temporary work in pg_default and in another place, in turn, and compare.
+
+    Each statement (SELECT, VALUES, TABLE or WITH) runs under EXPLAIN (ANALYZE, BUFFERS) in a read-only transaction, by
+    as many sessions at once as --concurrency has; its rows do not travel, and nothing is restarted. What functions do
+    outside of the database, no transaction prevents: replay as a role that may do no harm.
+
+    Exit codes: 0 compared, 2 both places are the same, or a statement that is not one that reads, 6 a superuser, or a
+    tablespace that the role may not use.
+    """
+    from penstock.api.replaying import replay_statements
+
+    if (sql is None) == (top is None):
+        raise UsageError("either --sql FILE or --top N is needed", hint="Name one of them.")
+    if against is not None and place is not None:
+        raise UsageError("--against cannot be used with --place", hint="Each server has its own temp_tablespaces.")
+    with interrupting_signals():
+        result = replay_statements(
+            open_target(options),
+            sql=sql,
+            top=top,
+            setup=setup,
+            concurrencies=parse_concurrencies(concurrency),
+            rounds=rounds,
+            timeout_s=parse_duration(timeout, option="--timeout"),
+            place=place,
+            against=None if against is None else open_target({**options, "to": against}),
+            allows_superuser=as_superuser,
+            say=write_message,
+        )
+    write_result(replay_object(result) if as_json else describe_replay(result))
+    if result.is_interrupted:
+        raise Interrupted("replay interrupted")
+
+
+def parse_concurrencies(text: str) -> tuple[int, ...]:
+    """Return numbers of sessions as they are typed. Raises UsageError."""
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() and 0 < int(part) <= 1000 for part in parts):
+        raise UsageError(f'invalid value "{text}" for --concurrency', hint="Use numbers such as 1,2,4.")
+    return tuple(dict.fromkeys(map(int, parts)))

@@ -1,0 +1,15 @@
+"""`penstock temp`: temporary work. Each command is a function of another module."""
+
+from __future__ import annotations
+
+import typer
+
+from penstock.cli.commands.temp.replay import replay
+
+app = typer.Typer(no_args_is_help=True, add_completion=False)
+app.command()(replay)
+
+
+@app.callback()
+def _group() -> None:
+    """See what queries spill to disk, place that on local disk, and measure what it gains."""

@@ -1,0 +1,108 @@
+"""What a replay has measured, as text and as JSON. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from penstock.cli.terminal.columns import line_up
+from penstock.units import format_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from penstock.model.temp.replay import Comparison, ReplayResult, Run
+
+_SHOWN = 100
+
+
+def replay_object(result: ReplayResult) -> dict[str, object]:
+    """Return a result for machines."""
+    fields = asdict(result)
+    fields["comparisons"] = [
+        {
+            **asdict(each),
+            "verdict": each.verdict,
+            "first_median_s": each.first_s if each.first else None,
+            "second_median_s": each.second_s if each.second else None,
+            "speed_up": each.speed_up if each.first and each.second else None,
+        }
+        for each in result.comparisons
+    ]
+    return fields
+
+
+def describe_replay(result: ReplayResult) -> list[str]:
+    """Return a result as lines: a block for each statement, a row for each number of sessions."""
+    lines: list[str] = []
+    by_statement: dict[int, list[Comparison]] = {}
+    for each in result.comparisons:
+        by_statement.setdefault(each.number, []).append(each)
+    for number, found in by_statement.items():
+        lines += [*([""] if lines else []), *_describe_statement(number, found, result)]
+    for skipped in result.skipped:
+        lines += ["", f"not replayed: {_shorten(skipped.statement)}", f"  {skipped.why}"]
+    if result.is_interrupted:
+        lines += ["", "interrupted: the last rows have fewer rounds"]
+    return lines
+
+
+def _describe_statement(number: int, found: Sequence[Comparison], result: ReplayResult) -> Iterator[str]:
+    yield f"statement {number}: {_shorten(found[0].statement)}"
+    heads = ["sessions", f"{result.first_place} s", "min", "max", f"{result.second_place} s", "min", "max", "speed-up"]
+    heads += ["temporary", "workers", "verdict"]
+    measured = [each for each in found if each.first and each.second]
+    if measured:
+        yield from line_up([heads, *map(_row, measured)], align=">" * 10 + "<", indent="  ")
+    for each in found:
+        if each.failure is not None:
+            yield f"  failed with {each.sessions} sessions: {each.failure}"
+    last = measured[-1] if measured else None
+    if last is None or last.verdict == "does not spill":
+        return
+    run = last.first[-1]
+    for spill in run.spills:
+        how = "" if spill.how is None else f" ({spill.how})"
+        yield f"  spills: {spill.node}{how}, {format_bytes(spill.written_bytes)} written in each session"
+    yield from _describe_devices(last, result)
+    if last.trial is not None:
+        left = "nothing" if not last.trial.written_bytes else format_bytes(last.trial.written_bytes)
+        yield (
+            f"  cheapest remedy, tried once with {last.sessions} sessions: work_mem = "
+            f"'{last.trial.work_mem_bytes // 1024}kB' took {last.trial.elapsed_s:.2f} s and spilled {left}"
+        )
+    if any(each.is_elsewhere for each in last.second):
+        yield f"  {result.second_place} was full: the statement ran at {result.first_place} then"
+
+
+def _row(each: Comparison) -> tuple[str, ...]:
+    run = each.first[-1]
+    return (
+        str(each.sessions),
+        *_times(each.first, each.first_s),
+        *_times(each.second, each.second_s),
+        "-" if each.verdict == "does not spill" else f"{each.speed_up:.2f}",
+        format_bytes(run.written_bytes),
+        f"{run.workers_launched}/{run.workers_planned}",
+        each.verdict,
+    )
+
+
+def _times(runs: Sequence[Run], median_s: float) -> tuple[str, str, str]:
+    seconds = [run.elapsed_s for run in runs]
+    return f"{median_s:.2f}", f"{min(seconds):.2f}", f"{max(seconds):.2f}"
+
+
+def _describe_devices(each: Comparison, result: ReplayResult) -> Iterator[str]:
+    for name, runs in ((result.first_place, each.first), (result.second_place, each.second)):
+        if runs and (rates := runs[-1].device) is not None:
+            yield (
+                f"  device below {name} with {each.sessions} sessions: {rates.busy:.0%} busy, queue {rates.queue:.1f}, "
+                f"{rates.read_iops:,.0f} reads/s, {rates.write_iops:,.0f} writes/s, "
+                f"{format_bytes(rates.read_bytes_per_s + rates.write_bytes_per_s)}/s"
+            )
+
+
+def _shorten(statement: str) -> str:
+    line = " ".join(statement.split())
+    return line if len(line) <= _SHOWN else f"{line[: _SHOWN - 1]}…"

@@ -1,0 +1,129 @@
+"""What whole objects say against the format that their first blocks told: counted while they are read.
+
+A sample cannot prove a dialect. Only formats without quotes that no option gives are watched: what an option says is
+certain, and in csv quotes are everywhere: each would have to be looked at.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from penstock import _native
+from penstock.model.source.dialect import Notice
+from penstock.units import format_count
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from penstock.loading.plan.work import ObjectWork
+    from penstock.loading.warned import WarningLog
+    from penstock.model.source.block import Block
+    from penstock.model.source.dialect import Dialect, WarningCode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Kind:
+    """One kind of evidence: how many were met is said before `message`."""
+
+    code: WarningCode
+    message: str
+    hint: str
+
+
+_QUOTED: Final = _Kind(
+    code="quote-kept",
+    message="fields in quotes, which are kept as data",
+    hint="Use --format=csv if they are quoting, or --format={format} if they are data.",
+)
+_ESCAPES: Final = _Kind(
+    code="backslash-kept",
+    message="backslash escapes, which format tsv keeps as they are",
+    hint="Use --format=text if the file was written by COPY TO, or --format=tsv if they are data.",
+)
+_OTHERS: Final = _Kind(
+    code="backslash-escape",
+    message="backslashes that format text decodes, though COPY TO never wrote them",
+    hint="Use --format=tsv if backslashes are data, or --format=text if they are escapes.",
+)
+
+
+@dataclass(slots=True)
+class _Found:
+    """What was met in the objects of one table: how often, and the first of each kind by object and line."""
+
+    dialect: Dialect
+    counts: list[int]
+    places: list[tuple[int, int, str]]
+
+    def add(self, doubts: Sequence[tuple[int, int]], block: Block, work: ObjectWork) -> None:
+        for kind, (count, line) in enumerate(doubts):
+            place = (work.number, block.first_line + line, work.source.uri)
+            if count and (not self.counts[kind] or place < self.places[kind]):
+                self.places[kind] = place
+            self.counts[kind] += count
+
+    def notices(self) -> Iterator[Notice]:
+        quoted, escapes, others = self.counts
+        if quoted:
+            yield self._notice(_QUOTED, 0)
+        # Where there are others too, all of them are data: C:\temp is followed by C:\Users
+        if self.dialect.format == "tsv" and escapes and not others:
+            yield self._notice(_ESCAPES, 1)
+        if self.dialect.format == "text" and others:
+            yield self._notice(_OTHERS, 2)
+
+    def _notice(self, kind: _Kind, at: int) -> Notice:
+        _, line, uri = self.places[at]
+        message = f"{kind.message}: {format_count(self.counts[at])} from this line on"
+        hint = kind.hint.format(format=self.dialect.format)
+        return Notice(code=kind.code, message=message, uri=uri, line=line, hint=hint)
+
+
+class Testimony:
+    """Counts what speaks against guessed formats in the blocks of one load, each block once; safe from any thread."""
+
+    def __init__(self, warnings: WarningLog) -> None:
+        self._warnings = warnings
+        self._lock = threading.Lock()
+        self._found: dict[int, _Found] = {}
+        # How far each object was read: another attempt reads again what was not committed.
+        self._read: dict[int, int] = {}
+
+    def watch(self, blocks: Iterable[Block], work: ObjectWork) -> Iterable[Block]:
+        """Return the blocks of an object, looked through as they come by where its format was guessed."""
+        is_guessed = work.target.job.dialect.format is None and work.target.dialect.format != "csv"
+        return self._look_through(blocks, work) if is_guessed else blocks
+
+    def conclude(self) -> None:
+        """Warn of what was found since the last time."""
+        with self._lock:
+            found, self._found = self._found, {}
+        for each in found.values():
+            for notice in each.notices():
+                self._warnings.add(notice)
+
+    def _look_through(self, blocks: Iterable[Block], work: ObjectWork) -> Iterator[Block]:
+        dialect = work.target.dialect
+        for block in blocks:
+            doubts = _native.find_doubts(
+                block.segments,
+                delimiter=dialect.delimiter.encode(),
+                line_end=block.line_end,
+                with_backslashes=dialect.format == "text" or block.stray_backslashes > 0,
+            )
+            if any(count for count, _ in doubts):
+                self._add(doubts, block, work)
+                if self._warnings.is_strict:
+                    # Before the block is sent: the load ends before its next commit.
+                    self.conclude()
+            yield block
+
+    def _add(self, doubts: Sequence[tuple[int, int]], block: Block, work: ObjectWork) -> None:
+        with self._lock:
+            if block.start < self._read.get(work.number, 0):
+                return
+            self._read[work.number] = block.end
+            found = self._found.setdefault(work.place, _Found(work.target.dialect, [0, 0, 0], [(0, 0, "")] * 3))
+            found.add(doubts, block, work)

@@ -1,0 +1,1 @@
+"""Temporary work, as it crosses rooms."""

@@ -1,0 +1,116 @@
+"""A replay: the same statement by many sessions at once, its temporary work in one place and in another. Pure."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from penstock.model.server.device import DeviceRates
+
+VerdictKind = Literal["does not spill", "faster", "slower", "no difference", "failed"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spill:
+    """A node of a plan that used temporary files. `how` is in the server's words, as external merge; None for none.
+
+    `needed_bytes` is an estimate of the memory in which it would not have spilled.
+    """
+
+    node: str
+    how: str | None
+    written_bytes: int
+    read_bytes: int
+    needed_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One statement by all sessions at once: from the first one's start to the last one's end.
+
+    Bytes and workers are all sessions' together; `local_bytes` are of temporary tables, and `spills` those of one
+    session. `device` is what the device below did meanwhile, None where it cannot be seen. `is_elsewhere`: the place
+    was full, and the statement ran at the other.
+    """
+
+    elapsed_s: float
+    session_s: tuple[float, ...]
+    written_bytes: int
+    read_bytes: int
+    local_bytes: int
+    workers_planned: int
+    workers_launched: int
+    spills: tuple[Spill, ...] = ()
+    device: DeviceRates | None = None
+    is_elsewhere: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """The cheapest remedy, tried once at the first place: more work_mem, in which nothing or less spilled."""
+
+    work_mem_bytes: int
+    elapsed_s: float
+    written_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """A statement at one number of sessions: the runs of both places in their order, and what they come to."""
+
+    number: int
+    statement: str
+    sessions: int
+    first: tuple[Run, ...]
+    second: tuple[Run, ...]
+    trial: Trial | None = None
+    failure: str | None = None
+
+    @property
+    def first_s(self) -> float:
+        """Return the first place's median in seconds."""
+        return statistics.median(run.elapsed_s for run in self.first)
+
+    @property
+    def second_s(self) -> float:
+        """Return the second place's median in seconds."""
+        return statistics.median(run.elapsed_s for run in self.second)
+
+    @property
+    def speed_up(self) -> float:
+        """Return how many times as fast the second place is."""
+        return self.first_s / self.second_s
+
+    @property
+    def verdict(self) -> VerdictKind:
+        """Return what the runs say: there is no difference where the places' fastest and slowest runs overlap."""
+        if self.failure is not None or not self.first or not self.second:
+            return "failed"
+        if not any(run.written_bytes for run in (*self.first, *self.second)):
+            return "does not spill"
+        first, second = [run.elapsed_s for run in self.first], [run.elapsed_s for run in self.second]
+        if max(second) < min(first):
+            return "faster"
+        return "slower" if min(second) > max(first) else "no difference"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Skipped:
+    """A statement that was not run, and why."""
+
+    statement: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayResult:
+    """All that was compared; places are tablespaces, each with its server where there are two."""
+
+    first_place: str
+    second_place: str
+    rounds: int
+    comparisons: tuple[Comparison, ...]
+    skipped: tuple[Skipped, ...] = ()
+    is_interrupted: bool = False

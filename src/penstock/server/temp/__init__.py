@@ -1,0 +1,1 @@
+"""Temporary work on one server."""

@@ -1,0 +1,159 @@
+"""Sessions that replay statements: read-only, one statement at a time by the extended protocol, under EXPLAIN."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from penstock.errors import TargetError
+from penstock.model.redaction import hide_secrets
+from penstock.model.temp.replay import Skipped
+from penstock.server.connect.errors import translate_errors
+from penstock.server.sql.queries import fetch_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.server.connect.connection import Connection, ConnectionFactory
+
+# What EXPLAIN reports of a statement is a few kilobytes; its rows do not travel.
+_EXPLAIN = "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) "
+
+# The extension's columns are those of 1.8, PostgreSQL 13's.
+_TOP = """
+    SELECT s.query
+      FROM {}.pg_stat_statements AS s
+     WHERE s.temp_blks_written > 0
+       AND s.dbid = (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname = pg_catalog.current_database())
+     ORDER BY s.temp_blks_written DESC
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DirectoryRow:
+    """The row of temp_directories.sql; `directory` is None where the role may not see it."""
+
+    name: str
+    directory: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explained:
+    """A statement that was run: its seconds as its session saw them, and its plan as EXPLAIN's JSON has it."""
+
+    elapsed_s: float
+    plan: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayFacts:
+    """What a replay must know of a server: who asks, blocks, memory, and what temp_tablespaces is for the role."""
+
+    is_superuser: bool
+    block_bytes: int
+    work_mem_bytes: int
+    temp_tablespaces: str
+    directories: dict[str, str]
+
+
+class ReplaySession:
+    """A session that replays; its search_path and other settings are the user's own. Methods raise PenstockError."""
+
+    def __init__(self, factory: ConnectionFactory, *, timeout_s: float) -> None:
+        self._connection = factory.connect(label="replay")
+        self._timeout = f"{round(timeout_s * 1000)}ms"
+        with translate_errors("preparing a session"):
+            self._connection.execute("SET search_path TO DEFAULT")
+
+    def set_up(self, statements: Sequence[str]) -> None:
+        """Run statements that the replayed ones depend on, such as SET and CREATE TEMPORARY TABLE."""
+        with translate_errors("running the set-up"):
+            for statement in statements:
+                # One that is two is refused by the protocol.
+                self._connection.execute(statement.encode(), binary=True)
+
+    def explain(self, statement: str, *, tablespace: str, work_mem_bytes: int | None = None) -> Explained:
+        """Run a statement with its temporary work in a tablespace, without its rows travelling."""
+        with translate_errors("running a statement"), self._connection.transaction(force_rollback=True):
+            self._connection.execute("SET TRANSACTION READ ONLY")
+            self._set("temp_tablespaces", tablespace)
+            self._set("statement_timeout", self._timeout)
+            if work_mem_bytes is not None:
+                self._set("work_mem", f"{work_mem_bytes // 1024}kB")
+            began_s = time.perf_counter()
+            # Binary, so that it goes by the extended protocol, which takes one statement alone.
+            row = self._connection.execute(f"{_EXPLAIN}{statement}".encode(), binary=True).fetchone()
+            elapsed_s = time.perf_counter() - began_s
+        assert row is not None
+        plan: dict[str, Any] = row[0][0]["Plan"]
+        return Explained(elapsed_s=elapsed_s, plan=plan)
+
+    def cancel(self) -> None:
+        """Cancel what runs; from any thread."""
+        self._connection.cancel_safe(timeout=5)
+
+    def close(self) -> None:
+        """End the session."""
+        self._connection.close()
+
+    def _set(self, name: str, value: str) -> None:
+        self._connection.execute("SELECT pg_catalog.set_config(%s, %s, true)", [name, value])
+
+
+def check_place(connection: Connection, tablespaces: str) -> None:
+    """Have the server refuse what temp_tablespaces cannot be: what is missing, or not granted. Raises TargetError."""
+    with translate_errors("checking where temporary work is to go"):
+        connection.execute("SELECT pg_catalog.set_config('temp_tablespaces', %s, false)", [tablespaces])
+
+
+def read_replay_facts(connection: Connection) -> ReplayFacts:
+    """Return what a replay must know of a server. Raises ServerError."""
+    with translate_errors("reading what a replay must know"):
+        row = connection.execute(
+            "SELECT r.rolsuper, pg_catalog.current_setting('block_size')::int,"
+            " pg_catalog.pg_size_bytes(pg_catalog.current_setting('work_mem')),"
+            " pg_catalog.current_setting('temp_tablespaces')"
+            " FROM pg_catalog.pg_roles AS r WHERE r.rolname = CURRENT_USER"
+        ).fetchone()
+        directories = fetch_rows(connection, "temp_directories", DirectoryRow)
+    assert row is not None
+    return ReplayFacts(
+        is_superuser=row[0],
+        block_bytes=row[1],
+        work_mem_bytes=row[2],
+        temp_tablespaces=row[3],
+        directories={each.name: each.directory for each in directories if each.directory is not None},
+    )
+
+
+def find_top_statements(connection: Connection, count: int) -> tuple[list[str], list[Skipped]]:
+    """Return the statements of this database that spilled most, and those that cannot be replayed as they are kept.
+
+    Needs pg_stat_statements, and pg_read_all_stats for others' statements. Raises TargetError without the extension,
+    ServerError.
+    """
+    from psycopg import sql  # noqa: PLC0415 (with its one use)
+
+    with translate_errors("reading pg_stat_statements"):
+        row = connection.execute(
+            "SELECT n.nspname FROM pg_catalog.pg_extension AS e JOIN pg_catalog.pg_namespace AS n"
+            " ON n.oid = e.extnamespace WHERE e.extname = 'pg_stat_statements'"
+        ).fetchone()
+        if row is None:
+            raise TargetError(
+                "the extension pg_stat_statements is not installed in this database",
+                hint="Name statements with --sql FILE; or add it to shared_preload_libraries, restart, and run CREATE "
+                "EXTENSION pg_stat_statements.",
+            )
+        found = connection.execute(sql.SQL(_TOP).format(sql.Identifier(row[0]))).fetchall()
+    kept: list[str] = []
+    skipped: list[Skipped] = []
+    for (text,) in found:
+        if len(kept) == count:
+            break
+        if text is None or text == "<insufficient privilege>":
+            skipped.append(Skipped(statement="(hidden)", why="the role may not see it: it lacks pg_read_all_stats"))
+        else:
+            kept.append(hide_secrets(text))
+    return kept, skipped

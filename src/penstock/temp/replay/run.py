@@ -1,0 +1,263 @@
+"""Replays statements: at each number of sessions, the first place and the second in turn, behind a warm-up of both.
+
+All sessions run the same statement at the same time. Placement is a setting of the session, so nothing is restarted.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from penstock.errors import PenstockError, TargetError
+from penstock.host import find_device, memory_bytes, read_counters
+from penstock.model.server.device import rates
+from penstock.model.temp.replay import Comparison, ReplayResult, Run, Trial
+from penstock.server.facts.facts import read_server_facts
+from penstock.server.temp.replay import ReplaySession, check_place, read_replay_facts
+from penstock.temp.replay.plans import find_spills, sum_field
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from penstock.model.server.device import Device
+    from penstock.model.temp.replay import Skipped
+    from penstock.server.connect.connection import ConnectionFactory
+    from penstock.server.temp.replay import Explained, ReplayFacts
+
+_START_TIMEOUT_S = 60.0
+_DISK_FULL = "53100"
+
+# Of the machine's memory, what a trial may give to all sessions' sorts and hashes together.
+_MEMORY_SHARE = 4
+# Each session may have two workers beside it, and each of them its own memory.
+_PROCESSES = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where temporary work goes: a value of temp_tablespaces on a server, and what is known of that."""
+
+    name: str
+    factory: ConnectionFactory
+    tablespaces: str
+    facts: ReplayFacts
+    device: Device | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayRequest:
+    """What is to be replayed, by how many sessions, how often."""
+
+    statements: tuple[str, ...]
+    concurrencies: tuple[int, ...]
+    rounds: int = 3
+    timeout_s: float = 600.0
+    setup: tuple[str, ...] = ()
+    tries_remedy: bool = True
+
+
+def open_place(factory: ConnectionFactory, tablespaces: str | None, *, allows_superuser: bool) -> Place:
+    """Return a place; `tablespaces` is temp_tablespaces' value there, None for what is in force for the role.
+
+    Raises TargetError for a superuser, and for a name that the server refuses; ServerError.
+    """
+    with factory.connect(label="replay") as connection:
+        factory.refuse_pooler("replay statements")
+        server, facts = read_server_facts(connection), read_replay_facts(connection)
+        if facts.is_superuser and not allows_superuser:
+            raise TargetError(
+                "statements are not replayed as a superuser",
+                detail="A superuser's functions may write files and run programs, also in a read-only transaction.",
+                hint="Connect as an ordinary role, or use --role of one; --as-superuser does it all the same.",
+            )
+        value = facts.temp_tablespaces if tablespaces is None else tablespaces
+        if tablespaces is not None:
+            # Stored settings may name what does not exist, or is not granted; PostgreSQL then says nothing.
+            check_place(connection, tablespaces)
+    names = [name.strip(' "') for name in value.split(",") if name.strip(' "')] or ["pg_default"]
+    directory = facts.directories.get(names[0]) if server.is_local else None
+    return Place(
+        name=", ".join(names),
+        factory=factory,
+        tablespaces=value,
+        facts=facts,
+        device=None if directory is None else find_device(Path(directory)),
+    )
+
+
+def replay(
+    request: ReplayRequest,
+    first: Place,
+    second: Place,
+    *,
+    skipped: Sequence[Skipped] = (),
+    say: Callable[[str], None] = lambda _: None,
+) -> ReplayResult:
+    """Replay all statements at all numbers of sessions; a statement that fails is told in its comparison.
+
+    Ctrl-C ends it: what was measured until then is returned, marked so. Raises ServerError where no session opens.
+    """
+    comparisons: list[Comparison] = []
+    is_interrupted = False
+    for number, statement in enumerate(request.statements, start=1):
+        for sessions in request.concurrencies:
+            say(f"statement {number} of {len(request.statements)}, {sessions} sessions")
+            with _Comparing(request, (first, second), sessions) as comparing:
+                try:
+                    comparisons.append(comparing.compare(number, statement))
+                except KeyboardInterrupt:
+                    is_interrupted = True
+                    comparing.cancel()
+                    if comparing.has_both:
+                        comparisons.append(comparing.conclude(number, statement))
+            if is_interrupted:
+                break
+        if is_interrupted:
+            break
+    return ReplayResult(
+        first_place=first.name,
+        second_place=second.name,
+        rounds=request.rounds,
+        comparisons=tuple(comparisons),
+        skipped=tuple(skipped),
+        is_interrupted=is_interrupted,
+    )
+
+
+@dataclass
+class _Comparing:
+    """One statement at one number of sessions, which are open as long as this is."""
+
+    request: ReplayRequest
+    places: tuple[Place, Place]
+    sessions: int
+    runs: tuple[list[Run], list[Run]] = field(default_factory=lambda: ([], []))
+
+    def __enter__(self) -> Self:
+        self._stack = ExitStack()
+        try:
+            self._opened = tuple(self._open(place) for place in self.places)
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    @property
+    def has_both(self) -> bool:
+        """Whether both places have a run."""
+        return all(self.runs)
+
+    def compare(self, number: int, statement: str) -> Comparison:
+        """Return what the rounds came to, behind one run at each place that is not counted."""
+        try:
+            for place in (0, 1):
+                self._run(place, statement)
+            for _ in range(self.request.rounds):
+                for place in (0, 1):
+                    self.runs[place].append(self._run(place, statement))
+        except PenstockError as error:
+            return self.conclude(number, statement, failure=error.message)
+        return self.conclude(number, statement, trial=self._try_remedy(statement))
+
+    def conclude(
+        self, number: int, statement: str, *, trial: Trial | None = None, failure: str | None = None
+    ) -> Comparison:
+        """Return the runs so far."""
+        return Comparison(
+            number=number,
+            statement=statement,
+            sessions=self.sessions,
+            first=tuple(self.runs[0]),
+            second=tuple(self.runs[1]),
+            trial=trial,
+            failure=failure,
+        )
+
+    def cancel(self) -> None:
+        """Cancel what runs."""
+        for session in {*self._opened[0], *self._opened[1]}:
+            session.cancel()
+
+    def _open(self, place: Place) -> list[ReplaySession]:
+        opened = []
+        for _ in range(self.sessions):
+            session = ReplaySession(place.factory, timeout_s=self.request.timeout_s)
+            self._stack.callback(session.close)
+            session.set_up(self.request.setup)
+            opened.append(session)
+        return opened
+
+    def _run(self, number: int, statement: str, *, work_mem_bytes: int | None = None) -> Run:
+        """Run a statement at a place; where the second one's disk is full, by the server's default."""
+        try:
+            return self._run_at(number, self.places[number].tablespaces, statement, work_mem_bytes)
+        except PenstockError as error:
+            if error.sqlstate != _DISK_FULL or number == 0:
+                raise
+        return replace(self._run_at(number, "", statement, work_mem_bytes), is_elsewhere=True)
+
+    def _run_at(self, number: int, tablespace: str, statement: str, work_mem_bytes: int | None) -> Run:
+        place = self.places[number]
+        before = None if place.device is None else read_counters(place.device)
+        elapsed_s, found = self._together(self._opened[number], statement, tablespace, work_mem_bytes)
+        after = None if place.device is None else read_counters(place.device)
+        block = place.facts.block_bytes
+        plans = [each.plan for each in found]
+        return Run(
+            elapsed_s=elapsed_s,
+            session_s=tuple(each.elapsed_s for each in found),
+            written_bytes=block * sum(int(plan.get("Temp Written Blocks", 0)) for plan in plans),
+            read_bytes=block * sum(int(plan.get("Temp Read Blocks", 0)) for plan in plans),
+            local_bytes=block * sum(int(plan.get("Local Written Blocks", 0)) for plan in plans),
+            workers_planned=sum(sum_field(plan, "Workers Planned") for plan in plans),
+            workers_launched=sum(sum_field(plan, "Workers Launched") for plan in plans),
+            spills=find_spills(plans[0], block_bytes=block),
+            device=None if before is None or after is None else rates(before, after),
+        )
+
+    def _together(
+        self, sessions: Sequence[ReplaySession], statement: str, tablespace: str, work_mem_bytes: int | None
+    ) -> tuple[float, list[Explained]]:
+        start = threading.Barrier(len(sessions) + 1)
+
+        def explain(session: ReplaySession) -> Explained:
+            start.wait(_START_TIMEOUT_S)
+            return session.explain(statement, tablespace=tablespace, work_mem_bytes=work_mem_bytes)
+
+        with ThreadPoolExecutor(max_workers=len(sessions)) as pool:
+            futures = [pool.submit(explain, session) for session in sessions]
+            start.wait(_START_TIMEOUT_S)
+            began_s = time.perf_counter()
+            try:
+                found = [future.result() for future in futures]
+            except BaseException:
+                # The pool waits for the others, which would go on to their end.
+                for session in sessions:
+                    session.cancel()
+                raise
+            return time.perf_counter() - began_s, found
+
+    def _try_remedy(self, statement: str) -> Trial | None:
+        """Run the statement once at the first place with the work_mem that its spills ask for, where memory allows."""
+        place, last = self.places[0], self.runs[0][-1]
+        if not self.request.tries_remedy or not last.spills:
+            return None
+        limit = memory_bytes() // _MEMORY_SHARE // self.sessions // _PROCESSES if place.device is not None else None
+        needed = max(spill.needed_bytes for spill in last.spills)
+        wanted = needed if limit is None else min(needed, limit)
+        if wanted <= place.facts.work_mem_bytes:
+            return None
+        try:
+            run = self._run(0, statement, work_mem_bytes=wanted)
+        except PenstockError:
+            # Its own run has shown what it takes; that more memory does not help is no failure of the replay.
+            return None
+        return Trial(work_mem_bytes=wanted, elapsed_s=run.elapsed_s, written_bytes=run.written_bytes)

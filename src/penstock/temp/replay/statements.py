@@ -1,0 +1,75 @@
+"""A file of SQL split into statements, and which of them may be run. Pure.
+
+That a statement only reads is the server's to enforce, by a read-only transaction. What that does not prevent is
+refused here by the first word: COPY TO PROGRAM and SET, and what is no statement of SQL, as psql's backslashes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.errors import UsageError
+from penstock.observe.statements import read_tokens
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_READING = frozenset(("select", "values", "table", "with"))
+
+
+def split_statements(text: str) -> list[str]:
+    r"""Return the statements of a text, comments left out, without their semicolons; empty ones are left out.
+
+    >>> split_statements("SELECT ';'; -- one;\nTABLE t;")
+    ["SELECT ';'", 'TABLE t']
+    """
+    statements: list[str] = []
+    parts: list[str] = []
+    for kind, part in read_tokens(text):
+        if kind == "other" and part == ";":
+            statements.append("".join(parts).strip())
+            parts.clear()
+        else:
+            parts.append(" " if kind == "comment" else part)
+    statements.append("".join(parts).strip())
+    return [statement for statement in statements if statement]
+
+
+def refuse_unreadable(statement: str, *, source: str) -> None:
+    """Raise UsageError for a statement that is not one that reads."""
+    if why := why_not(statement):
+        raise UsageError(
+            f"{source}: cannot replay {shorten(statement)}",
+            detail=f"{why[0].upper()}{why[1:]}.",
+            hint="Name statements that begin with SELECT, VALUES, TABLE or WITH.",
+        )
+
+
+def why_not(statement: str) -> str | None:
+    """Return why a statement is not replayed; None for one that may be.
+
+    >>> why_not("(SELECT 1)"), why_not("COPY t TO PROGRAM 'rm'")
+    (None, 'it begins with COPY')
+    """
+    words = [(kind, part) for kind, part in read_tokens(statement) if kind != "comment" and not part.isspace()]
+    if any(kind == "other" and part == ";" for kind, part in words):
+        return "it is more than one statement"
+    if any(kind == "parameter" for kind, _ in words):
+        return "it has parameters, whose values nobody has kept"
+    first = next((part for kind, part in words if not (kind == "other" and part == "(")), "")
+    return None if first.lower() in _READING else f"it begins with {first.upper() or 'nothing'}"
+
+
+def shorten(statement: str, *, length: int = 60) -> str:
+    """Return a statement's beginning on one line."""
+    line = " ".join(statement.split())
+    return line if len(line) <= length else f"{line[: length - 1]}…"
+
+
+def check_places(first: Sequence[str], second: Sequence[str]) -> None:
+    """Raise UsageError where both places are the same; no name is PostgreSQL's default, which is pg_default."""
+    if {name or "pg_default" for name in first or ("",)} == {name or "pg_default" for name in second or ("",)}:
+        raise UsageError(
+            f"both places are the same: {', '.join(second) or 'pg_default'}",
+            hint="Place temporary work elsewhere with penstock temp place, or name a tablespace with --place.",
+        )

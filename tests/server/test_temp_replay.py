@@ -1,0 +1,190 @@
+"""Statements replayed on real servers: what spills, what is refused, what two places differ in."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+
+from penstock.api.replaying import replay_statements
+from penstock.errors import PenstockError, TargetError, UsageError
+from penstock.server.connect.connection import ConnectionFactory
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from penstock.model.temp.replay import Comparison, ReplayResult
+
+TABLE = "CREATE TABLE t AS SELECT g AS id, md5(g::text) AS pad FROM generate_series(1, 60000) AS g; ANALYZE t"
+
+
+@pytest.fixture
+def place(database: str, user_name: str) -> Iterator[str]:
+    """Provide a tablespace, on each version, that the ordinary role may use; and table t, which it may read."""
+    with psycopg.connect(database, autocommit=True) as connection:
+        row = connection.execute("SELECT current_setting('data_directory')").fetchone()
+        assert row is not None
+        owner = Path(row[0]).stat()
+        name = f"place_{connection.info.dbname}"
+        with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
+            Path(folder).chmod(0o755)
+            directory = Path(folder, "ts")
+            directory.mkdir(mode=0o700)
+            if os.geteuid() == 0:
+                os.chown(directory, owner.st_uid, owner.st_gid)
+            quoted = sql.Identifier(name)
+            connection.execute(sql.SQL("CREATE TABLESPACE {} LOCATION {}").format(quoted, sql.Literal(str(directory))))
+            connection.execute(TABLE.encode())
+            role = sql.Identifier(user_name)
+            connection.execute(sql.SQL("GRANT SELECT ON t TO {}").format(role))
+            connection.execute(sql.SQL("GRANT CREATE ON TABLESPACE {} TO {}").format(quoted, role))
+            try:
+                yield name
+            finally:
+                connection.execute(sql.SQL("DROP TABLESPACE {}").format(quoted))
+
+
+def run(conninfo: str, text: str, tmp_path: Path, **options: object) -> ReplayResult:
+    """Replay a text with little memory, by one session unless given."""
+    path, setup = tmp_path / "q.sql", tmp_path / "setup.sql"
+    path.write_text(text)
+    setup.write_text("SET work_mem = '64kB'; SET hash_mem_multiplier = 1; SET max_parallel_workers_per_gather = 0;")
+    given = {"concurrencies": (1,), "setup": setup, **options}
+    return replay_statements(ConnectionFactory(conninfo), sql=path, **given)  # type: ignore[arg-type]
+
+
+def only(result: ReplayResult) -> Comparison:
+    (found,) = result.comparisons
+    return found
+
+
+@pytest.mark.parametrize(
+    ("text", "node"),
+    [
+        ("SELECT * FROM t ORDER BY pad", "Sort"),
+        ("SELECT pad, count(*) FROM t GROUP BY pad", "HashAggregate"),
+        ("SELECT count(*) FROM t a JOIN t b USING (pad)", "Hash"),
+        ("WITH c AS MATERIALIZED (SELECT * FROM t) SELECT count(*), (SELECT max(pad) FROM c) FROM c", "CTE Scan on c"),
+    ],
+)
+def test_what_spills_is_named_with_its_node_and_its_bytes(
+    place: str, user_conninfo: str, tmp_path: Path, text: str, node: str
+) -> None:
+    setup = "SET enable_sort = off" if node == "HashAggregate" else "SET enable_mergejoin = off"
+    conninfo = make_conninfo(user_conninfo, options=f"-c {setup.removeprefix('SET ').replace(' = ', '=')}")
+    found = only(run(conninfo, text, tmp_path, place=place))
+    assert found.verdict != "does not spill"
+    assert node in [spill.node for spill in found.first[0].spills]
+    for one in (*found.first, *found.second):
+        assert one.written_bytes > 500_000
+        assert one.written_bytes == found.first[0].written_bytes
+    assert len(found.first) == len(found.second) == 3
+    assert found.trial is not None
+    assert found.trial.written_bytes < found.first[0].written_bytes
+
+
+def test_all_sessions_run_at_once_and_their_bytes_are_summed(place: str, user_conninfo: str, tmp_path: Path) -> None:
+    result = run(user_conninfo, "SELECT * FROM t ORDER BY pad", tmp_path, place=place, concurrencies=(1, 3))
+    one, three = result.comparisons
+    assert [len(each.first[0].session_s) for each in (one, three)] == [1, 3]
+    assert three.first[0].written_bytes == 3 * one.first[0].written_bytes
+
+
+def test_what_does_not_spill_says_so(place: str, user_conninfo: str, tmp_path: Path) -> None:
+    found = only(run(user_conninfo, "SELECT count(*) FROM t", tmp_path, place=place))
+    assert (found.verdict, found.trial) == ("does not spill", None)
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        "WITH d AS (DELETE FROM t RETURNING 1) SELECT * FROM d",
+        "SELECT * FROM t FOR UPDATE",
+        "SELECT nextval('s')",
+        "SELECT writes()",
+    ],
+)
+def test_what_would_write_fails_in_the_server(
+    place: str, database: str, user_conninfo: str, user_name: str, tmp_path: Path, hostile: str
+) -> None:
+    """Also what a function does; the table has its rows."""
+    with psycopg.connect(database, autocommit=True) as admin:
+        admin.execute(
+            sql.SQL("GRANT ALL ON t TO {role}; CREATE SEQUENCE s; GRANT ALL ON SEQUENCE s TO {role}").format(
+                role=sql.Identifier(user_name)
+            )
+        )
+        admin.execute("CREATE FUNCTION writes() RETURNS void LANGUAGE sql AS 'DELETE FROM t'")
+        found = only(run(user_conninfo, hostile, tmp_path, place=place))
+        assert found.verdict == "failed"
+        assert found.failure is not None
+        row = admin.execute("SELECT count(*) FROM t").fetchone()
+    assert row == (60000,)
+
+
+@pytest.mark.parametrize(
+    ("hostile", "left"),
+    [
+        ("SELECT lo_create(0)", "SELECT count(*) FROM pg_largeobject_metadata"),
+        ("SELECT 1 AS a INTO x", "SELECT count(*) FROM pg_class WHERE relname = 'x'"),
+    ],
+)
+def test_what_older_servers_do_in_a_read_only_transaction_is_undone(
+    place: str, database: str, user_conninfo: str, tmp_path: Path, hostile: str, left: str
+) -> None:
+    """PostgreSQL 14 runs SELECT INTO under EXPLAIN there, and 14 and 15 make large objects."""
+    run(user_conninfo, hostile, tmp_path, place=place)
+    with psycopg.connect(database, autocommit=True) as admin:
+        assert admin.execute(left.encode()).fetchone() == (0,)
+
+
+def test_one_statement_alone_goes_to_the_server(place: str, user_conninfo: str, tmp_path: Path) -> None:
+    """What would end the EXPLAIN in front of it, or begin another behind it, is refused before anything is run."""
+    for text in ("COPY t TO PROGRAM 'true'", "SELECT 1; COMMIT; DELETE FROM t"):
+        with pytest.raises(UsageError, match="cannot replay"):
+            run(user_conninfo, text, tmp_path, place=place)
+
+
+def test_same_place_twice_and_superusers_are_refused(
+    place: str, database: str, user_conninfo: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UsageError, match="both places are the same: pg_default"):
+        run(user_conninfo, "SELECT 1", tmp_path)
+    with pytest.raises(TargetError, match="not replayed as a superuser"):
+        run(database, "SELECT 1", tmp_path, place=place)
+    assert run(database, "SELECT 1", tmp_path, place=place, allows_superuser=True).comparisons
+
+
+def test_place_in_force_for_the_role_is_the_second(
+    place: str, database: str, user_conninfo: str, user_name: str, tmp_path: Path
+) -> None:
+    with psycopg.connect(database, autocommit=True) as admin:
+        role, name = sql.Identifier(user_name), sql.Identifier(place)
+        admin.execute(sql.SQL("ALTER ROLE {} SET temp_tablespaces = {}").format(role, name))
+        try:
+            result = run(user_conninfo, "SELECT * FROM t ORDER BY pad", tmp_path)
+        finally:
+            admin.execute(sql.SQL("ALTER ROLE {} RESET temp_tablespaces").format(role))
+    assert (result.first_place, result.second_place) == ("pg_default", place)
+
+
+def test_place_that_the_role_may_not_use_is_refused(
+    place: str, database: str, user_conninfo: str, user_name: str, tmp_path: Path
+) -> None:
+    """Where it is only stored, PostgreSQL would say nothing, and both places be the same."""
+    with psycopg.connect(database, autocommit=True) as admin:
+        role, name = sql.Identifier(user_name), sql.Identifier(place)
+        admin.execute(sql.SQL("REVOKE CREATE ON TABLESPACE {} FROM {}").format(name, role))
+    with pytest.raises(PenstockError, match="permission denied for tablespace"):
+        run(user_conninfo, "SELECT 1", tmp_path, place=place)
+
+
+def test_a_statement_that_takes_too_long_is_cancelled(place: str, user_conninfo: str, tmp_path: Path) -> None:
+    found = only(run(user_conninfo, "SELECT pg_sleep(60)", tmp_path, place=place, timeout_s=0.2))
+    assert "statement timeout" in str(found.failure)

@@ -1,0 +1,75 @@
+"""What runs come to, and what plans say of spills."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from penstock.model.temp.replay import Comparison, Run
+from penstock.temp.replay.plans import find_spills, sum_field
+
+
+def runs(*seconds: float, written: int = 8192) -> tuple[Run, ...]:
+    return tuple(
+        Run(
+            elapsed_s=each,
+            session_s=(each,),
+            written_bytes=written,
+            read_bytes=written,
+            local_bytes=0,
+            workers_planned=0,
+            workers_launched=0,
+        )
+        for each in seconds
+    )
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "verdict"),
+    [
+        ((2.0, 2.2, 2.1), (1.0, 1.9, 1.2), "faster"),
+        ((1.0, 1.9, 1.2), (2.0, 2.2, 2.1), "slower"),
+        ((2.0, 2.2, 2.1), (1.0, 2.0, 1.2), "no difference"),
+    ],
+)
+def test_a_difference_is_one_only_beyond_the_spread(
+    first: tuple[float, ...], second: tuple[float, ...], verdict: str
+) -> None:
+    compared = Comparison(number=1, statement="", sessions=1, first=runs(*first), second=runs(*second))
+    assert compared.verdict == verdict
+
+
+def test_what_does_not_spill_has_no_other_verdict() -> None:
+    compared = Comparison(number=1, statement="", sessions=1, first=runs(9.0, written=0), second=runs(1.0, written=0))
+    assert (compared.verdict, compared.speed_up) == ("does not spill", 9.0)
+
+
+def test_a_failure_is_no_result() -> None:
+    assert Comparison(number=1, statement="", sessions=1, first=(), second=(), failure="x").verdict == "failed"
+
+
+def node(kind: str, *below: dict[str, Any], written: int = 0, **more: Any) -> dict[str, Any]:
+    return {"Node Type": kind, "Temp Written Blocks": written, "Temp Read Blocks": written, "Plans": [*below], **more}
+
+
+def test_blocks_are_those_of_the_node_itself_and_the_largest_is_first() -> None:
+    plan = node(
+        "Limit",
+        node(
+            "Sort",
+            node("Hash Join", node("Hash", written=30, **{"Hash Batches": 8}), written=40),
+            written=140,
+            **{"Sort Space Type": "Disk", "Sort Method": "external merge", "Sort Space Used": 900},
+        ),
+        written=140,
+        **{"Workers Planned": 2},
+    )
+    spills = find_spills(plan, block_bytes=8192)
+    assert [(each.node, each.how, each.written_bytes // 8192) for each in spills] == [
+        ("Sort", "external merge", 100),
+        ("Hash", "8 batches", 30),
+        ("Hash Join", None, 10),
+    ]
+    assert spills[0].needed_bytes > spills[0].written_bytes
+    assert sum_field(plan, "Workers Planned") == 2
