@@ -3,8 +3,11 @@
 Two factors, both fixed before anything runs. Rates (IOPS, bytes a second) are scaled by the cores here over the vCPUs
 there: what a core can read and write stays the same. Rows and memory are scaled by one factor, which sets only how long
 it takes: tables stay as much larger than memory as they were. One factor for both would upset the balance of processor
-and disk. What does not scale: sessions are whole, so that four of them leave most of 16 vCPUs idle and overload two
-cores; and client and server share the cores here.
+and disk.
+
+What does not scale: sessions are whole, so that four of them leave most of 16 vCPUs idle and overload two cores; client
+and server share the cores here; and work_mem stays the article's 4 MB, since with less PostgreSQL's merges read single
+pages, so that there are fewer runs to merge than in tables of 100 M rows.
 """
 
 from __future__ import annotations
@@ -21,11 +24,7 @@ from penstock.bench.optimized_reads.published import (
     ROWS,
     VCPUS,
 )
-from penstock.units import GIB
-
-# work_mem stays the article's: with less than 4 MB, PostgreSQL's merges read single pages. So there are fewer runs to
-# merge than in tables of 100 M rows, and more of the time goes to processors.
-WORK_MEM = "4096kB"
+from penstock.units import GIB, MIB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,12 +58,18 @@ class Scaled:
     bytes_per_s: int
     disk_bytes: int
 
+    @property
+    def volume(self) -> str:
+        """Return the volume as the lab takes it, with throughput in whole MiB."""
+        return f"gp3:{-(-self.disk_bytes // GIB)}GiB:{self.iops}:{round(self.bytes_per_s / MIB)}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
     """One of the three queries; `sql` has its limit in proportion to the rows."""
 
     name: str
+    table: str
     sql: str
 
 
@@ -86,8 +91,8 @@ def scale(experiment: Experiment, *, cpu_count: int) -> Scaled:
 def queries(experiment: Experiment, *, schema: str) -> tuple[Query, ...]:
     """Return the three queries on the tables of a schema, which is a plain name."""
     return tuple(
-        Query(name=name, sql=text.format(schema=schema, limit=round(limit * experiment.rows / ROWS)))
-        for name, text, limit in QUERIES
+        Query(name=name, table=table, sql=text.format(schema=schema, limit=round(limit * experiment.rows / ROWS)))
+        for name, table, text, limit in QUERIES
     )
 
 

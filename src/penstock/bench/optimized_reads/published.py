@@ -29,14 +29,15 @@ MINUTES = {
 
 # The article's queries with its limits, which count rows of the tables.
 QUERIES = (
-    ("distinct", "SELECT DISTINCT pad FROM {schema}.sbtest1 LIMIT {limit}", 65_000_000),
+    ("distinct", "sbtest1", "SELECT DISTINCT pad FROM {schema}.sbtest1 LIMIT {limit}", 65_000_000),
     (
         "group and order",
+        "sbtest2",
         (
             "SELECT c1.pad, sum(c1.c), avg(c1.k)"
             " FROM (SELECT pad, length(c) AS c, k FROM {schema}.sbtest2 LIMIT {limit}) AS c1 GROUP BY c1.pad ORDER BY 3"
         ),
         100_000_000,
     ),
-    ("order", "SELECT k, length(pad) FROM {schema}.sbtest3 ORDER BY pad LIMIT {limit}", 50_000_000),
+    ("order", "sbtest3", "SELECT k, length(pad) FROM {schema}.sbtest3 ORDER BY pad LIMIT {limit}", 50_000_000),
 )

@@ -6,6 +6,7 @@ machine does meanwhile meets both. Rows are counted after the load: a table that
 
 from __future__ import annotations
 
+import os
 import statistics
 import tempfile
 from contextlib import ExitStack, contextmanager
@@ -16,13 +17,15 @@ from typing import TYPE_CHECKING
 from penstock.bench.optimized_reads.plan import QueryRuns, Step, queries, scale
 from penstock.bench.ways import load_files
 from penstock.errors import LabError
-from penstock.host import Machine, read_counters, read_machine
+from penstock.host import Machine, find_device, read_counters, read_machine
 from penstock.lab.datasets.sysbench import CREATE, TABLES, write_sysbench
+from penstock.lab.installations import default_installation
+from penstock.lab.topology import Lab
 from penstock.model.server.device import rates
 from penstock.server.benchmarks.schema import SCHEMA
 from penstock.server.benchmarks.spills import spill_experiment
 from penstock.server.benchmarks.tables import count_rows
-from penstock.server.connect.connection import ConnectionFactory
+from penstock.server.connect.connection import ConnectionFactory, over_own_socket
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -32,6 +35,9 @@ if TYPE_CHECKING:
     from penstock.lab.topology.shapes import Shape
     from penstock.model.server.device import Device, DeviceRates
     from penstock.server.benchmarks.spills import SpillExperiment, SpillRun
+
+
+_LOCAL = "local_storage"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,8 +104,27 @@ def measure_reads(
 def _topology(
     shape: Shape, scaled: Scaled, files: Sequence[DataFile], home: Path | None, say: Callable[[str], None]
 ) -> Iterator[_Target]:
-    """Provide a lab of this process's own, gone at the end, with the tables loaded."""
-    raise NotImplementedError
+    """Provide a lab of this process's own, gone at the end, with the tables loaded and temporary work placed."""
+    lab = Lab.named(f"bench-{shape}-{os.getpid()}", home)
+    say(f"bringing up {shape}")
+    try:
+        found = lab.up(
+            shape,
+            default_installation(),
+            parameters="rds",
+            volume=scaled.volume,
+            local_storage_bytes=scaled.disk_bytes,
+            memory_bytes=scaled.memory_bytes,
+        )
+        assert found.conninfo is not None
+        assert found.local_storage is not None
+        factory = ConnectionFactory(over_own_socket(found.conninfo))
+        with _loaded(factory, files, say) as made:
+            made.create_tablespace(_LOCAL, str(found.local_storage))
+            volume = find_device(found.folder / "primary")
+            yield _Target(name=shape, volume=(made, "pg_default"), local=(made, _LOCAL), device=volume)
+    finally:
+        lab.down()
 
 
 @contextmanager
@@ -138,9 +163,12 @@ def _loaded(
 
 def _measure(target: _Target, experiment: Experiment, say: Callable[[str], None]) -> TargetResult:
     chosen = queries(experiment, schema=SCHEMA)
-    for server, tablespace in dict.fromkeys((target.volume, target.local)):
-        # Caches and the first files of a tablespace are nobody's result.
-        server.run(chosen[0].sql, sessions=1, tablespace=tablespace)
+    # Hint bits, cold caches and what the load has left to write are nobody's result.
+    say(f"{target.name}: warming up")
+    for query in chosen:
+        _Seen().add(target, query, experiment.sessions[0])
+    for server, _ in (target.volume, target.local):
+        server.checkpoint()
     seen: dict[tuple[int, str], _Seen] = {}
     for number in range(experiment.rounds):
         for sessions in experiment.sessions:
@@ -163,7 +191,8 @@ class _Seen:
         self._rates: list[DeviceRates] = []
 
     def add(self, target: _Target, query: Query, sessions: int) -> None:
-        """Run the query on both sides, the volume first."""
+        """Run the query on both sides, the volume first, each with the table as far in the cache as memory lets it."""
+        target.volume[0].warm(query.table)
         before = None if target.device is None else read_counters(target.device)
         server, tablespace = target.volume
         self._volume.append(server.run(query.sql, sessions=sessions, tablespace=tablespace))
@@ -171,6 +200,7 @@ class _Seen:
         if before is not None and after is not None:
             self._rates.append(rates(before, after))
         server, tablespace = target.local
+        server.warm(query.table)
         self._local.append(server.run(query.sql, sessions=sessions, tablespace=tablespace))
 
     def conclude(self, name: str) -> QueryRuns:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from psycopg import sql
 
 from penstock.server.benchmarks.schema import SCHEMA, own_schema
+from penstock.server.benchmarks.tables import checkpoint
 from penstock.server.connect.errors import translate_errors
 from penstock.server.facts.facts import read_server_facts
 
@@ -53,7 +54,22 @@ class SpillExperiment:
                 self._control.execute(sql.SQL("ALTER TABLE {} ADD PRIMARY KEY (id)").format(name))
                 self._control.execute(sql.SQL("CREATE INDEX ON {} (k)").format(name))
                 self._control.execute(sql.SQL("VACUUM (ANALYZE) {}").format(name))
-            self._control.execute("CHECKPOINT")
+
+    def checkpoint(self) -> None:
+        """Write all dirty pages, where the role may. Raises ServerError."""
+        if read_server_facts(self._control).may_checkpoint:
+            checkpoint(self._control)
+
+    def create_tablespace(self, name: str, directory: str) -> None:
+        """Make a tablespace in a directory of the server's machine. Needs a superuser; raises ServerError."""
+        with translate_errors("creating a tablespace"):
+            statement = sql.SQL("CREATE TABLESPACE {} LOCATION {}")
+            self._control.execute(statement.format(sql.Identifier(name), sql.Literal(directory)))
+
+    def warm(self, table: str) -> None:
+        """Read a table, so that the next run finds it in the cache as far as memory goes. Raises ServerError."""
+        with translate_errors("reading a table of the experiment"):
+            self._control.execute(sql.SQL("SELECT pg_catalog.count(*) FROM {}").format(sql.Identifier(SCHEMA, table)))
 
     def run(self, query: str, *, sessions: int, tablespace: str) -> SpillRun:
         """Have every session run the query at the same time, spilling to a tablespace. Raises ServerError."""
