@@ -1,0 +1,106 @@
+"""RDS's limits of volumes by kind and size, and of instances, as envelopes.toml has them."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from penstock.errors import UsageError
+from penstock.storage.bucket import Bucket
+from penstock.units import MB, MIB
+
+VolumeKind = Literal["gp2", "gp3", "io1", "io2", "magnetic"]
+
+VOLUME_KINDS: tuple[VolumeKind, ...] = get_args(VolumeKind)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Envelope:
+    """What storage of one kind and size can do: `bucket` is that of all its volumes, None where none is kept."""
+
+    kind: VolumeKind
+    size_gib: float
+    volumes: int
+    least_iops: int
+    most_iops: int
+    most_bytes_per_s: int
+    bucket: Bucket | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstanceLimits:
+    """What an instance passes between itself and its volumes: sustained, and at most for a while."""
+
+    iops: int
+    most_iops: int
+    bytes_per_s: int
+    most_bytes_per_s: int
+
+
+def find_envelope(kind: VolumeKind, size_gib: float) -> Envelope:
+    """Return what RDS delivers on storage of a kind and size. Raises UsageError for a size that it does not have."""
+    stripes = _figures()["stripes"]
+    volumes = stripes["volumes"] if size_gib >= stripes["from_gib"] else 1
+    limits = _figures()[kind]
+    if kind == "gp2":
+        if not 0 < size_gib <= limits["most_gib"]:
+            raise _wrong_size(kind, size_gib, f"up to {limits['most_gib']}")
+        return _gp2(size_gib, volumes, limits)
+    for row in limits["sizes"]:
+        if row["least_gib"] <= size_gib < row["most_gib"] + 1:
+            return Envelope(
+                kind=kind,
+                size_gib=size_gib,
+                volumes=volumes,
+                least_iops=row["least_iops"],
+                most_iops=row["most_iops"],
+                most_bytes_per_s=row["mib_per_s"] * MIB,
+            )
+    raise _wrong_size(kind, size_gib, f"from {limits['sizes'][0]['least_gib']} to {limits['sizes'][-1]['most_gib']}")
+
+
+def find_instance_limits(instance_class: str) -> InstanceLimits | None:
+    """Return the limits of an instance class, such as db.r6g.2xlarge; None for one that is not listed."""
+    row = _figures()["instances"]["classes"].get(instance_class)
+    if row is None:
+        return None
+    return InstanceLimits(
+        iops=row["iops"],
+        most_iops=row["most_iops"],
+        bytes_per_s=round(row["mb_per_s"] * MB),
+        most_bytes_per_s=round(row["most_mb_per_s"] * MB),
+    )
+
+
+def _gp2(size_gib: float, volumes: int, limits: dict[str, Any]) -> Envelope:
+    """Return the envelope of gp2, whose limits are those of each volume: a stripe has its part of the size."""
+    each_gib = size_gib / volumes
+    iops = round(min(max(limits["iops_per_gib"] * each_gib, limits["least_iops"]), limits["most_iops"]))
+    mib_per_s = limits["small_mib_per_s"] if each_gib <= limits["small_gib"] else limits["mib_per_s"]
+    burst_iops = max(iops, limits["burst_iops"])
+    bucket = Bucket(
+        capacity_ios=limits["bucket_ios"] * volumes,
+        baseline_iops=iops * volumes,
+        burst_iops=burst_iops * volumes,
+    )
+    return Envelope(
+        kind="gp2",
+        size_gib=size_gib,
+        volumes=volumes,
+        least_iops=iops * volumes,
+        most_iops=burst_iops * volumes,
+        most_bytes_per_s=mib_per_s * volumes * MIB,
+        bucket=bucket if burst_iops > iops else None,
+    )
+
+
+def _wrong_size(kind: str, size_gib: float, expected: str) -> UsageError:
+    return UsageError(f"{kind} does not have {size_gib:g} GiB", detail=f"RDS has {kind} {expected} GiB")
+
+
+@cache
+def _figures() -> dict[str, Any]:
+    return tomllib.loads(Path(__file__).with_name("envelopes.toml").read_text(encoding="utf-8"))

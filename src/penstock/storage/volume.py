@@ -1,0 +1,107 @@
+"""A volume as `lab up --volume` names it, and the throttle that makes a file behave like it. Pure."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from penstock.errors import UsageError
+from penstock.storage.envelopes import find_envelope
+from penstock.units import GIB, MIB
+
+# Larger I/Os count as several (EBS User Guide, I/O characteristics).
+IO_BYTES = 256 * 1024
+
+# Sparse: it takes what is written.
+_UNLIMITED_BYTES = 64 * GIB
+# What ext4 and an empty PostgreSQL with its WAL need.
+_LEAST_BYTES = 256 * MIB
+_SIZES = {"MiB": MIB, "GiB": GIB, "TiB": 1024 * GIB}
+
+_FORMS = "gp2:SIZE[:spent], gp3:SIZE:IOPS:MiBps, io1:SIZE:IOPS, io2:SIZE:IOPS or unlimited"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Throttle:
+    """What a volume lets through: `burst_ios` may be done above `iops`, at `burst_iops`, and are earned back at `iops`.
+
+    `burst_ios` is a bucket's capacity, and full at first.
+    """
+
+    iops: int
+    bytes_per_s: int
+    burst_iops: int | None = None
+    burst_ios: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Volume:
+    """A volume of some size; one without a throttle is as fast as the disk below it."""
+
+    size_bytes: int
+    throttle: Throttle | None
+
+
+def parse_volume(text: str) -> Volume:
+    """Return the volume that a text names. Raises UsageError.
+
+    IOPS and throughput that are named are taken as they are, so that an experiment can scale them; those that follow
+    from the size are RDS's.
+
+    >>> parse_volume("gp2:250GiB").throttle
+    Throttle(iops=750, bytes_per_s=262144000, burst_iops=3000, burst_ios=5400000)
+    """
+    match text.split(":"):
+        case ["unlimited"]:
+            return Volume(size_bytes=_UNLIMITED_BYTES, throttle=None)
+        case ["gp2", size, *spent] if spent in ([], ["spent"]):
+            size_bytes = parse_size(size, option="--volume")
+            return Volume(size_bytes=size_bytes, throttle=_gp2(size_bytes, is_full=not spent))
+        case ["gp3", size, iops, mib_per_s]:
+            throttle = Throttle(iops=_count(iops, text), bytes_per_s=_count(mib_per_s, text) * MIB)
+            return Volume(size_bytes=parse_size(size, option="--volume"), throttle=throttle)
+        case ["io1" | "io2" as kind, size, iops]:
+            size_bytes, count = parse_size(size, option="--volume"), _count(iops, text)
+            # Below RDS's least size the figures of the least.
+            envelope = find_envelope("io2" if kind == "io2" else "io1", max(size_bytes / GIB, 100))
+            bytes_per_s = min(envelope.most_bytes_per_s, count * IO_BYTES)
+            return Volume(size_bytes=size_bytes, throttle=Throttle(iops=count, bytes_per_s=bytes_per_s))
+    raise _wrong(text)
+
+
+def parse_size(text: str, *, option: str) -> int:
+    """Return a size in bytes. Raises UsageError.
+
+    >>> parse_size("2GiB", option="--memory")
+    2147483648
+    """
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)(MiB|GiB|TiB)", text)
+    size_bytes = round(float(match[1]) * _SIZES[match[2]]) if match is not None else 0
+    if size_bytes < _LEAST_BYTES:
+        raise UsageError(
+            f'"{text}" is not a valid size for {option}', hint="Name at least 256MiB, as a number with MiB, GiB or TiB."
+        )
+    return size_bytes
+
+
+def _gp2(size_bytes: int, *, is_full: bool) -> Throttle:
+    envelope = find_envelope("gp2", size_bytes / GIB)
+    throttle = Throttle(iops=envelope.least_iops, bytes_per_s=envelope.most_bytes_per_s)
+    if envelope.bucket is None or not is_full:
+        return throttle
+    return Throttle(
+        iops=throttle.iops,
+        bytes_per_s=throttle.bytes_per_s,
+        burst_iops=envelope.bucket.burst_iops,
+        burst_ios=envelope.bucket.capacity_ios,
+    )
+
+
+def _count(text: str, volume: str) -> int:
+    if not re.fullmatch(r"[1-9]\d{0,6}", text):
+        raise _wrong(volume)
+    return int(text)
+
+
+def _wrong(text: str) -> UsageError:
+    return UsageError(f'"{text}" is not a valid volume', hint=f"Name it as {_FORMS}; a size is a number with GiB.")
