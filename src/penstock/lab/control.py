@@ -20,6 +20,7 @@ from penstock.lab.locks import exclusive_lock
 from penstock.lab.postmaster import Postmaster, await_settled, find_running, server_pids
 from penstock.lab.programs import log_tail, run_program
 from penstock.lab.users import ServerUser, choose_server_user
+from penstock.lab.volumes.cgroup import entering
 
 if TYPE_CHECKING:
     from penstock.lab.installations import Installation
@@ -90,18 +91,21 @@ def _pg_ctl(
     option: str,
 ) -> None:
     data_dir = spec.files.data
+    argv = [
+        installation.program("pg_ctl"),
+        action,
+        f"--pgdata={data_dir}",
+        "--wait",
+        f"--timeout={_PG_CTL_TIMEOUT_S}",
+        "--silent",
+        option,
+    ]
+    # Only root may enter a control group; what is started there stays there.
+    group = spec.cgroup if action == "start" else None
     run_program(
-        [
-            installation.program("pg_ctl"),
-            action,
-            f"--pgdata={data_dir}",
-            "--wait",
-            f"--timeout={_PG_CTL_TIMEOUT_S}",
-            "--silent",
-            option,
-        ],
+        argv if group is None else entering(group, user, argv),
         purpose=f"{action} the embedded server",
-        user=user,
+        user=user if group is None else None,
         # pg_ctl ends by itself in time; this is for one that hangs.
         timeout_s=_PG_CTL_TIMEOUT_S + 30,
         cwd=data_dir,

@@ -87,12 +87,13 @@ class EmbeddedServer:
         base: Mapping[str, str] = DEFAULT_SETTINGS,
         listens_on_tcp: bool = False,
         copies: Path | None = None,
+        cgroup: Path | None = None,
     ) -> EmbeddedServer:
         """Return the server whose files are in `home`, which need not exist yet; nothing is touched.
 
         `settings` are added to `base` at the next start. `listens_on_tcp` adds 127.0.0.1, at a free
         port, to the Unix socket. `copies` is where root puts programs for the unprivileged account, by
-        default beside `home`.
+        default beside `home`. `cgroup` is a control group for the server.
         """
         home = home.absolute()
         return cls(
@@ -102,6 +103,7 @@ class EmbeddedServer:
                 settings={**base, **(settings or {})},
                 listens_on_tcp=listens_on_tcp,
                 copies=home.parent / "postgresql" if copies is None else copies,
+                cgroup=cgroup,
             )
         )
 

@@ -90,7 +90,8 @@ class ClusterFiles:
 class ServerSpec:
     """What an embedded server is made and started with.
 
-    `copies` is the folder for programs that the server's account could not reach where they are.
+    `copies` is the folder for programs that the server's account could not reach where they are, `cgroup` the control
+    group that the server runs in, None for the caller's.
     """
 
     files: ClusterFiles
@@ -98,6 +99,7 @@ class ServerSpec:
     settings: Mapping[str, str]
     listens_on_tcp: bool
     copies: Path
+    cgroup: Path | None = None
 
 
 @contextmanager

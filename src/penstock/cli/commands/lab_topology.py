@@ -27,10 +27,11 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 def up(
     shape: Annotated[
-        Literal["single", "cluster", "quorum"],
+        Literal["single", "multi-az", "cluster", "quorum"],
         typer.Argument(
-            help="single: one server. cluster: a primary and two synchronous standbys, one of which a commit waits "
-            "for. quorum: a primary and six receivers of its WAL in three zones, four of which a commit waits for."
+            help="single: one server. multi-az: one server on a volume of two copies. cluster: a primary and two "
+            "synchronous standbys, one of which a commit waits for. quorum: a primary and six receivers of its WAL in "
+            "three zones, four of which a commit waits for."
         ),
     ],
     name: Name = _DEFAULT_NAME,
@@ -46,6 +47,23 @@ def up(
             "those of the embedded server.",
         ),
     ] = "postgres",
+    volume: Annotated[
+        str | None,
+        typer.Option(
+            "--volume",
+            metavar="VOLUME",
+            help="Put each server's data on a volume with the limits of gp2:SIZE[:spent], gp3:SIZE:IOPS:MiBps or "
+            "io1:SIZE:IOPS, or on an unlimited one (Linux, root). multi-az has one always.",
+        ),
+    ] = None,
+    local_storage: Annotated[
+        str | None,
+        typer.Option("--local-storage", metavar="SIZE", help="Add a device without limits for temporary data (root)."),
+    ] = None,
+    memory: Annotated[
+        str | None,
+        typer.Option("--memory", metavar="SIZE", help="Limit the servers' memory, page cache included (root)."),
+    ] = None,
     pg_bin: Annotated[
         Path | None,
         typer.Option("--pg-bin", metavar="DIR", help="Use the PostgreSQL with its programs in this folder."),
@@ -61,14 +79,26 @@ def up(
     from penstock.cli.commands.load import interrupting_signals
     from penstock.lab.installations import default_installation, installation_at
     from penstock.lab.topology import Lab
+    from penstock.lab.topology.shapes import zones_of
+    from penstock.storage.volume import parse_size
 
     latency_s = parse_duration(zone_latency, option="--zone-latency")
-    if latency_s and shape == "single":
-        raise UsageError("a single server has no zones to delay", hint="Use --zone-latency with cluster or quorum.")
+    if latency_s and not zones_of(shape):
+        raise UsageError(
+            f"{shape} has one server, and has no zones to delay", hint="Use --zone-latency with cluster or quorum."
+        )
     installation = default_installation() if pg_bin is None else installation_at(pg_bin)
     lab = Lab.named(name)
     with interrupting_signals():
-        found = lab.up(shape, installation, parameters=parameters, zone_latency_s=latency_s)
+        found = lab.up(
+            shape,
+            installation,
+            parameters=parameters,
+            zone_latency_s=latency_s,
+            volume=volume,
+            local_storage_bytes=parse_size(local_storage, option="--local-storage") if local_storage else None,
+            memory_bytes=parse_size(memory, option="--memory") if memory else None,
+        )
     _print(found, as_json=as_json)
 
 
@@ -180,6 +210,12 @@ def _as_text(found: LabStatus) -> list[str]:
             indent="  ",
         ),
     ]
+    given = {
+        "volume": found.volume,
+        "local storage": found.local_storage,
+        "memory": None if found.memory_bytes is None else format_bytes(found.memory_bytes),
+    }
+    lines += [f"{name}: {value}" for name, value in given.items() if value is not None]
     if found.needed:
         lines.append(_describe_commits(found))
     return lines
@@ -193,4 +229,9 @@ def _describe_commits(found: LabStatus) -> str:
 
 
 def _as_json(found: LabStatus) -> dict[str, object]:
-    return {**asdict(found), "folder": str(found.folder), "can_commit": found.can_commit}
+    return {
+        **asdict(found),
+        "folder": str(found.folder),
+        "local_storage": found.local_storage and str(found.local_storage),
+        "can_commit": found.can_commit,
+    }

@@ -23,6 +23,7 @@ from penstock.lab.locks import exclusive_lock
 from penstock.lab.standby import promote
 from penstock.lab.topology.parts import LabParts, connect_to
 from penstock.lab.topology.processes import Processes
+from penstock.lab.topology.resources import LabResources, release
 from penstock.lab.topology.shapes import members_of, needed_acknowledgements
 from penstock.lab.topology.state import LabFiles, LabState, check_name, lab_names
 from penstock.lab.users import choose_server_user, is_root
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 _PROGRAMS: dict[Shape, tuple[str, ...]] = {
     "single": ("pg_ctl",),
+    "multi-az": ("pg_ctl",),
     "cluster": ("pg_ctl", "pg_basebackup"),
     "quorum": ("pg_ctl", "pg_receivewal"),
 }
@@ -69,6 +71,9 @@ class LabStatus:
     major: int
     folder: Path
     conninfo: str | None
+    volume: str | None
+    local_storage: Path | None
+    memory_bytes: int | None
     needed: int
     members: tuple[MemberStatus, ...]
     missing: tuple[str, ...]
@@ -92,7 +97,15 @@ class Lab:
         return cls(LabFiles((home or default_home(os.environ, is_root=is_root())).absolute(), name))
 
     def up(
-        self, shape: Shape, installation: Installation, *, parameters: Parameters, zone_latency_s: float = 0.0
+        self,
+        shape: Shape,
+        installation: Installation,
+        *,
+        parameters: Parameters,
+        zone_latency_s: float = 0.0,
+        volume: str | None = None,
+        local_storage_bytes: int | None = None,
+        memory_bytes: int | None = None,
     ) -> LabStatus:
         """Bring a lab up; one that is up in the same shape goes on, with those of its members that had ended.
 
@@ -107,8 +120,13 @@ class Lab:
             major=installation.major,
             stage="starting",
             members=members_of(shape),
+            # Blocks are replicated below a file system, so there is one.
+            volume=volume or ("unlimited" if shape == "multi-az" else None),
+            local_storage_bytes=local_storage_bytes,
+            memory_bytes=memory_bytes,
         )
         _check_programs(shape, installation)
+        LabResources(self.files.folder, wanted).check()
         with self._changing():
             state = self.files.read()
             if state is not None and state.stage == "up":
@@ -193,6 +211,7 @@ class Lab:
         parts = LabParts(self.files, state, installation)
         make_home(ClusterFiles(self.files.folder), user=parts.user)
         self.files.write(state)
+        parts.resources.create(parts.user)
         state = replace(state, stage="up")
         self._start(state, installation)
         self.files.write(state)
@@ -256,6 +275,7 @@ class Lab:
         if not folder.exists():
             return
         Processes(folder).end_all()
+        release(folder)
         for part in folder.iterdir():
             # A socket whose path would be too long there lies in /tmp.
             shutil.rmtree(ClusterFiles(part).socket_dir, ignore_errors=True)
@@ -300,6 +320,9 @@ class Lab:
             major=state.major,
             folder=self.files.folder,
             conninfo=conninfo,
+            volume=state.volume,
+            local_storage=parts.resources.local_storage,
+            memory_bytes=state.memory_bytes,
             needed=needed_acknowledgements(state.shape),
             members=tuple(_member_status(parts, member, standbys.get(member.name)) for member in state.members),
             missing=tuple(m.name for m in state.others if not _counts(standbys.get(m.name))),
@@ -323,7 +346,7 @@ def _check_programs(shape: Shape, installation: Installation) -> None:
 
 
 def _check_same(state: LabState, wanted: LabState) -> None:
-    fields = ("shape", "parameters", "zone_latency_s", "bin_dir")
+    fields = ("shape", "parameters", "zone_latency_s", "bin_dir", "volume", "local_storage_bytes", "memory_bytes")
     if differing := [field for field in fields if getattr(state, field) != getattr(wanted, field)]:
         raise LabError(
             f'lab "{state.name}" is up with other options',

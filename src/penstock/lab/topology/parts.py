@@ -20,6 +20,7 @@ from penstock.lab.embedded import EmbeddedServer, format_conninfo
 from penstock.lab.layout import SUPERUSER, ClusterFiles
 from penstock.lab.standby import copy_primary
 from penstock.lab.topology.processes import Launch, Processes
+from penstock.lab.topology.resources import LabResources
 from penstock.lab.topology.shapes import base_settings, server_settings
 from penstock.lab.users import choose_server_user
 from penstock.server.connect.connection import ConnectionFactory, over_own_socket
@@ -56,6 +57,11 @@ class LabParts:
         return Processes(self.files.folder)
 
     @property
+    def resources(self) -> LabResources:
+        """Return what the lab has beyond the machine as it is."""
+        return LabResources(self.files.folder, self.state)
+
+    @property
     def user(self) -> ServerUser | None:
         """Return the account of servers and receivers, None for the caller's own."""
         return choose_server_user(self._home(self.state.primary.name) / "data")
@@ -69,8 +75,9 @@ class LabParts:
             self._home(member.name),
             self.installation,
             server_settings(state.shape, state.members, member, upstream=upstream),
-            base=base_settings(state.parameters, memory_bytes=memory_bytes() // servers),
+            base=base_settings(state.parameters, memory_bytes=(state.memory_bytes or memory_bytes()) // servers),
             copies=self.files.copies,
+            cgroup=self.resources.cgroup,
         )
 
     @contextmanager
@@ -81,6 +88,7 @@ class LabParts:
 
     def start(self, members: Sequence[Member]) -> None:
         """Start those of the members that do not run, and what they need. Raises LabError, ServerError."""
+        self.resources.check_present()
         self.server(self.state.primary).ensure_running()
         others = [member for member in members if member.kind != "primary"]
         if not others:

@@ -20,6 +20,7 @@ import psutil
 from penstock.errors import LabError
 from penstock.lab import launch, relay
 from penstock.lab.programs import log_tail, run_program
+from penstock.lab.volumes.find import PACKAGES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -33,7 +34,7 @@ _POLL_S = 0.05
 # psutil reckons a start from the time of boot, which the kernel corrects with its clock.
 _CLOCK_SLACK_S = 2.0
 
-_PROGRAMS = frozenset(("postgres", "initdb", "pg_ctl", "pg_basebackup", "pg_receivewal"))
+_PROGRAMS = frozenset(("postgres", "initdb", "pg_ctl", "pg_basebackup", "pg_receivewal", "cp", "setpriv", *PACKAGES))
 _OWN_SCRIPTS = (launch.__file__, relay.__file__)
 
 

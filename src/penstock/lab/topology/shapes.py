@@ -11,7 +11,7 @@ from penstock.units import MIB
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-Shape = Literal["single", "cluster", "quorum"]
+Shape = Literal["single", "multi-az", "cluster", "quorum"]
 Kind = Literal["primary", "standby", "receiver"]
 Parameters = Literal["postgres", "rds", "embedded"]
 
@@ -39,9 +39,14 @@ class Member:
         return self.kind != "receiver"
 
 
+def zones_of(shape: Shape) -> tuple[str, ...]:
+    """Return the zones that a topology has members in; blocks of multi-az are replicated below its one server."""
+    return () if shape in ("single", "multi-az") else ZONES
+
+
 def members_of(shape: Shape) -> tuple[Member, ...]:
     """Return the members of a topology, the primary first."""
-    if shape == "single":
+    if not zones_of(shape):
         return (Member(name="primary", kind="primary", zone=None),)
     if shape == "cluster":
         kinds: tuple[Kind, ...] = ("primary", "standby", "standby")
@@ -54,7 +59,7 @@ def members_of(shape: Shape) -> tuple[Member, ...]:
 
 def needed_acknowledgements(shape: Shape) -> int:
     """Return for how many other members a commit waits."""
-    return {"single": 0, "cluster": 1, "quorum": _QUORUM}[shape]
+    return {"single": 0, "multi-az": 0, "cluster": 1, "quorum": _QUORUM}[shape]
 
 
 def standby_names(shape: Shape, members: Sequence[Member], primary: str) -> str:
@@ -71,7 +76,7 @@ def server_settings(
     shape: Shape, members: Sequence[Member], member: Member, *, upstream: str | None
 ) -> Mapping[str, str]:
     """Return what makes a server a part of the topology; `upstream` is how a standby connects to its primary."""
-    if shape == "single":
+    if not zones_of(shape):
         return {}
     settings = {
         "synchronous_standby_names": standby_names(shape, members, member.name),

@@ -2,6 +2,7 @@
 
 HOME/labs/NAME/lab.json       its shape, settings, members, and which of them are to stay down
 HOME/labs/NAME/processes/     what runs and is no server, see processes.py
+HOME/labs/NAME/volumes/       the files of throttled volumes and of local storage, see volumes/volume.py
 HOME/labs/NAME/MEMBER/        a server's home or a receiver's segments
 HOME/labs/NAME.lock           held by whoever changes the lab
 """
@@ -30,7 +31,11 @@ Stage = Literal["starting", "up", "failing over"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabState:
-    """A lab as it is written down: `down` are the members that were killed and stay so until they are healed."""
+    """A lab as it is written down: `down` are the members that were killed and stay so until they are healed.
+
+    `volume` is what each server's data lies on, `local_storage_bytes` the size of a device beside it, `memory_bytes`
+    what all servers together have; None where it is the machine's.
+    """
 
     name: str
     shape: Shape
@@ -40,6 +45,9 @@ class LabState:
     major: int
     stage: Stage
     members: tuple[Member, ...]
+    volume: str | None = None
+    local_storage_bytes: int | None = None
+    memory_bytes: int | None = None
     down: tuple[str, ...] = ()
 
     @property

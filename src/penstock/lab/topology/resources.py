@@ -1,0 +1,122 @@
+"""What a lab is given beyond the machine as it is: a volume for each server, local storage, a limit of memory."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from penstock.errors import LabError
+from penstock.lab.cluster import make_private_dir
+from penstock.lab.topology.processes import Launch, Processes
+from penstock.lab.volumes.cgroup import cgroup_of, create_cgroup, remove_cgroup
+from penstock.lab.volumes.find import check_machine
+from penstock.lab.volumes.volume import VolumeFiles, create_image, daemon_argv, mount_volume, release_volumes
+from penstock.storage.volume import parse_volume
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from penstock.lab.topology.state import LabState
+    from penstock.lab.users import ServerUser
+
+_EXPORT_TIMEOUT_S = 30
+_POLL_S = 0.05
+
+# No member has this name.
+_LOCAL = "local"
+
+
+@dataclass(frozen=True, slots=True)
+class LabResources:
+    """The resources of a lab as it is written down."""
+
+    folder: Path
+    state: LabState
+
+    @property
+    def cgroup(self) -> Path | None:
+        """Return the control group of its servers, None where they are not limited."""
+        return None if self.state.memory_bytes is None else cgroup_of(self.folder)
+
+    @property
+    def local_storage(self) -> Path | None:
+        """Return the directory of the servers' account on local storage, None where there is none."""
+        return None if self.state.local_storage_bytes is None else self.folder / _LOCAL / "temp"
+
+    def check(self) -> None:
+        """Raise UsageError for a volume that is none, LabError where this machine cannot have what is asked."""
+        options, programs = [], list[str]()
+        if self.state.volume is not None:
+            parse_volume(self.state.volume)
+            options.append("multi-az" if self._is_mirrored else "--volume")
+            programs += ["qemu-storage-daemon", "mkfs.ext4", "losetup", "mount", "umount"]
+        if self.state.local_storage_bytes is not None:
+            options.append("--local-storage")
+            programs += ["mkfs.ext4", "losetup", "mount", "umount"]
+        if self.state.memory_bytes is not None:
+            options.append("--memory")
+            programs.append("setpriv")
+        if options:
+            check_machine(" and ".join(options), programs)
+        if self.state.memory_bytes is not None:
+            cgroup_of(self.folder)
+
+    def create(self, user: ServerUser | None) -> None:
+        """Make what was asked for. Raises LabError; what is there then is removed by `release`."""
+        if self.cgroup is not None and self.state.memory_bytes is not None:
+            create_cgroup(self.cgroup, memory_bytes=self.state.memory_bytes)
+        for files in self._volumes():
+            self._create_volume(files)
+        if self.local_storage is not None and self.state.local_storage_bytes is not None:
+            files = VolumeFiles(self.folder, _LOCAL)
+            create_image(files, size_bytes=self.state.local_storage_bytes)
+            mount_volume(files, files.image)
+            make_private_dir(self.local_storage, user)
+
+    def check_present(self) -> None:
+        """Raise LabError where a volume has gone since, by a restart of the machine or the end of its daemon."""
+        for files in self._volumes():
+            if not files.is_mounted() or Processes(self.folder).find(_daemon(files)) is None:
+                raise LabError(
+                    f'the volume of {files.name} of lab "{self.state.name}" is lost',
+                    hint=f"Remove the lab with penstock lab down {self.state.name}.",
+                )
+
+    @property
+    def _is_mirrored(self) -> bool:
+        return self.state.shape == "multi-az"
+
+    def _volumes(self) -> list[VolumeFiles]:
+        if self.state.volume is None:
+            return []
+        return [VolumeFiles(self.folder, member.name) for member in self.state.members if member.is_server]
+
+    def _create_volume(self, files: VolumeFiles) -> None:
+        volume = parse_volume(self.state.volume or "")
+        create_image(files, size_bytes=volume.size_bytes, is_mirrored=self._is_mirrored)
+        argv = daemon_argv(files, volume.throttle, is_mirrored=self._is_mirrored)
+        processes, name = Processes(self.folder), _daemon(files)
+        processes.start([Launch(name=name, argv=argv, folder=files.folder, user=None)])
+        deadline_s = time.monotonic() + _EXPORT_TIMEOUT_S
+        while not files.is_exported():
+            processes.check_alive(name)
+            if time.monotonic() > deadline_s:
+                raise LabError(f"{name} of the lab exported nothing within {_EXPORT_TIMEOUT_S} s")
+            time.sleep(_POLL_S)
+        mount_volume(files, files.export)
+
+
+def release(folder: Path) -> None:
+    """Remove what lies outside of a lab's files; its processes have ended. Raises LabError."""
+    release_volumes(folder)
+    try:
+        group = cgroup_of(folder)
+    except LabError:
+        # Without a hierarchy there was no group.
+        return
+    remove_cgroup(group)
+
+
+def _daemon(files: VolumeFiles) -> str:
+    return f"volume_{files.name}"

@@ -1,0 +1,73 @@
+"""What the kernel has of a lab: mounts and loop devices below its folder; and what this machine lacks for them."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from penstock.errors import LabError
+from penstock.lab.users import is_root
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+# Debian's packages of the programs used here.
+PACKAGES = {
+    "qemu-storage-daemon": "qemu-system-common",
+    "mkfs.ext4": "e2fsprogs",
+    "losetup": "mount",
+    "mount": "mount",
+    "umount": "mount",
+    "setpriv": "util-linux",
+}
+_DEVICES = {"qemu-storage-daemon": "/dev/fuse", "losetup": "/dev/loop-control"}
+
+
+def find_program(name: str) -> str:
+    """Return the path of one of the programs. Raises LabError where it is not installed."""
+    # An ordinary PATH lacks the folders of root's programs.
+    if (found := shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")) is None:
+        raise LabError(f"{name} is not installed", hint=f"Install it; Debian's package is {PACKAGES[name]}.")
+    return found
+
+
+def check_machine(options: str, programs: Iterable[str]) -> None:
+    """Raise LabError where this machine, or this account, cannot have what `options` ask for."""
+    if not Path("/proc/mounts").exists():
+        raise LabError(f"{options} works on Linux only")
+    if not is_root():
+        raise LabError(f"{options} needs root", hint="Run it as root; without these options a lab needs no root.")
+    for program in programs:
+        find_program(program)
+        device = _DEVICES.get(program)
+        if device is not None and not Path(device).exists():
+            raise LabError(f"{options} needs {device}, which does not exist", hint="Load its kernel module.")
+
+
+def mounts_below(folder: Path) -> list[Path]:
+    """Return what is mounted below a folder, the latest first."""
+    lines = Path("/proc/self/mounts").read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+    paths = [Path(_unescape(line.split(" ")[1])) for line in lines]
+    top = folder.resolve()
+    return [path for path in reversed(paths) if path.is_relative_to(top)]
+
+
+def loops_below(folder: Path) -> list[Path]:
+    """Return the loop devices whose file is below a folder."""
+    top, found = folder.resolve(), []
+    for backing in Path("/sys/block").glob("loop*/loop/backing_file"):
+        try:
+            path = Path(backing.read_text(encoding="utf-8", errors="surrogateescape").strip())
+        except OSError:
+            # Detached meanwhile.
+            continue
+        if path.is_relative_to(top):
+            found.append(Path("/dev") / backing.parts[3])
+    return found
+
+
+def _unescape(path: str) -> str:
+    return re.sub(r"\\(\d{3})", lambda match: chr(int(match[1], 8)), path)

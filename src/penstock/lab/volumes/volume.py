@@ -1,0 +1,183 @@
+"""Makes volumes: ext4 on a loop device, on a sparse file, which qemu-storage-daemon exports by FUSE with a throttle.
+
+LAB/volumes/NAME/image.raw    the sparse file
+LAB/volumes/NAME/mirror.raw   its second copy, where blocks are replicated
+LAB/volumes/NAME/export.raw   where the daemon exports them
+LAB/NAME                      where the file system is mounted
+
+The loop device has no direct I/O: with it, ext4 on such an export read back what was never written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from penstock.errors import LabError
+from penstock.lab.programs import run_program
+from penstock.lab.volumes.find import find_program, loops_below, mounts_below
+from penstock.storage.volume import IO_BYTES
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from penstock.storage.volume import Throttle
+
+_TIMEOUT_S = 60
+_RELEASE_TIMEOUT_S = 10
+_POLL_S = 0.05
+
+# Enough files for any database here; ext4's own choice would take a gigabyte for the tables of a large volume.
+_INODES = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeFiles:
+    """Where one volume of a lab lies."""
+
+    lab: Path
+    name: str
+
+    @property
+    def folder(self) -> Path:
+        """Return the folder of its files."""
+        return self.lab / "volumes" / self.name
+
+    @property
+    def image(self) -> Path:
+        """Return the sparse file with its blocks."""
+        return self.folder / "image.raw"
+
+    @property
+    def mirror(self) -> Path:
+        """Return the second copy of its blocks."""
+        return self.folder / "mirror.raw"
+
+    @property
+    def export(self) -> Path:
+        """Return the file that is throttled."""
+        return self.folder / "export.raw"
+
+    @property
+    def mount_point(self) -> Path:
+        """Return where it is mounted."""
+        return self.lab / self.name
+
+    def is_exported(self) -> bool:
+        """Return whether the daemon has it."""
+        return self.export.resolve() in mounts_below(self.lab)
+
+    def is_mounted(self) -> bool:
+        """Return whether it is, without touching the device."""
+        return self.mount_point.resolve() in mounts_below(self.lab)
+
+
+def create_image(files: VolumeFiles, *, size_bytes: int, is_mirrored: bool = False) -> None:
+    """Make an empty file system in a sparse file, and its copy. Raises LabError."""
+    files.folder.mkdir(parents=True, mode=0o700)
+    with files.image.open("wb") as file:
+        file.truncate(size_bytes)
+    # Nothing is left for the kernel to initialize later, at the cost of who measures then.
+    lazy = "lazy_itable_init=0,lazy_journal_init=0"
+    _run(files.folder, "mkfs.ext4", "-q", "-F", "-N", str(_INODES), "-m", "0", "-E", lazy, str(files.image))
+    if is_mirrored:
+        run_program(
+            ["/bin/cp", "--sparse=always", str(files.image), str(files.mirror)],
+            purpose="copy a volume",
+            user=None,
+            timeout_s=_TIMEOUT_S,
+            cwd=files.folder,
+        )
+    files.export.touch(mode=0o600)
+
+
+def daemon_argv(files: VolumeFiles, throttle: Throttle | None, *, is_mirrored: bool) -> list[str]:
+    """Return the command that exports a volume; each copy of a mirrored one has a throttle of its own."""
+    images = [files.image, files.mirror] if is_mirrored else [files.image]
+    argv = [find_program("qemu-storage-daemon")]
+    for number, image in enumerate(images):
+        file = {"driver": "file", "node-name": f"file{number}", "filename": str(image)}
+        argv += ["--blockdev", json.dumps(file)]
+        if throttle is not None:
+            argv += ["--object", json.dumps(_throttle_group(f"group{number}", throttle))]
+            node = {"driver": "throttle", "throttle-group": f"group{number}", "file": f"file{number}"}
+        else:
+            node = {"driver": "raw", "file": f"file{number}"}
+        argv += ["--blockdev", json.dumps({**node, "node-name": f"copy{number}"})]
+    if is_mirrored:
+        # Writes go to both; what is read comes from the first, as RDS reads from the primary's.
+        quorum = {"driver": "quorum", "node-name": "both", "vote-threshold": 2, "read-pattern": "fifo"}
+        argv += ["--blockdev", json.dumps({**quorum, "children": ["copy0", "copy1"]})]
+    export = {"type": "fuse", "id": "export", "node-name": "both" if is_mirrored else "copy0"}
+    mounted = {"mountpoint": str(files.export), "writable": True, "allow-other": "off"}
+    return [*argv, "--export", json.dumps({**export, **mounted})]
+
+
+def mount_volume(files: VolumeFiles, device_file: Path) -> None:
+    """Mount the file system of a file. Raises LabError."""
+    files.mount_point.mkdir(mode=0o755)
+    device = _run(files.folder, "losetup", "--find", "--show", "--direct-io=off", str(device_file)).strip()
+    _run(files.folder, "mount", "-t", "ext4", "-o", "noatime", device, str(files.mount_point))
+    files.mount_point.chmod(0o755)
+
+
+def release_volumes(lab: Path) -> None:
+    """Unmount and detach everything below a lab's folder. Raises LabError for a device that stays.
+
+    Processes are ended before, the daemons too: what has not reached a volume yet is given up, for at the volume's pace
+    it could take minutes, and the volume is removed anyway.
+    """
+    mounts = mounts_below(lab)
+    exports = [mount for mount in mounts if mount.name == "export.raw"]
+    for mount in mounts:
+        if mount not in exports:
+            _unmount(lab, mount)
+    deadline_s = time.monotonic() + _RELEASE_TIMEOUT_S
+    while loops := loops_below(lab):
+        if time.monotonic() > deadline_s:
+            raise LabError("a volume of the lab is in use", detail=", ".join(map(str, loops)))
+        for device in loops:
+            # Gone already, where its last user has just closed it.
+            with contextlib.suppress(LabError):
+                _run(lab, "losetup", "--detach", str(device))
+        time.sleep(_POLL_S)
+    for export in exports:
+        _unmount(lab, export)
+
+
+def _unmount(lab: Path, mount: Path) -> None:
+    """Unmount, waiting for processes that are ending; at last leave it to the kernel to do so after its last user."""
+    deadline_s = time.monotonic() + _RELEASE_TIMEOUT_S
+    while mount in mounts_below(lab):
+        is_late = time.monotonic() > deadline_s
+        try:
+            _run(lab, "umount", *(["--lazy"] if is_late else []), str(mount))
+        except LabError:
+            if is_late:
+                raise
+            time.sleep(_POLL_S)
+
+
+def _throttle_group(name: str, throttle: Throttle) -> dict[str, str | int]:
+    group: dict[str, str | int] = {
+        "qom-type": "throttle-group",
+        "id": name,
+        "x-iops-total": throttle.iops,
+        "x-iops-size": IO_BYTES,
+        "x-bps-total": throttle.bytes_per_s,
+    }
+    if throttle.burst_iops is not None and throttle.burst_ios:
+        # QEMU's bucket holds maximum times length, and leaks at the baseline: it is gp2's bucket of I/Os.
+        length_s = max(round(throttle.burst_ios / throttle.burst_iops), 1)
+        group |= {"x-iops-total-max": throttle.burst_iops, "x-iops-total-max-length": length_s}
+    return group
+
+
+def _run(folder: Path, program: str, *arguments: str) -> str:
+    """Run one of the system's programs; it works in the lab's folder, so that it is found where we are killed."""
+    purpose = f"set up or remove a volume with {program}"
+    argv = [find_program(program), *arguments]
+    return run_program(argv, purpose=purpose, user=None, timeout_s=_TIMEOUT_S, cwd=folder)
