@@ -50,10 +50,10 @@ class LabResources:
         if self.state.volume is not None:
             parse_volume(self.state.volume)
             options.append("multi-az" if self._is_mirrored else "--volume")
-            programs += ["qemu-storage-daemon", "mkfs.ext4", "losetup", "mount", "umount"]
+            programs += ["qemu-storage-daemon", "mkfs.ext4", "mount", "umount"]
         if self.state.local_storage_bytes is not None:
             options.append("--local-storage")
-            programs += ["mkfs.ext4", "losetup", "mount", "umount"]
+            programs += ["mkfs.ext4", "mount", "umount"]
         if self.state.memory_bytes is not None:
             options.append("--memory")
             programs.append("setpriv")

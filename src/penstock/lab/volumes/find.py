@@ -1,4 +1,4 @@
-"""What the kernel has of a lab: mounts and loop devices below its folder; and what this machine lacks for them."""
+"""What the kernel has of a lab: what is mounted below its folder; and what this machine lacks for them."""
 
 from __future__ import annotations
 
@@ -18,12 +18,11 @@ if TYPE_CHECKING:
 PACKAGES = {
     "qemu-storage-daemon": "qemu-system-common",
     "mkfs.ext4": "e2fsprogs",
-    "losetup": "mount",
     "mount": "mount",
     "umount": "mount",
     "setpriv": "util-linux",
 }
-_DEVICES = {"qemu-storage-daemon": "/dev/fuse", "losetup": "/dev/loop-control"}
+_DEVICES = {"qemu-storage-daemon": "/dev/fuse", "mount": "/dev/loop-control"}
 
 
 def find_program(name: str) -> str:
@@ -53,20 +52,6 @@ def mounts_below(folder: Path) -> list[Path]:
     paths = [Path(_unescape(line.split(" ")[1])) for line in lines]
     top = folder.resolve()
     return [path for path in reversed(paths) if path.is_relative_to(top)]
-
-
-def loops_below(folder: Path) -> list[Path]:
-    """Return the loop devices whose file is below a folder."""
-    top, found = folder.resolve(), []
-    for backing in Path("/sys/block").glob("loop*/loop/backing_file"):
-        try:
-            path = Path(backing.read_text(encoding="utf-8", errors="surrogateescape").strip())
-        except OSError:
-            # Detached meanwhile.
-            continue
-        if path.is_relative_to(top):
-            found.append(Path("/dev") / backing.parts[3])
-    return found
 
 
 def _unescape(path: str) -> str:

@@ -10,7 +10,6 @@ The loop device has no direct I/O: with it, ext4 on such an export read back wha
 
 from __future__ import annotations
 
-import contextlib
 import json
 import time
 from dataclasses import dataclass
@@ -18,7 +17,8 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import LabError
 from penstock.lab.programs import run_program
-from penstock.lab.volumes.find import find_program, loops_below, mounts_below
+from penstock.lab.volumes.find import find_program, mounts_below
+from penstock.lab.volumes.loops import attach_loop, detach_loop, loops_below
 from penstock.storage.volume import IO_BYTES
 
 if TYPE_CHECKING:
@@ -119,8 +119,8 @@ def daemon_argv(files: VolumeFiles, throttle: Throttle | None, *, is_mirrored: b
 def mount_volume(files: VolumeFiles, device_file: Path) -> None:
     """Mount the file system of a file. Raises LabError."""
     files.mount_point.mkdir(mode=0o755)
-    device = _run(files.folder, "losetup", "--find", "--show", "--direct-io=off", str(device_file)).strip()
-    _run(files.folder, "mount", "-t", "ext4", "-o", "noatime", device, str(files.mount_point))
+    device = attach_loop(device_file)
+    _run(files.folder, "mount", "-t", "ext4", "-o", "noatime", str(device), str(files.mount_point))
     files.mount_point.chmod(0o755)
 
 
@@ -140,9 +140,7 @@ def release_volumes(lab: Path) -> None:
         if time.monotonic() > deadline_s:
             raise LabError("a volume of the lab is in use", detail=", ".join(map(str, loops)))
         for device in loops:
-            # Gone already, where its last user has just closed it.
-            with contextlib.suppress(LabError):
-                _run(lab, "losetup", "--detach", str(device))
+            detach_loop(device)
         time.sleep(_POLL_S)
     for export in exports:
         _unmount(lab, export)

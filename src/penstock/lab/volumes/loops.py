@@ -1,0 +1,62 @@
+"""Loop devices, by the kernel's own calls: losetup cannot say how the file is to be read."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from pathlib import Path
+
+# linux/loop.h
+_SET_FD = 0x4C00
+_CLEAR_FD = 0x4C01
+_GET_FREE = 0x4C82
+
+
+def attach_loop(path: Path) -> Path:
+    """Return a new loop device on a file, without direct I/O. Raises OSError.
+
+    The file is read in exactly the requests that arrive: reading ahead took a quarter of a throttle's throughput.
+    """
+    file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        os.posix_fadvise(file, 0, 0, os.POSIX_FADV_RANDOM)
+        while True:
+            with open("/dev/loop-control", "rb") as control:  # noqa: PTH123 (a device)
+                device = Path(f"/dev/loop{fcntl.ioctl(control, _GET_FREE)}")
+            with device.open("rb+", buffering=0) as loop:
+                try:
+                    fcntl.ioctl(loop, _SET_FD, file)
+                except OSError as error:
+                    # Somebody else took it.
+                    if error.errno != errno.EBUSY:
+                        raise
+                    continue
+            return device
+    finally:
+        os.close(file)
+
+
+def detach_loop(device: Path) -> None:
+    """Detach a device; one that is in use is detached by its last user. Raises OSError."""
+    with device.open("rb", buffering=0) as loop:
+        try:
+            fcntl.ioctl(loop, _CLEAR_FD)
+        except OSError as error:
+            # It has no file: its last user has just gone.
+            if error.errno != errno.ENXIO:
+                raise
+
+
+def loops_below(folder: Path) -> list[Path]:
+    """Return the loop devices whose file is below a folder."""
+    top, found = folder.resolve(), []
+    for backing in Path("/sys/block").glob("loop*/loop/backing_file"):
+        try:
+            path = Path(backing.read_text(encoding="utf-8", errors="surrogateescape").strip())
+        except OSError:
+            # Detached meanwhile.
+            continue
+        if path.is_relative_to(top):
+            found.append(Path("/dev") / backing.parts[3])
+    return found
