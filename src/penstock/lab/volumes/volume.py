@@ -11,8 +11,10 @@ The loop device has no direct I/O: with it, ext4 on such an export read back wha
 from __future__ import annotations
 
 import json
+import os
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.errors import LabError
@@ -22,8 +24,6 @@ from penstock.lab.volumes.loops import attach_loop, detach_loop, loops_below
 from penstock.storage.volume import IO_BYTES
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from penstock.storage.volume import Throttle
 
 _TIMEOUT_S = 60
@@ -119,6 +119,11 @@ def daemon_argv(files: VolumeFiles, throttle: Throttle | None, *, is_mirrored: b
 def mount_volume(files: VolumeFiles, device_file: Path) -> None:
     """Mount the file system of a file. Raises LabError."""
     files.mount_point.mkdir(mode=0o755)
+    file_device = device_file.stat().st_dev
+    ahead = Path("/sys/class/bdi") / f"{os.major(file_device)}:{os.minor(file_device)}" / "read_ahead_kb"
+    if device_file == files.export and ahead.exists():
+        # The largest read that FUSE passes on: by default 128 KiB, and one I/O would be throttled as two.
+        ahead.write_text(str(IO_BYTES // 1024), encoding="ascii")
     device = attach_loop(device_file)
     _run(files.folder, "mount", "-t", "ext4", "-o", "noatime", str(device), str(files.mount_point))
     files.mount_point.chmod(0o755)
