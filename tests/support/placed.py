@@ -70,7 +70,7 @@ class PlacedServer:
         with Repairer(ConnectionFactory(self.server.conninfo)) as repairer:
             done = repairer.run()
         done.raise_first()
-        return done.place
+        return done.temp_place
 
     def stage(self) -> str | None:
         """Return how far the place is that is written down, None if none is."""
