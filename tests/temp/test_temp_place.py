@@ -109,6 +109,14 @@ def test_plan_runs_nothing(placed: PlacedServer, penstock: Callable[..., tuple[i
     assert not placed.server.execute("SELECT FROM pg_namespace WHERE nspname = 'penstock'")
 
 
+def test_who_receives_wal_is_named(placed: PlacedServer, penstock: Callable[..., tuple[int, str, str]]) -> None:
+    """A standby without the directory would stop replaying: before the first statement, and in the plan."""
+    to = ("--to", placed.server.conninfo)
+    with psycopg.connect(placed.server.conninfo, replication="true", application_name="az_b", autocommit=True):
+        _, _, err = penstock("temp", "place", str(placed.directory), "--same-device", "--plan", *to)
+    assert f"az_b; a standby without {placed.directory} stops replaying" in err
+
+
 def test_commands_place_check_and_remove(placed: PlacedServer, penstock: Callable[..., tuple[int, str, str]]) -> None:
     """As text and as JSON; a problem is exit code 5."""
     to = ("--to", placed.server.conninfo)
