@@ -152,3 +152,10 @@ def test_neon_is_direct_but_for_its_pooled_hosts(
     factory = ConnectionFactory(make_conninfo(transaction_pooled, host=host))
     with factory.connect():
         assert (factory.pooler is not None) is is_refused
+
+
+def test_placing_temporary_work_through_a_pooler_is_refused(pooled: str, database: str) -> None:
+    """ALTER SYSTEM and advisory locks are a session's own; nothing is created."""
+    assert main(["temp", "place", "/nowhere", "--to", pooled]) == 7
+    with psycopg.connect(make_conninfo(database, dbname="postgres")) as connection:
+        assert not connection.execute("SELECT FROM pg_tablespace WHERE spcname = 'penstock_temp'").fetchall()

@@ -21,6 +21,7 @@ from penstock.model.server.settings import LeaseReport
 from penstock.server.facts.facts import read_server_facts
 from penstock.server.ledger import Ledger
 from penstock.server.ledger.upkeep import drop_left_staging, find_left_staging
+from penstock.temp.placement.place import PlaceKeeper
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -29,15 +30,20 @@ if TYPE_CHECKING:
     from penstock.model.load.ledger import LeftStaging
     from penstock.model.server.server import ServerFacts
     from penstock.model.server.settings import SettingsOverview
+    from penstock.model.temp.placement import Placement, PlaceReport
     from penstock.server.connect.connection import Connection, ConnectionFactory
 
 
 @dataclass(kw_only=True)
 class RepairOutcome(Restored):
-    """What a repair has restored, at tables and of the server's settings, and which staging tables it has dropped."""
+    """What a repair has restored, at tables and of the server's settings, and which staging tables it has dropped.
+
+    `temp_place` is the place for temporary work if placing or removing it was interrupted, and it was undone.
+    """
 
     settings: LeaseReport = field(default_factory=LeaseReport)
     dropped: list[LeftStaging] = field(default_factory=list)
+    temp_place: PlaceReport | None = None
 
 
 def _drop_step(left: LeftStaging) -> RepairStep:
@@ -103,7 +109,7 @@ class Repairer(Closing):
 
     def _stores(
         self, connection: Connection, outcome: RepairOutcome, *, is_local: bool = False
-    ) -> tuple[TableStore, _SettingsStore]:
+    ) -> tuple[TableStore, _SettingsStore, _PlaceStore]:
         tools = LoadTools(
             connect=self._connect,
             sources=SourceReader(),
@@ -112,7 +118,11 @@ class Repairer(Closing):
             on_notice=self._tell,
             warnings=WarningLog(lambda notice: self._tell(notice.message)),
         )
-        return TableStore(self._context(connection, is_local=is_local)), _SettingsStore(tools, connection, outcome)
+        return (
+            TableStore(self._context(connection, is_local=is_local)),
+            _SettingsStore(tools, connection, outcome),
+            _PlaceStore(self._connect, self._tell, outcome),
+        )
 
     def _context(self, connection: Connection, *, is_local: bool = False) -> Context:
         return Context(
@@ -158,4 +168,47 @@ class _SettingsStore:
             if noted:
                 raise
             self._tools.notice(f"leases on the server's settings were not checked: {error.message}")
+            return None
+
+
+class _PlaceStore:
+    """The place for temporary work; one that was completed is meant to stay."""
+
+    def __init__(self, connect: ConnectionFactory, tell: Callable[[str], None], outcome: RepairOutcome) -> None:
+        self._connect = connect
+        self._tell = tell
+        self._outcome = outcome
+
+    def plan(self) -> list[RepairStep]:
+        placement = self._read()
+        if placement is None:
+            return []
+        is_placed = placement.stage == "placed"
+        return [
+            RepairStep(
+                table=placement.location,
+                kind="place",
+                name=str(placement.scope),
+                owner=placement.owner,
+                action="keep" if is_placed else "restore",
+                reason="it stays until penstock temp remove" if is_placed else "placing or removing it was interrupted",
+            )
+        ]
+
+    def restore(self, done: Restored) -> None:
+        placement = self._read()
+        if placement is None or placement.stage == "placed":
+            return
+        try:
+            with closing(PlaceKeeper(self._connect, tell=self._tell)) as keeper:
+                self._outcome.temp_place = keeper.clear()
+        except PenstockError as error:
+            done.errors.append(error)
+
+    def _read(self) -> Placement | None:
+        try:
+            with closing(PlaceKeeper(self._connect, tell=self._tell)) as keeper:
+                return keeper.read()
+        except PenstockError as error:
+            self._tell(f"the place for temporary work was not checked: {error.message}")
             return None

@@ -155,14 +155,7 @@ class LeaseStore(LeaseLocks):
         """Create the tables if they are missing. Needs CREATE on the database, or on schema penstock there."""
         if self.exists():
             return
-        with translate_errors("looking for publications"):
-            publications = fetch_rows(self.connection, "ledger_publications", PublicationRow)
-        if publications:
-            raise TargetError(
-                "leases on settings would stop the subscribers of a publication for all tables",
-                detail=f'Publication "{publications[0].name}" of database {LEASE_DATABASE} would publish their tables.',
-                hint="Load with --settings none.",
-            )
+        refuse_publications(self.connection, "leases on settings", hint="Load with --settings none.")
         try:
             with in_transaction(self.connection, f"creating tables of leases in database {LEASE_DATABASE}"):
                 self._create()
@@ -244,7 +237,7 @@ class LeaseStore(LeaseLocks):
                    auto_line = excluded.auto_line, ours = excluded.ours
             """
         ).format(sql.Identifier(_SCHEMA))
-        with self._writing():
+        with writing_durably(self.connection, "recording leases on settings"):
             if lease is not None:
                 self._insert(lease)
             for prior in priors:
@@ -273,7 +266,7 @@ class LeaseStore(LeaseLocks):
     def forget(self, lease_ids: Sequence[str]) -> None:
         """Remove leases, and what was before settings that no lease is on any more."""
         schema = sql.Identifier(_SCHEMA)
-        with self._writing():
+        with writing_durably(self.connection, "recording leases on settings"):
             self.connection.execute(
                 sql.SQL("DELETE FROM {}.leases WHERE id = ANY (%s::uuid[])").format(schema), [list(lease_ids)]
             )
@@ -284,13 +277,26 @@ class LeaseStore(LeaseLocks):
                 ).format(schema=schema)
             )
 
-    @contextmanager
-    def _writing(self) -> Iterator[None]:
-        """Run the block in a transaction that is durable on this server before its COMMIT returns."""
-        with in_transaction(self.connection, "recording leases on settings"):
-            # Off would let a crash lose the lease and keep the setting; a standby's answer is not waited for.
-            self.connection.execute("SET LOCAL synchronous_commit = 'local'")
-            yield
+
+@contextmanager
+def writing_durably(connection: Connection, what: str) -> Iterator[None]:
+    """Run the block in a transaction that is durable on this server before its COMMIT returns."""
+    with in_transaction(connection, what):
+        # Off would let a crash lose the record and keep the change; a standby's answer is not waited for.
+        connection.execute("SET LOCAL synchronous_commit = 'local'")
+        yield
+
+
+def refuse_publications(connection: Connection, what: str, *, hint: str) -> None:
+    """Raise TargetError where tables that are created now would be published. Raises ServerError."""
+    with translate_errors("looking for publications"):
+        publications = fetch_rows(connection, "ledger_publications", PublicationRow)
+    if publications:
+        raise TargetError(
+            f"{what} would stop the subscribers of a publication for all tables",
+            detail=f'Publication "{publications[0].name}" of database {LEASE_DATABASE} would publish their tables.',
+            hint=hint,
+        )
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from penstock.cli.views.loads_view import staging_object
 from penstock.cli.views.outcome_view import describe_place, place_object
 from penstock.cli.views.parking_view import name_with_attached
 from penstock.cli.views.settings_view import describe_report
+from penstock.cli.views.temp_place_view import describe_removed, report_object
 from penstock.model.load.job import Housekeeping
 from penstock.model.options import pick, split_names
 from penstock.model.source.dialect import Notice
@@ -54,7 +55,8 @@ def repair(
     """Restore what loads have changed, after a crash or a failed rebuild.
 
     These are indexes and keys that were dropped, triggers that were disabled, autovacuum that was paused, and settings
-    of the server whose load has ended. Staging tables that failed merges have left are dropped: a load that had one
+    of the server whose load has ended, and a place for temporary work if penstock temp place or remove was
+    interrupted. Staging tables that failed merges have left are dropped: a load that had one
     reads its files again when it is resumed. Changes of a running load are kept. What belongs to a
     table is restored as the role that changed it: run it as that role, or as a member of it.
     """
@@ -75,13 +77,16 @@ def repair(
         done = repairer.run()
     for text in dict.fromkeys(done.held):
         show_warning(Notice(code="parked-left", message=text))
+    for text in () if done.temp_place is None else done.temp_place.left:
+        show_warning(Notice(code="settings", message=f"not restored: {text}"))
     if as_json:
         errors = [{"message": error.message, "detail": error.detail, "hint": error.hint} for error in done.errors]
         rebuilt = [asdict(each) for each in done.rebuilt]
         settings = [asdict(each) for each in done.settings.results]
         dropped = [staging_object(each) for each in done.dropped]
-        result = {"rebuilt": rebuilt, "settings": settings, "dropped": dropped, "held": done.held, "errors": errors}
-        write_result(place_object(server) | result)
+        temp_place = None if done.temp_place is None else report_object(done.temp_place)
+        result = {"rebuilt": rebuilt, "settings": settings, "dropped": dropped, "temp_place": temp_place}
+        write_result({**place_object(server), **result, "held": done.held, "errors": errors})
     elif not quiet:
         write_result(describe_repair(done, place))
     done.raise_first()
@@ -100,6 +105,7 @@ def describe_repair(done: RepairOutcome, place: str) -> list[str]:
     """Return what a repair has put back."""
     lines = [f"settings: {line}" for line in describe_report(done.settings)] if done.settings.lease_ids else []
     lines += [f"dropped {each.table} ({format_bytes(each.size_bytes)})" for each in done.dropped]
+    lines += [] if done.temp_place is None else describe_removed(done.temp_place)
     if done.rebuilt:
         rows = [(each.table, each.kind, each.name, format_duration(each.seconds)) for each in done.rebuilt]
         lines += [f"restored {len(done.rebuilt)}:", *line_up(rows, align="<<<>", indent="  ")]

@@ -6,6 +6,8 @@ OK = 0
 REJECTS = 3
 # As pg_ctl status has it.
 NOT_RUNNING = 3
+# Of --check and temp check.
+PROBLEMS = 5
 WOULD_NOT_LOAD = 9
 INTERNAL_ERROR = 70
 INTERRUPTED = 130
@@ -13,12 +15,12 @@ INTERRUPTED = 130
 BROKEN_PIPE = 141
 
 EXIT_CODES = (
-    (OK, "done; for --check, no problem was found; for doctor, ready to load"),
+    (OK, "done; for --check and temp check, no problem was found; for doctor, ready to load"),
     (1, "any other error"),
     (2, "usage error: an option, a job file or a dialect is invalid; with --warnings error, a warning"),
     (REJECTS, "complete, but some records were rejected; for server status and lab status: the server is not running"),
     (4, "a source cannot be found, read or decompressed, or changed while it was read"),
-    (5, "the data does not fit the dialect or the table; for --check, problems were found"),
+    (PROBLEMS, "the data does not fit the dialect or the table; for --check and temp check, problems were found"),
     (6, "the table is missing, does not match, or cannot be loaded into"),
     (7, "the server refused, failed or went away"),
     (8, "an embedded server could not be set up or run"),

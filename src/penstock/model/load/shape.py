@@ -113,7 +113,7 @@ class Rebuilt:
     seconds: float
 
 
-RepairAction = Literal["rebuild", "restore", "finish", "forget", "drop", "wait", "refuse"]
+RepairAction = Literal["rebuild", "restore", "finish", "forget", "drop", "wait", "keep", "refuse"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,9 +121,10 @@ class RepairStep:
     """What a repair does about one record, and why.
 
     rebuild: make it again. restore: switch it on as it was. finish: complete what was begun. forget: it stands already,
-    or its table is gone. wait: a load at work rebuilds it. refuse: it cannot be put back. `attached`: how many of
-    partitions belong to it, of which the same holds. Of kind "settings" it is a lease on settings of the server, of
-    kind "staging" a copy of records that a failed merge has left.
+    or its table is gone. wait: a load at work rebuilds it. keep: it is meant to stay. refuse: it cannot be put back.
+    `attached`: how many of partitions belong to it, of which the same holds. Of kind "settings" it is a lease on
+    settings of the server, of kind "staging" a copy of records that a failed merge has left, of kind "place" a place
+    for temporary work.
     """
 
     table: str

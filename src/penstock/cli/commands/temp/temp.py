@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import typer
 
+from penstock.cli.commands.temp.place import check, place, remove
 from penstock.cli.commands.temp.replay import replay
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
+app.command()(place)
+app.command()(check)
+app.command()(remove)
 app.command()(replay)
 
 

@@ -1,0 +1,72 @@
+"""Whether temporary work goes where it should: a real spill and a temporary table of a session, looked for there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from psycopg import sql
+
+from penstock.model.temp.placement import SETTING, TABLESPACE, parse_setting
+from penstock.server.connect.errors import in_transaction, translate_errors
+
+if TYPE_CHECKING:
+    from penstock.model.temp.placement import Placement
+    from penstock.server.connect.connection import Connection, ConnectionFactory
+
+# Some megabytes, sorted in the least memory there is: the file stays as long as the cursor.
+_SPILL = "DECLARE penstock_proof CURSOR FOR SELECT g FROM pg_catalog.generate_series(1, 200000) AS g ORDER BY -g"
+
+_FILES = """
+    SELECT pg_catalog.count(*)
+      FROM pg_catalog.pg_ls_tmpdir(%s::oid) AS f
+     WHERE pg_catalog.starts_with(f.name, %s)
+"""
+
+_TABLE_PLACE = """
+    SELECT c.reltablespace::int8
+      FROM pg_catalog.pg_class AS c
+     WHERE c.oid = 'pg_temp.penstock_proof'::pg_catalog.regclass
+"""
+
+
+def find_disproof(connect: ConnectionFactory, control: Connection, placement: Placement, oid: int) -> str | None:
+    """Return why temporary work of a new session does not go to a placement's tablespace; None where it does.
+
+    It is a session of the scope's database, or one that takes the scope's role: nobody else can log in as that.
+    `control` sees all files, which needs pg_monitor. Raises ServerError, TargetError.
+    """
+    scope = placement.scope
+    other = connect.in_database(scope.name) if scope.kind == "database" and scope.name else connect
+    try:
+        with other.connect(label="proof") as session:
+            with translate_errors("proving where temporary work goes"):
+                row = session.execute("SELECT pg_catalog.current_setting(%s)", [SETTING]).fetchone()
+            assert row is not None
+            if scope.kind != "role" and parse_setting(row[0]) != (TABLESPACE,):
+                return (
+                    f"{SETTING} of a new session is '{row[0]}', which its role, its database or the server's start set"
+                )
+            return _try_out(session, control, placement, oid)
+    finally:
+        if other is not connect:
+            other.close()
+
+
+def _try_out(session: Connection, control: Connection, placement: Placement, oid: int) -> str | None:
+    with in_transaction(session, "proving where temporary work goes") as transaction:
+        transaction.force_rollback = True
+        # Without CREATE on the tablespace its temporary work goes elsewhere, and nobody is told.
+        role = placement.scope.name if placement.scope.kind == "role" else next(iter(placement.granted), None)
+        if role is not None:
+            session.execute(sql.SQL("SET LOCAL ROLE {}").format(sql.Identifier(role)))
+        if placement.scope.kind == "role":
+            session.execute(sql.SQL("SET LOCAL temp_tablespaces = {}").format(sql.Identifier(TABLESPACE)))
+        session.execute("SET LOCAL work_mem = '64kB'")
+        session.execute(_SPILL)
+        session.execute("FETCH 1 FROM penstock_proof")
+        files = control.execute(_FILES, [oid, f"pgsql_tmp{session.info.backend_pid}."]).fetchone()
+        if files is None or files[0] == 0:
+            return "a sort that spilled has no file there"
+        session.execute("CREATE TEMPORARY TABLE penstock_proof (a int)")
+        lies = session.execute(_TABLE_PLACE).fetchone()
+        return None if lies == (oid,) else "a temporary table does not lie there"

@@ -1,0 +1,72 @@
+"""temp_tablespaces of a server, a database or a role: read as it is stored, set and restored."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from psycopg import sql
+
+from penstock.model.temp.placement import SETTING, parse_setting
+from penstock.server.connect.errors import translate_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.model.temp.placement import Scope
+    from penstock.server.connect.connection import Connection
+
+_EXISTS = {
+    "database": "SELECT FROM pg_catalog.pg_database AS d WHERE d.datname = %s",
+    "role": "SELECT FROM pg_catalog.pg_roles AS r WHERE r.rolname = %s",
+}
+
+_AUTO_LINE = """
+    SELECT f.setting
+      FROM pg_catalog.pg_file_settings AS f
+     WHERE f.name = %(setting)s
+       AND f.sourcefile = pg_catalog.current_setting('data_directory') || '/postgresql.auto.conf'
+     ORDER BY f.seqno DESC
+     LIMIT 1
+"""
+
+# Elements are name=value; those of one name only once.
+_STORED = """
+    SELECT pg_catalog.substr(c.line, pg_catalog.length(%(setting)s::text) + 2)
+      FROM pg_catalog.pg_db_role_setting AS s
+      LEFT JOIN pg_catalog.pg_database AS d ON d.oid = s.setdatabase
+      LEFT JOIN pg_catalog.pg_roles AS r ON r.oid = s.setrole
+     CROSS JOIN pg_catalog.unnest(s.setconfig) AS c (line)
+     WHERE d.datname IS NOT DISTINCT FROM %(database)s::name
+       AND r.rolname IS NOT DISTINCT FROM %(role)s::name
+       AND pg_catalog.starts_with(c.line, %(setting)s::text || '=')
+"""
+
+
+def scope_exists(connection: Connection, scope: Scope) -> bool:
+    """Return whether the database or role of a scope exists. Raises ServerError."""
+    if scope.name is None:
+        return True
+    with translate_errors(f"looking for {scope}"):
+        return connection.execute(_EXISTS[scope.kind].encode(), [scope.name]).fetchone() is not None
+
+
+def read_setting(connection: Connection, scope: Scope) -> tuple[str, ...] | None:
+    """Return the tablespaces that the setting of a scope names, None where it has no setting of its own.
+
+    Of the server's it needs pg_file_settings, which superusers read. Raises ServerError, TargetError.
+    """
+    names = {kind: scope.name if scope.kind == kind else None for kind in _EXISTS}
+    query = _AUTO_LINE if scope.name is None else _STORED
+    with translate_errors(f"reading {SETTING} of {scope}"):
+        row = connection.execute(query.encode(), {"setting": SETTING, **names}).fetchone()
+    return None if row is None else parse_setting(row[0])
+
+
+def setting_statement(scope: Scope, names: Sequence[str] | None) -> str:
+    """Return the statement that has a scope's setting name tablespaces; with None, that removes it."""
+    start = sql.SQL("ALTER SYSTEM")
+    if scope.name is not None:
+        start = sql.SQL(f"ALTER {scope.kind.upper()} {{}}").format(sql.Identifier(scope.name))  # type: ignore[assignment]
+    listed = sql.SQL(", ").join(map(sql.Identifier, names)) if names else sql.Literal("")
+    end = sql.SQL("RESET temp_tablespaces") if names is None else sql.SQL("SET temp_tablespaces = {}").format(listed)
+    return sql.SQL("{} {}").format(start, end).as_string(None)

@@ -1,0 +1,145 @@
+"""Tablespaces for temporary work: found, created, dropped; who may use them, what lies in them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from psycopg import sql
+
+from penstock.model.temp.placement import TABLESPACE, Occupant
+from penstock.server.connect.errors import translate_errors
+from penstock.server.sql.queries import fetch_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.server.connect.connection import Connection, ConnectionFactory
+
+
+DROP = f"DROP TABLESPACE {TABLESPACE}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlaceRow:
+    """The row of temp_place.sql; `receivers` are the application_names of who receives WAL."""
+
+    data_directory: str | None
+    version_folder: str
+    temp_file_limit: str
+    receivers: list[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TablespaceRow:
+    """The row of temp_tablespaces.sql; `excluded` are roles that may log in and not create in it."""
+
+    oid: int
+    location: str
+    excluded: list[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OccupantRow:
+    """The row of temp_occupants.sql; `kind` is as in ALTER."""
+
+    kind: str
+    name: str
+    is_temporary: bool
+
+
+_DATABASES = """
+    SELECT d.datname::text,
+           d.dattablespace = %(oid)s::oid
+      FROM pg_catalog.pg_database AS d
+     WHERE d.datallowconn
+       AND (
+               d.dattablespace = %(oid)s::oid
+            OR d.oid IN (SELECT u.oid FROM pg_catalog.pg_tablespace_databases(%(oid)s::oid) AS u (oid))
+            OR EXISTS (
+                   SELECT
+                     FROM pg_catalog.pg_shdepend AS s
+                    WHERE s.dbid = d.oid
+                      AND s.refclassid = 'pg_catalog.pg_tablespace'::pg_catalog.regclass
+                      AND s.refobjid = %(oid)s::oid
+               )
+           )
+     ORDER BY d.datname
+"""
+
+# Of parallel workers pg_ls_tmpdir shows no files; DROP TABLESPACE refuses for those.
+_SPILLING = """
+    SELECT DISTINCT pg_catalog.format('temporary files of backend %%s (%%s in %%s)', a.pid, a.usename, a.datname)
+      FROM pg_catalog.pg_ls_tmpdir(%s::oid) AS f
+      JOIN pg_catalog.pg_stat_activity AS a ON pg_catalog.starts_with(f.name, 'pgsql_tmp' || a.pid || '.')
+     ORDER BY 1
+"""
+
+
+def read_place(connection: Connection) -> PlaceRow:
+    """Return what decides about a place for temporary work. Raises ServerError."""
+    with translate_errors("reading what decides about temporary work"):
+        return fetch_rows(connection, "temp_place", PlaceRow)[0]
+
+
+def find_tablespace(connection: Connection) -> TablespaceRow | None:
+    """Return the tablespace for temporary work, None if it does not exist. Raises ServerError."""
+    with translate_errors("reading tablespaces"):
+        return next(iter(fetch_rows(connection, "temp_tablespace", TablespaceRow, name=TABLESPACE)), None)
+
+
+def create_statement(location: str) -> str:
+    """Return the statement that creates the tablespace."""
+    statement = sql.SQL("CREATE TABLESPACE {} LOCATION {}")
+    return statement.format(sql.Identifier(TABLESPACE), sql.Literal(location)).as_string(None)
+
+
+def grant_statement(roles: Sequence[str]) -> str:
+    """Return the statement that lets roles use the tablespace, everybody where none is named."""
+    to = sql.SQL(", ").join(map(sql.Identifier, roles)) if roles else sql.SQL("PUBLIC")
+    return sql.SQL("GRANT CREATE ON TABLESPACE {} TO {}").format(sql.Identifier(TABLESPACE), to).as_string(None)
+
+
+def run_statement(connection: Connection, text: str) -> None:
+    """Run a statement of this room or setting.py's, not in a transaction. Raises ServerError, TargetError."""
+    with translate_errors(f"running {text}"):
+        connection.execute(text.encode())
+
+
+def find_occupants(connect: ConnectionFactory, control: Connection, oid: int) -> list[Occupant]:
+    """Return what lies in a tablespace, in whatever database. Needs CONNECT on each of them; raises ServerError."""
+    with translate_errors("looking for what lies in a tablespace"):
+        databases = control.execute(_DATABASES, {"oid": oid}).fetchall()
+    found: list[Occupant] = []
+    for database, is_default in databases:
+        if is_default:
+            move = sql.SQL("ALTER DATABASE {} SET TABLESPACE pg_default").format(sql.Identifier(database))
+            found.append(Occupant(what=f"database {database}", move=move.as_string(None)))
+        other = connect.in_database(database)
+        try:
+            with other.connect(label="temp") as connection, translate_errors(f"looking into database {database}"):
+                rows = fetch_rows(connection, "temp_occupants", OccupantRow, oid=oid)
+        finally:
+            other.close()
+        found += [_describe(database, row) for row in rows]
+    return found
+
+
+def find_spilling(connection: Connection, oid: int) -> list[Occupant]:
+    """Return the sessions that have temporary files in a tablespace now. Needs pg_monitor; raises ServerError."""
+    with translate_errors("looking for temporary files"):
+        return [Occupant(what=row[0]) for row in connection.execute(_SPILLING, [oid]).fetchall()]
+
+
+def folder_exists(connection: Connection, path: str) -> bool:
+    """Return whether the server sees a directory. Needs pg_stat_file, which superusers have; raises ServerError."""
+    with translate_errors(f"looking for {path}"):
+        row = connection.execute("SELECT s.isdir FROM pg_catalog.pg_stat_file(%s, true) AS s", [path]).fetchone()
+    return row == (True,)
+
+
+def _describe(database: str, row: OccupantRow) -> Occupant:
+    what = f"{'temporary ' if row.is_temporary else ''}{row.kind} {row.name} in database {database}"
+    return Occupant(
+        what=what, move=None if row.is_temporary else f"ALTER {row.kind.upper()} {row.name} SET TABLESPACE pg_default"
+    )

@@ -1,0 +1,1 @@
+"""A place for temporary work: decided, made and proved, checked, removed."""

@@ -1,0 +1,142 @@
+"""Whether a place for temporary work still serves: what lies there, who may use it, its directory after a reboot."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shlex
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from penstock.host import measure_disk
+from penstock.model.server.names import quote_name
+from penstock.model.temp.placement import SETTING, TABLESPACE, CheckReport, Problem, spell_setting
+from penstock.server.temp.setting import read_setting
+from penstock.server.temp.tablespaces import find_occupants, find_tablespace, folder_exists, read_place
+from penstock.units import format_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from penstock.model.temp.placement import Placement
+    from penstock.server.connect.connection import Connection, ConnectionFactory
+    from penstock.server.temp.tablespaces import PlaceRow, TablespaceRow
+
+# A disk with less than this part of it free is as good as full.
+_LEAST_FREE = 0.1
+
+
+def check_placement(
+    connect: ConnectionFactory, control: Connection, placement: Placement, *, is_local: bool
+) -> CheckReport:
+    """Return what is wrong with a placement; a directory that is gone is created again where this process may.
+
+    Raises ServerError, TargetError.
+    """
+    place = read_place(control)
+    found = find_tablespace(control)
+    mended: list[str] = []
+    problems = list(_judge_record(control, placement, found))
+    if found is not None:
+        folder = f"{found.location}/{place.version_folder}"
+        if not folder_exists(control, folder):
+            if is_local and _mend(found.location, place):
+                mended.append(f"created {folder}")
+            else:
+                problems.append(_missing(found.location, folder))
+        problems += [
+            Problem(what=f"{each.what} would be lost with the disk", remedy=f"{each.move};")
+            for each in find_occupants(connect, control, found.oid)
+            if each.move is not None
+        ]
+        problems += _judge_rights(placement, found)
+    disk = measure_disk(Path(placement.location)) if is_local else None
+    if disk is not None and disk.free_bytes < _LEAST_FREE * disk.size_bytes:
+        what = f"only {format_bytes(disk.free_bytes)} of {format_bytes(disk.size_bytes)} are free"
+        problems.append(Problem(what=what, remedy="Set temp_file_limit, or move other files from the disk."))
+    return CheckReport(
+        placement=placement,
+        problems=tuple(problems),
+        mended=tuple(mended),
+        free_bytes=None if disk is None else disk.free_bytes,
+    )
+
+
+def compose_unit(location: str, place: PlaceRow) -> list[str]:
+    """Return a unit of systemd that creates a place's directory before PostgreSQL starts, as after a reboot.
+
+    Source: systemd.service(5), "Command lines"; systemd.unit(5); install(1).
+    """
+    account = "postgres"
+    with suppress(OSError, KeyError):
+        account = pwd.getpwuid(Path(place.data_directory or "").stat().st_uid).pw_name
+    folders = " ".join(map(_quote_unit, (location, f"{location}/{place.version_folder}")))
+    return [
+        "# /etc/systemd/system/penstock-temp.service; then: systemctl enable penstock-temp",
+        "# Name the server's own unit in place of postgresql.service, such as postgresql@15-main.service.",
+        "[Unit]",
+        "Description=Directory of PostgreSQL's tablespace for temporary work",
+        f"RequiresMountsFor={_quote_unit(str(Path(location).parent))}",
+        "Before=postgresql.service",
+        "",
+        "[Service]",
+        "Type=oneshot",
+        f"ExecStart=/usr/bin/install -d -o {account} -m 700 {folders}",
+        "",
+        "[Install]",
+        "RequiredBy=postgresql.service",
+    ]
+
+
+def _judge_record(control: Connection, placement: Placement, found: TablespaceRow | None) -> Iterator[Problem]:
+    again = "Run penstock temp remove, then place again."
+    if placement.stage != "placed":
+        done = "placed" if placement.stage == "placing" else "removed"
+        yield Problem(
+            what=f"it was interrupted while it was {done}", remedy="Run penstock temp remove, or place again."
+        )
+    if found is None:
+        yield Problem(what=f'tablespace "{TABLESPACE}" does not exist', remedy=again)
+    elif found.location != placement.location:
+        yield Problem(what=f'tablespace "{TABLESPACE}" lies in {found.location}', remedy=again)
+    current = read_setting(control, placement.scope)
+    if current != (TABLESPACE,):
+        yield Problem(what=f"{SETTING} of {placement.scope} is {spell_setting(current)}", remedy=again)
+
+
+def _judge_rights(placement: Placement, found: TablespaceRow) -> Iterator[Problem]:
+    """Yield the roles whose temporary work goes elsewhere without a word: they may not create there."""
+    meant = placement.granted or found.excluded
+    for role in found.excluded:
+        if role in meant:
+            grant = f"GRANT CREATE ON TABLESPACE {quote_name(TABLESPACE)} TO {quote_name(role)};"
+            yield Problem(what=f'role "{role}" may not create there, so its work goes elsewhere', remedy=grant)
+
+
+def _missing(location: str, folder: str) -> Problem:
+    return Problem(
+        what=f"{folder} is missing, as after a reboot of instance storage: sorts go to the data's disk, and temporary "
+        "tables fail",
+        remedy=f"As the server's account: mkdir -m 700 -p {shlex.quote(location)} {shlex.quote(folder)}; "
+        "for every reboot: penstock temp check --systemd",
+    )
+
+
+def _mend(location: str, place: PlaceRow) -> bool:
+    """Create the directory and its version's folder, owned as the data directory is; return whether it could."""
+    with suppress(OSError):
+        owner = Path(place.data_directory or "").stat()
+        if os.geteuid() not in {0, owner.st_uid}:
+            return False
+        for folder in (Path(location), Path(location) / place.version_folder):
+            if not folder.is_dir():
+                folder.mkdir(mode=0o700)
+                os.chown(folder, owner.st_uid, owner.st_gid)
+        return True
+    return False
+
+
+def _quote_unit(path: str) -> str:
+    escaped = path.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
+    return f'"{escaped}"'

@@ -1,0 +1,120 @@
+"""Whether temporary work can be placed in a directory, and what the user should know of it. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.errors import TargetError
+from penstock.units import MIB, format_bytes
+
+if TYPE_CHECKING:
+    from pathlib import PurePosixPath
+
+    from penstock.model.server.settings import SettingsFacts
+    from penstock.server.temp.tablespaces import PlaceRow
+    from penstock.temp.placement.directory import DirectoryFacts
+
+# Of what is free, so much for one process: a few spill at a time, and a full disk fails all of them.
+_LIMIT_SHARE = 4
+
+
+def refuse_server(facts: SettingsFacts) -> None:
+    """Raise TargetError for a server on which penstock places no temporary work, or for the role."""
+    if facts.is_in_recovery:
+        raise TargetError(
+            "cannot place temporary work on a standby",
+            detail="Its tablespaces come from the primary.",
+            hint="Run it on the primary, once the directory exists on every standby.",
+        )
+    if facts.flavour.kind not in {"postgresql", "citus"}:
+        raise TargetError(
+            f"cannot place temporary work on {facts.flavour.name}",
+            detail="Its disks are the service's.",
+            hint="On Amazon RDS, use an instance class with local storage: penstock rds show names it.",
+        )
+    if facts.managers:
+        manager = facts.managers[0]
+        raise TargetError(
+            f"cannot place temporary work on a server that {manager.name} manages",
+            detail=f"Recognized by {manager.told_by}. It restores its own settings, and creates servers without the "
+            "directory.",
+            hint=f"Set temp_tablespaces there: {manager.change}.",
+        )
+    if not facts.rights.is_superuser:
+        raise TargetError(
+            "only a superuser can place temporary work",
+            detail="CREATE TABLESPACE needs it.",
+            hint="Connect as a superuser, or take such a role with --role.",
+        )
+
+
+def refuse_directory(
+    path: PurePosixPath, place: PlaceRow, found: DirectoryFacts | None, *, allows_same_device: bool
+) -> None:
+    """Raise TargetError for a directory that cannot be a tablespace for temporary work.
+
+    `found` is None where the server's machine is not this one.
+    """
+    is_below = place.data_directory is not None and path.is_relative_to(place.data_directory)
+    if is_below or (found is not None and found.is_inside_data):
+        raise TargetError(
+            f'directory "{path}" is inside the data directory',
+            detail="Base backups would hold it twice.",
+            hint="Name a directory elsewhere.",
+        )
+    if found is None:
+        return
+    if not found.is_directory:
+        raise TargetError(
+            f'directory "{path}" does not exist',
+            hint=f"Create it as the server's account (user id {found.server_uid}): mkdir -m 700 {path}",
+        )
+    if found.owner_uid != found.server_uid:
+        raise TargetError(
+            f'directory "{path}" is not owned by the server\'s account',
+            detail=f"Its owner is user id {found.owner_uid}, and the data directory's {found.server_uid}.",
+            hint=f"Run as root: chown {found.server_uid} {path}",
+        )
+    # 0750 is what initdb --allow-group-access gives.
+    if found.mode & 0o027:
+        raise TargetError(
+            f'directory "{path}" is open to other users',
+            detail=f"Its mode is {found.mode:04o}.",
+            hint=f"Run chmod 700 {path}",
+        )
+    if found.is_empty is False:
+        raise TargetError(
+            f'directory "{path}" is not empty',
+            hint="Name an empty directory; on a new file system create one below its top, which has lost+found.",
+        )
+    if found.shared and not allows_same_device:
+        raise TargetError(
+            f'directory "{path}" is on the disk that has the data',
+            detail=f"Both are on {', '.join(found.shared)}: temporary work there takes from the same IOPS.",
+            hint="Name a directory on another disk, or place it there all the same with --same-device.",
+        )
+
+
+def list_remarks(path: PurePosixPath, place: PlaceRow, found: DirectoryFacts | None) -> list[str]:
+    """Return what whoever places temporary work should know before it is done."""
+    remarks = []
+    if found is None:
+        remarks.append(
+            "the server's machine is not this one, or its data directory cannot be seen: owner, mode and disk of the "
+            "directory were not checked"
+        )
+    if place.receivers:
+        names = ", ".join(dict.fromkeys(name or "(no name)" for name in place.receivers))
+        remarks.append(
+            f"these receive WAL: {names}; a standby without {path} stops replaying, so create it there first"
+        )
+    remarks.append(
+        f"a base backup is restored with {path}, or with another place for it (pg_basebackup --tablespace-mapping)"
+    )
+    if place.temp_file_limit == "-1" and found is not None and found.free_bytes is not None:
+        limit = f"{max(1, found.free_bytes // _LIMIT_SHARE // MIB)}MB"
+        remarks.append(
+            f"{format_bytes(found.free_bytes)} are free there, and nothing limits temporary files; to limit those of "
+            f"each process: ALTER SYSTEM SET temp_file_limit = '{limit}'; SELECT pg_reload_conf();"
+        )
+    return remarks

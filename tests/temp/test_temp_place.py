@@ -1,0 +1,313 @@
+"""A place for temporary work: made and proved, refused with reasons, checked and removed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+
+from penstock.cli.main import main
+from penstock.errors import TargetError, UsageError
+from support.changed_server import ChangedServer
+from support.placed import PlacedServer, make_directory, placed_server
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from penstock.lab import EmbeddedServer
+    from support.servers import ServerPool
+
+
+@pytest.fixture
+def placed(servers: ServerPool) -> Iterator[PlacedServer]:
+    """Provide a server of the newest version, and a directory."""
+    with placed_server(servers, 18) as server:
+        yield server
+
+
+@pytest.fixture
+def roles(placed: PlacedServer) -> Iterator[PlacedServer]:
+    """Provide a server with roles reports and other."""
+    placed.server.execute("CREATE ROLE reports LOGIN", "CREATE ROLE other LOGIN")
+    yield placed
+    for role in ("reports", "other"):
+        placed.server.execute(f"DROP OWNED BY {role}", f"DROP ROLE {role}")
+
+
+@pytest.fixture
+def penstock(capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Provide a function (*arguments) that runs the command line and returns exit code, results and messages."""
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        code = main(arguments)
+        return (code, *capfd.readouterr())
+
+    return run
+
+
+def _spill_and_find(placed: PlacedServer, conninfo: str) -> int:
+    """Return how many temporary files of a session's sort lie in the place while it is open."""
+    with psycopg.connect(conninfo) as session:
+        session.execute("SET work_mem = '64kB'")
+        session.execute("DECLARE c CURSOR FOR SELECT g FROM generate_series(1, 100000) AS g ORDER BY -g")
+        session.execute("FETCH 1 FROM c")
+        return len(list(placed.directory.glob(f"PG_*/pgsql_tmp/pgsql_tmp{session.info.backend_pid}.*")))
+
+
+@pytest.mark.parametrize("major", [18, 16, 15, 14])
+def test_temporary_work_goes_there_and_back_again(servers: ServerPool, major: int) -> None:
+    """On each version; what was before is restored in all four places where it can be seen."""
+    with placed_server(servers, major) as placed:
+        before = placed.snapshot()
+        assert _spill_and_find(placed, placed.server.conninfo) == 0
+        report = placed.place()
+        assert report.placement.stage == "placed"
+        assert _spill_and_find(placed, placed.server.conninfo) > 0
+        assert placed.check().problems == ()
+        assert placed.remove().left == ()
+        assert placed.snapshot() == before
+        assert list(placed.directory.iterdir()) == []
+
+
+def test_role_and_database_have_settings_of_their_own(roles: PlacedServer) -> None:
+    """Of others nothing changes; what the setting was is restored, whatever its names."""
+    roles.server.execute("""ALTER ROLE reports SET temp_tablespaces = 'Big "One"', 'pg_default'""")
+    before = roles.snapshot()
+    for scope, mine in (("role:reports", "user=reports"), ("database:postgres", "")):
+        roles.place(scope)
+        assert _spill_and_find(roles, f"{roles.server.conninfo} {mine}") > 0
+        roles.remove()
+        assert roles.snapshot() == before
+    roles.place("role:reports")
+    assert _spill_and_find(roles, f"{roles.server.conninfo} user=other") == 0
+    roles.remove()
+
+
+def test_placing_again_changes_nothing_more(placed: PlacedServer) -> None:
+    """The same directory and scope; another scope is refused."""
+    placed.place()
+    before = placed.snapshot()
+    assert not any("CREATE" in text for text in placed.place().statements if "GRANT" not in text)
+    assert placed.snapshot() == before
+    with pytest.raises(TargetError, match="of the server is placed in"):
+        placed.place("database:postgres")
+    placed.remove()
+
+
+def test_plan_runs_nothing(placed: PlacedServer, penstock: Callable[..., tuple[int, str, str]]) -> None:
+    """It prints the statements in order, as they can be run."""
+    before = placed.snapshot()
+    to = ("--to", placed.server.conninfo)
+    code, out, _ = penstock("temp", "place", str(placed.directory), "--same-device", "--plan", *to)
+    assert code == 0
+    starts = [line.split()[0] for line in out.splitlines()]
+    assert starts == ["CREATE", "GRANT", "ALTER", "SELECT"]
+    assert placed.snapshot() == before
+    assert not placed.server.execute("SELECT FROM pg_namespace WHERE nspname = 'penstock'")
+
+
+def test_who_receives_wal_is_named(placed: PlacedServer, penstock: Callable[..., tuple[int, str, str]]) -> None:
+    """A standby without the directory would stop replaying: before the first statement, and in the plan."""
+    to = ("--to", placed.server.conninfo)
+    with psycopg.connect(placed.server.conninfo, replication="true", application_name="az_b", autocommit=True):
+        _, _, err = penstock("temp", "place", str(placed.directory), "--same-device", "--plan", *to)
+    assert f"az_b; a standby without {placed.directory} stops replaying" in err
+
+
+def test_commands_place_check_and_remove(placed: PlacedServer, penstock: Callable[..., tuple[int, str, str]]) -> None:
+    """As text and as JSON; a problem is exit code 5."""
+    to = ("--to", placed.server.conninfo)
+    code, out, err = penstock("temp", "place", str(placed.directory), "--same-device", *to)
+    assert (code, "a sort that spilled" in out) == (0, True)
+    assert "CREATE TABLESPACE" in err
+    assert penstock("temp", "check", *to)[0] == 0
+    unit = penstock("temp", "check", "--systemd", *to)[1]
+    assert f'"{placed.directory}"' in unit
+    placed.server.execute("ALTER SYSTEM RESET temp_tablespaces")
+    code, out, _ = penstock("temp", "check", "--json", *to)
+    assert code == 5
+    assert "not set" in json.loads(out)["problems"][0]["what"]
+    code, out, _ = penstock("temp", "remove", "--json", *to)
+    assert (code, json.loads(out)["statements"][-1]) == (0, "DROP TABLESPACE penstock_temp")
+
+
+def test_undone_if_temporary_work_goes_elsewhere(placed: PlacedServer) -> None:
+    """Here the database's own setting is stronger than the server's: the proof fails, and nothing is left."""
+    placed.server.execute("ALTER DATABASE postgres SET temp_tablespaces = ''")
+    before = placed.snapshot()
+    with pytest.raises(TargetError, match="does not go to") as caught:
+        placed.place()
+    assert caught.value.hint == "Everything was undone."
+    assert placed.snapshot() == before
+    assert placed.stage() is None
+    placed.server.execute("ALTER DATABASE postgres RESET temp_tablespaces")
+
+
+def test_undone_if_the_role_may_not_use_it(roles: PlacedServer) -> None:
+    """Its work would go elsewhere without a word."""
+    before = roles.snapshot()
+    with pytest.raises(TargetError, match="permission denied"):
+        roles.place("role:reports", granted=("other",))
+    assert roles.snapshot() == before
+    assert roles.stage() is None
+
+
+def test_what_somebody_changed_since_stays(placed: PlacedServer) -> None:
+    """The setting is left as it is, and this is said."""
+    placed.place()
+    placed.server.execute("ALTER SYSTEM SET temp_tablespaces = 'pg_default'")
+    assert placed.remove().left == ('temp_tablespaces of the server is "pg_default" now',)
+    assert placed.server.execute("SELECT setting FROM pg_file_settings WHERE name = 'temp_tablespaces'") == [
+        ("pg_default",)
+    ]
+
+
+def test_remove_refuses_what_would_be_lost(placed: PlacedServer) -> None:
+    """Nothing is changed before all of it is gone: a table, an index, another session's temporary table and files."""
+    placed.place()
+    before = placed.snapshot()
+    placed.server.execute(
+        'CREATE TABLE public."Kept" (a int) TABLESPACE penstock_temp',
+        'CREATE INDEX kept_a ON public."Kept" (a) TABLESPACE penstock_temp',
+    )
+    with psycopg.connect(placed.server.conninfo) as session:
+        session.execute("CREATE TEMPORARY TABLE mine (a int)")
+        session.execute("SET work_mem = '64kB'")
+        session.execute("DECLARE c CURSOR FOR SELECT g FROM generate_series(1, 100000) AS g ORDER BY -g")
+        session.execute("FETCH 1 FROM c")
+        session.execute("SAVEPOINT here")
+        with pytest.raises(TargetError, match="is in use") as caught:
+            placed.remove()
+        assert f"temporary files of backend {session.info.backend_pid}" in str(caught.value.detail)
+        session.rollback()
+        session.execute("CREATE TEMPORARY TABLE mine (a int)")
+        session.commit()
+        with pytest.raises(TargetError, match="is in use") as caught:
+            placed.remove()
+    detail = str(caught.value.detail)
+    assert "temporary table" in detail
+    move = 'ALTER TABLE public."Kept" SET TABLESPACE pg_default;'
+    assert move in detail
+    assert placed.snapshot() == before
+    assert any(problem.remedy == move for problem in placed.check().problems)
+    placed.server.execute(move, "ALTER INDEX public.kept_a SET TABLESPACE pg_default")
+    placed.await_alone()
+    while placed.server.execute("SELECT FROM pg_class WHERE relname = 'mine'"):
+        pass
+    placed.remove()
+    placed.server.execute('DROP TABLE public."Kept"')
+
+
+def test_ordinary_role_is_refused_with_what_it_needs(roles: PlacedServer) -> None:
+    """Before anything is written down."""
+    with roles.keeper(role="reports") as keeper, pytest.raises(TargetError, match="only a superuser"):
+        keeper.place(roles.request())
+    assert not roles.server.execute("SELECT FROM pg_namespace WHERE nspname = 'penstock'")
+
+
+def test_unfit_directories_are_refused(placed: PlacedServer) -> None:
+    """Each with its reason."""
+
+    def refusal(directory: str, **more: bool) -> str:
+        with placed.keeper() as keeper, pytest.raises((TargetError, UsageError)) as caught:
+            keeper.plan(placed.request(directory=directory, **more))
+        return caught.value.message
+
+    path = placed.directory
+    assert "not an absolute path" in refusal("somewhere")
+    assert "does not exist" in refusal(str(path / "missing"))
+    assert "inside the data directory" in refusal(f"{placed.server.data_dir}/base/x")
+    (path.parent / "link").symlink_to(placed.server.data_dir)
+    assert "inside the data directory" in refusal(str(path.parent / "link"))
+    assert "on the disk that has the data" in refusal(str(path), allows_same_device=False)
+    path.chmod(0o755)
+    assert "open to other users" in refusal(str(path))
+    path.chmod(0o700)
+    (path / "file").touch()
+    assert "not empty" in refusal(str(path))
+
+
+def test_taken_name_and_missing_role_are_refused(placed: PlacedServer) -> None:
+    """Before anything is changed."""
+    placed.server.execute(f"CREATE TABLESPACE penstock_temp LOCATION '{placed.directory}'")
+    with placed.keeper() as keeper:
+        with pytest.raises(TargetError, match="was not created by penstock"):
+            keeper.place(placed.request())
+        with pytest.raises(TargetError, match='role "nobody" does not exist'):
+            keeper.place(placed.request("role:nobody"))
+
+
+def test_repair_leaves_a_place_that_was_completed(
+    placed: PlacedServer, penstock: Callable[..., tuple[int, str, str]]
+) -> None:
+    """Its plan says so."""
+    placed.place()
+    before = placed.snapshot()
+    assert placed.repair() is None
+    assert placed.snapshot() == before
+    (step,) = json.loads(penstock("repair", "--plan", "--json", "--to", placed.server.conninfo)[1])["steps"]
+    assert (step["kind"], step["action"]) == ("place", "keep")
+    placed.remove()
+
+
+def test_check_names_roles_that_may_not_use_it(roles: PlacedServer) -> None:
+    """Of those for whom it is meant; the statement shown mends it."""
+    roles.place(granted=("reports", "other"))
+    roles.server.execute("REVOKE CREATE ON TABLESPACE penstock_temp FROM reports")
+    (problem,) = roles.check().problems
+    assert 'role "reports" may not create there' in problem.what
+    roles.server.execute(problem.remedy)
+    assert roles.check().problems == ()
+    roles.remove()
+
+
+def _own(server: EmbeddedServer) -> PlacedServer:
+    conninfo = server.ensure_running()
+    parent = server.data_dir.parent
+    return PlacedServer(
+        ChangedServer(conninfo, server.data_dir, 18), make_directory(parent.parent, like=server.data_dir)
+    )
+
+
+def test_directory_lost_while_the_server_runs_or_is_stopped(new_server: Callable[[], EmbeddedServer]) -> None:
+    """As at a reboot of instance storage: temporary tables fail until check has created it again."""
+    server = new_server()
+    placed = _own(server)
+    try:
+        placed.place()
+        for is_stopped in (False, True):
+            if is_stopped:
+                server.stop()
+            shutil.rmtree(placed.directory)
+            placed.server.conninfo = server.ensure_running()
+            with pytest.raises(psycopg.Error):
+                placed.server.execute("CREATE TEMPORARY TABLE t (a int)")
+            report = placed.check()
+            assert (len(report.mended), report.problems) == (1, ())
+            placed.server.execute("CREATE TEMPORARY TABLE t (a int)")
+        shutil.rmtree(placed.directory)
+        placed.remove()
+        assert not placed.server.execute("SELECT FROM pg_tablespace WHERE spcname = 'penstock_temp'")
+    finally:
+        server.stop("immediate")
+        shutil.rmtree(placed.directory, ignore_errors=True)
+
+
+def test_standby_is_refused_and_checked(new_server: Callable[[], EmbeddedServer]) -> None:
+    """Its places come from the primary; its directory is its own."""
+    server = new_server()
+    placed = _own(server)
+    try:
+        placed.place()
+        server.stop()
+        shutil.copy2(server.data_dir / "PG_VERSION", server.data_dir / "standby.signal")
+        placed.server.conninfo = server.ensure_running()
+        with pytest.raises(TargetError, match="on a standby"):
+            placed.place()
+        assert placed.check().problems == ()
+    finally:
+        server.stop("immediate")
+        shutil.rmtree(placed.directory, ignore_errors=True)
