@@ -39,7 +39,7 @@ class Experiment:
 # About half an hour for each topology on two cores. The article begins at 4 sessions on 16 vCPUs.
 FULL = Experiment(rows=500_000, sessions=(1, 2, 4, 8, 12, 16), rounds=3)
 
-# For less than two minutes on two cores.
+# For less than two minutes on two cores. Fewer rows leave less memory than the processes of the largest step need.
 QUICK = Experiment(rows=400_000, sessions=(1, 2, 4), rounds=1)
 
 # What a row of sysbench's takes with its part of two indexes, measured on 18; what is needed beside it for WAL, and for

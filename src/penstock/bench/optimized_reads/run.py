@@ -163,12 +163,10 @@ def _loaded(
 
 def _measure(target: _Target, experiment: Experiment, say: Callable[[str], None]) -> TargetResult:
     chosen = queries(experiment, schema=SCHEMA)
-    # Hint bits, cold caches and what the load has left to write are nobody's result.
+    # Cold caches and what the load has left to write are nobody's result.
     say(f"{target.name}: warming up")
     for query in chosen:
         _Seen().add(target, query, experiment.sessions[0])
-    for server, _ in (target.volume, target.local):
-        server.checkpoint()
     seen: dict[tuple[int, str], _Seen] = {}
     for number in range(experiment.rounds):
         for sessions in experiment.sessions:
