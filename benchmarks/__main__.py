@@ -11,6 +11,7 @@ from benchmarks import (
     latency_tls,
     ledger_overhead,
     memory,
+    optimized_reads,
     pollock,
     rebuild_schedules,
     sampler_cost,
@@ -34,6 +35,7 @@ BENCHMARKS = {
     "commits": commits,
     "foretold_commits": foretold_commits,
     "disk_space": disk_space,
+    "optimized_reads": optimized_reads,
     "pollock": pollock,
 }
 

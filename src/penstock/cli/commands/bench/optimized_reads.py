@@ -145,7 +145,7 @@ def _row(step: Step, cpu_count: int) -> tuple[str, ...]:
 
 def as_object(result: ReadsResult) -> dict[str, object]:
     """Return what was measured for machines."""
-    from penstock.bench.optimized_reads.plan import published_speed_up
+    from penstock.bench.optimized_reads.plan import as_loaded, published_speed_up
     from penstock.bench.optimized_reads.published import MINUTES, SOURCE
 
     fields = asdict(result)
@@ -160,6 +160,9 @@ def as_object(result: ReadsResult) -> dict[str, object]:
                     "local_s": step.local_s,
                     "speed_up": step.speed_up,
                     "published_speed_up": published_speed_up(step.sessions),
+                    "published_by_core": published_speed_up(
+                        as_loaded(step.sessions, cpu_count=result.machine.cpu_count)
+                    ),
                     "temp_bytes": step.temp_bytes,
                     "volume_busy": step.volume_busy,
                     "volume_queue": step.volume_queue,
