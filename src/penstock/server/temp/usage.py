@@ -9,7 +9,7 @@ import psycopg
 from psycopg import sql
 
 from penstock.model.redaction import hide_secrets
-from penstock.model.temp.usage import DatabaseUse, StatementUse, TablespaceUse, UsageReading
+from penstock.model.temp.usage import DatabaseUse, SettingRow, StatementUse, TablespaceUse, UsageReading
 from penstock.server.connect.errors import translate_errors
 from penstock.server.sql.queries import fetch_rows
 
@@ -37,6 +37,7 @@ def read_usage(connection: Connection) -> UsageReading:
             " pg_catalog.pg_has_role(CURRENT_USER, 'pg_monitor', 'USAGE')"
         ).fetchone()
         assert row is not None
+        settings = fetch_rows(connection, "temp_settings", SettingRow)
         databases = fetch_rows(connection, "temp_databases", DatabaseUse)
         tablespaces = fetch_rows(connection, "temp_tablespaces_now", TablespaceUse)
         statements = _read_statements(connection, block_bytes=row[1], missing=missing)
@@ -48,6 +49,7 @@ def read_usage(connection: Connection) -> UsageReading:
         statements=tuple(statements),
         databases=tuple(databases),
         tablespaces=tuple(tablespaces),
+        settings=tuple(settings),
         missing=tuple(missing),
     )
 
