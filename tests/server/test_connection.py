@@ -235,7 +235,8 @@ def test_bare_word_is_a_database_name() -> None:
         ({"PGPASSWORD": "p"}, True),
         ({"PGSERVICEFILE": "f"}, True),
         ({"PG_COLOR": "always", "PENSTOCK_HOME": "h"}, False),
-        ({"PGHOST": ""}, False),
+        ({"PGHOST": ""}, True),
+        ({"PGCONNECT_TIMEOUT": "5"}, True),
     ],
 )
 def test_variables_that_name_a_server(environ: dict[str, str], is_named: bool) -> None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 # Lines that are skipped are held in memory until their last.
 _SKIPPED_BYTES: Final = 16 * MIB
-_SEPARATOR: Final = re.compile(rb"sep=([\x01-\x7f])(?:\r\n|\n|\r)", re.IGNORECASE)
+_SEPARATOR: Final = re.compile(rb"sep=([,;|\t:])(?:\r\n|\n|\r)", re.IGNORECASE)
 _SEPARATOR_BYTES: Final = len(b"sep=;\r\n")
 
 
@@ -41,6 +41,13 @@ def _skip_lines(text: Iterator[bytes], lines: int, *, uri: str) -> Iterator[byte
             raise SourceError(
                 "the lines to skip do not end", detail=f"{uri}: {lines} lines.", hint="Check --skip-lines."
             )
+    # The last line may lack its end.
+    if taken and (found := len(taken.splitlines())) < lines:
+        raise SourceError(
+            "file has fewer lines than are to be skipped",
+            detail=f"{uri}: {found} of {lines} lines.",
+            hint="Check --skip-lines.",
+        )
     return iter(())
 
 

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 # Whoever sets one of libpq's variables, PGUSER or PGPASSWORD alone too, has a server of their own in mind.
-_LIBPQ_VARIABLE = re.compile(r"PG[A-Z]+")
+# An empty one counts, as for libpq: PGHOST= asks for the default socket.
+_LIBPQ_VARIABLE = re.compile(r"PG[A-Z]+|PGCONNECT_TIMEOUT")
 
 # The libpq settings of interest here that a variable can give.
 _VARIABLE_OF_SETTING = {
@@ -71,7 +72,7 @@ _OVER_OWN_SOCKET = {
 
 def has_connection_settings(environ: Mapping[str, str]) -> bool:
     """Return whether libpq is told of a server: by any PG* variable, or by a connection service file."""
-    has_variable = any(value and _LIBPQ_VARIABLE.fullmatch(name) for name, value in environ.items())
+    has_variable = any(_LIBPQ_VARIABLE.fullmatch(name) for name in environ)
     return has_variable or has_service_file(environ)
 
 

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
     from penstock.server.connect.connection import Connection
 
-# Of loads that no process works on; those of others can be seen, and are not ours to drop.
+# Of loads that no process works on; those of others can be seen, and are not ours to drop. A load whose connection was
+# lost holds no lock until it has another, which it tries as long as its retry_for.
+_PATIENCE_S = 300.0
 _LEFT_STAGING = """
     SELECT l.id::text AS load_id,
            l.lock_key,
@@ -32,8 +34,14 @@ _LEFT_STAGING = """
       FROM {targets} AS t
       JOIN {loads} AS l ON l.id = t.load
       JOIN pg_catalog.pg_class AS c ON c.oid = t.landing_oid AND c.relname = t.landing_table
-     WHERE t.kind = 'staging'
+     WHERE t.kind IN ('staging', 'replacement')
        AND (%(age_s)s::float8 IS NULL OR l.changed_at < pg_catalog.now() - pg_catalog.make_interval(secs => %(age_s)s))
+       AND GREATEST(
+               l.changed_at,
+               (SELECT pg_catalog.max(r.committed_at) FROM {ranges} AS r WHERE r.load = l.id)
+           ) <= pg_catalog.now() - pg_catalog.make_interval(
+               secs => coalesce((l.job #>> '{{rules,retry_for}}')::float8, %(patience_s)s)
+           )
        AND NOT EXISTS (
                SELECT
                  FROM pg_catalog.pg_locks AS k
@@ -140,7 +148,7 @@ def find_left_staging(connection: Connection, schema: str, *, age_s: float | Non
         translate_errors("looking for staging tables"),
         connection.cursor(row_factory=class_row(LeftStaging)) as cursor,
     ):
-        return cursor.execute(_compose(_LEFT_STAGING, schema), {"age_s": age_s}).fetchall()
+        return cursor.execute(_compose(_LEFT_STAGING, schema), {"age_s": age_s, "patience_s": _PATIENCE_S}).fetchall()
 
 
 def drop_left_staging(connection: Connection, schema: str, *, age_s: float | None = None) -> list[LeftStaging]:

@@ -56,8 +56,18 @@ def why_not(statement: str) -> str | None:
         return "it is more than one statement"
     if any(kind == "parameter" for kind, _ in words):
         return "it has parameters, whose values nobody has kept"
-    first = next((part for kind, part in words if not (kind == "other" and part == "(")), "")
-    return None if first.lower() in _READING else f"it begins with {first.upper() or 'nothing'}"
+    first = _first_word(statement)
+    return None if begins_to_read(statement) else f"it begins with {first.upper() or 'nothing'}"
+
+
+def begins_to_read(statement: str) -> bool:
+    """Return whether a statement's first word is one of those that read."""
+    return _first_word(statement).lower() in _READING
+
+
+def _first_word(statement: str) -> str:
+    words = ((kind, part) for kind, part in read_tokens(statement) if kind != "comment" and not part.isspace())
+    return next((part for kind, part in words if not (kind == "other" and part == "(")), "")
 
 
 def shorten(statement: str, *, length: int = 60) -> str:

@@ -6,8 +6,10 @@ import typer
 
 from penstock.cli.commands.temp.place import check, place, remove
 from penstock.cli.commands.temp.replay import replay
+from penstock.cli.commands.temp.usage import usage
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
+app.command()(usage)
 app.command()(place)
 app.command()(check)
 app.command()(remove)

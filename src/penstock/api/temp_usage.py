@@ -1,0 +1,68 @@
+"""Temporary work of a server within an interval: what spills, what for, and where it goes."""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from penstock.server.facts.facts import read_server_facts
+from penstock.server.temp.plans import explain_kept, strip_explain
+from penstock.server.temp.usage import read_usage
+from penstock.temp.replay.statements import begins_to_read
+from penstock.temp.usage.compare import compare_readings
+from penstock.temp.usage.use_case import find_use_case
+from penstock.temp.usage.where import find_routes, look_at_devices
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from penstock.model.temp.usage import StatementUse, UsageReading, UsageReport
+    from penstock.server.connect.connection import Connection, ConnectionFactory
+
+
+def temp_usage(
+    to: ConnectionFactory,
+    *,
+    interval_s: float = 60.0,
+    top: int = 10,
+    say: Callable[[str], None] = lambda _: None,
+    sleep: Callable[[float], None] = time.sleep,
+) -> UsageReport:
+    """Return what temporary work a server does within an interval; 0: what its statements did since their reset.
+
+    Reads, and changes nothing. Statements need pg_stat_statements, others' and files on disk pg_monitor; devices are
+    those of a server on this machine. Raises ServerError.
+    """
+    with closing(to.connect(label="usage")) as connection:
+        facts = read_server_facts(connection)
+        before = _read(connection, is_local=facts.is_local)
+        after = before
+        if interval_s:
+            say(f"watching for {interval_s:g} s")
+            sleep(interval_s)
+            after = _read(connection, is_local=facts.is_local)
+        report = compare_readings(before, after, top=top)
+        explained = tuple(
+            replace(each, use_case=find_use_case(each, _plan(connection, each, facts.user, facts.database)))
+            for each in report.statements
+        )
+    return replace(report, statements=explained)
+
+
+def _read(connection: Connection, *, is_local: bool) -> UsageReading:
+    reading = read_usage(connection)
+    return replace(
+        reading,
+        routes=tuple(find_routes(reading.settings, reading.tablespaces, session=reading.temp_tablespaces)),
+        devices=tuple(look_at_devices(reading.tablespaces)) if is_local else (),
+    )
+
+
+def _plan(connection: Connection, use: StatementUse, user: str, database: str) -> dict[str, object] | None:
+    """Return a statement's plan, if it is this role's own: to plan is to run immutable functions with its rights."""
+    query = strip_explain(use.query)
+    if use.role != user or use.database != database or not begins_to_read(query):
+        return None
+    return explain_kept(connection, query)

@@ -1,0 +1,46 @@
+"""`penstock temp usage`: what spills to disk, and where it goes."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any
+
+import typer
+
+from penstock.cli.options.declared import SERVER, takes
+from penstock.cli.options.shared import Json  # noqa: TC001 (typer reads annotations)
+from penstock.cli.options.target import open_target
+from penstock.cli.terminal.output import write_message, write_result
+from penstock.cli.views.temp_usage_view import describe_usage, usage_object
+from penstock.errors import UsageError
+
+
+@takes(SERVER)
+def usage(
+    interval: Annotated[
+        float,
+        typer.Option(
+            "--interval",
+            min=0.0,
+            metavar="SECONDS",
+            help="Compare two readings so far apart; 0 shows statements since statistics were reset.",
+        ),
+    ] = 60.0,
+    top: Annotated[int, typer.Option("--top", min=1, metavar="N", help="Show so many statements.")] = 10,
+    as_json: Json = False,
+    **options: Any,
+) -> None:
+    """Show which statements and databases write temporary files, and what lies in each tablespace now.
+
+    Each statement has what it spills for (by its plan if it is yours, otherwise by its text) and the cheapest remedy.
+    Reads the server twice and changes nothing; works on standbys. Statements need the extension pg_stat_statements;
+    those of other roles, and files on disk, need pg_monitor. A statement is counted when it ends.
+
+    Exit codes: 0 reported; others as for every command.
+    """
+    from penstock.api.temp_usage import temp_usage
+
+    if not math.isfinite(interval):
+        raise UsageError(f"invalid value {interval} for --interval", hint="Give a number of seconds.")
+    report = temp_usage(open_target(options, allows_standby=True), interval_s=interval, top=top, say=write_message)
+    write_result(usage_object(report) if as_json else describe_usage(report))

@@ -1,0 +1,123 @@
+"""Temporary work as text and as an object for --json. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from textwrap import wrap
+from typing import TYPE_CHECKING
+
+from penstock.cli.terminal.columns import line_up, shorten_right
+from penstock.units import format_bytes, format_count, format_duration
+
+if TYPE_CHECKING:
+    from penstock.model.temp.usage import StatementUse, UsageReport
+
+_QUERY_WIDTH = 76
+_WIDTH = 100
+
+# A device that has work for so much of the time is what is waited for.
+_BUSY = 0.8
+
+
+def describe_usage(report: UsageReport) -> list[str]:
+    """Return temporary work as lines of text."""
+    lines = []
+    if report.elapsed_s is not None:
+        lines += [f"Temporary work within {format_duration(report.elapsed_s)}", ""]
+        lines.append("Databases, spills (no temporary tables)")
+        busy = [each for each in report.databases if each.bytes_per_s > 0]
+        rows = [(each.name, f"{format_bytes(each.bytes_per_s)}/s", f"{each.files_per_s:.1f} files/s") for each in busy]
+        lines += [*(line_up(rows, align="<>>", indent="  ") if rows else ["  none"]), ""]
+    since = "" if report.elapsed_s is not None else ", since statistics were reset"
+    lines.append(f"Statements, most temporary bytes first{since}")
+    for number, each in enumerate(report.statements, 1):
+        lines += _describe_statement(number, each)
+    if not report.statements:
+        lines.append("  none")
+    lines += ["", "Where it goes", *_describe_routes(report), "", "On disk now"]
+    spaces = [("tablespace", "all files", "spilled now", "directory")]
+    for space in report.tablespaces:
+        now = "not known"
+        if space.temp_bytes is not None:
+            now = f"{format_bytes(space.temp_bytes)} in {space.temp_files}"
+        size = "not known" if space.size_bytes is None else format_bytes(space.size_bytes)
+        spaces.append((space.name, size, now, space.directory or "not known"))
+    lines += line_up(spaces, align="<>><", indent="  ")
+    if report.devices:
+        lines += ["", "Devices", *_describe_devices(report)]
+    lines += ["", *_describe_gain(report)]
+    if report.missing:
+        lines += ["", "Not known", *(f"  {text}" for text in report.missing)]
+    return lines
+
+
+def _describe_routes(report: UsageReport) -> list[str]:
+    rows = [
+        (route.whose, ", ".join(route.tablespaces), "; ".join(f"ignored: {why}" for why in route.ignored))
+        for route in report.routes
+    ]
+    return line_up(rows, align="<<<", indent="  ")
+
+
+def _describe_devices(report: UsageReport) -> list[str]:
+    heads = ("tablespace", "device", "kind", "busy", "reads/s", "writes/s", "bytes/s", "free", "temporary IOPS")
+    rows = []
+    for use in report.devices:
+        seen = ("-", "-", "-", "-")
+        if use.rates is not None:
+            moved = use.rates.read_bytes_per_s + use.rates.write_bytes_per_s
+            seen = (
+                f"{use.rates.busy:.0%}",
+                f"{use.rates.read_iops:,.0f}",
+                f"{use.rates.write_iops:,.0f}",
+                format_bytes(moved),
+            )
+        free = "-" if use.free_bytes is None else format_bytes(use.free_bytes)
+        temporary = "-" if use.temporary_iops is None else f"about {use.temporary_iops:,.0f}"
+        rows.append((use.tablespace, use.device, use.kind, *seen, free, temporary))
+    return line_up([heads, *rows], align="<<<>>>>>>", indent="  ")
+
+
+def _describe_gain(report: UsageReport) -> list[str]:
+    """Return what a local disk may gain, which is little where temporary work has one that does not wait."""
+    places = report.routes[0].tablespaces if report.routes else ()
+    own = [use for use in report.devices if use.tablespace in places and use.tablespace != "pg_default"]
+    apart = [use for use in own if use.kind != "shared with the data"]
+    if apart and all(use.rates is not None and use.rates.busy < _BUSY for use in apart):
+        return ["Temporary work has a disk of its own, which is not busy: little is to be gained by another."]
+    return [
+        "A local disk gains most where many sessions spill at once: published are 1.07 times as fast with 4 sessions",
+        "on 16 vCPUs, 2.07 times with 16. penstock temp replay measures it on your own statements.",
+    ]
+
+
+def _describe_statement(number: int, use: StatementUse) -> list[str]:
+    mean_s = use.total_exec_time_ms / use.calls / 1000 if use.calls else 0.0
+    where = f"database {use.database or 'not known'}, role {use.role or 'not known'}"
+    spilled = f"{format_bytes(use.temp_written_bytes)} written, {format_bytes(use.temp_read_bytes)} read"
+    local = f"{format_bytes(use.local_written_bytes)} written, {format_bytes(use.local_read_bytes)} read"
+    lines = [
+        f"  {number}. {shorten_right(' '.join(use.query.split()), _QUERY_WIDTH)}",
+        f"     {format_count(use.calls)} calls, {format_duration(mean_s)} each, {where}",
+        f"     spills: {spilled}; temporary tables: {local}",
+    ]
+    if use.use_case is not None:
+        names = ", ".join(use.use_case.names) or "not known"
+        by = "" if use.use_case.told_by != "text" else " (by its text)"
+        lines += [
+            f"     for: {names}{by}",
+            *wrap(f"first: {use.use_case.remedy}", _WIDTH, initial_indent=" " * 5, subsequent_indent=" " * 7),
+        ]
+    return lines
+
+
+def usage_object(report: UsageReport) -> dict[str, object]:
+    """Return what --json prints of temporary work; devices have CloudWatch's metrics of local storage."""
+    devices = [
+        {
+            **asdict(use),
+            "metrics": None if use.rates is None else {**use.rates.as_metrics(), "FreeLocalStorage": use.free_bytes},
+        }
+        for use in report.devices
+    ]
+    return {**asdict(report), "devices": devices}

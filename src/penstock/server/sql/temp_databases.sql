@@ -1,0 +1,9 @@
+-- temp_databases.sql: what each database has spilled since its counters were reset; temporary tables are not counted
+-- returns model.temp.usage.DatabaseUse; needs no privilege; PostgreSQL 14+
+-- psql -f temp_databases.sql
+SELECT d.datname::text AS name,
+       d.temp_files AS temp_files,
+       d.temp_bytes AS temp_bytes
+  FROM pg_catalog.pg_stat_database AS d
+ WHERE d.datname IS NOT NULL
+ ORDER BY d.datname;

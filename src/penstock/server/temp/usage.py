@@ -1,0 +1,88 @@
+"""What a server tells of its temporary work at one moment; it is only read."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+from psycopg import sql
+
+from penstock.model.redaction import hide_secrets
+from penstock.model.temp.usage import DatabaseUse, SettingRow, StatementUse, TablespaceUse, UsageReading
+from penstock.server.connect.errors import translate_errors
+from penstock.server.sql.queries import fetch_rows
+
+if TYPE_CHECKING:
+    from penstock.server.connect.connection import Connection
+
+# As jsonb, so that the columns are those that the extension's version has.
+_STATEMENTS = """
+    SELECT pg_catalog.to_jsonb(s), d.datname::text, r.rolname::text
+      FROM {}.pg_stat_statements AS s
+      LEFT JOIN pg_catalog.pg_database AS d ON d.oid = s.dbid
+      LEFT JOIN pg_catalog.pg_roles AS r ON r.oid = s.userid
+     WHERE s.queryid IS NOT NULL
+       AND s.temp_blks_read + s.temp_blks_written + s.local_blks_read + s.local_blks_written > 0
+"""
+_REMEDY = "add it to shared_preload_libraries, restart, and run CREATE EXTENSION pg_stat_statements"
+
+
+def read_usage(connection: Connection) -> UsageReading:
+    """Return what a server tells of its temporary work. Raises ServerError."""
+    missing: list[str] = []
+    with translate_errors("reading temporary work"):
+        row = connection.execute(
+            "SELECT pg_catalog.current_setting('temp_tablespaces'), pg_catalog.current_setting('block_size')::int,"
+            " pg_catalog.pg_has_role(CURRENT_USER, 'pg_monitor', 'USAGE')"
+        ).fetchone()
+        assert row is not None
+        settings = fetch_rows(connection, "temp_settings", SettingRow)
+        databases = fetch_rows(connection, "temp_databases", DatabaseUse)
+        tablespaces = fetch_rows(connection, "temp_tablespaces_now", TablespaceUse)
+        statements = _read_statements(connection, block_bytes=row[1], missing=missing)
+    if not row[2]:
+        missing.append("files on disk and others' statements: the role lacks pg_monitor; GRANT pg_monitor to it")
+    return UsageReading(
+        at_s=time.monotonic(),
+        temp_tablespaces=row[0],
+        statements=tuple(statements),
+        databases=tuple(databases),
+        tablespaces=tuple(tablespaces),
+        settings=tuple(settings),
+        missing=tuple(missing),
+    )
+
+
+def _read_statements(connection: Connection, *, block_bytes: int, missing: list[str]) -> list[StatementUse]:
+    row = connection.execute(
+        "SELECT n.nspname FROM pg_catalog.pg_extension AS e JOIN pg_catalog.pg_namespace AS n"
+        " ON n.oid = e.extnamespace WHERE e.extname = 'pg_stat_statements'"
+    ).fetchone()
+    if row is None:
+        missing.append(f"statements: pg_stat_statements is not installed in this database; {_REMEDY}")
+        return []
+    try:
+        rows = connection.execute(sql.SQL(_STATEMENTS).format(sql.Identifier(row[0]))).fetchall()
+    except psycopg.errors.ObjectNotInPrerequisiteState:
+        missing.append(f"statements: pg_stat_statements is not loaded; {_REMEDY}")
+        return []
+    return [_to_use(found, database, role, block_bytes) for found, database, role in rows]
+
+
+def _to_use(row: dict[str, Any], database: str | None, role: str | None, block_bytes: int) -> StatementUse:
+    return StatementUse(
+        database=database,
+        role=role,
+        queryid=row["queryid"],
+        query=hide_secrets(row["query"] or ""),
+        calls=row["calls"],
+        total_exec_time_ms=row["total_exec_time"],
+        rows=row["rows"],
+        temp_read_bytes=row["temp_blks_read"] * block_bytes,
+        temp_written_bytes=row["temp_blks_written"] * block_bytes,
+        local_read_bytes=row["local_blks_read"] * block_bytes,
+        local_written_bytes=row["local_blks_written"] * block_bytes,
+        temp_read_time_ms=row.get("temp_blk_read_time"),
+        temp_write_time_ms=row.get("temp_blk_write_time"),
+    )

@@ -1,0 +1,1 @@
+"""What spills, and where it goes."""

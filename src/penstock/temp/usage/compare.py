@@ -1,0 +1,113 @@
+"""Two readings of temporary work, and what was done between them. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from penstock.model.server.device import rates
+from penstock.model.temp.usage import DatabaseRate, DeviceUse, UsageReport
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from penstock.model.server.device import DeviceRates
+    from penstock.model.temp.usage import DeviceNow, StatementUse, UsageReading
+
+
+def compare_readings(before: UsageReading, after: UsageReading, *, top: int) -> UsageReport:
+    """Return what was done between two readings: the `top` statements by temporary bytes, and databases as rates.
+
+    Counters that were reset meanwhile count from their reset. With the same reading twice, statements are counted since
+    their reset, and there are no rates: what was ever written says nothing about now.
+    """
+    if before is after:
+        found = sorted(after.statements, key=lambda each: -each.temporary_bytes)
+        return UsageReport(
+            elapsed_s=None,
+            temp_tablespaces=after.temp_tablespaces,
+            statements=tuple(found[:top]),
+            databases=(),
+            tablespaces=after.tablespaces,
+            missing=after.missing,
+            routes=after.routes,
+            devices=tuple(_use(each, None, None) for each in after.devices),
+        )
+    elapsed_s = after.at_s - before.at_s
+    earlier = {_key(each): each for each in before.statements}
+    statements = [_since(earlier.get(_key(each)), each) for each in after.statements]
+    spilled = [each for each in statements if each.temporary_bytes > 0]
+    spilled.sort(key=lambda each: each.temporary_bytes, reverse=True)
+    counted = {each.name: each for each in before.databases}
+    spilling = []
+    for database in after.databases:
+        first = counted.get(database.name)
+        is_reset = first is None or database.temp_files < first.temp_files or database.temp_bytes < first.temp_bytes
+        files = database.temp_files if first is None or is_reset else database.temp_files - first.temp_files
+        length_bytes = database.temp_bytes if first is None or is_reset else database.temp_bytes - first.temp_bytes
+        spilling.append(
+            DatabaseRate(name=database.name, files_per_s=files / elapsed_s, bytes_per_s=length_bytes / elapsed_s)
+        )
+    return UsageReport(
+        elapsed_s=elapsed_s,
+        temp_tablespaces=after.temp_tablespaces,
+        statements=tuple(spilled[:top]),
+        databases=tuple(spilling),
+        tablespaces=after.tablespaces,
+        missing=after.missing,
+        routes=after.routes,
+        devices=tuple(_compare_devices(before, after, sum(rate.bytes_per_s for rate in spilling))),
+    )
+
+
+def _compare_devices(before: UsageReading, after: UsageReading, spilled_per_s: float) -> Iterator[DeviceUse]:
+    """Yield what the devices did; spills count to the device that this session's temporary work goes to."""
+    first = {each.tablespace: each for each in before.devices}
+    target = after.routes[0].tablespaces[0] if after.routes else None
+    for each in after.devices:
+        earlier, counters = first.get(each.tablespace), each.counters
+        seen = None
+        if earlier is not None and earlier.counters is not None and counters is not None:
+            seen = rates(earlier.counters, counters)
+        yield _use(each, seen, spilled_per_s if each.tablespace == target else None)
+
+
+def _use(now: DeviceNow, seen: DeviceRates | None, spilled_per_s: float | None) -> DeviceUse:
+    temporary_iops = None
+    if seen is not None and seen.request_bytes and spilled_per_s is not None:
+        # What is spilled is written and read again, as far as the cache lets it reach the device.
+        done = seen.read_iops + seen.write_iops
+        temporary_iops = min(done, 2 * spilled_per_s / seen.request_bytes)
+    return DeviceUse(
+        tablespace=now.tablespace,
+        device=now.device,
+        kind=now.kind,
+        free_bytes=now.free_bytes,
+        rates=seen,
+        temporary_iops=temporary_iops,
+    )
+
+
+def _key(use: StatementUse) -> tuple[object, ...]:
+    return use.database, use.role, use.queryid, use.query
+
+
+def _since(before: StatementUse | None, after: StatementUse) -> StatementUse:
+    if before is None or after.calls < before.calls:
+        return after
+    return replace(
+        after,
+        calls=after.calls - before.calls,
+        total_exec_time_ms=after.total_exec_time_ms - before.total_exec_time_ms,
+        rows=after.rows - before.rows,
+        temp_read_bytes=after.temp_read_bytes - before.temp_read_bytes,
+        temp_written_bytes=after.temp_written_bytes - before.temp_written_bytes,
+        local_read_bytes=after.local_read_bytes - before.local_read_bytes,
+        local_written_bytes=after.local_written_bytes - before.local_written_bytes,
+        temp_read_time_ms=_minus(after.temp_read_time_ms, before.temp_read_time_ms),
+        temp_write_time_ms=_minus(after.temp_write_time_ms, before.temp_write_time_ms),
+    )
+
+
+def _minus(after: float | None, before: float | None) -> float | None:
+    return None if after is None or before is None else after - before

@@ -1,0 +1,99 @@
+"""What a statement spills for, by its plan or by its text, and what helps before any disk does. Pure.
+
+Source: AWS Database Blog, "Introducing Optimized Reads for Amazon RDS for PostgreSQL": sorts, hashes, grouping, CTEs,
+materialised subqueries, temporary tables, index builds.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from penstock.model.temp.usage import UseCase
+from penstock.units import MIB, format_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from penstock.model.temp.usage import StatementUse
+
+    Plan = dict[str, Any]
+
+# Nodes that may use temporary files, and what that is called.
+_NODES = {
+    "Sort": "sort",
+    "Incremental Sort": "sort",
+    "Hash": "hash join",
+    "CTE Scan": "CTE",
+    "Materialize": "materialise",
+    "WindowAgg": "window",
+    "Recursive Union": "CTE",
+}
+
+_WORDS = (
+    (re.compile(r"\bcreate\s+(unique\s+)?index\b|\breindex\b", re.IGNORECASE), "index build"),
+    (re.compile(r"\bcreate\s+(global\s+|local\s+)?temp(orary)?\b", re.IGNORECASE), "temporary table"),
+    (re.compile(r"^\s*with\b", re.IGNORECASE), "CTE"),
+    (re.compile(r"\bgroup\s+by\b|\bselect\s+distinct\b", re.IGNORECASE), "grouping"),
+    (re.compile(r"\border\s+by\b", re.IGNORECASE), "sort"),
+    (re.compile(r"\bjoin\b", re.IGNORECASE), "hash join"),
+)
+
+# On disk a row has no header of a tuple in memory, nor its pointer: about half of what memory takes.
+_MEMORY_FACTOR = 2.5
+
+_BUILD = "maintenance_work_mem for the session that builds, as far as memory allows"
+
+
+def find_use_case(use: StatementUse, plan: Plan | None) -> UseCase:
+    """Return what a statement spills for: by its plan where there is one, otherwise by its words."""
+    names = list(dict.fromkeys(_read_plan(plan))) if plan is not None else _read_text(use.query)
+    if use.local_written_bytes and "temporary table" not in names:
+        names.append("temporary table")
+    keys = [] if plan is None else [str(key) for node in _walk(plan) for key in node.get("Sort Key", ())]
+    return UseCase(
+        names=tuple(names),
+        told_by="plan" if plan is not None else "text" if names else "nothing",
+        remedy=_remedy(use, names, keys),
+    )
+
+
+def _read_plan(plan: Plan) -> Iterator[str]:
+    for node in _walk(plan):
+        kind = str(node.get("Node Type"))
+        if kind == "Aggregate" and node.get("Strategy") in ("Hashed", "Mixed"):
+            yield "grouping"
+        elif kind == "Unique" or (kind == "Aggregate" and node.get("Strategy") == "Sorted"):
+            # It groups what the sort below spills.
+            yield "grouping"
+        elif kind in _NODES:
+            yield _NODES[kind]
+
+
+def _walk(plan: Plan) -> Iterator[Plan]:
+    yield plan
+    for below in plan.get("Plans", ()):
+        yield from _walk(below)
+
+
+def _read_text(query: str) -> list[str]:
+    return [name for pattern, name in _WORDS if pattern.search(query)]
+
+
+def _remedy(use: StatementUse, names: list[str], keys: list[str]) -> str:
+    """Return the cheapest remedy, with what it costs."""
+    if "index build" in names:
+        return _BUILD
+    if names == ["temporary table"]:
+        return "temp_buffers for the session, before its first temporary table; or fewer columns in the table"
+    each_bytes = use.temp_written_bytes // max(1, use.calls)
+    needed_mb = max(1, round(each_bytes * _MEMORY_FACTOR / MIB))
+    memory = (
+        f"SET LOCAL work_mem = '{needed_mb}MB' in its transaction: it spills {format_bytes(each_bytes)} each time, and "
+        "every session that runs it takes that memory, each parallel worker too"
+    )
+    if "sort" in names and keys:
+        return f"an index on {', '.join(keys[:3])}, if it is sorted so often; or {memory}"
+    if "hash join" in names or "grouping" in names:
+        return f"{memory}; or hash_mem_multiplier, for hashes alone"
+    return memory

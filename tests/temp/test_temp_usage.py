@@ -1,0 +1,124 @@
+"""Temporary work as `penstock temp usage` reads it from real servers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+from psycopg.conninfo import make_conninfo
+
+from penstock.api.temp_usage import temp_usage
+from penstock.server.connect.connection import ConnectionFactory
+from penstock.server.temp.plans import explain_kept
+from penstock.server.temp.usage import read_usage
+from penstock.temp.usage.compare import compare_readings
+from support.servers import majors_to_test
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from penstock.lab import EmbeddedServer
+
+SORT = "SELECT md5(g::text) FROM generate_series(1, 200000) AS g ORDER BY 1 OFFSET 199999"
+
+
+def test_spills_of_a_database_are_those_within_the_interval(database: str) -> None:
+    """What was spilled before the first reading is no part of the rate; what is missing is named."""
+    with psycopg.connect(database, autocommit=True) as other, ConnectionFactory(database).connect() as watching:
+        other.execute("SET work_mem = '64kB'")
+        other.execute(SORT)
+        _flush(other)
+        before = read_usage(watching)
+        idle = compare_readings(before, read_usage(watching), top=3)
+        other.execute(SORT)
+        _flush(other)
+        report = compare_readings(before, read_usage(watching), top=3)
+        name = other.info.dbname
+    assert [each.bytes_per_s for each in idle.databases if each.name == name] == [0]
+    assert [each.bytes_per_s > 0 for each in report.databases if each.name == name] == [True]
+    assert "pg_default" in [each.name for each in report.tablespaces]
+    assert any("CREATE EXTENSION pg_stat_statements" in text for text in report.missing)
+
+
+def test_spills_and_temporary_tables_are_counted_apart(new_server: Callable[..., EmbeddedServer]) -> None:
+    """A sort has temp blocks alone; a temporary table beyond temp_buffers has local ones."""
+    if 15 not in majors_to_test():
+        pytest.skip("Debian's PostgreSQL 15 with contrib is not installed")
+    conninfo = new_server(15, shared_preload_libraries="pg_stat_statements").ensure_running()
+    with psycopg.connect(conninfo, autocommit=True) as other, ConnectionFactory(conninfo).connect() as watching:
+        other.execute("CREATE SCHEMA ext; CREATE EXTENSION pg_stat_statements SCHEMA ext")
+        other.execute("SET temp_buffers = '800kB'; SET work_mem = '64kB'")
+        other.execute(SORT)
+        before = read_usage(watching)
+        other.execute(SORT)
+        other.execute("CREATE TEMPORARY TABLE kept AS SELECT md5(g::text) FROM generate_series(1, 200000) AS g")
+        report = compare_readings(before, read_usage(watching), top=10)
+    (sort,) = [each for each in report.statements if each.query.startswith("SELECT md5")]
+    (table,) = [each for each in report.statements if each.query.startswith("CREATE TEMPORARY")]
+    assert sort.calls == 1
+    assert sort.temp_written_bytes > 0
+    assert sort.local_written_bytes == 0
+    assert table.local_written_bytes > 0
+
+
+def _flush(connection: psycopg.Connection) -> None:
+    """Have the session report its counters now: up to 14 a collector takes them, later ones write them when asked."""
+    if connection.info.server_version >= 150000:
+        connection.execute("SELECT pg_stat_force_next_flush()")
+        connection.execute("SELECT 1")
+    else:
+        pytest.skip("counters of PostgreSQL 14 arrive when its collector sends them")
+
+
+def test_own_statements_have_the_use_case_of_their_plan_and_others_that_of_their_text(
+    new_server: Callable[..., EmbeddedServer],
+) -> None:
+    """To plan another's statement would run its functions with this role's rights: here they would show."""
+    if 15 not in majors_to_test():
+        pytest.skip("Debian's PostgreSQL 15 with contrib is not installed")
+    conninfo = new_server(15, shared_preload_libraries="pg_stat_statements").ensure_running()
+    with psycopg.connect(conninfo, autocommit=True) as admin:
+        admin.execute("CREATE EXTENSION pg_stat_statements; CREATE TABLE t AS SELECT md5(g::text) AS pad, g AS k"
+                      " FROM generate_series(1, 100000) AS g; GRANT SELECT ON t TO PUBLIC; ANALYZE t")  # fmt: skip
+        admin.execute("CREATE ROLE mallory LOGIN; CREATE SCHEMA mallory AUTHORIZATION mallory")
+        with psycopg.connect(make_conninfo(conninfo, user="mallory"), autocommit=True) as other:
+            other.execute(
+                "CREATE FUNCTION mallory.evil() RETURNS int IMMUTABLE LANGUAGE plpgsql AS"
+                " $$BEGIN IF current_user <> 'mallory' THEN RAISE EXCEPTION 'planned as %', current_user; END IF;"
+                " RETURN 1; END$$"
+            )
+            other.execute("SET work_mem = '64kB'")
+            other.execute("SELECT mallory.evil(), pad FROM t ORDER BY pad OFFSET 99999")
+        admin.execute("SET work_mem = '64kB'; SET enable_sort = off; SET hash_mem_multiplier = 1")
+        admin.execute("EXPLAIN (ANALYZE, BUFFERS) SELECT DISTINCT pad FROM t LIMIT 65000")
+        admin.execute("SELECT k, length(pad) FROM t ORDER BY pad OFFSET 99999")
+        report = temp_usage(ConnectionFactory(conninfo), interval_s=0)
+    found = {each.query.partition(" FROM")[0]: each.use_case for each in report.statements}
+    explained = found["EXPLAIN (ANALYZE, BUFFERS) SELECT DISTINCT pad"]
+    assert explained is not None
+    assert (explained.told_by, "grouping" in explained.names) == ("plan", True)
+    ordered = found["SELECT k, length(pad)"]
+    assert ordered is not None
+    assert ordered.told_by == "plan"
+    assert "sort" in ordered.names
+    assert ordered.remedy.startswith("an index on pad")
+    hostile = found["SELECT mallory.evil(), pad"]
+    assert hostile is not None
+    assert (hostile.told_by, hostile.names) == ("text", ("sort",))
+    assert report.elapsed_s is None
+    assert report.databases == ()
+    assert report.routes[0].tablespaces == ("pg_default",)
+
+
+def test_a_planned_statement_is_never_run_and_leaves_nothing(database: str) -> None:
+    """Also one with parameters, whatever their types; what cannot be planned has no plan."""
+    with ConnectionFactory(database).connect() as connection:
+        connection.execute("CREATE TABLE public.t AS SELECT 1 AS a, now() AS b")
+        plan = explain_kept(connection, "SELECT * FROM t WHERE a = $1 AND b < $2 ORDER BY a LIMIT $3")
+        assert plan is not None
+        assert plan["Node Type"] == "Limit"
+        assert explain_kept(connection, "SELECT * FROM missing") is None
+        assert explain_kept(connection, "SELECT 1; DROP TABLE t") is None
+        assert connection.execute("SELECT count(*) FROM public.t").fetchone() == (1,)
+        assert connection.execute("SELECT count(*) FROM pg_catalog.pg_prepared_statements").fetchone() == (0,)

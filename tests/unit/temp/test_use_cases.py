@@ -1,0 +1,98 @@
+"""What statements spill for, by plans and texts, and whose temporary work goes where."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from penstock.model.temp.usage import SettingRow, StatementUse, TablespaceUse
+from penstock.server.temp.plans import strip_explain
+from penstock.temp.usage.use_case import find_use_case
+from penstock.temp.usage.where import find_routes
+
+
+def use(query: str, *, local: int = 0) -> StatementUse:
+    return StatementUse(
+        database="d",
+        role="r",
+        queryid=1,
+        query=query,
+        calls=2,
+        total_exec_time_ms=1.0,
+        rows=0,
+        temp_read_bytes=0,
+        temp_written_bytes=20 * 1024 * 1024,
+        local_read_bytes=0,
+        local_written_bytes=local,
+        temp_read_time_ms=None,
+        temp_write_time_ms=None,
+    )
+
+
+def node(kind: str, *below: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"Node Type": kind, "Plans": [*below], **more}
+
+
+def test_a_plan_tells_its_use_cases_and_what_an_index_would_be_on() -> None:
+    plan = node("Limit", node("Unique", node("Sort", node("Seq Scan"), **{"Sort Key": ["pad", "k DESC"]})))
+    found = find_use_case(use("SELECT DISTINCT pad FROM t"), plan)
+    assert (found.names, found.told_by) == (("grouping", "sort"), "plan")
+    assert found.remedy.startswith("an index on pad, k DESC, if it is sorted so often; or SET LOCAL work_mem = '25MB'")
+
+
+@pytest.mark.parametrize(
+    ("kind", "more", "name"),
+    [
+        ("Aggregate", {"Strategy": "Hashed"}, "grouping"),
+        ("Hash", {}, "hash join"),
+        ("CTE Scan", {}, "CTE"),
+        ("Materialize", {}, "materialise"),
+        ("Incremental Sort", {}, "sort"),
+    ],
+)
+def test_nodes_that_may_spill_are_named(kind: str, more: dict[str, str], name: str) -> None:
+    assert find_use_case(use("SELECT 1"), node("Gather", node(kind, **more))).names == (name,)
+
+
+@pytest.mark.parametrize(
+    ("query", "names"),
+    [
+        ("SELECT k FROM t ORDER BY pad LIMIT $1", ("sort",)),
+        ("select distinct pad from t", ("grouping",)),
+        ("WITH c AS (SELECT 1) SELECT * FROM a JOIN c ON true GROUP BY 1", ("CTE", "grouping", "hash join")),
+        ("CREATE UNIQUE INDEX ON t (a)", ("index build",)),
+        ("SELECT * FROM t", ()),
+    ],
+)
+def test_a_text_tells_less_and_is_named_as_the_source(query: str, names: tuple[str, ...]) -> None:
+    found = find_use_case(use(query), None)
+    assert found.names == names
+    assert found.told_by == ("text" if names else "nothing")
+
+
+def test_temporary_tables_are_told_by_their_blocks() -> None:
+    found = find_use_case(use("INSERT INTO scratch SELECT 1", local=8192), None)
+    assert found.names == ("temporary table",)
+    assert found.remedy.startswith("temp_buffers")
+
+
+@pytest.mark.parametrize("before", ["EXPLAIN (ANALYZE, BUFFERS) ", "explain analyze verbose ", "EXPLAIN\n", ""])
+def test_an_explained_statement_is_the_statement(before: str) -> None:
+    assert strip_explain(f"{before}SELECT 1") == "SELECT 1"
+
+
+def test_settings_that_the_server_ignores_are_told() -> None:
+    spaces = [
+        TablespaceUse(name=name, directory=None, size_bytes=None, temp_files=None, temp_bytes=None)
+        for name in ("pg_default", "fast")
+    ]
+    rows = [
+        SettingRow(database=None, role="ann", value="fast", denied=["fast"]),
+        SettingRow(database="shop", role="bob", value="gone, fast", denied=[]),
+    ]
+    session, ann, bob = find_routes(rows, spaces, session="")
+    assert (session.whose, session.tablespaces, session.ignored) == ("this session", ("pg_default",), ())
+    assert (ann.whose, ann.tablespaces, ann.ignored) == ('role "ann"', ("pg_default",), ('no CREATE on "fast"',))
+    assert bob.whose == 'role "bob" in database "shop"'
+    assert (bob.tablespaces, bob.ignored) == (("fast",), ('"gone" does not exist',))
