@@ -83,6 +83,7 @@ def test_benchmarks_are_listed() -> None:
         "commits",
         "foretold_commits",
         "disk_space",
+        "optimized_reads",
         "pollock",
     ]
 

@@ -36,7 +36,7 @@ class Experiment:
     rounds: int
 
 
-# About an hour for each topology on two cores. The article begins at 4 sessions, on 16 vCPUs. Fewer rows would leave less
+# About an hour for each topology on two cores. The article begins at 4 sessions, on 16 vCPUs. Fewer rows leave less
 # memory than the processes of sixteen sessions need.
 FULL = Experiment(rows=1_000_000, sessions=(1, 2, 4, 8, 12, 16), rounds=3)
 
