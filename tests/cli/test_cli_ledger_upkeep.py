@@ -132,3 +132,21 @@ def test_copies_that_failed_merges_have_left_are_named_and_dropped(
     assert penstock("loads", *where, "--json").object["staging"] == []
     assert penstock(*command, "--keep", "last").code == 0
     assert loads.execute("SELECT a, b FROM t ORDER BY a") == [(1, "x"), (2, "z")]
+
+
+def test_tables_that_a_failed_replacement_has_left_are_named_and_dropped(
+    penstock: Run, loads: Loads, tmp_path: Path
+) -> None:
+    """And never the table that one which succeeded has put in the old one's place."""
+    path, where = tmp_path / "twice.csv", ("--to", loads.conninfo)
+    path.write_text("a,b\n1,x\n2,y\n2,z\n")
+    command = ("load", str(path), "--into", "t", "--mode", "replace", *where)
+    assert penstock(*command).code == 5
+    (left,) = penstock("loads", *where, "--json").object["staging"]
+    assert f"dropped {left['table']}" in penstock("repair", *where).out
+    assert not loads.has_table(left["table"])
+    path.write_text("a,b\n1,x\n2,y\n")
+    assert penstock(*command, "--changed", "load").code == 0
+    assert penstock("loads", *where, "--json").object["staging"] == []
+    assert penstock("repair", *where).code == 0
+    assert loads.execute("SELECT a, b FROM t ORDER BY a") == [(1, "x"), (2, "y")]

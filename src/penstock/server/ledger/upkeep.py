@@ -21,9 +21,8 @@ if TYPE_CHECKING:
 
     from penstock.server.connect.connection import Connection
 
-# Of loads that no process works on; those of others can be seen, and are not ours to drop. A load whose connection was
-# lost holds no lock until it has another, which it tries as long as its retry_for.
-_PATIENCE_S = 300.0
+# Of loads that no process works on; those of others can be seen, and are not ours to drop. One that
+# reconnects just now holds no lock, and reads its files again if its table is dropped.
 _LEFT_STAGING = """
     SELECT l.id::text AS load_id,
            l.lock_key,
@@ -36,12 +35,6 @@ _LEFT_STAGING = """
       JOIN pg_catalog.pg_class AS c ON c.oid = t.landing_oid AND c.relname = t.landing_table
      WHERE t.kind IN ('staging', 'replacement')
        AND (%(age_s)s::float8 IS NULL OR l.changed_at < pg_catalog.now() - pg_catalog.make_interval(secs => %(age_s)s))
-       AND GREATEST(
-               l.changed_at,
-               (SELECT pg_catalog.max(r.committed_at) FROM {ranges} AS r WHERE r.load = l.id)
-           ) <= pg_catalog.now() - pg_catalog.make_interval(
-               secs => coalesce((l.job #>> '{{rules,retry_for}}')::float8, %(patience_s)s)
-           )
        AND NOT EXISTS (
                SELECT
                  FROM pg_catalog.pg_locks AS k
@@ -148,7 +141,7 @@ def find_left_staging(connection: Connection, schema: str, *, age_s: float | Non
         translate_errors("looking for staging tables"),
         connection.cursor(row_factory=class_row(LeftStaging)) as cursor,
     ):
-        return cursor.execute(_compose(_LEFT_STAGING, schema), {"age_s": age_s, "patience_s": _PATIENCE_S}).fetchall()
+        return cursor.execute(_compose(_LEFT_STAGING, schema), {"age_s": age_s}).fetchall()
 
 
 def drop_left_staging(connection: Connection, schema: str, *, age_s: float | None = None) -> list[LeftStaging]:
