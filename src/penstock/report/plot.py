@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import os
 import textwrap
 from dataclasses import dataclass
@@ -24,8 +25,8 @@ _ENDINGS = (".svg", ".png")
 _STYLES = (("#0072B2", "o"), ("#D55E00", "s"), ("#009E73", "^"), ("#CC79A7", "D"), ("#56B4E9", "v"))
 _PUBLISHED_STYLE = ("#000000", "X")
 
-# Of a decade: lines that have the same values stand beside each other.
-_SHIFT = 0.09
+# Of the width: lines that have the same values stand beside each other.
+_SHIFT = 0.013
 _NOTE_WIDTH = 150
 _NAME_WIDTH = 60
 
@@ -103,9 +104,11 @@ def _render(plot: Plot, kind: str) -> bytes:
 
 def _draw_lines(axes: Axes, lines: Sequence[Line]) -> None:
     styles = iter(_STYLES * len(lines))
+    values = [point.x for line in lines for point in line.points]
+    decades = math.log10(max(values) / min(values))
     for number, line in enumerate(lines):
         color, marker = _PUBLISHED_STYLE if line.is_published else next(styles)
-        shift = 10 ** (_SHIFT * (number - (len(lines) - 1) / 2))
+        shift = 10 ** (_SHIFT * decades * (number - (len(lines) - 1) / 2))
         xs = [point.x * shift for point in line.points]
         medians = [point.median for point in line.points]
         look: dict[str, Any] = {"color": color, "marker": marker, "linestyle": "--" if line.is_published else "-"}
@@ -131,7 +134,7 @@ def _label(axes: Axes, plot: Plot) -> None:
     axes.xaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.yaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}" if value < 1000 else f"{value:,.0f}"))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}\N{MULTIPLICATION SIGN}"))
     axes.grid(visible=True, color="0.9")
     axes.spines[["top", "right"]].set_visible(False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.bench.optimized_reads.plan import published_speed_up
-from penstock.bench.optimized_reads.published import MINUTES, SHORT_SOURCE, SOURCE
+from penstock.bench.optimized_reads.published import MINUTES, SHORT_SOURCE, SOURCE, VCPUS
 from penstock.report.plot import Line, Plot, Point
 
 if TYPE_CHECKING:
@@ -16,24 +16,26 @@ def chart(result: ReadsResult) -> Plot:
     """Return the plot of a result: how many times as fast the queries are with temporary work on local disk."""
     machine = result.machine
     versions = ", ".join(sorted({target.postgresql for target in result.targets}))
+    rounds = result.experiment.rounds
+    runs = "one round" if rounds == 1 else f"medians of {rounds}"
     measured = (
-        f"Measured: PostgreSQL {versions}; {result.experiment.rows:,} rows in each of three tables, medians of "
-        f"{result.experiment.rounds}, shaded from the lowest to the highest quotient. Client and servers on "
+        f"Measured: PostgreSQL {versions}; {result.experiment.rows:,} rows in each of three tables, {runs}, "
+        f"shaded from the lowest to the highest quotient. Client and servers on "
         f"{machine.cpu_model}, {machine.cpu_count} cores."
     )
     return Plot(
         title="Queries that spill: temporary work on local disk instead of the data's volume",
-        x_label="sessions, all with the same query at a time",
+        x_label="sessions for each core, all with the same query at a time",
         y_label="times as fast",
-        lines=(*map(_line, result.targets), _published_line()),
+        lines=(*(_line(target, machine.cpu_count) for target in result.targets), _published_line()),
         notes=(measured, f"Published, not measured here: {SOURCE}."),
     )
 
 
-def _line(target: TargetResult) -> Line:
+def _line(target: TargetResult, cpu_count: int) -> Line:
     points = (
         Point(
-            x=step.sessions,
+            x=step.sessions / cpu_count,
             median=step.speed_up,
             low=min(step.volume_s) / max(step.local_s),
             high=max(step.volume_s) / min(step.local_s),
@@ -45,5 +47,5 @@ def _line(target: TargetResult) -> Line:
 
 def _published_line() -> Line:
     speeds = {sessions: published_speed_up(sessions) or 1.0 for sessions in MINUTES}
-    points = (Point(x=sessions, median=speed, low=speed, high=speed) for sessions, speed in speeds.items())
+    points = (Point(x=sessions / VCPUS, median=speed, low=speed, high=speed) for sessions, speed in speeds.items())
     return Line(name=f"published: {SHORT_SOURCE}", points=tuple(points), is_published=True)
