@@ -89,6 +89,19 @@ def test_what_spills_is_named_with_its_node_and_its_bytes(
     assert found.trial.written_bytes < found.first[0].written_bytes
 
 
+def test_the_remedy_is_tried_only_as_far_as_the_servers_memory_allows(
+    place: str, user_conninfo: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a server in a control group that is the group's: more would have the kernel kill it."""
+    monkeypatch.setattr("penstock.temp.replay.run.memory_bytes", lambda pid: 12 * 1024 * 1024 if pid else 2**40)
+    found = only(run(user_conninfo, "SELECT * FROM t ORDER BY pad", tmp_path, place=place))
+    assert found.trial is None
+    monkeypatch.setattr("penstock.temp.replay.run.memory_bytes", lambda pid: 96 * 1024 * 1024 if pid else 2**40)
+    found = only(run(user_conninfo, "SELECT * FROM t ORDER BY pad", tmp_path, place=place))
+    assert found.trial is not None
+    assert found.trial.work_mem_bytes == 8 * 1024 * 1024
+
+
 def test_all_sessions_run_at_once_and_their_bytes_are_summed(place: str, user_conninfo: str, tmp_path: Path) -> None:
     result = run(user_conninfo, "SELECT * FROM t ORDER BY pad", tmp_path, place=place, concurrencies=(1, 3))
     one, three = result.comparisons

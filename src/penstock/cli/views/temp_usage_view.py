@@ -98,7 +98,7 @@ def _describe_statement(number: int, use: StatementUse) -> list[str]:
     local = f"{format_bytes(use.local_written_bytes)} written, {format_bytes(use.local_read_bytes)} read"
     lines = [
         f"  {number}. {shorten_right(' '.join(use.query.split()), _QUERY_WIDTH)}",
-        f"     {format_count(use.calls)} calls, {format_duration(mean_s)} each, {where}",
+        f"     {format_count(use.calls)} call{'' if use.calls == 1 else 's'}, {format_duration(mean_s)} each, {where}",
         f"     spills: {spilled}; temporary tables: {local}",
     ]
     if use.use_case is not None:

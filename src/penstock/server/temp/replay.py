@@ -53,6 +53,7 @@ class ReplayFacts:
     is_superuser: bool
     block_bytes: int
     work_mem_bytes: int
+    shared_buffers_bytes: int
     temp_tablespaces: str
     directories: dict[str, str]
 
@@ -113,6 +114,7 @@ def read_replay_facts(connection: Connection) -> ReplayFacts:
         row = connection.execute(
             "SELECT r.rolsuper, pg_catalog.current_setting('block_size')::int,"
             " pg_catalog.pg_size_bytes(pg_catalog.current_setting('work_mem')),"
+            " pg_catalog.pg_size_bytes(pg_catalog.current_setting('shared_buffers')),"
             " pg_catalog.current_setting('temp_tablespaces')"
             " FROM pg_catalog.pg_roles AS r WHERE r.rolname = CURRENT_USER"
         ).fetchone()
@@ -122,7 +124,8 @@ def read_replay_facts(connection: Connection) -> ReplayFacts:
         is_superuser=row[0],
         block_bytes=row[1],
         work_mem_bytes=row[2],
-        temp_tablespaces=row[3],
+        shared_buffers_bytes=row[3],
+        temp_tablespaces=row[4],
         directories={each.name: each.directory for each in directories if each.directory is not None},
     )
 

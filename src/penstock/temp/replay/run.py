@@ -40,12 +40,16 @@ _PROCESSES = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where temporary work goes: a value of temp_tablespaces on a server, and what is known of that."""
+    """Where temporary work goes: a value of temp_tablespaces on a server, and what is known of that.
+
+    `memory_bytes` is the server's, or for one elsewhere a guess that is rather too small.
+    """
 
     name: str
     factory: ConnectionFactory
     tablespaces: str
     facts: ReplayFacts
+    memory_bytes: int
     device: Device | None
 
 
@@ -75,6 +79,8 @@ def open_place(factory: ConnectionFactory, tablespaces: str | None, *, allows_su
                 detail="A superuser's functions may write files and run programs, also in a read-only transaction.",
                 hint="Connect as an ordinary role, or use --role of one; --as-superuser does it all the same.",
             )
+        # Servers are given a quarter of memory for shared_buffers, rarely less.
+        memory = memory_bytes(connection.info.backend_pid) if server.is_local else 4 * facts.shared_buffers_bytes
         value = facts.temp_tablespaces if tablespaces is None else tablespaces
         if tablespaces is not None:
             # Stored settings may name what does not exist, or is not granted; PostgreSQL then says nothing.
@@ -86,6 +92,7 @@ def open_place(factory: ConnectionFactory, tablespaces: str | None, *, allows_su
         factory=factory,
         tablespaces=value,
         facts=facts,
+        memory_bytes=memory,
         device=None if directory is None else find_device(Path(directory)),
     )
 
@@ -250,9 +257,8 @@ class _Comparing:
         place, last = self.places[0], self.runs[0][-1]
         if not self.request.tries_remedy or not last.spills:
             return None
-        limit = memory_bytes() // _MEMORY_SHARE // self.sessions // _PROCESSES if place.device is not None else None
-        needed = max(spill.needed_bytes for spill in last.spills)
-        wanted = needed if limit is None else min(needed, limit)
+        limit = place.memory_bytes // _MEMORY_SHARE // self.sessions // _PROCESSES
+        wanted = min(limit, max(spill.needed_bytes for spill in last.spills))
         if wanted <= place.facts.work_mem_bytes:
             return None
         try:

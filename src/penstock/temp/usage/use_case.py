@@ -51,6 +51,8 @@ def find_use_case(use: StatementUse, plan: Plan | None) -> UseCase:
     if use.local_written_bytes and "temporary table" not in names:
         names.append("temporary table")
     keys = [] if plan is None else [str(key) for node in _walk(plan) for key in node.get("Sort Key", ())]
+    # An index holds what one table has, not what is computed of many rows.
+    keys = [] if any("(" in key for key in keys) else keys
     return UseCase(
         names=tuple(names),
         told_by="plan" if plan is not None else "text" if names else "nothing",
