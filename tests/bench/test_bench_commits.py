@@ -94,7 +94,7 @@ def test_somebody_elses_schema_is_refused_and_stays(database18: str) -> None:
 
 def test_two_experiments_in_one_database_are_refused(database18: str) -> None:
     """The second would drop what the first measures."""
-    with experiment(ConnectionFactory(database18)), pytest.raises(ServerError, match="another penstock bench commits"):
+    with experiment(ConnectionFactory(database18)), pytest.raises(ServerError, match="another penstock bench runs"):
         measure_commits(TINY, to=ConnectionFactory(database18))
 
 

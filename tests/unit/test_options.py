@@ -51,7 +51,8 @@ def test_each_option_is_declared_once() -> None:
     ]
     # Those of the lab and of benchmarks, which are no options of a load by the same name.
     assert {name for name, _ in by_hand} <= {
-        "bench.py",
+        "commits.py",
+        "optimized_reads.py",
         "demo.py",
         "doctor.py",
         "lab.py",

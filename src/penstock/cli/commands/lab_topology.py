@@ -25,37 +25,43 @@ NameArgument = Annotated[str, typer.Argument(metavar="[NAME]", help="Name of the
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
+ShapeArgument = Annotated[
+    Literal["single", "multi-az", "cluster", "quorum"],
+    typer.Argument(
+        help="single: one server. multi-az: one server on a volume of two copies. cluster: a primary and two "
+        "synchronous standbys, one of which a commit waits for. quorum: a primary and six receivers of its WAL in "
+        "three zones, four of which a commit waits for."
+    ),
+]
+VolumeOption = Annotated[
+    str | None,
+    typer.Option(
+        "--volume",
+        metavar="VOLUME",
+        help="Put each server's data on a volume with the limits of gp2:SIZE[:spent], gp3:SIZE:IOPS:MiBps or "
+        "io1:SIZE:IOPS, or on an unlimited one (Linux, root). multi-az has one always.",
+    ),
+]
+ZoneLatency = Annotated[
+    str,
+    typer.Option("--zone-latency", help="Delay traffic to each zone by this time, such as 1ms, each way."),
+]
+ParametersOption = Annotated[
+    Literal["postgres", "rds", "embedded"],
+    typer.Option(
+        "--parameters",
+        help="Settings of the servers: PostgreSQL's own defaults, those of an RDS instance with this memory, or "
+        "those of the embedded server.",
+    ),
+]
+
+
 def up(
-    shape: Annotated[
-        Literal["single", "multi-az", "cluster", "quorum"],
-        typer.Argument(
-            help="single: one server. multi-az: one server on a volume of two copies. cluster: a primary and two "
-            "synchronous standbys, one of which a commit waits for. quorum: a primary and six receivers of its WAL in "
-            "three zones, four of which a commit waits for."
-        ),
-    ],
+    shape: ShapeArgument,
     name: Name = _DEFAULT_NAME,
-    zone_latency: Annotated[
-        str,
-        typer.Option("--zone-latency", help="Delay traffic to each zone by this time, such as 1ms, each way."),
-    ] = "0ms",
-    parameters: Annotated[
-        Literal["postgres", "rds", "embedded"],
-        typer.Option(
-            "--parameters",
-            help="Settings of the servers: PostgreSQL's own defaults, those of an RDS instance with this memory, or "
-            "those of the embedded server.",
-        ),
-    ] = "postgres",
-    volume: Annotated[
-        str | None,
-        typer.Option(
-            "--volume",
-            metavar="VOLUME",
-            help="Put each server's data on a volume with the limits of gp2:SIZE[:spent], gp3:SIZE:IOPS:MiBps or "
-            "io1:SIZE:IOPS, or on an unlimited one (Linux, root). multi-az has one always.",
-        ),
-    ] = None,
+    zone_latency: ZoneLatency = "0ms",
+    parameters: ParametersOption = "postgres",
+    volume: VolumeOption = None,
     local_storage: Annotated[
         str | None,
         typer.Option("--local-storage", metavar="SIZE", help="Add a device without limits for temporary data (root)."),

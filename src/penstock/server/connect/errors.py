@@ -142,6 +142,13 @@ def in_transaction(connection: psycopg.Connection[Any], what: str | None = None)
 
 
 @contextmanager
+def rolled_back(connection: psycopg.Connection[Any]) -> Iterator[None]:
+    """Run the block in a transaction that is undone at its end, whatever it did; errors stay psycopg's."""
+    with connection.transaction(force_rollback=True):
+        yield
+
+
+@contextmanager
 def in_pipeline(connection: psycopg.Connection[Any]) -> Iterator[None]:
     """Run the block in a pipeline, and raise the first error of it alone: psycopg logs what follows from that one."""
     first: psycopg.Error | None = None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from psycopg import sql
 
 from penstock.errors import PenstockError
-from penstock.server.connect.errors import translate_errors
+from penstock.server.connect.errors import rolled_back, translate_errors
 from penstock.server.connect.search_path import TO_USERS_PATH
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def explain_kept(connection: Connection, query: str) -> dict[str, Any] | None:
     evaluate immutable functions, with the rights of the current role. Raises ServerError where the server goes away.
     """
     try:
-        with translate_errors("planning a statement"), connection.transaction(force_rollback=True):
+        with translate_errors("planning a statement"), rolled_back(connection):
             connection.execute("SET TRANSACTION READ ONLY")
             connection.execute(f"SET LOCAL statement_timeout = '{_TIMEOUT}'".encode())
             connection.execute("SET LOCAL plan_cache_mode = force_generic_plan")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.errors import TargetError
 from penstock.model.redaction import hide_secrets
 from penstock.model.temp.replay import Skipped
-from penstock.server.connect.errors import translate_errors
+from penstock.server.connect.errors import rolled_back, translate_errors
 from penstock.server.sql.queries import fetch_rows
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class ReplaySession:
 
     def explain(self, statement: str, *, tablespace: str, work_mem_bytes: int | None = None) -> Explained:
         """Run a statement with its temporary work in a tablespace, without its rows travelling."""
-        with translate_errors("running a statement"), self._connection.transaction(force_rollback=True):
+        with translate_errors("running a statement"), rolled_back(self._connection):
             self._connection.execute("SET TRANSACTION READ ONLY")
             self._set("temp_tablespaces", tablespace)
             self._set("statement_timeout", self._timeout)

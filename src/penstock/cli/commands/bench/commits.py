@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from penstock.bench.commits.run import Check, CommitsResult, TargetResult
     from penstock.lab.topology.shapes import Shape
 
+# Those that differ in what a commit waits for.
+_SHAPES: tuple[Shape, ...] = ("single", "cluster", "quorum")
+
 # What the parts of samples are, in this order.
 _SHARES = "CPU/write/commit"
 
@@ -174,12 +177,10 @@ def as_object(result: CommitsResult) -> dict[str, object]:
 
 
 def _parse_shapes(text: str | None, *, is_default: bool) -> tuple[Shape, ...]:
-    from penstock.lab.topology.shapes import SHAPES
-
     if text is None:
-        return SHAPES if is_default else ()
+        return _SHAPES if is_default else ()
     names = [name.strip() for name in text.split(",")]
     for name in names:
-        if name not in SHAPES:
-            raise UsageError(f'unknown topology "{name}"', hint=f"Use one of {', '.join(SHAPES)}.")
-    return tuple(shape for shape in SHAPES if shape in names)
+        if name not in _SHAPES:
+            raise UsageError(f'unknown topology "{name}"', hint=f"Use one of {', '.join(_SHAPES)}.")
+    return tuple(shape for shape in _SHAPES if shape in names)

@@ -21,6 +21,21 @@ if TYPE_CHECKING:
 _SHAPES: tuple[Shape, ...] = ("single", "multi-az")
 
 
+To = Annotated[
+    str | None,
+    typer.Option(
+        "--to",
+        metavar="CONNINFO",
+        help="Measure this server, in a schema that is dropped afterwards: pg_default against the role's "
+        "temp_tablespaces, or against another server.",
+    ),
+]
+Against = Annotated[
+    str | None,
+    typer.Option("--against", metavar="CONNINFO", help="With --to: the server that has the local disk."),
+]
+
+
 def optimized_reads(
     quick: Annotated[
         bool, typer.Option("--quick", help="Use 1, 2 and 4 sessions, one round, and one topology.")
@@ -31,19 +46,8 @@ def optimized_reads(
             "--topology", metavar="LIST", help="Measure these lab topologies: single, multi-az (default: both)."
         ),
     ] = None,
-    to: Annotated[
-        str | None,
-        typer.Option(
-            "--to",
-            metavar="CONNINFO",
-            help="Measure this server, in a schema that is dropped afterwards: pg_default against the role's "
-            "temp_tablespaces, or against another server.",
-        ),
-    ] = None,
-    against: Annotated[
-        str | None,
-        typer.Option("--against", metavar="CONNINFO", help="With --to: the server that has the local disk."),
-    ] = None,
+    to: To = None,
+    against: Against = None,
     plot: Annotated[
         Path | None,
         typer.Option("--plot", metavar="FILE", help="Also draw the speed-ups, as SVG or PNG by the file's extension."),

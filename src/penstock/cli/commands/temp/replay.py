@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path  # noqa: TC003 (typer reads annotations)
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -16,17 +16,36 @@ from penstock.cli.views.replay_view import describe_replay, replay_object
 from penstock.errors import Interrupted, UsageError
 from penstock.model.options import parse_duration
 
+SqlFile = Annotated[
+    Path | None,
+    typer.Option("--sql", metavar="FILE", help="Replay the statements of this file, separated by semicolons."),
+]
+Top = Annotated[
+    int | None,
+    typer.Option("--top", min=1, help="Replay the N statements of pg_stat_statements that spilled most."),
+]
+PlaceName = Annotated[
+    str | None,
+    typer.Option(
+        "--place",
+        metavar="TABLESPACE",
+        help="The second place (default: temp_tablespaces as in force for the role). The first is pg_default.",
+    ),
+]
+Against = Annotated[
+    str | None,
+    typer.Option(
+        "--against",
+        metavar="CONNINFO",
+        help="Compare with this server instead, each with its own temp_tablespaces.",
+    ),
+]
+
 
 @takes(SERVER)
 def replay(
-    sql: Annotated[
-        Path | None,
-        typer.Option("--sql", metavar="FILE", help="Replay the statements of this file, separated by semicolons."),
-    ] = None,
-    top: Annotated[
-        int | None,
-        typer.Option("--top", min=1, help="Replay the N statements of pg_stat_statements that spilled most."),
-    ] = None,
+    sql: SqlFile = None,
+    top: Top = None,
     setup: Annotated[
         Path | None,
         typer.Option("--setup", metavar="FILE", help="Run these statements first in each session, such as SET."),
@@ -38,22 +57,8 @@ def replay(
     timeout: Annotated[str, typer.Option("--timeout", metavar="TIME", help="Cancel a statement after this time.")] = (
         "10min"
     ),
-    place: Annotated[
-        str | None,
-        typer.Option(
-            "--place",
-            metavar="TABLESPACE",
-            help="The second place (default: temp_tablespaces as in force for the role). The first is pg_default.",
-        ),
-    ] = None,
-    against: Annotated[
-        str | None,
-        typer.Option(
-            "--against",
-            metavar="CONNINFO",
-            help="Compare with this server instead, each with its own temp_tablespaces.",
-        ),
-    ] = None,
+    place: PlaceName = None,
+    against: Against = None,
     as_superuser: Annotated[
         bool, typer.Option("--as-superuser", help="Replay as a superuser, whose functions may do anything.")
     ] = False,
