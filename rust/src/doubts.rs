@@ -24,6 +24,50 @@ pub struct Doubts {
     pub others: Doubt,
 }
 
+/// Runs of bytes that together hold whole records, read as one.
+#[derive(Clone, Copy)]
+pub(crate) struct Runs<'a> {
+    pub(crate) parts: &'a [&'a [u8]],
+    pub(crate) delimiter: u8,
+    pub(crate) line_end: LineEnd,
+}
+
+impl Runs<'_> {
+    pub(crate) fn byte(&self, mut position: usize) -> Option<u8> {
+        for run in self.parts {
+            if let Some(&byte) = run.get(position) {
+                return Some(byte);
+            }
+            position -= run.len();
+        }
+        None
+    }
+
+    #[inline(always)]
+    pub(crate) fn separates(&self, byte: u8) -> bool {
+        byte == self.delimiter || byte == b'\n' || byte == b'\r'
+    }
+
+    /// Whether a field begins or ends at a position, that of a delimiter or line end, or outside of the records.
+    pub(crate) fn is_edge(&self, position: Option<usize>) -> bool {
+        position.and_then(|position| self.byte(position)).is_none_or(|byte| self.separates(byte))
+    }
+
+    pub(crate) fn note(&self, doubt: Doubt, at: usize) -> Doubt {
+        let line = if doubt.count == 0 { self.line_at(at) } else { doubt.line };
+        Doubt { count: doubt.count + 1, line }
+    }
+
+    fn line_at(&self, mut position: usize) -> u64 {
+        let mut lines = 0;
+        for run in self.parts {
+            lines += self.line_end.count(&run[..position.min(run.len())]);
+            position = position.saturating_sub(run.len());
+        }
+        lines
+    }
+}
+
 /// Look through runs that together hold whole records; backslashes are not looked for if it is known that none matters.
 #[must_use]
 pub fn find_doubts(runs: &[&[u8]], delimiter: u8, line_end: LineEnd, with_backslashes: bool) -> Doubts {
@@ -31,13 +75,12 @@ pub fn find_doubts(runs: &[&[u8]], delimiter: u8, line_end: LineEnd, with_backsl
     if !runs.iter().any(is_in) {
         return Doubts::default();
     }
-    with_widest(Search { runs, delimiter, line_end, with_backslashes, doubts: Doubts::default(), behind_escape: 0 })
+    let runs = Runs { parts: runs, delimiter, line_end };
+    with_widest(Search { runs, with_backslashes, doubts: Doubts::default(), behind_escape: 0 })
 }
 
 struct Search<'a> {
-    runs: &'a [&'a [u8]],
-    delimiter: u8,
-    line_end: LineEnd,
+    runs: Runs<'a>,
     with_backslashes: bool,
     doubts: Doubts,
     /// What an escape has taken along lies before it.
@@ -50,7 +93,7 @@ impl Work for Search<'_> {
     #[inline(always)]
     fn run<L: Lanes>(mut self) -> Doubts {
         let (mut start, mut before) = (0, b'\n');
-        for run in self.runs {
+        for run in self.runs.parts {
             for word in run.chunks(WORD) {
                 let mut candidates = self.candidates::<L>(word, before);
                 while candidates != 0 {
@@ -78,8 +121,8 @@ impl Search<'_> {
         if quotes | backslashes == 0 {
             return 0;
         }
-        let separators = lanes.equal(self.delimiter) | lanes.equal(b'\n') | lanes.equal(b'\r');
-        let starts = (separators << 1) | u64::from(self.separates(before));
+        let separators = lanes.equal(self.runs.delimiter) | lanes.equal(b'\n') | lanes.equal(b'\r');
+        let starts = (separators << 1) | u64::from(self.runs.separates(before));
         let nulls = starts & (lanes.equal(b'N') >> 1) & (separators >> 2);
         (quotes & starts) | (backslashes & !nulls)
     }
@@ -88,65 +131,32 @@ impl Search<'_> {
         if at < self.behind_escape {
             return;
         }
-        if self.byte(at) == Some(b'"') {
-            if self.is_edge(at.checked_sub(1)) && self.closes(at + 1) {
-                self.doubts.quoted = self.note(self.doubts.quoted, at);
+        if self.runs.byte(at) == Some(b'"') {
+            if self.runs.is_edge(at.checked_sub(1)) && self.closes(at + 1) {
+                self.doubts.quoted = self.runs.note(self.doubts.quoted, at);
             }
             return;
         }
         self.behind_escape = at + 2;
-        match self.byte(at + 1) {
-            Some(b'N' | b'.') if self.is_edge(at.checked_sub(1)) && self.is_edge(Some(at + 2)) => {}
-            Some(next) if next == self.delimiter || COPY_ESCAPES.contains(&next) => {
-                self.doubts.escapes = self.note(self.doubts.escapes, at);
+        match self.runs.byte(at + 1) {
+            Some(b'N' | b'.') if self.runs.is_edge(at.checked_sub(1)) && self.runs.is_edge(Some(at + 2)) => {}
+            Some(next) if next == self.runs.delimiter || COPY_ESCAPES.contains(&next) => {
+                self.doubts.escapes = self.runs.note(self.doubts.escapes, at);
             }
-            _ => self.doubts.others = self.note(self.doubts.others, at),
+            _ => self.doubts.others = self.runs.note(self.doubts.others, at),
         }
-    }
-
-    fn byte(&self, mut position: usize) -> Option<u8> {
-        for run in self.runs {
-            if let Some(&byte) = run.get(position) {
-                return Some(byte);
-            }
-            position -= run.len();
-        }
-        None
-    }
-
-    fn separates(&self, byte: u8) -> bool {
-        byte == self.delimiter || byte == b'\n' || byte == b'\r'
-    }
-
-    /// Whether a field begins or ends at a position, that of a delimiter or line end, or outside of the records.
-    fn is_edge(&self, position: Option<usize>) -> bool {
-        position.and_then(|position| self.byte(position)).is_none_or(|byte| self.separates(byte))
     }
 
     /// Whether the quote opened before `at` closes by the rules of csv, on its line and at the end of a field.
     fn closes(&self, mut at: usize) -> bool {
         loop {
-            match self.byte(at) {
-                Some(b'"') if self.byte(at + 1) == Some(b'"') => at += 2,
-                Some(b'"') => return self.is_edge(Some(at + 1)),
+            match self.runs.byte(at) {
+                Some(b'"') if self.runs.byte(at + 1) == Some(b'"') => at += 2,
+                Some(b'"') => return self.runs.is_edge(Some(at + 1)),
                 None | Some(b'\n' | b'\r') => return false,
                 Some(_) => at += 1,
             }
         }
-    }
-
-    fn note(&self, doubt: Doubt, at: usize) -> Doubt {
-        let line = if doubt.count == 0 { self.line_at(at) } else { doubt.line };
-        Doubt { count: doubt.count + 1, line }
-    }
-
-    fn line_at(&self, mut position: usize) -> u64 {
-        let mut lines = 0;
-        for run in self.runs {
-            lines += self.line_end.count(&run[..position.min(run.len())]);
-            position = position.saturating_sub(run.len());
-        }
-        lines
     }
 }
 

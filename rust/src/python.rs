@@ -10,6 +10,7 @@ use crate::escape;
 use crate::fields::{Format, LineEnd};
 use crate::records::{Cut as NativeCut, RecordCutter as NativeCutter};
 use crate::rewrite::Rewriter as NativeRewriter;
+use crate::strays::{find_strays, Quoting};
 
 pyo3::create_exception!(penstock._native, RecordError, PyValueError);
 
@@ -190,6 +191,23 @@ fn find_doubts(
     Ok([found.quoted, found.escapes, found.others].map(|doubt| (doubt.count, doubt.line)))
 }
 
+#[allow(clippy::needless_pass_by_value)] // arguments that come from Python are owned by the call
+#[pyfunction]
+#[pyo3(signature = (segments, *, delimiter, quote, escape, line_end))]
+fn find_stray_quotes(
+    py: Python<'_>,
+    segments: Vec<(Bound<'_, PyBytes>, usize, usize)>,
+    delimiter: &[u8],
+    quote: &[u8],
+    escape: &[u8],
+    line_end: &str,
+) -> PyResult<(u64, u64)> {
+    let quoting = Quoting { delimiter: to_byte(delimiter)?, quote: to_byte(quote)?, escape: to_byte(escape)? };
+    let (runs, line_end) = (to_runs(&segments)?, to_line_end(line_end)?);
+    let found = py.detach(|| find_strays(&runs, quoting, line_end));
+    Ok((found.count, found.line))
+}
+
 #[allow(clippy::needless_pass_by_value)] // what map_err hands over
 fn to_value_error(error: RewriterError) -> PyErr {
     PyValueError::new_err(error.to_string())
@@ -235,5 +253,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<RecordCutter>()?;
     module.add_class::<Rewriter>()?;
     module.add_function(wrap_pyfunction!(double_backslashes, module)?)?;
-    module.add_function(wrap_pyfunction!(find_doubts, module)?)
+    module.add_function(wrap_pyfunction!(find_doubts, module)?)?;
+    module.add_function(wrap_pyfunction!(find_stray_quotes, module)?)
 }

@@ -64,6 +64,24 @@ def test_tsv_that_later_lines_contradict_is_warned_of(
     assert told(loads.check(target(path))) == expected
 
 
+@pytest.mark.parametrize(
+    ("tail", "count"),
+    [
+        ('a,5" x 3"\nsay "x" y,b\n', 3),
+        ('"a"b,c\n', 1),
+        ('"a ""b"" c","d, e"\n"",""""\n"f\ng",h\n', 0),
+    ],
+)
+def test_csv_with_quotes_in_later_fields_is_warned_of(loads: Loads, tmp_path: Path, tail: str, count: int) -> None:
+    """COPY drops them: a size in inches loses what it is measured in."""
+    path = tmp_path / "t.csv"
+    path.write_text("".join(f'"{number}","some, words"\n' for number in range(_PLAIN_ROWS)) + tail)
+    message = f"quotes in the middle of a field, which csv drops: {count} from this line on"
+    expected = [("quote-dropped", message, _PLAIN_ROWS + 1)] if count else []
+    assert told(loads.run(target(path))) == expected
+    assert told(loads.check(target(path))) == expected
+
+
 def test_text_that_later_lines_contradict_is_warned_of(loads: Loads, tmp_path: Path) -> None:
     r"""COPY takes the backslash of \U away."""
     path = write(tmp_path / "t.txt", "x\tC:\\Users\\Public\n", head="0\tb\\\\c\n")

@@ -1,7 +1,6 @@
 """What whole objects say against the format that their first blocks told: counted while they are read.
 
-A sample cannot prove a dialect. Only formats without quotes that no option gives are watched: what an option says is
-certain, and in csv quotes are everywhere: each would have to be looked at.
+A sample cannot prove a dialect. Only formats that no option gives are watched: what an option says is certain.
 """
 
 from __future__ import annotations
@@ -48,6 +47,12 @@ _OTHERS: Final = _Kind(
     hint="Use --format=tsv if backslashes are data, or --format=text if they are escapes.",
 )
 
+_STRAYS: Final = _Kind(
+    code="quote-dropped",
+    message="quotes in the middle of a field, which csv drops",
+    hint="Use --format=tsv if quotes are data, or --quote with a character that is not in the file.",
+)
+
 
 @dataclass(slots=True)
 class _Found:
@@ -65,7 +70,7 @@ class _Found:
             self.counts[kind] += count
 
     def notices(self) -> Iterator[Notice]:
-        quoted, escapes, others = self.counts
+        quoted, escapes, others, strays = self.counts
         if quoted:
             yield self._notice(_QUOTED, 0)
         # Where there are others too, all of them are data: C:\temp is followed by C:\Users
@@ -73,6 +78,8 @@ class _Found:
             yield self._notice(_ESCAPES, 1)
         if self.dialect.format == "text" and others:
             yield self._notice(_OTHERS, 2)
+        if strays:
+            yield self._notice(_STRAYS, 3)
 
     def _notice(self, kind: _Kind, at: int) -> Notice:
         _, line, uri = self.places[at]
@@ -93,7 +100,8 @@ class Testimony:
 
     def watch(self, blocks: Iterable[Block], work: ObjectWork) -> Iterable[Block]:
         """Return the blocks of an object, looked through as they come by where its format was guessed."""
-        is_guessed = work.target.job.dialect.format is None and work.target.dialect.format != "csv"
+        options = work.target.job.dialect
+        is_guessed = options.format is None and options.quote is None and options.escape is None
         return self._look_through(blocks, work) if is_guessed else blocks
 
     def conclude(self) -> None:
@@ -107,12 +115,7 @@ class Testimony:
     def _look_through(self, blocks: Iterable[Block], work: ObjectWork) -> Iterator[Block]:
         dialect = work.target.dialect
         for block in blocks:
-            doubts = _native.find_doubts(
-                block.segments,
-                delimiter=dialect.delimiter.encode(),
-                line_end=block.line_end,
-                with_backslashes=dialect.format == "text" or block.stray_backslashes > 0,
-            )
+            doubts = _find_doubts(block, dialect)
             if any(count for count, _ in doubts):
                 self._add(doubts, block, work)
                 if self._warnings.is_strict:
@@ -125,5 +128,21 @@ class Testimony:
             if block.start < self._read.get(work.number, 0):
                 return
             self._read[work.number] = block.end
-            found = self._found.setdefault(work.place, _Found(work.target.dialect, [0, 0, 0], [(0, 0, "")] * 3))
+            found = self._found.setdefault(work.place, _Found(work.target.dialect, [0] * 4, [(0, 0, "")] * 4))
             found.add(doubts, block, work)
+
+
+def _find_doubts(block: Block, dialect: Dialect) -> list[tuple[int, int]]:
+    """Return each kind's count and first line within the block."""
+    delimiter = dialect.delimiter.encode()
+    if dialect.quote is None or dialect.escape is None:
+        with_backslashes = dialect.format == "text" or block.stray_backslashes > 0
+        found = _native.find_doubts(
+            block.segments, delimiter=delimiter, line_end=block.line_end, with_backslashes=with_backslashes
+        )
+        return [*found, (0, 0)]
+    quote, escape = dialect.quote.encode(), dialect.escape.encode()
+    strays = _native.find_stray_quotes(
+        block.segments, delimiter=delimiter, quote=quote, escape=escape, line_end=block.line_end
+    )
+    return [(0, 0)] * 3 + [strays]
