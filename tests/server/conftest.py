@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
 
+from penstock.lab.users import choose_server_user, give_to, is_root
 from penstock.server.connect.connection import ConnectionFactory
+from support.loads import Loads
+from support.small_disk import small_disk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from support.servers import PgServer
+    from support.small_disk import SmallDisk
 
 
 @pytest.fixture
@@ -32,3 +39,19 @@ def user_connection(user_conninfo: str) -> Iterator[psycopg.Connection]:
     """Provide a session of the ordinary role, as penstock makes it."""
     with ConnectionFactory(user_conninfo).connect() as opened:
         yield opened
+
+
+@pytest.fixture
+def disk(pg18: PgServer) -> Iterator[SmallDisk]:
+    """Provide a disk of 16 MB with tablespace `small` on it."""
+    if pg18.server is None or not is_root() or shutil.which("mount") is None:
+        pytest.skip("needs a server of its own machine, and the right to mount")
+    with small_disk(16 * 2**20) as disk:
+        folder = disk.path / "space"
+        folder.mkdir()
+        give_to(folder, choose_server_user(pg18.server.data_dir))
+        disk.path.chmod(0o755)
+        admin = Loads(pg18.conninfo)
+        admin.execute(f"CREATE TABLESPACE penstock_small LOCATION '{folder}'")
+        yield disk
+        admin.execute("DROP TABLESPACE penstock_small")

@@ -2,68 +2,24 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
-import tempfile
-from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from penstock.errors import ServerError, TargetError
-from penstock.lab.users import choose_server_user, give_to, is_root
 from penstock.model.load.job import LoadRules
 from support.loads import IMPATIENT, Loads, target
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
-    from support.servers import PgServer
+    from support.small_disk import SmallDisk
 
 CARELESS = LoadRules(retry_for=0.0, ignore_space=True)
 
 # 24 MB of text, 31 MB of rows; 38 MB are forecast.
 ROWS = 350_000
-
-
-class SmallDisk:
-    """A file system in memory, of a size that can be changed."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def resize(self, size_bytes: int) -> None:
-        """Make it larger, or as small as what is on it allows."""
-        subprocess.run(["mount", "-o", f"remount,size={size_bytes}", str(self.path)], check=True)
-
-
-@contextmanager
-def small_disk(size_bytes: int) -> Iterator[SmallDisk]:
-    """Provide a small disk that a server's account can use; it ends with the test."""
-    path = Path(tempfile.mkdtemp(prefix="penstock-disk-"))
-    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size_bytes}", "tmpfs", str(path)], check=True)
-    try:
-        yield SmallDisk(path)
-    finally:
-        subprocess.run(["umount", "--lazy", str(path)], check=True)
-        path.rmdir()
-
-
-@pytest.fixture
-def disk(pg18: PgServer) -> Iterator[SmallDisk]:
-    """Provide a disk of 16 MB with tablespace `small` on it."""
-    if pg18.server is None or not is_root() or shutil.which("mount") is None:
-        pytest.skip("needs a server of its own machine, and the right to mount")
-    with small_disk(16 * 2**20) as disk:
-        folder = disk.path / "space"
-        folder.mkdir()
-        give_to(folder, choose_server_user(pg18.server.data_dir))
-        disk.path.chmod(0o755)
-        admin = Loads(pg18.conninfo)
-        admin.execute(f"CREATE TABLESPACE penstock_small LOCATION '{folder}'")
-        yield disk
-        admin.execute("DROP TABLESPACE penstock_small")
 
 
 @pytest.fixture

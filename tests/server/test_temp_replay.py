@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
@@ -13,12 +13,15 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from penstock.api.replaying import replay_statements
+from penstock.cli.views.replay_view import describe_replay
 from penstock.errors import PenstockError, TargetError, UsageError
 from penstock.server.connect.connection import ConnectionFactory
+from support.servers import majors_to_test
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
+    from penstock.lab import EmbeddedServer
     from penstock.model.temp.replay import Comparison, ReplayResult
 
 TABLE = "CREATE TABLE t AS SELECT g AS id, md5(g::text) AS pad FROM generate_series(1, 60000) AS g; ANALYZE t"
@@ -201,3 +204,60 @@ def test_place_that_the_role_may_not_use_is_refused(
 def test_a_statement_that_takes_too_long_is_cancelled(place: str, user_conninfo: str, tmp_path: Path) -> None:
     found = only(run(user_conninfo, "SELECT pg_sleep(60)", tmp_path, place=place, timeout_s=0.2))
     assert "statement timeout" in str(found.failure)
+
+
+def test_full_disk_is_told_and_the_statement_runs_at_the_first_place(
+    disk: Any, database18: str, tmp_path: Path
+) -> None:
+    """The second place is a file system of 16 MB, which a sort of more fills."""
+    assert disk
+    with psycopg.connect(database18, autocommit=True) as admin:
+        admin.execute(TABLE.replace("60000", "400000").encode())
+    result = run(database18, "SELECT * FROM t ORDER BY pad", tmp_path, place="penstock_small", allows_superuser=True)
+    found = only(result)
+    assert found.failure is None
+    assert [each.is_elsewhere for each in (*found.first, *found.second)] == [False] * 3 + [True] * 3
+    assert "  penstock_small was full: the statement ran at pg_default then" in describe_replay(result)
+
+
+def test_totals_of_two_servers_are_paired_by_their_statement(
+    new_server: Callable[..., EmbeddedServer], database18: str, tmp_path: Path
+) -> None:
+    """With calls and milliseconds of each; where a server lacks the extension, that is said."""
+    if 15 not in majors_to_test():
+        pytest.skip("Debian's PostgreSQL 15 with contrib is not installed")
+    both = [new_server(15, shared_preload_libraries="pg_stat_statements").ensure_running() for _ in range(2)]
+    for calls, conninfo in enumerate(both, start=1):
+        with psycopg.connect(conninfo, autocommit=True) as admin:
+            admin.execute(b"CREATE SCHEMA ext; CREATE EXTENSION pg_stat_statements SCHEMA ext; " + TABLE.encode())
+            for number in range(calls):
+                admin.execute(f"SELECT count(*) FROM t WHERE id > {number}".encode())
+            admin.execute(f"SELECT {calls} AS only_here_{calls}".encode())
+    text = "SELECT count(*) FROM t"
+    result = run(both[0], text, tmp_path, against=ConnectionFactory(both[1]), allows_superuser=True)
+    (total,) = [each for each in result.totals if "FROM t WHERE" in each.statement]
+    assert (total.first_calls, total.second_calls) == (1, 2)
+    assert total.speed_up == pytest.approx(2 * total.first_ms / total.second_ms)
+    assert not [each for each in result.totals if "only_here" in each.statement]
+    assert any(line.endswith("SELECT count(*) FROM t WHERE id > $1") for line in describe_replay(result))
+    with psycopg.connect(database18, autocommit=True) as admin:
+        admin.execute(TABLE.encode())
+    result = run(both[0], text, tmp_path, against=ConnectionFactory(database18), allows_superuser=True)
+    assert result.totals == ()
+    assert [each.statement for each in result.skipped] == ["total_exec_time by statement"]
+
+
+def test_place_whose_name_needs_quotes_is_the_second(
+    place: str, database: str, user_conninfo: str, tmp_path: Path
+) -> None:
+    """Two names with a comma between them are one tablespace where that is its name."""
+    with psycopg.connect(database, autocommit=True) as admin:
+        odd = 'Big, "One"'
+        rename = sql.SQL("ALTER TABLESPACE {} RENAME TO {}")
+        admin.execute(rename.format(sql.Identifier(place), sql.Identifier(odd)))
+        try:
+            result = run(user_conninfo, "SELECT * FROM t ORDER BY pad", tmp_path, place='"Big, ""One"""')
+        finally:
+            admin.execute(rename.format(sql.Identifier(odd), sql.Identifier(place)))
+    assert result.second_place == odd
+    assert only(result).failure is None

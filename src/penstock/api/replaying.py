@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock.errors import SourceError, UsageError
+from penstock.model.temp.placement import DEFAULT_TABLESPACE, parse_name
 from penstock.model.temp.replay import Skipped
-from penstock.server.temp.replay import find_top_statements
+from penstock.server.temp.replay import find_top_statements, read_totals
 from penstock.temp.replay.run import ReplayRequest, open_place, replay
 from penstock.temp.replay.statements import check_places, refuse_unreadable, split_statements, why_not
+from penstock.temp.replay.totals import pair_totals
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from penstock.model.temp.replay import ReplayResult
+    from penstock.model.temp.replay import ReplayResult, StatementTotals
     from penstock.server.connect.connection import ConnectionFactory
-
-# PostgreSQL's own place, which no setting has to name.
-_DEFAULT = "pg_default"
 
 
 def replay_statements(
@@ -57,10 +57,14 @@ def replay_statements(
             detail="\n".join(f"{each.statement}: {each.why}." for each in skipped) or None,
             hint="Name a file with statements by --sql.",
         )
-    first = open_place(to, None if against is not None else _DEFAULT, allows_superuser=allows_superuser)
-    second = open_place(against or to, place, allows_superuser=allows_superuser)
+    first = open_place(to, None if against is not None else DEFAULT_TABLESPACE, allows_superuser=allows_superuser)
+    second_name = None if place is None else parse_name(place)
+    second = open_place(against or to, second_name, allows_superuser=allows_superuser)
+    totals: list[StatementTotals] = []
     if against is None:
-        check_places(first.tablespaces.split(","), second.tablespaces.split(","))
+        check_places(first.names, second.names)
+    else:
+        totals = _compare_totals(to, against, skipped)
     request = ReplayRequest(
         statements=tuple(statements),
         concurrencies=tuple(concurrencies),
@@ -68,7 +72,19 @@ def replay_statements(
         timeout_s=timeout_s,
         setup=() if setup is None else tuple(split_statements(_read(setup))),
     )
-    return replay(request, first, second, skipped=skipped, say=say)
+    return replace(replay(request, first, second, skipped=skipped, say=say), totals=tuple(totals))
+
+
+def _compare_totals(to: ConnectionFactory, against: ConnectionFactory, skipped: list[Skipped]) -> list[StatementTotals]:
+    """Return what pg_stat_statements of both servers has, before the replay adds its own; without it say so."""
+    found = []
+    for factory in (to, against):
+        with factory.borrow() as connection:
+            found.append(read_totals(connection))
+    if any(each is None for each in found):
+        why = "pg_stat_statements is not installed in this database of both servers"
+        skipped.append(Skipped(statement="total_exec_time by statement", why=why))
+    return pair_totals(found[0] or {}, found[1] or {})
 
 
 def _read(path: Path) -> str:

@@ -46,9 +46,7 @@ def test_everything_else_is_refused_with_the_reason(statement: str, why: str) ->
     assert why in str(caught.value.detail)
 
 
-@pytest.mark.parametrize(
-    ("first", "second"), [(["pg_default"], [""]), ([""], ["pg_default"]), (["a", "b"], ["b", "a"]), ([], [])]
-)
+@pytest.mark.parametrize(("first", "second"), [(["pg_default"], ["pg_default"]), (["a", "b"], ["b", "a"])])
 def test_the_same_place_twice_is_refused(first: list[str], second: list[str]) -> None:
     with pytest.raises(UsageError, match="both places are the same"):
         check_places(first, second)

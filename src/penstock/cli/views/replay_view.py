@@ -19,6 +19,7 @@ _SHOWN = 100
 def replay_object(result: ReplayResult) -> dict[str, object]:
     """Return a result for machines."""
     fields = asdict(result)
+    fields["totals"] = [{**asdict(each), "speed_up": each.speed_up} for each in result.totals]
     fields["comparisons"] = [
         {
             **asdict(each),
@@ -40,6 +41,8 @@ def describe_replay(result: ReplayResult) -> list[str]:
         by_statement.setdefault(each.number, []).append(each)
     for number, found in by_statement.items():
         lines += [*([""] if lines else []), *_describe_statement(number, found, result)]
+    if result.totals:
+        lines += ["", *_describe_totals(result)]
     for skipped in result.skipped:
         lines += ["", f"not replayed: {_shorten(skipped.statement)}", f"  {skipped.why}"]
     if result.is_interrupted:
@@ -73,6 +76,23 @@ def _describe_statement(number: int, found: Sequence[Comparison], result: Replay
         )
     if any(each.is_elsewhere for each in last.second):
         yield f"  {result.second_place} was full: the statement ran at {result.first_place} then"
+
+
+def _describe_totals(result: ReplayResult) -> Iterator[str]:
+    yield "milliseconds for each call by pg_stat_statements of both servers, as it was before the replay:"
+    heads = ("calls", "first ms", "calls", "second ms", "speed-up", "statement")
+    rows = (
+        (
+            f"{each.first_calls:,}",
+            f"{each.first_ms / each.first_calls:.2f}",
+            f"{each.second_calls:,}",
+            f"{each.second_ms / each.second_calls:.2f}",
+            f"{each.speed_up:.2f}" if each.speed_up else "-",
+            _shorten(each.statement),
+        )
+        for each in result.totals
+    )
+    yield from line_up([heads, *rows], align=">" * 5 + "<", indent="  ")
 
 
 def _row(each: Comparison) -> tuple[str, ...]:

@@ -15,6 +15,9 @@ ScopeKind = Literal["server", "database", "role"]
 Stage = Literal["placing", "placed", "removing"]
 
 SETTING = "temp_tablespaces"
+
+# PostgreSQL's own place, where no setting names another.
+DEFAULT_TABLESPACE = "pg_default"
 TABLESPACE = "penstock_temp"
 
 _LIST_ITEM = re.compile(r'\s*(?:"((?:[^"]|"")*)"|([^",\s]+))\s*(?:,(?=.)|$)', re.DOTALL)

@@ -105,12 +105,29 @@ class Skipped:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StatementTotals:
+    """What pg_stat_statements of two servers has of a statement: calls, and total_exec_time of all of them."""
+
+    statement: str
+    first_calls: int
+    first_ms: float
+    second_calls: int
+    second_ms: float
+
+    @property
+    def speed_up(self) -> float:
+        """Return how many times as fast a call is on the second server; 0 where it took no time at all there."""
+        return (self.first_ms / self.first_calls) / (self.second_ms / self.second_calls) if self.second_ms else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayResult:
-    """All that was compared; places are tablespaces, each with its server where there are two."""
+    """All that was compared; places are tablespaces. `totals` are of two servers alone, the longest first."""
 
     first_place: str
     second_place: str
     rounds: int
     comparisons: tuple[Comparison, ...]
     skipped: tuple[Skipped, ...] = ()
+    totals: tuple[StatementTotals, ...] = ()
     is_interrupted: bool = False

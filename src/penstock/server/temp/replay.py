@@ -6,11 +6,14 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from psycopg import sql
+
 from penstock.errors import TargetError
 from penstock.model.redaction import hide_secrets
 from penstock.model.temp.replay import Skipped
 from penstock.server.connect.errors import rolled_back, translate_errors
 from penstock.server.sql.queries import fetch_rows
+from penstock.server.temp.extension import find_statements_schema
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,6 +30,14 @@ _TOP = """
      WHERE s.temp_blks_written > 0
        AND s.dbid = (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname = pg_catalog.current_database())
      ORDER BY s.temp_blks_written DESC
+"""
+
+_TOTALS = """
+    SELECT s.query, sum(s.calls)::bigint, sum(s.total_exec_time)::float8
+      FROM {}.pg_stat_statements AS s
+     WHERE s.queryid IS NOT NULL AND s.calls > 0
+       AND s.dbid = (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname = pg_catalog.current_database())
+     GROUP BY s.query
 """
 
 
@@ -136,20 +147,15 @@ def find_top_statements(connection: Connection, count: int) -> tuple[list[str], 
     Needs pg_stat_statements, and pg_read_all_stats for others' statements. Raises TargetError without the extension,
     ServerError.
     """
-    from psycopg import sql  # noqa: PLC0415 (with its one use)
-
     with translate_errors("reading pg_stat_statements"):
-        row = connection.execute(
-            "SELECT n.nspname FROM pg_catalog.pg_extension AS e JOIN pg_catalog.pg_namespace AS n"
-            " ON n.oid = e.extnamespace WHERE e.extname = 'pg_stat_statements'"
-        ).fetchone()
-        if row is None:
+        schema = find_statements_schema(connection)
+        if schema is None:
             raise TargetError(
                 "the extension pg_stat_statements is not installed in this database",
                 hint="Name statements with --sql FILE; or add it to shared_preload_libraries, restart, and run CREATE "
                 "EXTENSION pg_stat_statements.",
             )
-        found = connection.execute(sql.SQL(_TOP).format(sql.Identifier(row[0]))).fetchall()
+        found = connection.execute(sql.SQL(_TOP).format(sql.Identifier(schema))).fetchall()
     kept: list[str] = []
     skipped: list[Skipped] = []
     for (text,) in found:
@@ -160,3 +166,16 @@ def find_top_statements(connection: Connection, count: int) -> tuple[list[str], 
         else:
             kept.append(hide_secrets(text))
     return kept, skipped
+
+
+def read_totals(connection: Connection) -> dict[str, tuple[int, float]] | None:
+    """Return calls and total_exec_time in milliseconds of this database's statements, by their text.
+
+    None without pg_stat_statements. Raises ServerError.
+    """
+    with translate_errors("reading pg_stat_statements"):
+        schema = find_statements_schema(connection)
+        if schema is None:
+            return None
+        rows = connection.execute(sql.SQL(_TOTALS).format(sql.Identifier(schema))).fetchall()
+    return {hide_secrets(text): (calls, total_ms) for text, calls, total_ms in rows}

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Self
 from penstock.errors import PenstockError, TargetError
 from penstock.host import find_device, memory_bytes, read_counters
 from penstock.model.server.device import rates
+from penstock.model.server.names import quote_name
+from penstock.model.temp.placement import DEFAULT_TABLESPACE, parse_setting
 from penstock.model.temp.replay import Comparison, ReplayResult, Run, Trial
 from penstock.server.facts.facts import read_server_facts
 from penstock.server.temp.replay import ReplaySession, check_place, read_replay_facts
@@ -40,17 +42,22 @@ _PROCESSES = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where temporary work goes: a value of temp_tablespaces on a server, and what is known of that.
+    """Where temporary work goes: tablespaces, and temp_tablespaces' text that names them, on a server.
 
     `memory_bytes` is the server's, or for one elsewhere a guess that is rather too small.
     """
 
-    name: str
+    names: tuple[str, ...]
     factory: ConnectionFactory
     tablespaces: str
     facts: ReplayFacts
     memory_bytes: int
     device: Device | None
+
+    @property
+    def name(self) -> str:
+        """Return the tablespaces to be shown."""
+        return ", ".join(self.names)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,8 +72,8 @@ class ReplayRequest:
     tries_remedy: bool = True
 
 
-def open_place(factory: ConnectionFactory, tablespaces: str | None, *, allows_superuser: bool) -> Place:
-    """Return a place; `tablespaces` is temp_tablespaces' value there, None for what is in force for the role.
+def open_place(factory: ConnectionFactory, tablespace: str | None, *, allows_superuser: bool) -> Place:
+    """Return a place: a tablespace, None for what temp_tablespaces is for the role.
 
     Raises TargetError for a superuser, and for a name that the server refuses; ServerError.
     """
@@ -81,14 +88,14 @@ def open_place(factory: ConnectionFactory, tablespaces: str | None, *, allows_su
             )
         # Servers are given a quarter of memory for shared_buffers, rarely less.
         memory = memory_bytes(connection.info.backend_pid) if server.is_local else 4 * facts.shared_buffers_bytes
-        value = facts.temp_tablespaces if tablespaces is None else tablespaces
-        if tablespaces is not None:
+        value = facts.temp_tablespaces if tablespace is None else quote_name(tablespace)
+        if tablespace is not None:
             # Stored settings may name what does not exist, or is not granted; PostgreSQL then says nothing.
-            check_place(connection, tablespaces)
-    names = [name.strip(' "') for name in value.split(",") if name.strip(' "')] or ["pg_default"]
+            check_place(connection, value)
+    names = parse_setting(value) or (DEFAULT_TABLESPACE,)
     directory = facts.directories.get(names[0]) if server.is_local else None
     return Place(
-        name=", ".join(names),
+        names=names,
         factory=factory,
         tablespaces=value,
         facts=facts,

@@ -77,9 +77,9 @@ def shorten(statement: str, *, length: int = 60) -> str:
 
 
 def check_places(first: Sequence[str], second: Sequence[str]) -> None:
-    """Raise UsageError where both places are the same; no name is PostgreSQL's default, which is pg_default."""
-    if {name or "pg_default" for name in first or ("",)} == {name or "pg_default" for name in second or ("",)}:
+    """Raise UsageError where the tablespaces of both places are the same."""
+    if set(first) == set(second):
         raise UsageError(
-            f"both places are the same: {', '.join(second) or 'pg_default'}",
+            f"both places are the same: {', '.join(second)}",
             hint="Place temporary work elsewhere with penstock temp place, or name a tablespace with --place.",
         )
