@@ -166,7 +166,11 @@ def test_hardware_and_storage_are_read() -> None:
     """From EC2 what the class can do, from CloudWatch what is free, from RDS the rest."""
     aws = FakeAws(
         instances=[instance("orders", DBInstanceClass="db.r6gd.2xlarge", MaxAllocatedStorage=1000)],
-        metrics={"orders FreeStorageSpace": [1.0, 2.0, 3.5], "orders FreeLocalStorage": [7.0]},
+        metrics={
+            "orders FreeStorageSpace": [1.0, 2.0, 3.5],
+            "orders FreeLocalStorage": [7.0],
+            "orders WriteIOPSLocalStorage": [3, 5],
+        },
     )
     found = described_instance(aws)
     assert found.instance_class.ebs is not None
@@ -174,7 +178,9 @@ def test_hardware_and_storage_are_read() -> None:
     assert (found.instance_class.ebs.baseline_iops, found.instance_class.ebs.maximum_mb_per_s) == (12000, 593.75)
     assert found.storage is not None
     assert (found.storage.size_gib, found.storage.ceiling_gib, found.storage.free_bytes) == (400, 1000, 3)
-    assert found.free_local_bytes == 7
+    assert found.local_storage is not None
+    assert found.local_storage.values == {"WriteIOPSLocalStorage": 5.0, "FreeLocalStorage": 7.0}
+    assert found.local_storage.free_bytes == 7
     asked = [given for operation, given in aws.asked if operation == "GetMetricStatistics"]
     assert all(given["EndTime"] == NOW and given["StartTime"] >= NOW - timedelta(hours=1) for given in asked)
 

@@ -29,7 +29,7 @@ orders: RDS instance, PostgreSQL 16.4, modifying in eu-west-1
   class                db.r6gd.2xlarge, 8 vCPUs, 64 GiB memory, 474 GB local storage
   EBS limits           297 MB/s, 12,000 IOPS; in bursts 594 MB/s, 20,000 IOPS
   storage              gp3, 400 GiB, 12,000 IOPS, 500 MiB/s; 312.0 GiB free; grows up to 1,000 GiB
-  free local storage   440.0 GiB
+  local storage        200 reads/s 1.64 MB/s 0.25 ms each, 472 GB free
   Optimized Reads      on: temporary files on 474 GB of local storage
   Multi-AZ             no standby
   replica of           main
@@ -113,7 +113,13 @@ def test_instance_is_shown_in_columns() -> None:
     }
     aws = FakeAws(
         instances=[raw, instance("a", DBParameterGroups=group), instance("b", DBParameterGroups=group)],
-        metrics={"orders FreeStorageSpace": [312.0 * 2**30], "orders FreeLocalStorage": [440.0 * 2**30]},
+        metrics={
+            "orders FreeStorageSpace": [312.0 * 2**30],
+            "orders FreeLocalStorage": [440.0 * 2**30],
+            "orders ReadIOPSLocalStorage": [200.0],
+            "orders ReadThroughputLocalStorage": [1638400.0],
+            "orders ReadLatencyLocalStorage": [0.00025],
+        },
         maintenance={raw["DBInstanceArn"]: [action]},
     )
     assert shown(aws, "orders") == INSTANCE

@@ -5,13 +5,13 @@ What is wanted must be found, and be the one that is meant; beyond that a call t
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.aws.calls import Calls
 from penstock.aws.classes import ec2_type, name_sibling, read_class
 from penstock.aws.clients import AwsClients
 from penstock.aws.find import find_endpoint, locate_endpoint, locate_identifier, resolve_names
+from penstock.aws.metrics import ask_local_storage, ask_metric, newest
 from penstock.aws.shapes import InstanceContext, read_cluster, read_instance
 from penstock.errors import AwsError, UsageError
 from penstock.model.server.rds import RdsDescription
@@ -23,13 +23,9 @@ if TYPE_CHECKING:
     from penstock.aws.calls import Raw
     from penstock.aws.find import Located, Resolve
     from penstock.model.server.endpoints import RdsEndpoint
-    from penstock.model.server.rds import Gap, InstanceClass, RdsCluster, RdsInstance
+    from penstock.model.server.rds import Gap, InstanceClass, LocalStorageMetrics, RdsCluster, RdsInstance
 
 _ENGINES = ("postgres", "aurora-postgresql", "custom-postgres")
-
-# CloudWatch has a value a minute, a few minutes late.
-_METRIC_AGE = timedelta(minutes=15)
-_METRIC_PERIOD_S = 60
 
 
 def describe_instance(
@@ -107,7 +103,7 @@ class _Answers(NamedTuple):
     of_instance: list[Raw] | None = None
     of_cluster: list[Raw] | None = None
     free_bytes: int | None = None
-    free_local_bytes: int | None = None
+    local_storage: LocalStorageMetrics | None = None
     sibling: InstanceClass | None = None
 
 
@@ -122,7 +118,7 @@ def _ask_more(calls: Calls, located: Located, *, now: datetime) -> _Answers:
             lambda: _ask_maintenance(calls, instance, "DBInstanceArn"),
             lambda: _ask_maintenance(calls, cluster, "DBClusterArn"),
             lambda: _ask_free_bytes(calls, instance, now=now),
-            lambda: None if instance is None else _newest(_ask_metric(calls, instance, "FreeLocalStorage", now=now)),
+            lambda: None if instance is None else ask_local_storage(calls, instance, now=now),
             lambda: _ask_sibling(calls, instance),
         )
     )
@@ -141,7 +137,7 @@ def _describe(calls: Calls, located: Located, answers: _Answers) -> tuple[RdsIns
             all_instances=answers.instances,
             maintenance=answers.of_instance,
             free_bytes=answers.free_bytes,
-            free_local_bytes=answers.free_local_bytes,
+            local_storage=answers.local_storage,
             sibling=answers.sibling,
             cluster=cluster,
         )
@@ -197,27 +193,7 @@ def _ask_free_bytes(calls: Calls, instance: Raw | None, *, now: datetime) -> int
     """Return how much of the volumes is free; Aurora's volume belongs to no instance, and has no such value."""
     if instance is None or instance["Engine"].startswith("aurora"):
         return None
-    points = _ask_metric(calls, instance, "FreeStorageSpace", now=now)
+    points = ask_metric(calls, instance, "FreeStorageSpace", now=now)
     if points == []:
         calls.note("cloudwatch:GetMetricStatistics", "no recent value of FreeStorageSpace")
-    return _newest(points)
-
-
-def _newest(points: list[Raw] | None) -> int | None:
-    return int(max(points, key=lambda point: point["Timestamp"])["Average"]) if points else None
-
-
-def _ask_metric(calls: Calls, instance: Raw, name: str, *, now: datetime) -> list[Raw] | None:
-    """Return the last values of a metric of an instance."""
-    return calls.ask(
-        "cloudwatch",
-        "get_metric_statistics",
-        "Datapoints",
-        Namespace="AWS/RDS",
-        MetricName=name,
-        Dimensions=[{"Name": "DBInstanceIdentifier", "Value": instance["DBInstanceIdentifier"]}],
-        StartTime=now - _METRIC_AGE,
-        EndTime=now,
-        Period=_METRIC_PERIOD_S,
-        Statistics=["Average"],
-    )
+    return int(newest(points)["Average"]) if points else None

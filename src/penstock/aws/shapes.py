@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from penstock.aws.calls import Raw
-    from penstock.model.server.rds import InstanceClass
+    from penstock.model.server.rds import InstanceClass, LocalStorageMetrics
     from penstock.model.server.windows import Window, WindowKind, WindowOwner
 
 # AWS masks it, and what stands for it is nobody's business either.
@@ -37,7 +37,7 @@ class InstanceContext(NamedTuple):
     all_instances: list[Raw] | None
     maintenance: list[Raw] | None
     free_bytes: int | None
-    free_local_bytes: int | None
+    local_storage: LocalStorageMetrics | None
     sibling: InstanceClass | None
     cluster: Raw | None
 
@@ -59,7 +59,7 @@ def read_instance(raw: Raw, context: InstanceContext, *, on_gap: Callable[[Gap],
         port=endpoint.get("Port"),
         instance_class=context.instance_class,
         storage=None if engine.startswith("aurora") else _read_storage(raw, free_bytes=context.free_bytes),
-        free_local_bytes=context.free_local_bytes,
+        local_storage=context.local_storage,
         is_multi_az=raw.get("MultiAZ", False),
         replica_of=raw.get("ReadReplicaSourceDBInstanceIdentifier") or raw.get("ReadReplicaSourceDBClusterIdentifier"),
         parameter_groups=_read_groups(raw, context.all_instances),

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from penstock.model.server.device import DeviceCounters, rates
+from penstock.model.recording import LOCAL_STORAGE
+from penstock.model.server.device import LOCAL_METRICS, DeviceCounters, rates
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping, Sequence
 
     from penstock.model.recording import CounterRow, Sample
     from penstock.model.server.device import DeviceRates
@@ -51,6 +52,18 @@ def measure_devices(samples: Iterable[Sample]) -> tuple[DeviceUse, ...]:
                 rows.setdefault(str(row.get("device")), []).append(row)
     found = (_measure(device, seen) for device, seen in rows.items())
     return tuple(sorted((use for use in found if use is not None), key=lambda use: not use.has_data))
+
+
+def find_local_storage(samples: Sequence[Sample]) -> dict[str, object] | None:
+    """Return the newest of CloudWatch's metrics of local storage, by their names, with instance and measured_at."""
+    rows = (row for sample in reversed(samples) for row in sample.counters.get(LOCAL_STORAGE, ()))
+    newest = next(rows, None)
+    return None if newest is None else dict(newest)
+
+
+def local_metrics(row: Mapping[str, object]) -> dict[str, float]:
+    """Return what of a row are metrics of local storage."""
+    return {name: float(value) for name in LOCAL_METRICS if isinstance(value := row.get(name), int | float)}
 
 
 def _measure(device: str, rows: list[CounterRow]) -> DeviceUse | None:

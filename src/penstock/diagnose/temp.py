@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from penstock.diagnose.case import Case, number, share_of
-from penstock.diagnose.devices import DATA, measure_devices
+from penstock.diagnose.devices import DATA, find_local_storage, local_metrics, measure_devices
+from penstock.model.recording import LOCAL_STORAGE
 from penstock.units import MB, format_bytes, format_duration
 
 if TYPE_CHECKING:
+    from penstock.diagnose.activity import Moment
     from penstock.diagnose.devices import DeviceUse
     from penstock.model.diagnosis import Diagnosis, Evidence
-    from penstock.model.recording import Sample
+    from penstock.model.recording import CounterRow, Sample
 
 # Reads and writes of spills and of files shared by parallel workers, by PostgreSQL's wait_event_names.txt.
 _SPILL_WAITS = frozenset(("io:buffileread", "io:buffilewrite", "io:buffiletruncate"))
@@ -30,7 +33,7 @@ _SOON_S = 600.0
 def find_temporary_work(case: Case) -> list[Diagnosis]:
     """Return what temporary files are waited for, and whether their disk runs out of space."""
     devices = measure_devices(case.recording.samples)
-    return [*_find_spill_waits(case, devices), *_find_low_space(case, devices)]
+    return [*_find_spill_waits(case, devices), *_find_low_space(case, devices), *_find_low_local_storage(case)]
 
 
 def _find_spill_waits(case: Case, devices: tuple[DeviceUse, ...]) -> list[Diagnosis]:
@@ -44,13 +47,26 @@ def _find_spill_waits(case: Case, devices: tuple[DeviceUse, ...]) -> list[Diagno
     if place is not None:
         evidence.append(number(f"temporary files in tablespace {place}, at most", places[place] / MB, "MB"))
     if device is None:
-        return [case.conclude("temp-spill", part, evidence)]
+        return [_conclude_elsewhere(case, part, evidence)]
     evidence += _describe(device)
     if not device.has_data:
         return [case.conclude("temp-disk-slow", part, evidence, device=device.device)]
     if device.rates.busy >= _BUSY:
         return [case.conclude("temp-spill-on-data-volume", part, evidence, device=device.device)]
     return [case.conclude("temp-spill", part, evidence)]
+
+
+def _conclude_elsewhere(case: Case, part: list[Moment], evidence: list[Evidence]) -> Diagnosis:
+    """Return what is waited for on a server whose devices are not seen: RDS tells of local storage alone."""
+    row = find_local_storage(case.recording.samples)
+    metrics = {} if row is None else local_metrics(row)
+    written = metrics.get("WriteIOPSLocalStorage", 0.0)
+    if not written:
+        return case.conclude("temp-spill", part, evidence)
+    evidence = [*evidence, number("local storage by CloudWatch: writes", written, "/s")]
+    if (latency_s := metrics.get("WriteLatencyLocalStorage")) is not None:
+        evidence.append(number("local storage by CloudWatch: time for a write", 1e3 * latency_s, "ms"))
+    return case.conclude("temp-disk-slow", part, evidence, device="local storage")
 
 
 def _describe(device: DeviceUse) -> list[Evidence]:
@@ -90,6 +106,34 @@ def _find_low_space(case: Case, devices: tuple[DeviceUse, ...]) -> list[Diagnosi
         free = f"{format_bytes(device.free_bytes)} of {format_bytes(device.size_bytes)}"
         found.append(case.conclude("temp-space-low", part, evidence, device=device.device, free=free, when=when))
     return found
+
+
+def _find_low_local_storage(case: Case) -> list[Diagnosis]:
+    """Return whether an instance's local storage will soon be full; CloudWatch does not say how large it is."""
+    rows = [row for sample in case.recording.samples for row in sample.counters.get(LOCAL_STORAGE, ())]
+    if not rows:
+        return []
+    (first, began), (last, ended) = ((local_metrics(row), _measured_at(row)) for row in (rows[0], rows[-1]))
+    free, before = last.get("FreeLocalStorage"), first.get("FreeLocalStorage")
+    if free is None or before is None or began is None or ended is None or before <= free or ended <= began:
+        return []
+    left_s = free * (ended - began).total_seconds() / (before - free)
+    users = {row.get("pid") for sample in case.recording.samples for row in _files(sample)}
+    part = case.select(lambda moment: moment.session.pid in users)
+    if left_s >= _SOON_S or not part:
+        return []
+    evidence = [number("free on local storage by CloudWatch", free / MB, "MB")]
+    when = f", and full in {format_duration(left_s)} at this rate"
+    free_text = format_bytes(round(free))
+    return [case.conclude("temp-space-low", part, evidence, device="local storage", free=free_text, when=when)]
+
+
+def _measured_at(row: CounterRow) -> datetime | None:
+    try:
+        return datetime.fromisoformat(str(row.get("measured_at")))
+    except ValueError:
+        # Recordings may come from anywhere.
+        return None
 
 
 def _files(sample: Sample) -> tuple[dict[str, object], ...]:

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 # A statistics view's row as the server has it: newer servers have columns that others lack.
 CounterRow: TypeAlias = Mapping[str, object]
 
+# The counters of CloudWatch's metrics of local storage.
+LOCAL_STORAGE = "rds_local_storage"
+
 # "major.minor": readers take any minor one, and refuse a newer major one by name.
 FORMAT = "1.0"
 
@@ -63,7 +66,8 @@ class Sample:
     `counters` are the statistics views that were read at this tick, by name, each with its rows: pg_stat_database,
     pg_stat_bgwriter, pg_stat_checkpointer, pg_stat_wal, pg_stat_io, pg_stat_replication, pg_stat_wal_receiver,
     pg_stat_statements (rows that have changed only), aurora_commits, temp_files (tablespace, pid, bytes), host_devices
-    (tablespace, device, kind, what DeviceCounters has, free_bytes, size_bytes). `own_commits` are the sampler's
+    (tablespace, device, kind, what DeviceCounters has, free_bytes, size_bytes), rds_local_storage (instance,
+    measured_at, CloudWatch's metrics of local storage by their names). `own_commits` are the sampler's
     transactions since the recording's start, which the counters hold too. `host_busy_cpus` is how many of the host's
     processors were busy since the last tick, None where the server is not on this machine.
     """

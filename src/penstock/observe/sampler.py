@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import PenstockError
 from penstock.host import busy_cpu_s, cpu_count, find_device, measure_disk, process_cpu_s, read_counters
-from penstock.model.recording import RecordingHeader, Sample
+from penstock.model.recording import LOCAL_STORAGE, RecordingHeader, Sample
 from penstock.model.server.inspection import Unread
 from penstock.observe.statements import strip_literals
 from penstock.server.facts.facts import read_server_facts
@@ -40,7 +40,8 @@ _STATEMENTS_EVERY_S = 10.0
 class Sampler:
     """Samples one server; `header` says what it is. Raises ServerError, as do all its methods.
 
-    `cpu_count` is the server's where its caller knows it. Needs pg_read_all_stats for what others' sessions do;
+    `cpu_count` is the server's where its caller knows it, `read_local_storage` the newest of its local storage's
+    metrics, which must not wait. Needs pg_read_all_stats for what others' sessions do;
     `header.unread` says what could not be read. Not through a pooler, which would hand out another backend each time.
     """
 
@@ -51,12 +52,14 @@ class Sampler:
         interval_s: float,
         with_query_text: bool = False,
         cpu_count: int | None = None,
+        read_local_storage: Callable[[], CounterRow | None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._factory = factory
         self._devices: Mapping[str, tuple[Path, Device]] = {}
         self._clean = (lambda text: text) if with_query_text else _Cleaner()
         self._clock = clock
+        self._read_local_storage = read_local_storage
         self._reader, self.header = self._open(interval_s, with_query_text, cpu_count)
         self._is_local = self.header.cpu_count is not None and cpu_count is None
         self._began_s = self._last_s = clock()
@@ -76,8 +79,8 @@ class Sampler:
             every_s = _STATEMENTS_EVERY_S if name == STATEMENTS else _COUNTERS_EVERY_S
             # By the clock, not from now: ticks that come late do not add up.
             self._next_s[name] = (at_s // every_s + 1) * every_s
-        if any(name != STATEMENTS for name in due) and (devices := self._read_devices()):
-            counters["host_devices"] = devices
+        if any(name != STATEMENTS for name in due):
+            counters |= self._read_storage()
         if STATEMENTS in counters:
             counters[STATEMENTS] = self._keep_changed(counters[STATEMENTS])
         interval_s = at_s + self._began_s - self._last_s
@@ -158,6 +161,11 @@ class Sampler:
                 self._statements[key] = kept
                 changed.append(kept)
         return tuple(changed)
+
+    def _read_storage(self) -> dict[str, tuple[CounterRow, ...]]:
+        devices, metrics = self._read_devices(), self._read_local_storage()
+        found = {"host_devices": devices, LOCAL_STORAGE: () if metrics is None else (metrics,)}
+        return {name: rows for name, rows in found.items() if rows}
 
     def _read_devices(self) -> tuple[CounterRow, ...]:
         """Return the counters of the devices below the tablespaces, with what is free there."""

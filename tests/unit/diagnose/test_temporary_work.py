@@ -135,6 +135,36 @@ def test_devices_have_cloudwatchs_names_and_the_data_directory_is_first() -> Non
     }
 
 
+def cloudwatch(minute: int, *, free: float, **metrics: float) -> dict[str, object]:
+    return {"measured_at": f"2026-11-23T10:{minute:02}:00+00:00", "FreeLocalStorage": free, **metrics}
+
+
+def recorded_on_rds(rows: list[dict[str, object]], wait: str) -> list[Sample]:
+    """Return samples of a server whose devices nobody sees, with a row of CloudWatch's each."""
+    return [
+        sample(float(t), session(wait), counters={"temp_files": (spills(None),), "rds_local_storage": (row,)})
+        for t, row in enumerate(rows)
+    ]
+
+
+def test_waits_for_local_storage_of_rds_are_told_by_cloudwatch() -> None:
+    rows = [cloudwatch(1, free=50 * GB, WriteIOPSLocalStorage=9000.0, WriteLatencyLocalStorage=0.004)] * 4
+    (found,) = diagnose(recording_of(recorded_on_rds(rows, "IO:BufFileWrite")))
+    assert (found.code, "on local storage, a disk of their own" in found.claim) == ("temp-disk-slow", True)
+    assert {each.name: each.value for each in found.evidence}["local storage by CloudWatch: time for a write"] == 4.0
+
+
+def test_local_storage_of_rds_that_fills_is_told_with_its_end() -> None:
+    """By two values that CloudWatch has measured, a minute apart; the same one twice says nothing."""
+    fills = [cloudwatch(1, free=9 * GB), cloudwatch(1, free=9 * GB), cloudwatch(2, free=6 * GB)]
+    found = list(diagnose(recording_of(recorded_on_rds(fills, "IO:BufFileWrite"))))
+    assert "6.00 GB free, and full in 2 min 00 s" in next(x.claim for x in found if x.code == "temp-space-low")
+    for rows in (fills[:2], [{**fills[0], "measured_at": "soon"}, fills[2]], fills[::-1]):
+        assert "temp-space-low" not in [
+            each.code for each in diagnose(recording_of(recorded_on_rds(rows, "IO:BufFileWrite")))
+        ]
+
+
 def test_rows_that_no_kernel_has_written_are_left_alone() -> None:
     row = device(1.0, writes="many")
     assert measure_devices([sample(float(t), counters={"host_devices": (row, {})}) for t in range(3)]) == ()

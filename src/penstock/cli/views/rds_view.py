@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from penstock.cli.terminal.columns import line_up
+from penstock.cli.views.local_storage_view import describe_local_storage
 from penstock.model.server.windows import Window
 from penstock.units import GIB, format_count
 
@@ -101,8 +102,8 @@ def _instance_rows(instance: RdsInstance, cluster: RdsCluster | None) -> Iterabl
         yield from _ebs_rows(instance.instance_class.ebs)
     if instance.storage is not None:
         yield "storage", describe_storage(instance.storage)
-    if instance.free_local_bytes is not None:
-        yield "free local storage", _gib(instance.free_local_bytes)
+    if instance.local_storage is not None:
+        yield "local storage", describe_local_storage(instance.local_storage.values)
     yield "Optimized Reads", describe_optimized_reads(instance.optimized_reads)
     if instance.local_sibling is not None:
         yield "with local storage", describe_class(instance.local_sibling)

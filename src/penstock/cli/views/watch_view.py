@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Self
 
 from penstock.cli.terminal.columns import pad, shorten_right, width_of
 from penstock.cli.terminal.visible import visible
+from penstock.cli.views.local_storage_view import describe_local_storage
 from penstock.diagnose.activity import measure_activity
-from penstock.diagnose.devices import DATA, measure_devices
+from penstock.diagnose.devices import DATA, find_local_storage, local_metrics, measure_devices
 from penstock.diagnose.rates import measure_rates
 from penstock.units import format_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from penstock.diagnose.activity import Activity, Part
     from penstock.diagnose.devices import DeviceUse
@@ -57,6 +58,7 @@ class View:
     rates: Rates
     standbys: tuple[Standby, ...]
     devices: tuple[DeviceUse, ...]
+    local_storage: dict[str, object] | None
 
     @classmethod
     def of(cls, header: RecordingHeader, samples: Sequence[Sample]) -> Self:
@@ -74,6 +76,7 @@ class View:
                 for row in counted.counters.get("pg_stat_replication", ())
             ),
             devices=measure_devices(samples),
+            local_storage=find_local_storage(samples),
         )
 
 
@@ -91,6 +94,7 @@ def as_object(view: View) -> dict[str, object]:
         "rates": asdict(view.rates),
         "standbys": [asdict(standby) for standby in view.standbys],
         "devices": [{**asdict(use), "metrics": use.as_metrics()} for use in view.devices],
+        "local_storage": view.local_storage,
     }
 
 
@@ -126,6 +130,7 @@ def draw_screen(view: View, *, width: int, height: int, by_name: bool, remark: s
         [("; ".join(_describe_rates(view.rates)) or "counters arrive with the second sample", "")],
         *([(_describe_standby(standby), "")] for standby in view.standbys),
         *([(_describe_device(device), "")] for device in view.devices),
+        *([(_describe_local_storage(row), "")] for row in (view.local_storage,) if row is not None),
     ]
     tables = [
         ("waits", view.activity.waits),
@@ -188,6 +193,11 @@ def _describe_device(use: DeviceUse) -> str:
         f"writes/s, {format_bytes(rates.read_bytes_per_s + rates.write_bytes_per_s)}/s, "
         f"{format_bytes(use.free_bytes)} free"
     )
+
+
+def _describe_local_storage(row: Mapping[str, object]) -> str:
+    measured = str(row.get("measured_at"))
+    return visible(f"local storage (CloudWatch, {measured[:16]}): {describe_local_storage(local_metrics(row))}")
 
 
 def _read_standby(row: CounterRow, wal_bytes: int | None) -> Standby:

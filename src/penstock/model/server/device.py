@@ -5,6 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+# CloudWatch's metrics of local storage, in its order. Source: as of DeviceRates.as_metrics.
+LOCAL_METRICS = (
+    "ReadIOPSLocalStorage",
+    "WriteIOPSLocalStorage",
+    "ReadLatencyLocalStorage",
+    "WriteLatencyLocalStorage",
+    "ReadThroughputLocalStorage",
+    "WriteThroughputLocalStorage",
+    "FreeLocalStorage",
+)
+
 DeviceKind = Literal["local", "network", "memory", "unknown"]
 
 
@@ -62,14 +73,15 @@ class DeviceRates:
         Source: Amazon RDS User Guide, "Amazon CloudWatch metrics for Amazon RDS", which prints milliseconds for the
         latency of writes alone.
         """
-        return {
-            "ReadIOPSLocalStorage": self.read_iops,
-            "WriteIOPSLocalStorage": self.write_iops,
-            "ReadLatencyLocalStorage": self.read_latency_s,
-            "WriteLatencyLocalStorage": self.write_latency_s,
-            "ReadThroughputLocalStorage": self.read_bytes_per_s,
-            "WriteThroughputLocalStorage": self.write_bytes_per_s,
-        }
+        values = (
+            self.read_iops,
+            self.write_iops,
+            self.read_latency_s,
+            self.write_latency_s,
+            self.read_bytes_per_s,
+            self.write_bytes_per_s,
+        )
+        return dict(zip(LOCAL_METRICS, values, strict=False))
 
 
 def rates(before: DeviceCounters, after: DeviceCounters) -> DeviceRates:

@@ -66,6 +66,24 @@ class Storage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LocalStorageMetrics:
+    """CloudWatch's newest values of an instance's local storage, under its names: bytes, seconds, operations a second.
+
+    A metric that has no value is not there. `measured_at` is the newest one's time, ISO 8601.
+    """
+
+    instance: str
+    measured_at: str
+    values: dict[str, float]
+
+    @property
+    def free_bytes(self) -> int | None:
+        """Return what is free."""
+        free = self.values.get("FreeLocalStorage")
+        return None if free is None else int(free)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ParameterGroup:
     """A parameter group as one instance or cluster has it.
 
@@ -181,7 +199,7 @@ class RdsInstance:
     port: int | None
     instance_class: InstanceClass
     storage: Storage | None
-    free_local_bytes: int | None
+    local_storage: LocalStorageMetrics | None
     is_multi_az: bool
     replica_of: str | None
     parameter_groups: tuple[ParameterGroup, ...]

@@ -1,0 +1,25 @@
+"""What CloudWatch has measured of an instance's local storage, on one line. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.units import format_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def describe_local_storage(values: Mapping[str, float]) -> str:
+    """Return reads, writes, their latencies and what is free, as far as CloudWatch has them; empty without any."""
+    parts = []
+    for what in ("Read", "Write"):
+        iops, latency_s = values.get(f"{what}IOPSLocalStorage"), values.get(f"{what}LatencyLocalStorage")
+        per_s = values.get(f"{what}ThroughputLocalStorage")
+        words = [f"{iops:,.0f} {what.lower()}s/s" if iops is not None else ""]
+        words += [f"{format_bytes(round(per_s))}/s" if per_s is not None else ""]
+        words += [f"{1e3 * latency_s:.2f} ms each" if latency_s is not None and iops else ""]
+        parts.append(" ".join(filter(None, words)))
+    if (free_bytes := values.get("FreeLocalStorage")) is not None:
+        parts.append(f"{format_bytes(round(free_bytes))} free")
+    return ", ".join(filter(None, parts))
