@@ -48,6 +48,10 @@ class Installation:
         """Return the path of one of its programs."""
         return str(self.bin_dir / name)
 
+    def has_library(self, name: str) -> bool:
+        """Return whether an extension's library lies where packages have them, beside the programs' folder."""
+        return (self.bin_dir.parent / "lib" / f"{name}.so").is_file()
+
 
 def default_installation() -> Installation:
     """Return the newest server of the wheel, or else the system's newest."""

@@ -75,7 +75,11 @@ class LabParts:
             self._home(member.name),
             self.installation,
             server_settings(state.shape, state.members, member, upstream=upstream),
-            base=base_settings(state.parameters, memory_bytes=(state.memory_bytes or memory_bytes()) // servers),
+            base=base_settings(
+                state.parameters,
+                memory_bytes=(state.memory_bytes or memory_bytes()) // servers,
+                has_statements=self.installation.has_library("pg_stat_statements"),
+            ),
             copies=self.files.copies,
             cgroup=self.resources.cgroup,
         )

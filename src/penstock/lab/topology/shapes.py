@@ -91,12 +91,13 @@ def server_settings(
     return settings
 
 
-def base_settings(parameters: Parameters, *, memory_bytes: int) -> Mapping[str, str]:
+def base_settings(parameters: Parameters, *, memory_bytes: int, has_statements: bool) -> Mapping[str, str]:
     """Return a set of settings for a server that has this memory.
 
     `postgres` is what initdb gives, `embedded` what the embedded server has, `rds` what RDS gives an instance of that
     memory: its formulas for shared_buffers and maintenance_work_mem, the published experiments' values for the rest.
-    huge_pages is try, for it is on there and machines without them would not start.
+    huge_pages is try, for it is on there and machines without them would not start. `has_statements`: whether there is
+    pg_stat_statements, which RDS loads.
     """
     if parameters == "postgres":
         return {"log_line_prefix": DEFAULT_SETTINGS["log_line_prefix"]}
@@ -116,4 +117,5 @@ def base_settings(parameters: Parameters, *, memory_bytes: int) -> Mapping[str, 
         "temp_buffers": "8MB",
         "wal_compression": "on",
         "work_mem": "4096kB",
+        **({"shared_preload_libraries": "pg_stat_statements"} if has_statements else {}),
     }
