@@ -25,7 +25,8 @@ def run(options: Options) -> None:
     plot = options.results / f".optimized-reads-{os.getpid()}.svg"
     argv = [sys.executable, "-m", "penstock", "bench", "optimized-reads", "--json", "--plot", str(plot)]
     argv += [] if options.scale >= _FULL_SCALE else ["--quick"]
-    argv += ["--topology", topology] if (topology := os.environ.get("TOPOLOGY")) else []
+    for option in ("topology", "sessions"):
+        argv += [f"--{option}", given] if (given := os.environ.get(option.upper())) else []
     environment = {**os.environ, "PENSTOCK_HOME": str(options.data)}
     shown = subprocess.run(argv, env=environment, stdout=subprocess.PIPE, check=True)
     results = json.loads(shown.stdout)

@@ -234,6 +234,18 @@ def parse_duration(text: str, *, option: str) -> float:
         raise OptionError(option, text, str(exc)) from None
 
 
+def parse_counts(text: str, *, option: str) -> tuple[int, ...]:
+    """Return numbers of sessions as they are typed, each once. Raises UsageError.
+
+    >>> parse_counts("1, 2,4", option="--sessions")
+    (1, 2, 4)
+    """
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() and 0 < int(part) <= 1000 for part in parts):
+        raise UsageError(f'invalid value "{text}" for {option}', hint="Use numbers such as 1,2,4.")
+    return tuple(dict.fromkeys(map(int, parts)))
+
+
 def size(least_bytes: int, most_bytes: int, expected: str) -> Kind:
     """Return the kind of a number of bytes, or a size such as 512MB, within limits."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path  # noqa: TC003 (typer reads annotations)
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +11,7 @@ import typer
 from penstock.cli.terminal.columns import line_up
 from penstock.cli.terminal.output import write_message, write_result
 from penstock.errors import UsageError
+from penstock.model.options import parse_counts
 from penstock.units import GB, GIB, MB, format_count
 
 if TYPE_CHECKING:
@@ -38,12 +39,18 @@ Against = Annotated[
 
 def optimized_reads(
     quick: Annotated[
-        bool, typer.Option("--quick", help="Use 1, 2 and 4 sessions, one round, and one topology.")
+        bool, typer.Option("--quick", help="Use fewer rows, 1, 2 and 4 sessions, one round, and one topology.")
     ] = False,
     topology: Annotated[
         str | None,
         typer.Option(
             "--topology", metavar="LIST", help="Measure these lab topologies: single, multi-az (default: both)."
+        ),
+    ] = None,
+    sessions: Annotated[
+        str | None,
+        typer.Option(
+            "--sessions", metavar="LIST", help="Numbers of sessions (default: 1,2,4,8,12,16; with --quick 1,2,4)."
         ),
     ] = None,
     to: To = None,
@@ -57,7 +64,8 @@ def optimized_reads(
     """Measure how much faster queries that spill to disk are with temporary work on a local disk.
 
     The lab's server has a volume with the published one's IOPS and throughput for as many cores as this machine has,
-    and a local disk beside it; it needs root, FUSE and qemu-storage-daemon. Without --quick it takes about an hour.
+    and a local disk beside it; it needs root, FUSE and qemu-storage-daemon. Without --quick it takes an hour and more
+    for each topology on two cores.
 
     Exit codes: 0 measured, 2 no such topology or no matplotlib, 4 the plot cannot be written, 6 a foreign
     schema is in the way, 7 the server refused, 8 a topology could not be brought up, or rows are missing.
@@ -75,9 +83,12 @@ def optimized_reads(
         check_plot(plot)
     default = () if to is not None else _SHAPES[:1] if quick else _SHAPES
     shapes = default if topology is None else _parse_shapes(topology)
+    experiment = QUICK if quick else FULL
+    if sessions is not None:
+        experiment = replace(experiment, sessions=parse_counts(sessions, option="--sessions"))
     with interrupting_signals():
         result = measure_reads(
-            QUICK if quick else FULL,
+            experiment,
             shapes=shapes,
             to=None if to is None else open_target({"to": to}),
             against=None if against is None else open_target({"to": against}),

@@ -14,7 +14,7 @@ from penstock.cli.options.target import open_target
 from penstock.cli.terminal.output import write_message, write_result
 from penstock.cli.views.replay_view import describe_replay, replay_object
 from penstock.errors import Interrupted, UsageError
-from penstock.model.options import parse_duration
+from penstock.model.options import parse_counts, parse_duration
 
 SqlFile = Annotated[
     Path | None,
@@ -86,7 +86,7 @@ def replay(
             sql=sql,
             top=top,
             setup=setup,
-            concurrencies=parse_concurrencies(concurrency),
+            concurrencies=parse_counts(concurrency, option="--concurrency"),
             rounds=rounds,
             timeout_s=parse_duration(timeout, option="--timeout"),
             place=place,
@@ -97,11 +97,3 @@ def replay(
     write_result(replay_object(result) if as_json else describe_replay(result))
     if result.is_interrupted:
         raise Interrupted("replay interrupted")
-
-
-def parse_concurrencies(text: str) -> tuple[int, ...]:
-    """Return numbers of sessions as they are typed. Raises UsageError."""
-    parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdecimal() and 0 < int(part) <= 1000 for part in parts):
-        raise UsageError(f'invalid value "{text}" for --concurrency', hint="Use numbers such as 1,2,4.")
-    return tuple(dict.fromkeys(map(int, parts)))
