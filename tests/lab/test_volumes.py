@@ -167,6 +167,8 @@ def test_a_lab_whose_volume_died_says_so_and_is_taken_down(
     daemon = Processes(lab.files.folder).find("volume_primary")
     assert daemon is not None
     daemon.kill()
+    daemon.wait()
+    assert [member.state for member in lab.status().members] == ["volume lost"]
     assert main(["lab", "up", "single", *_ALL_OPTIONS]) == 8
     assert 'the volume of primary of lab "lab" is lost' in capfd.readouterr().err
     assert main(["lab", "down", "--all"]) == 0

@@ -394,7 +394,7 @@ def _counts(standby: Standby | None) -> bool:
 def _member_status(parts: LabParts, member: Member, standby: Standby | None) -> MemberStatus:
     conninfo = parts.server(member).status().conninfo if member.is_server else None
     is_running = conninfo is not None or (not member.is_server and parts.processes.find(member.name) is not None)
-    state = "running" if is_running else "down"
+    state = "volume lost" if member.name in parts.resources.find_lost() else "running" if is_running else "down"
     return MemberStatus(
         name=member.name,
         kind=member.kind,

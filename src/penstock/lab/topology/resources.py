@@ -75,13 +75,21 @@ class LabResources:
             make_private_dir(self.local_storage, user)
 
     def check_present(self) -> None:
-        """Raise LabError where a volume has gone since, by a restart of the machine or the end of its daemon."""
-        for files in self._volumes():
-            if not files.is_mounted() or Processes(self.folder).find(_daemon(files)) is None:
-                raise LabError(
-                    f'the volume of {files.name} of lab "{self.state.name}" is lost',
-                    hint=f"Remove the lab with penstock lab down {self.state.name}.",
-                )
+        """Raise LabError where a volume is lost."""
+        for name in self.find_lost():
+            raise LabError(
+                f'the volume of {name} of lab "{self.state.name}" is lost',
+                hint=f"Remove the lab with penstock lab down {self.state.name}.",
+            )
+
+    def find_lost(self) -> list[str]:
+        """Return the members whose volume has gone since, by a restart of the machine or the end of its daemon."""
+        processes = Processes(self.folder)
+        return [
+            files.name
+            for files in self._volumes()
+            if not files.is_mounted() or processes.find(_daemon(files)) is None
+        ]
 
     @property
     def _is_mirrored(self) -> bool:
