@@ -5,6 +5,7 @@ from __future__ import annotations
 from benchmarks import (
     bad_rows,
     commits,
+    dialects,
     disk_space,
     foretold_commits,
     indexed_load,
@@ -37,6 +38,7 @@ BENCHMARKS = {
     "disk_space": disk_space,
     "optimized_reads": optimized_reads,
     "pollock": pollock,
+    "dialects": dialects,
 }
 
 

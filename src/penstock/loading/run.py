@@ -63,7 +63,7 @@ class _LoadRun:
         self._retrying = retrying
         self._plan = load.plan
         self._tools = load.tools
-        self._testimony = Testimony(load.tools.warnings)
+        self._testimony = Testimony(load.tools.warnings, load.plan.notices)
 
     def run(self, claimed: Claimed) -> LoadOutcome:
         load = self._load

@@ -72,6 +72,9 @@ def _dialects() -> dict[str, Callable[[list[str | None]], str]]:
         for escape in (quote, "\\"):
             name = f"csv {delimiter!r} {quote} {escape} {when} {null!r}"
             ways[name] = _csv(delimiter, quote, escape=escape, when=when, null=null)
+    ways["csv all quoted 'NULL'"] = lambda row: ",".join(f'"{"NULL" if value is None else value}"' for value in row)
+    ways["csv escaped, not quoted"] = lambda row: "\t".join((value or "").replace('"', '\\"') for value in row)
+    ways["csv with blanks"] = lambda row: ", ".join(value or "" for value in row)
     for delimiter in ",;\t|:^\x01 ":
         ways[f"text {delimiter!r}"] = _text(delimiter)
         for null in ("", "NULL", "\\N"):

@@ -49,6 +49,11 @@ class Sample:
         """Return all records, the unfinished one included."""
         return self.records.whole if self.records.rest is None else (*self.records.whole, self.records.rest)
 
+    @property
+    def texts(self) -> list[bytes]:
+        """Return the first whole records."""
+        return [self.head[start:end] for start, end, _ in self.records.whole[:_COMPARED_RECORDS]]
+
     def locate(self, offset: int) -> tuple[int, int]:
         """Return the line and the column (the field), both from 1, of a byte."""
         pieces = self.pieces
@@ -162,10 +167,38 @@ def _literal_null(sample: Sample, nulls: Sequence[str]) -> Notice | None:
     words = [word for word in _NULL_WORDS if word not in nulls and (word != "\\N" or sample.form.format == "csv")]
     found = [match for word in words if (match := _find_field(sample, re.escape(word.encode()))) is not None]
     if not found:
-        return None
+        return _quoted_null(sample)
     word = found[0][0].decode()
     message, hint = f"{word} is not null in this dialect, but text", f"Use --null='{word}'."
     return sample.notice("literal-null", found[0].start(), message, hint)
+
+
+def _quoted_null(sample: Sample) -> Notice | None:
+    """Find the word NULL in quotes in a file that quotes every field: it was null before it was quoted."""
+    quote = sample.form.quote
+    if quote is None or not all(text.startswith(quote) and text.endswith(quote) for text in sample.texts):
+        return None
+    match = _find_field(sample, quote + b"(?:NULL|null)" + quote)
+    if match is None:
+        return None
+    word = match[0].strip(quote).decode()
+    message, hint = f"{word} in quotes is text", f"Use --null={word} --force-null='*' if it is null."
+    return sample.notice("literal-null", match.start(), message, hint)
+
+
+def _kept_blanks(sample: Sample) -> Notice | None:
+    """Find a blank behind every delimiter, which some programs write for the eye."""
+    if not has_blanks(sample):
+        return None
+    message, hint = "blanks behind the delimiter are kept as data", "Remove them from the file if they are none."
+    return sample.notice("blank-kept", sample.records.whole[0].start, message, hint)
+
+
+def has_blanks(sample: Sample) -> bool:
+    """Return whether all fields but the first of all records begin with a blank, empty ones too."""
+    delimiter = sample.form.delimiter
+    parts = [part for text in sample.texts for part in text.split(delimiter)[1:]]
+    return delimiter != b" " and len(parts) >= _ALIKE and all(part.startswith(b" ") for part in parts)
 
 
 def _find_field(sample: Sample, content: bytes) -> re.Match[bytes] | None:
@@ -203,7 +236,7 @@ def find_rival(sample: Sample, *, is_new: bool) -> Notice | None:
     For a table yet to be made, one that divides what would be a single column; else one that divides alike and stands
     in several fields of each record, as a time does not.
     """
-    texts = [sample.head[start:end] for start, end, _ in sample.records.whole[:_COMPARED_RECORDS]]
+    texts = sample.texts
     delimiter = sample.form.delimiter
     width = count_fields(texts[0], sample.form) if texts else 0
     if (
@@ -213,6 +246,8 @@ def find_rival(sample: Sample, *, is_new: bool) -> Notice | None:
     ):
         return None
     for other in _DELIMITERS:
+        if other == b" " and has_blanks(sample):
+            continue
         counts = [text.count(other) for text in texts]
         if width == 1 and is_new and min(counts) and (other != b" " or min(counts) == max(counts)):
             return _rival_notice(sample, other, "whole lines are taken as one column")
@@ -243,6 +278,9 @@ def _kept_escape(sample: Sample) -> Notice | None:
     wanted = COPY_ESCAPES if follows_copy_escapes(sample.head, sample.form.delimiter) else b"".join(_DELIMITERS)
     escapes = find_escapes(sample.head, sample.form.delimiter)
     offset = next((offset for offset, escaped in escapes if escaped in wanted), None)
+    if offset is None and (match := _find_field(sample, rb'\\"[^\r\n' + re.escape(sample.form.delimiter) + rb"]*")):
+        # Within a field it may be JSON's.
+        offset = match.start()
     if offset is None:
         return None
     hint = "Use --format=text if the file was written by COPY TO."
@@ -257,6 +295,7 @@ _COMMON: Final[tuple[Callable[[Sample], Notice | None], ...]] = (
     _no_line_end,
     _end_of_data_mark,
     _zero_byte,
+    _kept_blanks,
 )
 _FINDERS: Final = {
     "csv": (*_COMMON, _open_quote, _stray_quote, _single_quotes, _kept_escape),

@@ -86,9 +86,7 @@ class LabResources:
         """Return the members whose volume has gone since, by a restart of the machine or the end of its daemon."""
         processes = Processes(self.folder)
         return [
-            files.name
-            for files in self._volumes()
-            if not files.is_mounted() or processes.find(_daemon(files)) is None
+            files.name for files in self._volumes() if not files.is_mounted() or processes.find(_daemon(files)) is None
         ]
 
     @property

@@ -89,10 +89,14 @@ class _Found:
 
 
 class Testimony:
-    """Counts what speaks against guessed formats in the blocks of one load, each block once; safe from any thread."""
+    """Counts what speaks against guessed formats in the blocks of one load, each block once; safe from any thread.
 
-    def __init__(self, warnings: WarningLog) -> None:
+    `known` are the plan's notices: what the sample of an object has told is not told again.
+    """
+
+    def __init__(self, warnings: WarningLog, known: Iterable[Notice] = ()) -> None:
         self._warnings = warnings
+        self._known = {(notice.code, notice.uri) for notice in known}
         self._lock = threading.Lock()
         self._found: dict[int, _Found] = {}
         # How far each object was read: another attempt reads again what was not committed.
@@ -110,7 +114,8 @@ class Testimony:
             found, self._found = self._found, {}
         for each in found.values():
             for notice in each.notices():
-                self._warnings.add(notice)
+                if (notice.code, notice.uri) not in self._known:
+                    self._warnings.add(notice)
 
     def _look_through(self, blocks: Iterable[Block], work: ObjectWork) -> Iterator[Block]:
         dialect = work.target.dialect

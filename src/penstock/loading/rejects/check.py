@@ -71,7 +71,7 @@ class _Check:
         self._is_complete = True
         self._sessions: list[CopySession] = []
         self._began_s = tools.clock()
-        self._testimony = testimony = Testimony(tools.warnings)
+        self._testimony = testimony = Testimony(tools.warnings, plan.notices)
         work = all_objects(plan.targets)
         self._feed = BlockFeed(
             work,

@@ -77,6 +77,7 @@ class DialectOptions:
 WarningCode = Literal[
     "backslash-escape",
     "backslash-kept",
+    "blank-kept",
     "byte-order-mark",
     "carriage-returns",
     "column-names",
