@@ -52,14 +52,15 @@ def probe_dialect(
     uri: str,
     bom: str | None,
     first_line: int = 1,
+    rejects: bool = False,
 ) -> ProbeResult:
     """Return the dialect of a file from its first block; options win, and what they leave open is probed.
 
     `head` is decompressed, without byte-order mark, and in UTF-8 where its encoding is not ASCII-safe; `is_whole`
     tells whether it is all of the file. `table_columns` is None where the table is yet to be made. `bom` is the
-    encoding whose mark was skipped; `head` begins on the file's `first_line`. Raises UsageError for options that COPY
-    refuses, DataError for a file that is not UTF-8 though no encoding was given, or whose header cannot be read,
-    SourceError for JSON unless a format is given.
+    encoding whose mark was skipped; `head` begins on the file's `first_line`; `rejects`: bad records are rejected.
+    Raises UsageError for options that COPY refuses, DataError for a file that is not UTF-8 though no encoding was
+    given, or whose header cannot be read, SourceError for JSON unless a format is given.
     """
     validate_options(options)
     if options.format is None:
@@ -71,7 +72,7 @@ def probe_dialect(
     records = count_from(first_line, cut_records(head, form, is_whole=is_whole))
     sample = Sample(head=head, is_whole=is_whole, uri=uri, form=form, records=records)
     if options.encoding is None:
-        check_is_utf8(head, is_whole=is_whole, uri=uri, locate=sample.locate)
+        check_is_utf8(head, is_whole=is_whole, rejects=rejects, uri=uri, locate=sample.locate)
     header, verdict = read_header(sample, dialect, options=options, table_columns=table_columns)
     first = next((head[record.start : record.end] for record in sample.pieces), None)
     has_header = header is not None if options.header is None else options.header

@@ -172,7 +172,7 @@ def _plan_target(gathered: TargetInput, rules: LoadRules, server: ServerFacts) -
         )
     check_way(job, facts)
     check_switches(rules, facts)
-    probe = _probe(gathered, server)
+    probe = _probe(gathered, server, rejects=rules.on_error == "reject")
     if facts is None:
         _refuse_unclear_start(probe, job)
     created = None if facts is not None else _created_columns(probe, job, uri=uri)
@@ -204,7 +204,7 @@ def _plan_target(gathered: TargetInput, rules: LoadRules, server: ServerFacts) -
     return target, (*gathered.notices, *notices, *describe_notices(job, table))
 
 
-def _probe(gathered: TargetInput, server: ServerFacts) -> ProbeResult:
+def _probe(gathered: TargetInput, server: ServerFacts, *, rejects: bool) -> ProbeResult:
     """Return what the sample was taken for. Raises DataError where it could be read in two ways, UsageError."""
     job, sample, facts = gathered.job, gathered.sample, gathered.facts
     loadable = None
@@ -222,6 +222,7 @@ def _probe(gathered: TargetInput, server: ServerFacts) -> ProbeResult:
         uri=sample.source.uri,
         bom=sample.bom,
         first_line=sample.first_line,
+        rejects=rejects,
     )
     refuse_unclear_escapes(
         sample.head,
