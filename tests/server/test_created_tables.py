@@ -36,6 +36,8 @@ def _columns(loads: Loads) -> list[str]:
         ("1,2\n3,4\n", ["column_1", "column_2"], 2),
         ("a,A,,a\n1,2,3,4\n", ["a", "a_2", "column_3", "a_3"], 1),
         (f"{'x' * 70},{'x' * 80}\n1,2\n", ["x" * 63, "x" * 61 + "_2"], 1),
+        ("XMIN,xmin_2,ctid,oid\n1,2,3,4\n", ["xmin_3", "xmin_2", "ctid_2", "oid"], 1),
+        ("tableoid,xmax,cmin,cmax\n1,2,3,4\n", ["tableoid_2", "xmax_2", "cmin_2", "cmax_2"], 1),
         ("a;b\n1;2\n", ["a", "b"], 1),
     ],
 )
