@@ -84,7 +84,7 @@ def probe_dialect(
         field_count=0 if first is None else len(header or ()) or count_fields(first, form),
         notices=(
             *_header_notices(verdict, uri, first_line),
-            *_separator_notices(options, uri, first_line),
+            *([separator_notice(uri, first_line - 1)] if first_line == options.skip_lines + 2 else []),
             *_preamble_notices(sample, options),
             *(() if rival is None else (rival,)),
             *find_mangling(sample, dialect, bom=bom),
@@ -120,11 +120,10 @@ def _rows_after(sample: Sample, dialect: Dialect) -> list[list[str | None]]:
     return rows
 
 
-def _separator_notices(options: DialectOptions, uri: str, first_line: int) -> tuple[Notice, ...]:
-    if first_line != options.skip_lines + 2:
-        return ()
+def separator_notice(uri: str, line: int) -> Notice:
+    """Return a warning of a line that is skipped."""
     message = "a line such as sep=; is skipped: it names the delimiter for Excel"
-    return (Notice(code="separator-line", message=message, uri=uri, line=first_line - 1),)
+    return Notice(code="separator-line", message=message, uri=uri, line=line, hint="Use --delimiter if it is data.")
 
 
 def _preamble_notices(sample: Sample, options: DialectOptions) -> tuple[Notice, ...]:

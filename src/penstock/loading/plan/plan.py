@@ -275,9 +275,7 @@ def _refuse_unclear_start(probe: ProbeResult, job: TargetJob) -> None:
 
 def options_of(sample: ObjectSample, options: DialectOptions) -> DialectOptions:
     """Return what is known of an object's dialect: what the user said, and what a first line such as sep=; does."""
-    if sample.separator is None or options.delimiter is not None:
-        return options
-    return replace(options, delimiter=sample.separator)
+    return options if sample.separator is None else replace(options, delimiter=sample.separator)
 
 
 def _naming_notices(probe: ProbeResult, job: TargetJob, *, uri: str) -> tuple[Notice, ...]:
