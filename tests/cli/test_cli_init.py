@@ -84,6 +84,30 @@ def test_ledger_is_the_database_owners(penstock: Run, admin: Loads, roles: tuple
         admin.execute(f"ALTER DATABASE {name} OWNER TO postgres; REASSIGN OWNED BY {ann} TO postgres")
 
 
+@pytest.mark.parametrize("part", ["schema", "tables"])
+def test_ledger_of_one_role_is_shared_after_a_change_of_its_owner(
+    penstock: Run, admin: Loads, roles: tuple[str, str], files: list[str], part: str
+) -> None:
+    """Nobody but that role would trust it: init says by which statements, to the role itself and to the owner."""
+    ann, bob = roles
+    if part == "schema":
+        (name,) = admin.execute("SELECT current_database()")[0]
+        admin.execute(f"GRANT CREATE ON DATABASE {name} TO {ann}")
+    else:
+        admin.execute(f"CREATE SCHEMA penstock; GRANT ALL ON SCHEMA penstock TO {ann}")
+    assert penstock("load", files[0], "--into", "t", *_login(admin, ann)).code == 0
+    assert penstock("init", "--grant", ann, *_login(admin, ann)).code == (0 if part == "schema" else 6)
+    for where in (_login(admin, ann), ("--to", admin.conninfo)):
+        refused = penstock("init", "--grant", bob, *where, "--json")
+        assert (refused.code, f'belongs to role "{ann}"' in refused.err) == (6, True)
+    hint = str(refused.object["error"]["hint"])
+    assert f"penstock init --grant {bob},{ann}" in hint
+    admin.execute(hint[hint.index("ALTER") : hint.rindex(";")])
+    assert penstock("init", "--grant", f"{bob},{ann}", "--to", admin.conninfo).code == 0
+    for role, path in zip((ann, bob), files, strict=True):
+        assert penstock("load", path, "--into", "t", *_login(admin, role)).code == 0
+
+
 def test_init_plan_is_sql_that_does_the_same(
     penstock: Run, admin: Loads, roles: tuple[str, str], files: list[str]
 ) -> None:

@@ -270,21 +270,26 @@ def test_load_that_was_cut_short_is_forgotten_with_its_rows_told(
     assert penstock("loads", "--to", database18).out.startswith("no loads on PostgreSQL ")
 
 
-def test_load_at_work_is_not_forgotten(penstock: Run, database18: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("command", [("loads", "forget", "--keep-rows"), ("rejects", "--discard")])
+def test_load_at_work_is_not_forgotten_nor_its_rejects(
+    penstock: Run, database18: str, tmp_path: Path, command: tuple[str, ...]
+) -> None:
     """Its next batches would be refused, and the same files loaded twice."""
     loads = Loads(database18, piece_bytes=509)
     loads.execute("CREATE TABLE t (a int, b text)")
     path = tmp_path / "numbers"
-    path.write_text("a,b\n" + "".join(f"{n},value {n}\n" for n in range(ROWS)))
+    path.write_text("a,b\nx,y\n" + "".join(f"{n},value {n}\n" for n in range(ROWS)))
     refused: list[Finished] = []
 
     def forget(number: int) -> None:
         if number == 20:
             load_id = loads.execute("SELECT id::text FROM penstock.loads")[0][0]
-            refused.append(penstock("loads", "forget", load_id, "--keep-rows", "--to", database18))
+            refused.append(penstock(*command, load_id, "--to", database18))
 
     loads.at_piece = forget
-    assert loads.run(target(path), batch_bytes=4000).rows == ROWS
+    rules = LoadRules(retry_for=0.0, on_error="reject")
+    assert loads.run(target(path, has_header=True), batch_bytes=4000, rules=rules).rows == ROWS
+    assert loads.execute("SELECT raw FROM penstock.rejects") == [(b"x,y\n",)]
     assert (refused[0].code, loads.count()) == (6, ROWS)
     assert refused[0].err.splitlines()[0].endswith("is running")
     assert "pg_terminate_backend" in refused[0].err

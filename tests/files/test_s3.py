@@ -154,7 +154,7 @@ def test_small_object_is_fetched_once(s3: S3, reader: SourceReader) -> None:
     s3.put("a.csv", b"1\n")
     s3.put("b.csv", b"2\n")
     sources = reader.list([f"{_ROOT}/a.csv", f"{_ROOT}/b.csv"])
-    assert [sample.head for sample in reader.sample_all(sources, encoding=None)] == [b"1\n", b"2\n"]
+    assert [sample.head for sample in reader.sample_all(sources)] == [b"1\n", b"2\n"]
     s3.client.delete_object(Bucket="landing", Key="a.csv")
     with reader.open(sources[0]) as stream:
         assert b"".join(stream) == b"1\n"

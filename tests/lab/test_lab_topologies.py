@@ -139,9 +139,9 @@ def test_a_postgresql_without_pg_receivewal_is_refused_before_anything(
 
 
 @pytest.mark.skipif(not is_root() or shutil.which("mount") is None, reason="needs root, to mount a small disk")
-@pytest.mark.parametrize("size", ["16m", "80m"])
+@pytest.mark.parametrize("size", ["16m", "40m", "120m"])
 def test_a_full_disk_is_named_and_nothing_is_left(servers: ServerPool, installation: Installation, size: str) -> None:
-    """On the smaller one the programs' copy has no room, on the other the data directory."""
+    """On the smallest the programs' copy has no room, then the first WAL of initdb, then that of the receivers."""
     disk = servers.new_home()
     disk.mkdir(mode=0o755)
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size},mode=755", "tmpfs", str(disk)], check=True)

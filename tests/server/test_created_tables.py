@@ -36,6 +36,8 @@ def _columns(loads: Loads) -> list[str]:
         ("1,2\n3,4\n", ["column_1", "column_2"], 2),
         ("a,A,,a\n1,2,3,4\n", ["a", "a_2", "column_3", "a_3"], 1),
         (f"{'x' * 70},{'x' * 80}\n1,2\n", ["x" * 63, "x" * 61 + "_2"], 1),
+        ("XMIN,xmin_2,ctid,oid\n1,2,3,4\n", ["xmin_3", "xmin_2", "ctid_2", "oid"], 1),
+        ("tableoid,xmax,cmin,cmax\n1,2,3,4\n", ["tableoid_2", "xmax_2", "cmin_2", "cmax_2"], 1),
         ("a;b\n1;2\n", ["a", "b"], 1),
     ],
 )
@@ -128,6 +130,41 @@ def test_line_that_names_excels_separator_is_skipped(loads: Loads, path: Path, e
     loads.run(target(path, create=True))
     assert loads.rows() == [("1,5", "2,5")]
     assert [warning.code for warning in loads.warnings] == ["separator-line"]
+
+
+def test_each_line_that_names_excels_separator_is_warned_of(loads: Loads, path: Path) -> None:
+    """Those of further files, too."""
+    other = path.with_name("other")
+    for each in (path, other):
+        each.write_text("sep=;\na;b\n1;2\n")
+    outcome = loads.run(target([path, other], create=True))
+    assert [(each.code, each.uri, each.line) for each in outcome.warnings] == [
+        ("separator-line", str(each), 1) for each in (path, other)
+    ]
+
+
+@pytest.mark.parametrize(
+    "dialect", [{"delimiter": ";"}, {"format": "text", "delimiter": ";"}, {"format": "tsv", "delimiter": ";"}]
+)
+def test_line_like_excels_is_data_where_an_option_says_the_delimiter(
+    loads: Loads, path: Path, dialect: dict[str, str]
+) -> None:
+    """As COPY has it, in every file."""
+    loads.execute("CREATE TABLE t (a text, b text)")
+    other = path.with_name("other")
+    for each in (path, other):
+        each.write_text("sep=;\n1;2\n")
+    loads.run(target([path, other], header=False, **dialect))
+    assert [a for a, _ in loads.rows()] == ["1", "1", "sep=", "sep="]
+
+
+@pytest.mark.parametrize("format_name", ["text", "tsv"])
+def test_line_like_excels_is_data_of_other_formats(loads: Loads, path: Path, format_name: str) -> None:
+    """Without a delimiter, too."""
+    loads.execute("CREATE TABLE t (a text)")
+    path.write_text("sep=;\n1\n")
+    loads.run(target(path, header=False, format=format_name))
+    assert loads.rows() == [("1",), ("sep=;",)]
 
 
 def test_separators_of_a_load_are_the_same(loads: Loads, path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import logging
+import os
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +37,20 @@ def test_file_object_is_loaded_each_time_and_a_file_once(database18: str, tmp_pa
     rows = [penstock.load(path, "t", to=database18, create=True).rows for _ in range(2)]
     rows += [penstock.load(io.StringIO("id,name\n2,b\n"), "t", to=database18).rows for _ in range(2)]
     assert rows == [1, 0, 1, 1]
+
+
+@pytest.mark.parametrize("mode", ["rb", "r"])
+def test_file_object_that_has_no_data_yet_is_not_at_its_end(database18: str, mode: str) -> None:
+    """What a non-blocking pipe held so far is not loaded as if it were all."""
+    Loads(database18).execute("CREATE TABLE t (id int, name text)")
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    with os.fdopen(reading, mode) as file, os.fdopen(writing, "wb", buffering=0) as other:
+        other.write(b"id,name\n1,a\n")
+        with pytest.raises(penstock.SourceError, match=f"file object .*{reading}.* has no data") as caught:
+            penstock.load(file, "t", to=database18)
+    assert "os.set_blocking" in (caught.value.hint or "")
+    assert Loads(database18).count() == 0
 
 
 def test_warnings_are_logged_and_in_the_outcome(database18: str, caplog: pytest.LogCaptureFixture) -> None:

@@ -31,6 +31,15 @@ def read_rejects(loads: Loads) -> list[tuple[int, str | None, str | None, bytes]
     return loads.execute('SELECT line, sqlstate, "column", raw FROM penstock.rejects ORDER BY object, start')  # type: ignore[return-value]
 
 
+@pytest.mark.parametrize("into", ["t", "made"])
+def test_record_that_is_not_utf8_is_rejected_without_encoding(loads: Loads, tmp_path: Path, into: str) -> None:
+    """One early in the file does not tell that the file is in another encoding."""
+    (tmp_path / "file.csv").write_bytes(b"a,b\n1,x\n2,Jos\xe9\n3,z\n")
+    outcome = loads.run(target(tmp_path / "file.csv", into=into, create=into == "made"), rules=REJECT)
+    assert (outcome.rows, outcome.rejected, loads.count(into)) == (2, 1, 2)
+    assert read_rejects(loads) == [(3, "22021", None, b"2,Jos\xe9\n")]
+
+
 BAD = {
     100: ("x1,y", "22P02", "a"),
     101: ("17000000000,y", "22003", "a"),

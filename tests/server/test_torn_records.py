@@ -152,6 +152,26 @@ def test_torn_lines_are_retried_one_by_one(loads: Loads, tmp_path: Path) -> None
     assert [raw for _, raw, _ in find_rejects(loads)] == ['9,"x,y\n']
 
 
+@pytest.mark.parametrize("line_end", ["\n", "\r\n", "\r"])
+def test_reject_file_of_torn_lines_goes_in_as_it_is_and_corrected(loads: Loads, tmp_path: Path, line_end: str) -> None:
+    """It is cut as it was written: by the dialect the first quote ends where the next line has its own."""
+    loads.execute("ALTER TABLE t ADD CHECK (b <> 'no')")
+    data = 'a,b,c\n1,x",y\n2,x",z",y\n3,x",y\n4,no,"z\nz"\n5,"x,y'.replace("\n", line_end)
+    outcome = loads.run(target(write(tmp_path / "file", data), format="csv", has_header=True), rules=REJECT)
+    assert outcome.load_id is not None
+    before = find_rejects(loads)
+    assert [line for line, _, _ in before] == [2, 4, 5, 7]
+    file = tmp_path / "rejects"
+    with LedgerView(connect_to(loads.conninfo)) as ledger:
+        ledger.write_rejects(outcome.load_id, file)
+        assert ledger.retry(outcome.load_id, file).left == 4
+        assert [raw for _, raw, _ in find_rejects(loads)] == [raw for _, raw, _ in before]
+        file.write_bytes(file.read_bytes().replace(b'3,x"', b"3,x").replace(b'5,"x', b"5,x"))
+        done = ledger.retry(outcome.load_id, file)
+    assert (done.rows, done.left) == (2, 2)
+    assert [row[0] for row in loads.rows()] == ["2", "3", "5"]
+
+
 def test_merge_finds_what_it_refuses_between_torn_lines(loads: Loads, tmp_path: Path) -> None:
     """The file is read again, and torn again at the same lines."""
     loads.execute("CREATE TABLE m (a text PRIMARY KEY, b text CHECK (b <> 'no'), c text)")

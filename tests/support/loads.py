@@ -53,9 +53,9 @@ class ChoppedSources(SourceReader):
         self._piece_bytes = piece_bytes
         self._at_piece = at_piece
 
-    def open(self, source: SourceObject, *, encoding: str | None = None, skip_lines: int = 0) -> ObjectStream:
+    def open(self, source: SourceObject, options: DialectOptions = DialectOptions()) -> ObjectStream:  # noqa: B008
         """Return the object's text as the parent does, in smaller pieces."""
-        stream = super().open(source, encoding=encoding, skip_lines=skip_lines)
+        stream = super().open(source, options)
         stream._pieces = self._chop(stream._pieces)
         return stream
 

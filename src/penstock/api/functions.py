@@ -14,7 +14,7 @@ from penstock.api.connect import connect_to
 from penstock.api.loader import Loader
 from penstock.api.logs import log_warning
 from penstock.api.options import ACCESS, OPTIONS, takes
-from penstock.errors import ServerError
+from penstock.errors import ServerError, SourceError
 from penstock.loading.job.request import make_request, make_target
 from penstock.model.load.job import Access
 from penstock.model.options import pick
@@ -80,9 +80,22 @@ def _path_of(source: Any, stack: ExitStack) -> str:
     # A descriptor's name is a number
     path = folder / (Path(str(getattr(source, "name", ""))).name or "data")
     with path.open("wb") as copy:
-        while piece := source.read(_PIECE):
+        while piece := _read(source):
             copy.write(piece.encode() if isinstance(piece, str) else piece)
     return glob.escape(str(path))
+
+
+def _read(source: Any) -> bytes | str:
+    """Return the next piece of a file object, empty at its end."""
+    piece: bytes | str | None = source.read(_PIECE)
+    # A text layer takes None of what it reads for the end
+    if piece is None or (piece == "" and hasattr(source, "buffer") and source.buffer.read(1) != b""):
+        raise SourceError(
+            f"file object {source!r} has no data at the moment",
+            detail="read() returned None, as it does for a file in non-blocking mode: its end was not met.",
+            hint="Use a file in blocking mode: os.set_blocking(file.fileno(), True).",
+        )
+    return piece
 
 
 @takes(name for name in OPTIONS if name not in ("into", "to"))

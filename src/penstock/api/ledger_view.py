@@ -90,7 +90,7 @@ class LedgerView(Closing):
             return prune_loads(connection, self._schema, age_s=age_s)
 
     def discard_rejects(self, load_id: str) -> int:
-        """Delete the rejected records of a load that are not in, and return how many."""
+        """Delete the rejected records of a load that is not at work, and return how many."""
         with self._connect.borrow() as connection:
             self._connect.refuse_unwritable("discard rejected records")
             self._rights(connection, load_id).refuse_other_role("discard rejects of")

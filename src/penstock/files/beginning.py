@@ -12,16 +12,22 @@ from penstock.units import MIB
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from penstock.model.source.dialect import DialectOptions
+
 # Lines that are skipped are held in memory until their last.
 _SKIPPED_BYTES: Final = 16 * MIB
 _SEPARATOR: Final = re.compile(rb"sep=([,;|\t:])(?:\r\n|\n|\r)", re.IGNORECASE)
 _SEPARATOR_BYTES: Final = len(b"sep=;\r\n")
 
 
-def skip_beginning(text: Iterator[bytes], lines: int, *, uri: str) -> tuple[Iterator[bytes], str | None, int]:
+def skip_beginning(
+    text: Iterator[bytes], options: DialectOptions, *, uri: str
+) -> tuple[Iterator[bytes], str | None, int]:
     """Return the text without its first lines, the separator that the next one names, and how many lines are gone."""
-    if lines:
+    if lines := options.skip_lines:
         text = _skip_lines(text, lines, uri=uri)
+    if not options.may_name_separator:
+        return text, None, lines
     head, text = _take(text)
     if (named := _SEPARATOR.match(head)) is None:
         return chain((head,), text) if head else text, None, lines

@@ -20,6 +20,7 @@ from penstock.files.parallel import map_at_once
 from penstock.files.signatures import SIGNATURE_BYTES, check_is_not_compressed, check_is_text, sniff
 from penstock.files.spool import Spool
 from penstock.model.load.plan import ObjectSample
+from penstock.model.source.dialect import DialectOptions
 from penstock.units import KIB, MIB
 
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ _LOOKS = 16
 # What was read whole at a first look is not fetched again, up to so much
 _KEPT_BYTES = 64 * MIB
 
+_NO_OPTIONS = DialectOptions()
+
 
 class StoredObject(Protocol):
     """An opened object as it is stored."""
@@ -57,7 +60,7 @@ class ObjectStream:
     Iterating yields `bytes` of at most OUTPUT_PIECE_BYTES and raises SourceError. `encoding` is the stated
     one or that of the byte-order mark, None without either. `bytes_read` counts stored bytes and may be read
     from any thread. Lines to skip are no part of the text, nor is a first line such as sep=; which names the
-    `separator` for Excel: the text begins on `first_line`.
+    `separator` for Excel where no option says it: the text begins on `first_line`.
     """
 
     compression: Compression
@@ -67,15 +70,13 @@ class ObjectStream:
     encoding: str | None
     bytes_read: int
 
-    def __init__(
-        self, source: SourceObject, stored: StoredObject, *, encoding: str | None, skip_lines: int = 0
-    ) -> None:
+    def __init__(self, source: SourceObject, stored: StoredObject, options: DialectOptions) -> None:
         self.source = source
         self.bytes_read = 0
         self._stored = stored
         try:
-            text = self._begin(encoding)
-            self._pieces, self.separator, sent = skip_beginning(text, skip_lines, uri=source.uri)
+            text = self._begin(options.encoding)
+            self._pieces, self.separator, sent = skip_beginning(text, options, uri=source.uri)
             self.first_line = 1 + sent
         except BaseException:
             self.close()
@@ -174,16 +175,15 @@ class SourceReader:
     def sample(
         self,
         source: SourceObject,
+        options: DialectOptions = _NO_OPTIONS,
         *,
-        encoding: str | None = None,
-        skip_lines: int = 0,
         limit_bytes: int = SAMPLE_BYTES,
     ) -> ObjectSample:
         """Return the object's beginning, at most `limit_bytes` of text, reading little more than that."""
         parts: list[bytes] = []
         length_bytes = 0
         is_whole = True
-        with self._open(source, encoding=encoding, skip_lines=skip_lines, is_sample=True) as stream:
+        with self._open(source, options, is_sample=True) as stream:
             for piece in stream:
                 parts.append(piece)
                 length_bytes += len(piece)
@@ -202,12 +202,12 @@ class SourceReader:
         )
 
     def sample_all(
-        self, sources: Sequence[SourceObject], *, encoding: str | None, skip_lines: int = 0
+        self, sources: Sequence[SourceObject], options: DialectOptions = _NO_OPTIONS
     ) -> Iterator[ObjectSample]:
         """Yield the beginnings of objects in their order, read several at once where they are remote."""
 
         def look(source: SourceObject) -> ObjectSample:
-            return self.sample(source, encoding=encoding, skip_lines=skip_lines, limit_bytes=_LOOK_BYTES)
+            return self.sample(source, options, limit_bytes=_LOOK_BYTES)
 
         if not any(is_remote(source.location) for source in sources):
             yield from map(look, sources)
@@ -216,9 +216,9 @@ class SourceReader:
         self._connect()
         yield from map_at_once(look, sources, threads=_LOOKS)
 
-    def open(self, source: SourceObject, *, encoding: str | None = None, skip_lines: int = 0) -> ObjectStream:
+    def open(self, source: SourceObject, options: DialectOptions = _NO_OPTIONS) -> ObjectStream:
         """Return the object's text as a stream; a pipe can be opened once, after any number of samples."""
-        return self._open(source, encoding=encoding, skip_lines=skip_lines, is_sample=False)
+        return self._open(source, options, is_sample=False)
 
     def interrupt(self) -> None:
         """End every wait for a pipe's bytes with a SourceError; may be called from any thread."""
@@ -235,9 +235,9 @@ class SourceReader:
         if self._spool is not None:
             self._spool.close()
 
-    def _open(self, source: SourceObject, *, encoding: str | None, skip_lines: int, is_sample: bool) -> ObjectStream:
+    def _open(self, source: SourceObject, options: DialectOptions, *, is_sample: bool) -> ObjectStream:
         stored = self._open_stored(source, is_sample=is_sample)
-        return ObjectStream(source, stored, encoding=encoding, skip_lines=skip_lines)
+        return ObjectStream(source, stored, options)
 
     def _open_stored(self, source: SourceObject, *, is_sample: bool) -> StoredObject:
         if is_remote(source.location):

@@ -78,7 +78,7 @@ def foresee_load(plan: LoadPlan, tools: LoadTools, connection: Connection) -> Le
         is_allowed = tools.is_publishing_allowed
         check_leading(connection, tools.ledger.schema, version=version, is_publishing_allowed=is_allowed)
         works = all_objects(plan.targets)
-        refuse_other_dialects(works, tools.sources)
+        refuse_other_dialects(works, tools.sources, tools.warnings)
         _warn_of_unpublished(plan, tools)
         return LedgerOutlook(version=version, resumes=None, actions=tuple("new" for _ in works))
     schema = find_creation_schema(connection)
@@ -406,7 +406,7 @@ class _Preparation:
     ) -> None:
         """Refuse what could be meant otherwise; warn of what was loaded into the same table under another name."""
         unseen = [each.action == "new" or each.is_changed for each in decisions]
-        refuse_other_dialects(list(compress(works, unseen)), self._tools.sources)
+        refuse_other_dialects(list(compress(works, unseen)), self._tools.sources, self._tools.warnings)
         unshared = self._find_unshared(decisions)
         news = [each.item for each in decisions if each.action == "new" and each.number in unshared]
         found = [item for item in news if item.number in renamed]

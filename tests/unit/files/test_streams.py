@@ -19,6 +19,7 @@ from penstock.files import SourceReader
 from penstock.files.compression import OUTPUT_PIECE_BYTES
 from penstock.files.local import READ_BYTES
 from penstock.files.zstd import zstd
+from penstock.model.source.dialect import DialectOptions
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,7 +28,8 @@ _ROWS = b"".join(b"%d,name %d\n" % (number, number * 7) for number in range(60_0
 
 
 def _read(path: Path, *, encoding: str | None = None) -> bytes:
-    with SourceReader() as reader, reader.open(reader.list([str(path)])[0], encoding=encoding) as stream:
+    options = DialectOptions(encoding=encoding)
+    with SourceReader() as reader, reader.open(reader.list([str(path)])[0], options) as stream:
         return b"".join(stream)
 
 

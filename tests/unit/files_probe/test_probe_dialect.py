@@ -28,6 +28,7 @@ def probe(
     table_columns: Sequence[str] | None = None,
     bom: str | None = None,
     options: DialectOptions | None = None,
+    rejects: bool = False,
 ) -> ProbeResult:
     return probe_dialect(
         head,
@@ -36,6 +37,7 @@ def probe(
         table_columns=table_columns,
         uri="file.txt",
         bom=bom,
+        rejects=rejects,
     )
 
 
@@ -254,6 +256,16 @@ def test_file_that_is_utf8_but_for_a_few_bytes_is_not_taken_for_another() -> Non
     with pytest.raises(DataError) as caught:
         probe("id,name\n1,é\n2,日本\n3,".encode() + b"\xff\n")
     assert "--encoding=UTF8" in (caught.value.hint or "")
+
+
+def test_with_rejects_a_few_invalid_lines_are_not_another_encoding() -> None:
+    """They are rejected; where more lines are invalid and none has UTF-8 beyond ASCII, the encoding is asked for."""
+    few, valid = b"id,name\n1,\xff\n2,b\n3,\xe9\xe9\xe9\xe9\n", "é\n".encode()
+    assert probe(few, rejects=True).dialect.encoding == "UTF8"
+    assert probe(few + 9 * b"4,\xe9\n" + 20 * valid, rejects=True).dialect.encoding == "UTF8"
+    with pytest.raises(DataError) as caught:
+        probe(few + 9 * b"4,\xe9\n", rejects=True)
+    assert "perhaps --encoding=LATIN1, or --encoding=UTF8 to reject" in (caught.value.hint or "")
 
 
 def test_given_encoding_is_kept_and_reads_the_header() -> None:

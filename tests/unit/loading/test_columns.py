@@ -117,7 +117,7 @@ def test_created_columns_have_names_of_their_own(header: tuple[str, ...], names:
     assert name_created_columns(header, TargetJob(sources=("f",), into=NAME), uri="f") == names
 
 
-@pytest.mark.parametrize("columns", [("a", "A"), ("x" * 64,)])
+@pytest.mark.parametrize("columns", [("a", "A"), ("x" * 64,), ("a", "XMIN")])
 def test_names_that_the_user_gave_are_not_changed(columns: tuple[str, ...]) -> None:
     """They are refused."""
     with pytest.raises(TargetError, match="--columns"):

@@ -11,7 +11,7 @@ from __future__ import annotations
 from penstock.files.probe.agreement import Contradiction, find_contradiction, refuse_unclear_escapes
 from penstock.files.probe.json_text import check_is_not_json
 from penstock.files.probe.options import validate_options
-from penstock.files.probe.probing import ProbeResult, probe_dialect
+from penstock.files.probe.probing import ProbeResult, probe_dialect, separator_notice
 from penstock.files.probe.records import split_header, split_record
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "find_contradiction",
     "probe_dialect",
     "refuse_unclear_escapes",
+    "separator_notice",
     "split_header",
     "split_record",
     "validate_options",

@@ -24,6 +24,9 @@ _NULL: Final = re.compile(r"|null|none|nan|\\N|n/a", re.IGNORECASE)
 # What columns mostly are named: one word, or several joined.
 _WORD: Final = re.compile(r"[^\W\d][\w.-]*")
 
+# Lines that are not UTF-8 where hardly all of the file is in another encoding.
+_FEW_LINES: Final = 3
+
 # "certain" is loaded as a header; "likely" is refused where it would name columns; "possible" is data, with a warning.
 HeaderVerdict = Literal["certain", "likely", "possible", "none"]
 
@@ -137,19 +140,27 @@ def _folded(name: str) -> str:
     return name.strip().casefold()
 
 
-def check_is_utf8(head: bytes, *, is_whole: bool, uri: str, locate: Callable[[int], tuple[int, int]]) -> None:
+def check_is_utf8(
+    head: bytes, *, is_whole: bool, rejects: bool, uri: str, locate: Callable[[int], tuple[int, int]]
+) -> None:
     """Raise DataError where the sample is not UTF-8; a character cut by its end is no fault.
 
-    `locate` turns an offset into line and column.
+    With `rejects`, records that have invalid bytes are, where they are few. `locate` turns an offset into line and
+    column.
     """
     try:
         head.decode()
     except UnicodeDecodeError as exc:
         if exc.end == len(head) and not is_whole and exc.reason == "unexpected end of data":
             return
+        is_mostly_utf8 = _is_mostly_utf8(head)
+        if rejects and (is_mostly_utf8 or _count_invalid_lines(head) <= _FEW_LINES):
+            return
         line, column = locate(exc.start)
         hint = f"Give the file's encoding, perhaps --encoding={_guess_encoding(head)}."
-        if _is_mostly_utf8(head):
+        if rejects:
+            hint = f"{hint[:-1]}, or --encoding=UTF8 to reject every such record."
+        elif is_mostly_utf8:
             hint = (
                 "The file is UTF8 elsewhere: correct it, or use --encoding=UTF8: then --check reports every such"
                 " record, and --on-error reject rejects them."
@@ -166,6 +177,10 @@ def _is_mostly_utf8(head: bytes) -> bool:
     """Tell whether more characters beyond ASCII are UTF-8 than are not: any other encoding would spoil those."""
     beyond = re.sub(r"[\x00-\x7f]+", "", head.decode(errors="replace"))
     return 2 * beyond.count("\ufffd") < len(beyond)
+
+
+def _count_invalid_lines(head: bytes) -> int:
+    return sum("\ufffd" in line.decode(errors="replace") for line in head.split(b"\n"))
 
 
 def _guess_encoding(head: bytes) -> str:

@@ -52,14 +52,15 @@ def probe_dialect(
     uri: str,
     bom: str | None,
     first_line: int = 1,
+    rejects: bool = False,
 ) -> ProbeResult:
     """Return the dialect of a file from its first block; options win, and what they leave open is probed.
 
     `head` is decompressed, without byte-order mark, and in UTF-8 where its encoding is not ASCII-safe; `is_whole`
     tells whether it is all of the file. `table_columns` is None where the table is yet to be made. `bom` is the
-    encoding whose mark was skipped; `head` begins on the file's `first_line`. Raises UsageError for options that COPY
-    refuses, DataError for a file that is not UTF-8 though no encoding was given, or whose header cannot be read,
-    SourceError for JSON unless a format is given.
+    encoding whose mark was skipped; `head` begins on the file's `first_line`; `rejects`: bad records are rejected.
+    Raises UsageError for options that COPY refuses, DataError for a file that is not UTF-8 though no encoding was
+    given, or whose header cannot be read, SourceError for JSON unless a format is given.
     """
     validate_options(options)
     if options.format is None:
@@ -71,7 +72,7 @@ def probe_dialect(
     records = count_from(first_line, cut_records(head, form, is_whole=is_whole))
     sample = Sample(head=head, is_whole=is_whole, uri=uri, form=form, records=records)
     if options.encoding is None:
-        check_is_utf8(head, is_whole=is_whole, uri=uri, locate=sample.locate)
+        check_is_utf8(head, is_whole=is_whole, rejects=rejects, uri=uri, locate=sample.locate)
     header, verdict = read_header(sample, dialect, options=options, table_columns=table_columns)
     first = next((head[record.start : record.end] for record in sample.pieces), None)
     has_header = header is not None if options.header is None else options.header
@@ -83,7 +84,7 @@ def probe_dialect(
         field_count=0 if first is None else len(header or ()) or count_fields(first, form),
         notices=(
             *_header_notices(verdict, uri, first_line),
-            *_separator_notices(options, uri, first_line),
+            *([separator_notice(uri, first_line - 1)] if first_line == options.skip_lines + 2 else []),
             *_preamble_notices(sample, options),
             *(() if rival is None else (rival,)),
             *find_mangling(sample, dialect, bom=bom),
@@ -119,11 +120,10 @@ def _rows_after(sample: Sample, dialect: Dialect) -> list[list[str | None]]:
     return rows
 
 
-def _separator_notices(options: DialectOptions, uri: str, first_line: int) -> tuple[Notice, ...]:
-    if first_line != options.skip_lines + 2:
-        return ()
+def separator_notice(uri: str, line: int) -> Notice:
+    """Return a warning of a line that is skipped."""
     message = "a line such as sep=; is skipped: it names the delimiter for Excel"
-    return (Notice(code="separator-line", message=message, uri=uri, line=first_line - 1),)
+    return Notice(code="separator-line", message=message, uri=uri, line=line, hint="Use --delimiter if it is data.")
 
 
 def _preamble_notices(sample: Sample, options: DialectOptions) -> tuple[Notice, ...]:

@@ -5,6 +5,7 @@ What is to run is lab.py's decision.
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 from contextlib import contextmanager
@@ -25,6 +26,7 @@ from penstock.lab.topology.shapes import base_settings, server_settings
 from penstock.lab.users import choose_server_user
 from penstock.server.connect.connection import ConnectionFactory, over_own_socket
 from penstock.server.inspect.replication import create_slots, read_standbys
+from penstock.units import MIB, format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -41,6 +43,9 @@ _POLL_S = 0.05
 
 # A receiver whose connection broke tries again after 5 s (pg_receivewal's RECONNECT_SLEEP_TIME).
 _STREAMING_TIMEOUT_S = 60
+
+# initdb's default; pg_receivewal fills a new one with zeros at once.
+_WAL_SEGMENT_BYTES = 16 * MIB
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +211,19 @@ class LabParts:
             ]
             launches.append(Launch(name=member.name, argv=argv, folder=folder, user=self.user))
         if launches:
+            self._check_space([launch for launch in launches if not any(launch.folder.iterdir())])
             self.processes.start(launches)
+
+    def _check_space(self, launches: Sequence[Launch]) -> None:
+        """Refuse receivers that have no room to begin: on a full disk their logs could not say so either."""
+        free_bytes = shutil.disk_usage(self.files.folder).free
+        if free_bytes < len(launches) * _WAL_SEGMENT_BYTES:
+            raise LabError(
+                f"could not start {', '.join(launch.name for launch in launches)}",
+                detail=f'No space left on device: "{self.files.folder}" has {format_bytes(free_bytes)} free, and each'
+                f" begins with {format_bytes(_WAL_SEGMENT_BYTES)} of WAL.",
+                hint="Free space there, or set the environment variable PENSTOCK_HOME to another directory.",
+            )
 
     def _start_standby(self, member: Member) -> None:
         server = self.server(member)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import TargetError, UsageError
 from penstock.loading.plan.modes import allows_missing_columns
-from penstock.model.server.names import NAME_LIMIT_BYTES, fold_name, name_columns
+from penstock.model.server.names import NAME_LIMIT_BYTES, SYSTEM_COLUMNS, fold_name, name_columns
 from penstock.model.server.table import Column, ColumnMap, TableFacts
 from penstock.model.source.dialect import Notice
 
@@ -32,8 +32,9 @@ def name_created_columns(header: Sequence[str], job: TargetJob, *, uri: str) -> 
     given = (*(fold_name(name.strip()) for name in job.columns or ()), *job.set)
     for position, name in enumerate(given):
         is_long = len(name.encode()) > NAME_LIMIT_BYTES
-        if is_long or name in given[:position]:
+        if is_long or name in SYSTEM_COLUMNS or name in given[:position]:
             fault = f"is longer than {NAME_LIMIT_BYTES} bytes" if is_long else "appears twice"
+            fault = "has the name of a system column" if name in SYSTEM_COLUMNS else fault
             raise TargetError(
                 f'column "{name}" of --columns or --set {fault}', detail=f"It is to be created for {uri}."
             )

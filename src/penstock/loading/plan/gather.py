@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.errors import SourceError
@@ -76,11 +75,10 @@ def _gather_target(
 
 def _sample_first(objects: tuple[SourceObject, ...], options: DialectOptions, sources: SourceReader) -> ObjectSample:
     """Return the sample of the first object that has text: a compressed one may have none though it has a size."""
-    look = partial(sources.sample, encoding=options.encoding, skip_lines=options.skip_lines)
     for source in objects:
-        if source.size_bytes != 0 and (sample := look(source)).head:
+        if source.size_bytes != 0 and (sample := sources.sample(source, options)).head:
             return sample
-    return look(objects[0])
+    return sources.sample(objects[0], options)
 
 
 def _refuse_shared_input(inputs: tuple[TargetInput, ...]) -> None:

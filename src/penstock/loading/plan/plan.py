@@ -172,7 +172,7 @@ def _plan_target(gathered: TargetInput, rules: LoadRules, server: ServerFacts) -
         )
     check_way(job, facts)
     check_switches(rules, facts)
-    probe = _probe(gathered, server)
+    probe = _probe(gathered, server, rejects=rules.on_error == "reject")
     if facts is None:
         _refuse_unclear_start(probe, job)
     created = None if facts is not None else _created_columns(probe, job, uri=uri)
@@ -204,7 +204,7 @@ def _plan_target(gathered: TargetInput, rules: LoadRules, server: ServerFacts) -
     return target, (*gathered.notices, *notices, *describe_notices(job, table))
 
 
-def _probe(gathered: TargetInput, server: ServerFacts) -> ProbeResult:
+def _probe(gathered: TargetInput, server: ServerFacts, *, rejects: bool) -> ProbeResult:
     """Return what the sample was taken for. Raises DataError where it could be read in two ways, UsageError."""
     job, sample, facts = gathered.job, gathered.sample, gathered.facts
     loadable = None
@@ -222,6 +222,7 @@ def _probe(gathered: TargetInput, server: ServerFacts) -> ProbeResult:
         uri=sample.source.uri,
         bom=sample.bom,
         first_line=sample.first_line,
+        rejects=rejects,
     )
     refuse_unclear_escapes(
         sample.head,
@@ -274,9 +275,7 @@ def _refuse_unclear_start(probe: ProbeResult, job: TargetJob) -> None:
 
 def options_of(sample: ObjectSample, options: DialectOptions) -> DialectOptions:
     """Return what is known of an object's dialect: what the user said, and what a first line such as sep=; does."""
-    if sample.separator is None or options.delimiter is not None:
-        return options
-    return replace(options, delimiter=sample.separator)
+    return options if sample.separator is None else replace(options, delimiter=sample.separator)
 
 
 def _naming_notices(probe: ProbeResult, job: TargetJob, *, uri: str) -> tuple[Notice, ...]:

@@ -41,8 +41,8 @@ def open_blocks(
     DataError, TargetError where the object's own header does not fit the table.
     """
     target, source = work.target, work.source
-    refuse_other_pipe(work, tools.sources)
-    stream = tools.sources.open(source, encoding=target.job.dialect.encoding, skip_lines=target.job.dialect.skip_lines)
+    refuse_other_pipe(work, tools.sources, tools.warnings)
+    stream = tools.sources.open(source, target.job.dialect)
     edges = Edges(work.coverage.ranges)
     try:
         cutter = make_cutter(target.dialect, server_major=tools.server_major)
@@ -151,8 +151,7 @@ def compare_committed(
 ) -> Literal["same", "grown", "changed"]:
     """Hold an object against what is committed of it, see RangeSums.state. Raises SourceError, DataError."""
     sums, dialect = RangeSums(committed), work.target.dialect
-    options = work.target.job.dialect
-    with tools.sources.open(work.source, encoding=options.encoding, skip_lines=options.skip_lines) as stream:
+    with tools.sources.open(work.source, work.target.job.dialect) as stream:
         pieces = sums.watch(stream)
         if dialect.has_header:
             cutter = make_cutter(dialect, server_major=tools.server_major)

@@ -57,7 +57,7 @@ def check_load(plan: LoadPlan, tools: LoadTools, *, on_problem: OnProblem | None
     tools.connect.refuse_unwritable("check")
     # The check itself tells what cannot be read.
     with suppress(SourceError):
-        refuse_other_dialects(all_objects(plan.targets), tools.sources)
+        refuse_other_dialects(all_objects(plan.targets), tools.sources, tools.warnings)
     return _Check(plan, tools, on_problem).run()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from penstock.errors import SourceError, TargetError
@@ -17,6 +18,7 @@ from penstock.server.ledger.listing import list_objects
 from penstock.server.ledger.rejects import RejectStore
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from penstock.loading.context import LoadTools
@@ -54,8 +56,13 @@ def write_reject_files(load_id: str, path: Path, tools: LoadTools, connection: C
 
 
 def read_reject_file(load_id: str, path: Path, tools: LoadTools, connection: Connection) -> list[bytes]:
-    """Return the records of an edited reject file. Raises SourceError, DataError, TargetError."""
-    stored = RejectStore(tools.ledger.schema, load_id).read_forms(connection)
+    """Return the records of an edited reject file. Raises SourceError, DataError, TargetError.
+
+    They are cut as they were written: by the dialect a torn line may swallow the one behind it. Only where lines were
+    added or removed the dialect says where records end.
+    """
+    store = RejectStore(tools.ledger.schema, load_id)
+    stored = store.read_forms(connection)
     if not stored:
         raise TargetError(f"load {load_id} has rejected no records", hint="See penstock loads.")
     forms = {number: form_from_json(item.form) for number, item in stored.items()}
@@ -72,7 +79,10 @@ def read_reject_file(load_id: str, path: Path, tools: LoadTools, connection: Con
         raise SourceError(f'could not read "{path}": {exc.strerror}') from exc
     origin = make_origin(form, number=number, uri=str(path), server_major=tools.server_major)
     data = data.removeprefix(byte_order_mark(form.bom))
-    pieces = transcode([data], encoding=form.dialect.encoding, uri=str(path))
+    pieces = list(transcode([data], encoding=form.dialect.encoding, uri=str(path)))
+    raws = [reject.raw for rejects in store.read_all(connection) for reject in rejects]
+    if raws and (parts := _cut_as_written(b"".join(pieces), [form.header or b"", *raws])):
+        return list(parts[1:])
     kind = TornReader if form.dialect.format == "csv" else BlockReader
     blocks = kind(pieces, make_cutter(form.dialect, server_major=tools.server_major), uri=str(path))
     if isinstance(blocks, TornReader):
@@ -81,6 +91,26 @@ def read_reject_file(load_id: str, path: Path, tools: LoadTools, connection: Con
         blocks.take_header()
     cut = [Piece(origin=origin, block=block) for block in blocks if block.records]
     return [piece.raw(record) for piece in cut for record in range(piece.records)]
+
+
+def _cut_as_written(data: bytes, raws: Sequence[bytes]) -> Sequence[bytes] | None:
+    r"""Return data in parts of as many lines as records had; None where records of several lines are others now.
+
+    >>> _cut_as_written(b'1,x\n2,"x\n', [b'1,x"\n', b'2,"x\n'])
+    [b'1,x\n', b'2,"x\n']
+    """
+    line_end = _LINE_ENDS[find_line_end(next(raw for raw in raws if raw))] or b"\n"
+    written = b"".join(raw if find_line_end(raw) or not raw else raw + line_end for raw in raws)
+    if data.rstrip(b"\r\n") == written.rstrip(b"\r\n"):
+        return raws
+    lines = data.splitlines(keepends=True)
+    counts = [len(raw.splitlines()) for raw in raws]
+    if len(lines) != sum(counts):
+        return None
+    left = iter(lines)
+    parts = [b"".join(islice(left, count)) for count in counts]
+    is_kept = (part.startswith(raw) for part, raw, count in zip(parts, raws, counts, strict=True) if count > 1)
+    return parts if all(is_kept) else None
 
 
 def _form_key(form: RecordForm) -> tuple[object, ...]:

@@ -19,6 +19,9 @@ _PART = re.compile(r'"((?:[^"]|"")+)"|([^".]+)')
 # PostgreSQL's NAMEDATALEN - 1; a longer name would be cut short without an error.
 NAME_LIMIT_BYTES = 63
 
+# What every table has; no column may have such a name (SystemAttributeByName in src/backend/catalog/heap.c).
+SYSTEM_COLUMNS = frozenset({"tableoid", "ctid", "xmin", "xmax", "cmin", "cmax"})
+
 _FOLDED = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 
 
@@ -80,16 +83,18 @@ def quote_name(name: str) -> str:
 
 
 def name_columns(header: Sequence[str]) -> tuple[str, ...]:
-    """Return names that a new table's columns may have: a header's in lower case, each once and not too long.
+    """Return names that a new table's columns may have: a header's in lower case, each once, not too long or reserved.
 
     Lower case, so that SQL finds them without quotes however they are spelled.
 
     >>> name_columns(["ID", " name", "Name", ""])
     ('id', 'name', 'name_2', 'column_4')
+    >>> name_columns(["xmin"])
+    ('xmin_2',)
     """
     wanted = [_cut(fold_name(name.strip())) or f"column_{number}" for number, name in enumerate(header, start=1)]
     names: list[str] = []
-    used: set[str] = set()
+    used = set(SYSTEM_COLUMNS)
     for name in wanted:
         tries = (f"{_cut(name, NAME_LIMIT_BYTES - len(ending))}{ending}" for ending in map("_{}".format, count(2)))
         free = name if name not in used else next(each for each in tries if each not in used and each not in wanted)

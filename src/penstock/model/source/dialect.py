@@ -72,6 +72,11 @@ class DialectOptions:
     def __post_init__(self) -> None:
         read_options(self)
 
+    @property
+    def may_name_separator(self) -> bool:
+        """Whether a first line such as sep=; names the delimiter; else it is data."""
+        return self.delimiter is None and self.format in (None, "csv")
+
 
 # What a warning is of, in a word that stays the same: docs/reference/warnings.md tells what each means.
 WarningCode = Literal[

@@ -213,7 +213,7 @@ def forget_load(connection: Connection, schema: str, load_id: str, *, keeps_rows
         rights = read_rights(connection, schema, load_id)
         if rights is None:
             raise no_such_load(load_id)
-        _refuse_at_work(connection, schema, load_id)
+        refuse_at_work(connection, schema, load_id)
         # Behind the row's lock nothing more is committed. Row security hides it from all but its role.
         held = sql.SQL("SELECT FROM {} WHERE id = %s FOR UPDATE").format(loads)
         if connection.execute(held, [load_id]).fetchone() is None:
@@ -237,7 +237,8 @@ def _has_rows(load_id: str, staying: Sequence[StayingRows]) -> TargetError:
     )
 
 
-def _refuse_at_work(connection: Connection, schema: str, load_id: str) -> None:
+def refuse_at_work(connection: Connection, schema: str, load_id: str) -> None:
+    """Raise TargetError where a process works on a load; to the end of the transaction none begins to."""
     query = sql.SQL("SELECT lock_key FROM {} WHERE id = %s").format(sql.Identifier(schema, "loads"))
     row = connection.execute(query, [load_id]).fetchone()
     is_locked = row is not None and not try_lock_here(connection, row[0])

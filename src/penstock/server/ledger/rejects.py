@@ -12,7 +12,8 @@ from psycopg.rows import class_row
 
 from penstock.model.jsontext import to_json
 from penstock.model.load.reject import Reason, Reject, RejectCause, RejectingLoad, StoredForm
-from penstock.server.connect.errors import translate_errors
+from penstock.server.connect.errors import in_transaction, translate_errors
+from penstock.server.ledger.listing import refuse_at_work
 from penstock.units import MIB
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ class RejectStore:
     """The rejected records of one load."""
 
     def __init__(self, schema: str, load_id: str) -> None:
-        self._schema = sql.Identifier(schema)
+        self._schema_name, self._schema = schema, sql.Identifier(schema)
         self._load_id = load_id
 
     # ---------------------------------------------------------------- within a transaction that loads
@@ -126,9 +127,13 @@ class RejectStore:
         return self._fetch_count(connection, query, [self._load_id, but_code])
 
     def discard(self, connection: Connection) -> int:
-        """Delete the records that were rejected and are not in, and return how many; their number stays known."""
+        """Delete the records that were rejected and are not in, and return how many; their number stays known.
+
+        Raises TargetError where the load is at work: it may be about to retry them, or to count them.
+        """
         query = sql.SQL("DELETE FROM {}.rejects WHERE load = %s").format(self._schema)
-        with translate_errors("discarding rejected records"):
+        with in_transaction(connection, "discarding rejected records"):
+            refuse_at_work(connection, self._schema_name, self._load_id)
             return connection.execute(query, [self._load_id]).rowcount
 
     def count_rejected(self, connection: Connection) -> int:

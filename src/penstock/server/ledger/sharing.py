@@ -11,9 +11,10 @@ import psycopg
 from psycopg import sql
 
 from penstock.errors import TargetError
+from penstock.model.server.names import init_command
 from penstock.server.connect.errors import in_transaction, translate_errors
 from penstock.server.ledger.schema import TABLES, compose_steps, find_version, refuse_publication
-from penstock.server.ledger.trust import LedgerRightsRow
+from penstock.server.ledger.trust import LedgerRelation, LedgerRightsRow
 from penstock.server.sql.queries import fetch_rows
 
 if TYPE_CHECKING:
@@ -21,8 +22,10 @@ if TYPE_CHECKING:
 
     from penstock.server.connect.connection import Connection
 
+# The database's owner, and all whom every role trusts.
 _OWNER = """
-    SELECT pg_catalog.pg_get_userbyid(d.datdba)::text
+    SELECT pg_catalog.pg_get_userbyid(d.datdba)::text,
+           ARRAY(SELECT r.rolname::text FROM pg_catalog.pg_roles AS r WHERE r.rolsuper OR r.oid = d.datdba)
       FROM pg_catalog.pg_database AS d
      WHERE d.datname = pg_catalog.current_database()
 """
@@ -40,11 +43,13 @@ def share_ledger(
 
     Staging tables are made in its schema: that is granted, too. Raises TargetError, ServerError.
     """
-    version = find_version(connection, schema)
     with translate_errors("looking for the ledger's owner"):
         (rights,) = fetch_rows(connection, "inspect_ledger", LedgerRightsRow, schema=schema)
+        relations = fetch_rows(connection, "ledger_state", LedgerRelation, schema=schema, tables=sorted(TABLES))
         row = connection.execute(_OWNER).fetchone()
     assert row is not None
+    _refuse_one_owner(schema, [each for each in relations if each.owner not in row[1]], roles, heir=row[0])
+    version = find_version(connection, schema)
     owner: str = rights.owner or row[0]
     steps = compose_steps(schema, version=version, has_schema=rights.owner is not None)
     if steps and not is_publishing_allowed:
@@ -54,6 +59,28 @@ def share_ledger(
     if not only_planned:
         _run(connection, statements, owner=owner)
     return [" ".join(statement.as_string(connection).split()) for statement in statements]
+
+
+def _refuse_one_owner(schema: str, relations: Sequence[LedgerRelation], roles: Sequence[str], *, heir: str) -> None:
+    """Raise TargetError where the current role, or one of `roles`, would not trust the owner of the ledger's parts.
+
+    Nothing is changed: what such an owner made there would run with the new owner's privileges.
+    """
+    owners = sorted({relation.owner for relation in relations})
+    if all(relation.is_trusted for relation in relations) and all({*roles} <= {owner} for owner in owners):
+        return
+    statements = []
+    for relation in relations:
+        name = sql.Identifier(schema, *filter(None, [relation.name]))
+        kind = sql.SQL("TABLE" if relation.name else "SCHEMA")
+        alter = sql.SQL("ALTER {} {} OWNER TO {};").format(kind, name, sql.Identifier(heir))
+        statements.append(alter.as_string(None))
+    raise TargetError(
+        f'the ledger in schema "{schema}" belongs to role "{owners[0]}", which other roles do not trust',
+        detail="Its owner could have code run with the privileges of whoever loads.",
+        hint=f"If you trust what it holds, run as a superuser: {' '.join(statements)} "
+        f"Then grant it to the former owner, too: {init_command(schema, ','.join(dict.fromkeys([*roles, *owners])))}.",
+    )
 
 
 def _compose_grants(schema: str, roles: Sequence[str]) -> list[sql.Composed]:

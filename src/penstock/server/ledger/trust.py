@@ -68,8 +68,8 @@ def refuse_foreign(schema: str, relations: Sequence[LedgerRelation], *, allowed:
             raise TargetError(
                 f"cannot trust the ledger: {what} is not owned by the current role, the database owner or a superuser",
                 detail=f'Its owner is "{relation.owner}", or it is not a plain table.',
-                hint="Find out who created it. With --role it can be used with that role's privileges only; "
-                "--ledger-schema names another schema.",
+                hint="Find out who created it; penstock init says how to change its owner. With --role it can be used "
+                "with that role's privileges only; --ledger-schema names another schema.",
             )
         foreign = [addition for addition in relation.additions if addition not in allowed]
         if foreign:
