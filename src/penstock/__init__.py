@@ -11,7 +11,7 @@ from importlib import import_module
 __version__ = "0.1.0"
 
 _PLACES = {
-    "penstock.api.functions": ("doctor", "load", "loads", "repair", "retry"),
+    "penstock.api.functions": ("doctor", "load", "loads", "repair", "retry", "temp_usage"),
     "penstock.api.loader": ("Loader",),
     "penstock.api.connect": ("connect_to",),
     "penstock.model.source.dialect": ("Dialect",),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -9,6 +10,9 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from penstock.api.temp_usage import temp_usage
+from penstock.cli.views.temp_usage_view import describe_usage
+from penstock.errors import AwsError
+from penstock.model.server.rds import LocalStorageMetrics
 from penstock.server.connect.connection import ConnectionFactory
 from penstock.server.temp.plans import explain_kept
 from penstock.server.temp.usage import read_usage
@@ -60,6 +64,101 @@ def test_spills_and_temporary_tables_are_counted_apart(new_server: Callable[...,
     assert sort.temp_written_bytes > 0
     assert sort.local_written_bytes == 0
     assert table.local_written_bytes > 0
+
+
+def test_an_ordinary_role_is_told_what_it_lacks(user_conninfo: str) -> None:
+    """On each version: no file is seen then, and the tablespaces have their names."""
+    report = temp_usage(ConnectionFactory(user_conninfo), interval_s=0)
+    assert "GRANT pg_monitor to it" in "\n".join(report.missing)
+    space = next(each for each in report.tablespaces if each.name == "pg_default")
+    assert (space.temp_files, space.size_bytes) == (None, None)
+    assert describe_usage(report)
+
+
+@pytest.mark.parametrize("major", [18, 14])
+@pytest.mark.parametrize("destination", ["stderr", "csvlog", "jsonlog"])
+def test_files_in_the_log_are_told_with_their_statements(
+    new_server: Callable[..., EmbeddedServer], destination: str, major: int
+) -> None:
+    """Without any extension; literals are left out, also in a statement of several lines."""
+    if major not in majors_to_test() or (major < 15 and destination == "jsonlog"):
+        pytest.skip(f"PostgreSQL {major} has no {destination}, or is not installed")
+    settings = {"logging_collector": "on", "log_destination": destination, "log_temp_files": "0"}
+    conninfo = new_server(major, **settings).ensure_running()
+    with psycopg.connect(conninfo, autocommit=True) as other:
+        other.execute("SET work_mem = '64kB'")
+        for _ in range(2):
+            other.execute(f"SELECT 'secret', *\nFROM (\n{SORT}) AS q".encode())
+        other.execute(SORT)
+    report = temp_usage(ConnectionFactory(conninfo), interval_s=0)
+    expected = SORT.replace("1, 200000", "?, ...").replace("BY 1", "BY ?").replace("199999", "?")
+    two, one = report.logged
+    assert (two.statement, one.statement) == (f"SELECT ?, * FROM ( {expected}) AS q", expected)
+    assert two.files == 2 * one.files
+    assert two.total_bytes == 2 * one.total_bytes
+    assert two.largest_bytes == one.largest_bytes > 10**6
+    assert f"Temporary files at the end of {report.log_path}" in describe_usage(report)
+    assert not [text for text in report.missing if "log" in text]
+
+
+def test_log_that_tells_nothing_is_missing_with_its_reason(
+    new_server: Callable[..., EmbeddedServer], database18: str
+) -> None:
+    def missing(conninfo: str) -> str:
+        report = temp_usage(ConnectionFactory(conninfo), interval_s=0)
+        assert report.log_path is None
+        (text,) = [text for text in report.missing if text.startswith("temporary files in the log")]
+        return text
+
+    assert "log_temp_files is -1" in missing(database18)
+    assert "logging_collector is off" in missing(make_conninfo(database18, options="-c log_temp_files=0"))
+    conninfo = new_server(18, logging_collector="on", log_temp_files="0").ensure_running()
+    with psycopg.connect(conninfo, autocommit=True) as admin:
+        admin.execute("CREATE ROLE ann LOGIN")
+    assert "may not read it" in missing(make_conninfo(conninfo, user="ann"))
+
+
+def test_index_builds_of_large_tables_are_told_while_they_run(database: str) -> None:
+    """A build that waits for a lock is at work, too."""
+    with psycopg.connect(database, autocommit=True) as admin, psycopg.connect(database) as holder:
+        admin.execute("CREATE TABLE large AS SELECT g FROM generate_series(1, 100000) AS g; CREATE TABLE small (a int)")
+        holder.execute("INSERT INTO large VALUES (1)")
+        holder.execute("INSERT INTO small VALUES (1)")
+        builders = [psycopg.connect(database, autocommit=True) for _ in range(2)]
+        threads = [
+            threading.Thread(target=builder.execute, args=(f"CREATE INDEX CONCURRENTLY ON {what}".encode(),))
+            for builder, what in zip(builders, ("large (g)", "small (a)"), strict=True)
+        ]
+        for thread in threads:
+            thread.start()
+        name = admin.info.dbname
+        while len(admin.execute("SELECT FROM pg_stat_progress_create_index WHERE datname = %s", [name]).fetchall()) < 2:
+            pass
+        conninfo = make_conninfo(database, options="-c maintenance_work_mem=1MB")
+        (build,) = [each for each in temp_usage(ConnectionFactory(conninfo), interval_s=0).builds if each.name]
+        holder.rollback()
+        for thread in threads:
+            thread.join()
+        pid = builders[0].info.backend_pid
+        for builder in builders:
+            builder.close()
+    assert (build.name, build.pid, build.database) == ("public.large", pid, name)
+    assert build.table_bytes is not None
+    assert build.table_bytes > 10**6
+
+
+def test_local_storage_of_rds_is_shown_or_why_not(database18: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    metrics = LocalStorageMetrics(instance="orders", measured_at="2026-11-23", values={"FreeLocalStorage": 3e9})
+    monkeypatch.setattr("penstock.api.temp_usage.ask_local_storage", lambda _: metrics)
+    report = temp_usage(ConnectionFactory(database18), interval_s=0, host="orders.rds")
+    assert "Local storage of orders (CloudWatch)\n  3.00 GB free" in "\n".join(describe_usage(report))
+
+    def refuse(_: str) -> None:
+        raise AwsError("denied")
+
+    monkeypatch.setattr("penstock.api.temp_usage.ask_local_storage", refuse)
+    report = temp_usage(ConnectionFactory(database18), interval_s=0, host="orders.rds")
+    assert "CloudWatch's metrics of local storage: denied" in report.missing
 
 
 def _flush(connection: psycopg.Connection) -> None:

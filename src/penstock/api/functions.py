@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import os
 import tempfile
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from penstock.model.load.reject import RetryOutcome
     from penstock.model.server.table import TableName
     from penstock.model.source.dialect import DialectOptions
+    from penstock.model.temp.usage import UsageReport
     from penstock.server.connect.connection import ConnectionFactory
 
     Source = str | os.PathLike[str] | IO[bytes] | IO[str]
@@ -177,6 +178,20 @@ def repair(*, to: str | None = None, **options: Any) -> RepairOutcome:
 
     with Repairer(_connect(to, options), ledger_schema=options.get("ledger_schema", "penstock")) as repairer:
         return repairer.run()
+
+
+@takes(("pg_bin", *ACCESS))
+def temp_usage(*, to: str | None = None, interval_s: float = 60.0, top: int = 10, **options: Any) -> UsageReport:
+    """Return what temporary work a server does within an interval, the `top` statements by temporary bytes.
+
+    With an interval of 0 statements are counted since their statistics were reset. Statements need pg_stat_statements,
+    others' and files on disk pg_monitor. Raises ServerError.
+    """
+    from penstock.api.temp_usage import temp_usage as read_temp_usage  # noqa: PLC0415 (for who asks)
+    from penstock.api.watching import find_rds_host  # noqa: PLC0415
+
+    with closing(connect_to(to, allows_standby=True, **pick(Access, options))) as connect:
+        return read_temp_usage(connect, interval_s=interval_s, top=top, host=find_rds_host(to))
 
 
 def _connect(to: str | None, options: Mapping[str, Any]) -> ConnectionFactory:

@@ -7,17 +7,22 @@ from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from penstock.api.watching import ask_local_storage
+from penstock.errors import AwsError
 from penstock.server.facts.facts import read_server_facts
 from penstock.server.temp.plans import explain_kept, strip_explain
+from penstock.server.temp.server_log import read_log_end
 from penstock.server.temp.usage import read_usage
 from penstock.temp.replay.statements import begins_to_read
 from penstock.temp.usage.compare import compare_readings
+from penstock.temp.usage.logged import find_logged
 from penstock.temp.usage.use_case import find_use_case
 from penstock.temp.usage.where import find_routes, look_at_devices
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from penstock.model.server.rds import LocalStorageMetrics
     from penstock.model.temp.usage import StatementUse, UsageReading, UsageReport
     from penstock.server.connect.connection import Connection, ConnectionFactory
 
@@ -27,13 +32,15 @@ def temp_usage(
     *,
     interval_s: float = 60.0,
     top: int = 10,
+    host: str | None = None,
     say: Callable[[str], None] = lambda _: None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> UsageReport:
     """Return what temporary work a server does within an interval; 0: what its statements did since their reset.
 
     Reads, and changes nothing. Statements need pg_stat_statements, others' and files on disk pg_monitor; devices are
-    those of a server on this machine. Raises ServerError.
+    those of a server on this machine; of `host`, an endpoint of RDS, CloudWatch's metrics of local storage are
+    asked for. Raises ServerError.
     """
     with closing(to.connect(label="usage")) as connection:
         facts = read_server_facts(connection)
@@ -48,7 +55,24 @@ def temp_usage(
             replace(each, use_case=find_use_case(each, _plan(connection, each, facts.user, facts.database)))
             for each in report.statements
         )
-    return replace(report, statements=explained)
+        missing: list[str] = []
+        log = read_log_end(connection, missing=missing)
+    return replace(
+        report,
+        statements=explained,
+        log_path=None if log is None else log.path,
+        logged=() if log is None else find_logged(log, top=top),
+        local_storage=None if host is None else _ask_local_storage(host, missing=missing),
+        missing=(*report.missing, *missing),
+    )
+
+
+def _ask_local_storage(host: str, *, missing: list[str]) -> LocalStorageMetrics | None:
+    try:
+        return ask_local_storage(host)
+    except AwsError as error:
+        missing.append(f"CloudWatch's metrics of local storage: {error.message}")
+        return None
 
 
 def _read(connection: Connection, *, is_local: bool) -> UsageReading:

@@ -85,6 +85,7 @@ def test_benchmarks_are_listed() -> None:
         "disk_space",
         "optimized_reads",
         "pollock",
+        "dialects",
     ]
 
 

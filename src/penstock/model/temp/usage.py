@@ -7,6 +7,10 @@ from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from penstock.model.server.device import DeviceCounters, DeviceRates
+    from penstock.model.server.rds import LocalStorageMetrics
+
+# As pg_current_logfile names them.
+LogFormat = Literal["jsonlog", "csvlog", "stderr"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +116,36 @@ class TablespaceUse:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class IndexBuild:
+    """The row of temp_index_builds.sql: what is built now; of other databases neither name nor size is known."""
+
+    pid: int
+    database: str
+    name: str | None
+    phase: str
+    table_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogEnd:
+    """The end of the server's current log, in whole lines."""
+
+    path: str
+    format: LogFormat
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoggedFiles:
+    """Temporary files of one statement in the log, which has a file when it is closed; the text has no literals."""
+
+    statement: str
+    files: int
+    total_bytes: int
+    largest_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class UsageReading:
     """What a server tells at one moment; `missing` says what it does not, with the remedy."""
 
@@ -124,6 +158,7 @@ class UsageReading:
     missing: tuple[str, ...]
     routes: tuple[Route, ...] = ()
     devices: tuple[DeviceNow, ...] = ()
+    builds: tuple[IndexBuild, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +172,11 @@ class DatabaseRate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageReport:
-    """Temporary work within `elapsed_s`, None: since the statistics were reset, with no rates."""
+    """Temporary work within `elapsed_s`, None: since the statistics were reset, with no rates.
+
+    `logged` is of the log's end, whenever that was; `log_path` is None where it cannot be read. `local_storage` are
+    CloudWatch's metrics of an instance of RDS.
+    """
 
     elapsed_s: float | None
     temp_tablespaces: str
@@ -147,3 +186,7 @@ class UsageReport:
     missing: tuple[str, ...]
     routes: tuple[Route, ...] = ()
     devices: tuple[DeviceUse, ...] = ()
+    builds: tuple[IndexBuild, ...] = ()
+    log_path: str | None = None
+    logged: tuple[LoggedFiles, ...] = ()
+    local_storage: LocalStorageMetrics | None = None

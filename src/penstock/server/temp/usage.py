@@ -9,9 +9,10 @@ import psycopg
 from psycopg import sql
 
 from penstock.model.redaction import hide_secrets
-from penstock.model.temp.usage import DatabaseUse, SettingRow, StatementUse, TablespaceUse, UsageReading
+from penstock.model.temp.usage import DatabaseUse, IndexBuild, SettingRow, StatementUse, TablespaceUse, UsageReading
 from penstock.server.connect.errors import translate_errors
 from penstock.server.sql.queries import fetch_rows
+from penstock.server.temp.extension import find_statements_schema
 
 if TYPE_CHECKING:
     from penstock.server.connect.connection import Connection
@@ -39,7 +40,10 @@ def read_usage(connection: Connection) -> UsageReading:
         assert row is not None
         settings = fetch_rows(connection, "temp_settings", SettingRow)
         databases = fetch_rows(connection, "temp_databases", DatabaseUse)
-        tablespaces = fetch_rows(connection, "temp_tablespaces_now", TablespaceUse)
+        tablespaces = fetch_rows(
+            connection, "temp_tablespaces_now" if row[2] else "temp_tablespaces_named", TablespaceUse
+        )
+        builds = fetch_rows(connection, "temp_index_builds", IndexBuild)
         statements = _read_statements(connection, block_bytes=row[1], missing=missing)
     if not row[2]:
         missing.append("files on disk and others' statements: the role lacks pg_monitor; GRANT pg_monitor to it")
@@ -51,19 +55,17 @@ def read_usage(connection: Connection) -> UsageReading:
         tablespaces=tuple(tablespaces),
         settings=tuple(settings),
         missing=tuple(missing),
+        builds=tuple(builds),
     )
 
 
 def _read_statements(connection: Connection, *, block_bytes: int, missing: list[str]) -> list[StatementUse]:
-    row = connection.execute(
-        "SELECT n.nspname FROM pg_catalog.pg_extension AS e JOIN pg_catalog.pg_namespace AS n"
-        " ON n.oid = e.extnamespace WHERE e.extname = 'pg_stat_statements'"
-    ).fetchone()
-    if row is None:
+    schema = find_statements_schema(connection)
+    if schema is None:
         missing.append(f"statements: pg_stat_statements is not installed in this database; {_REMEDY}")
         return []
     try:
-        rows = connection.execute(sql.SQL(_STATEMENTS).format(sql.Identifier(row[0]))).fetchall()
+        rows = connection.execute(sql.SQL(_STATEMENTS).format(sql.Identifier(schema))).fetchall()
     except psycopg.errors.ObjectNotInPrerequisiteState:
         missing.append(f"statements: pg_stat_statements is not loaded; {_REMEDY}")
         return []

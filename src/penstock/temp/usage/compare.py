@@ -31,6 +31,7 @@ def compare_readings(before: UsageReading, after: UsageReading, *, top: int) -> 
             tablespaces=after.tablespaces,
             missing=after.missing,
             routes=after.routes,
+            builds=after.builds,
             devices=tuple(_use(each, None, None) for each in after.devices),
         )
     elapsed_s = after.at_s - before.at_s
@@ -56,6 +57,7 @@ def compare_readings(before: UsageReading, after: UsageReading, *, top: int) -> 
         tablespaces=after.tablespaces,
         missing=after.missing,
         routes=after.routes,
+        builds=after.builds,
         devices=tuple(_compare_devices(before, after, sum(rate.bytes_per_s for rate in spilling))),
     )
 

@@ -39,8 +39,15 @@ def usage(
     Exit codes: 0 reported; others as for every command.
     """
     from penstock.api.temp_usage import temp_usage
+    from penstock.api.watching import find_rds_host
 
     if not math.isfinite(interval):
         raise UsageError(f"invalid value {interval} for --interval", hint="Give a number of seconds.")
-    report = temp_usage(open_target(options, allows_standby=True), interval_s=interval, top=top, say=write_message)
+    report = temp_usage(
+        open_target(options, allows_standby=True),
+        interval_s=interval,
+        top=top,
+        host=find_rds_host(options.get("to")),
+        say=write_message,
+    )
     write_result(usage_object(report) if as_json else describe_usage(report))

@@ -1,0 +1,11 @@
+-- temp_tablespaces_named.sql: the tablespaces, for a role that may not call pg_ls_tmpdir: no query may then name it
+-- returns model.temp.usage.TablespaceUse; needs no privilege; PostgreSQL 14+
+-- psql -f temp_tablespaces_named.sql
+SELECT t.spcname::text AS name,
+       NULLIF(pg_catalog.pg_tablespace_location(t.oid), '') AS directory,
+       NULL::bigint AS size_bytes,
+       NULL::bigint AS temp_files,
+       NULL::bigint AS temp_bytes
+  FROM pg_catalog.pg_tablespace AS t
+ WHERE t.spcname <> 'pg_global'
+ ORDER BY t.spcname;

@@ -1,0 +1,64 @@
+"""The end of the server's log, where the role may read it by SQL."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+import psycopg
+
+from penstock.model.temp.usage import LogEnd
+from penstock.server.connect.errors import translate_errors
+from penstock.units import MIB
+
+if TYPE_CHECKING:
+    from penstock.model.temp.usage import LogFormat
+    from penstock.server.connect.connection import Connection
+
+_MOST_BYTES = 16 * MIB
+
+# Of several the first that there is: it says most.
+_FILE = """
+    SELECT f.format, pg_catalog.pg_current_logfile(f.format)
+      FROM pg_catalog.unnest(%s::text[]) WITH ORDINALITY AS f (format, number)
+     WHERE pg_catalog.pg_current_logfile(f.format) IS NOT NULL
+     ORDER BY f.number
+     LIMIT 1
+"""
+_END = """
+    SELECT pg_catalog.pg_read_binary_file(%(path)s, greatest(s.size - %(most)s, 0), %(most)s), s.size > %(most)s
+      FROM pg_catalog.pg_stat_file(%(path)s) AS s
+"""
+
+
+def _formats(connection: Connection) -> list[LogFormat]:
+    """Return those that a server knows; of others it would say that there are none such."""
+    return ["jsonlog", "csvlog", "stderr"] if connection.info.server_version >= 150000 else ["csvlog", "stderr"]
+
+
+def read_log_end(connection: Connection, *, missing: list[str]) -> LogEnd | None:
+    """Return the last 16 MiB of the current log, None with a reason in `missing` where it tells nothing.
+
+    Needs a superuser, or EXECUTE on pg_current_logfile(text), pg_stat_file(text) and pg_read_binary_file(text, bigint,
+    bigint). Raises ServerError.
+    """
+    with translate_errors("reading the server's log"):
+        row = connection.execute("SELECT pg_catalog.current_setting('log_temp_files')").fetchone()
+        if row == ("-1",):
+            missing.append("temporary files in the log: log_temp_files is -1; 0 logs each with its statement")
+            return None
+        try:
+            found = connection.execute(_FILE, [_formats(connection)]).fetchone()
+            if found is None:
+                missing.append("temporary files in the log: the server does not collect it (logging_collector is off)")
+                return None
+            read = connection.execute(_END, {"path": found[1], "most": _MOST_BYTES}).fetchone()
+        except (psycopg.errors.InsufficientPrivilege, psycopg.errors.UndefinedFile):
+            missing.append("temporary files in the log: the role may not read it with pg_read_binary_file")
+            return None
+    assert read is not None
+    text = bytes(read[0]).decode(errors="replace")
+    return LogEnd(
+        path=found[1],
+        format=cast("LogFormat", found[0]),
+        text=text.partition("\n")[2] if read[1] else text,
+    )
