@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -61,6 +62,10 @@ def test_spills_and_temporary_tables_are_counted_apart(new_server: Callable[...,
     (sort,) = [each for each in report.statements if each.query.startswith("SELECT md5")]
     (table,) = [each for each in report.statements if each.query.startswith("CREATE TEMPORARY")]
     assert sort.calls == 1
+    assert report.sessions is not None
+    assert 0 < report.sessions < 1
+    text = "\n".join(describe_usage(replace(report, sessions=2.0, cpu_count=2)))
+    assert "ran in 2.0 sessions on average, on 2 CPUs: a local disk may make them 2.1 times as fast" in text
     assert sort.temp_written_bytes > 0
     assert sort.local_written_bytes == 0
     assert table.local_written_bytes > 0

@@ -175,7 +175,8 @@ class UsageReport:
     """Temporary work within `elapsed_s`, None: since the statistics were reset, with no rates.
 
     `logged` is of the log's end, whenever that was; `log_path` is None where it cannot be read. `local_storage` are
-    CloudWatch's metrics of an instance of RDS.
+    CloudWatch's metrics of an instance of RDS. `sessions` is how many ran statements that spilled, on average; None
+    where that is not counted. `cpu_count` is the server's, None where it is not on this machine.
     """
 
     elapsed_s: float | None
@@ -190,3 +191,5 @@ class UsageReport:
     log_path: str | None = None
     logged: tuple[LoggedFiles, ...] = ()
     local_storage: LocalStorageMetrics | None = None
+    sessions: float | None = None
+    cpu_count: int | None = None

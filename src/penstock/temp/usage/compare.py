@@ -59,6 +59,7 @@ def compare_readings(before: UsageReading, after: UsageReading, *, top: int) -> 
         routes=after.routes,
         builds=after.builds,
         devices=tuple(_compare_devices(before, after, sum(rate.bytes_per_s for rate in spilling))),
+        sessions=sum(each.total_exec_time_ms for each in spilled) / 1000 / elapsed_s if after.statements else None,
     )
 
 
