@@ -53,13 +53,13 @@ def place(database: str, user_name: str) -> Iterator[str]:
                 connection.execute(sql.SQL("DROP TABLESPACE {}").format(quoted))
 
 
-def run(conninfo: str, text: str, tmp_path: Path, **options: object) -> ReplayResult:
+def run(conninfo: str, text: str, tmp_path: Path, *, role: str | None = None, **options: object) -> ReplayResult:
     """Replay a text with little memory, by one session unless given."""
     path, setup = tmp_path / "q.sql", tmp_path / "setup.sql"
     path.write_text(text)
     setup.write_text("SET work_mem = '64kB'; SET hash_mem_multiplier = 1; SET max_parallel_workers_per_gather = 0;")
     given = {"concurrencies": (1,), "setup": setup, **options}
-    return replay_statements(ConnectionFactory(conninfo), sql=path, **given)  # type: ignore[arg-type]
+    return replay_statements(ConnectionFactory(conninfo, role=role), sql=path, **given)  # type: ignore[arg-type]
 
 
 def only(result: ReplayResult) -> Comparison:
@@ -175,6 +175,21 @@ def test_same_place_twice_and_superusers_are_refused(
     with pytest.raises(TargetError, match="not replayed as a superuser"):
         run(database, "SELECT 1", tmp_path, place=place)
     assert run(database, "SELECT 1", tmp_path, place=place, allows_superuser=True).comparisons
+
+
+def test_superuser_that_took_another_role_is_refused_and_who_may_take_a_superusers(
+    place: str, database: str, user_conninfo: str, user_name: str, tmp_path: Path
+) -> None:
+    """A function that a statement calls can end SET ROLE, and begin it: it runs programs then."""
+    with pytest.raises(TargetError, match="not replayed as a superuser"):
+        run(database, "SELECT 1", tmp_path, role=user_name, place=place)
+    with psycopg.connect(database, autocommit=True) as admin:
+        admin.execute(sql.SQL("CREATE ROLE boss SUPERUSER; GRANT boss TO {}").format(sql.Identifier(user_name)))
+        try:
+            with pytest.raises(TargetError, match="not replayed as a superuser"):
+                run(user_conninfo, "SELECT 1", tmp_path, place=place)
+        finally:
+            admin.execute(b"DROP ROLE boss")
 
 
 def test_place_in_force_for_the_role_is_the_second(

@@ -59,7 +59,10 @@ class Explained:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayFacts:
-    """What a replay must know of a server: who asks, blocks, memory, and what temp_tablespaces is for the role."""
+    """What a replay must know of a server: blocks, memory, and what temp_tablespaces is for the role.
+
+    `is_superuser`: whether the session's user is one, or may take the role of one.
+    """
 
     is_superuser: bool
     block_bytes: int
@@ -123,11 +126,13 @@ def read_replay_facts(connection: Connection) -> ReplayFacts:
     """Return what a replay must know of a server. Raises ServerError."""
     with translate_errors("reading what a replay must know"):
         row = connection.execute(
-            "SELECT r.rolsuper, pg_catalog.current_setting('block_size')::int,"
+            # Whose session it is decides: what a statement calls may end a SET ROLE, or begin one.
+            "SELECT EXISTS (SELECT FROM pg_catalog.pg_roles AS r"
+            " WHERE r.rolsuper AND pg_catalog.pg_has_role(SESSION_USER, r.oid, 'MEMBER')),"
+            " pg_catalog.current_setting('block_size')::int,"
             " pg_catalog.pg_size_bytes(pg_catalog.current_setting('work_mem')),"
             " pg_catalog.pg_size_bytes(pg_catalog.current_setting('shared_buffers')),"
             " pg_catalog.current_setting('temp_tablespaces')"
-            " FROM pg_catalog.pg_roles AS r WHERE r.rolname = CURRENT_USER"
         ).fetchone()
         directories = fetch_rows(connection, "temp_directories", DirectoryRow)
     assert row is not None
