@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -294,6 +296,42 @@ def test_directory_lost_while_the_server_runs_or_is_stopped(new_server: Callable
     finally:
         server.stop("immediate")
         shutil.rmtree(placed.directory, ignore_errors=True)
+
+
+def test_disk_that_is_not_mounted_is_told_and_nothing_is_created_on_the_datas(
+    new_server: Callable[[], EmbeddedServer],
+) -> None:
+    """Its mount point is a directory of the data's disk then: check would have the spills go there, and call it well."""
+    if os.geteuid() != 0 or shutil.which("mount") is None:
+        pytest.skip("needs the right to mount")
+    server = new_server()
+    placed = _own(server)
+    mounted = placed.directory
+    try:
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(mounted)], check=True)
+        try:
+            mounted.chmod(0o755)
+            placed = PlacedServer(placed.server, make_directory(mounted, like=server.data_dir))
+            placed.place()
+            assert placed.check().problems == ()
+        finally:
+            subprocess.run(["umount", "--lazy", str(mounted)], check=True)
+        report = placed.check()
+        assert report.mended == ()
+        assert "is on the disk that has the data" in report.problems[0].what
+        assert not placed.directory.exists()
+        placed.remove()
+    finally:
+        server.stop("immediate")
+        shutil.rmtree(mounted)
+
+
+def test_second_slash_at_the_start_is_none_of_the_directorys(placed: PlacedServer) -> None:
+    """PostgreSQL leaves it out: remove would take the tablespace for somebody else's."""
+    placed.place(directory=f"/{placed.directory}")
+    assert placed.check().problems == ()
+    assert placed.remove().left == ()
+    assert not placed.server.execute("SELECT FROM pg_tablespace WHERE spcname = 'penstock_temp'")
 
 
 def test_standby_is_refused_and_checked(new_server: Callable[[], EmbeddedServer]) -> None:

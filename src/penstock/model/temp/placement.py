@@ -39,7 +39,7 @@ class Placement:
     """What is written down of a place before anything is made.
 
     `prior` are the tablespaces that the setting named before, None where the scope had no setting of its own.
-    `granted` are the roles that may use it, none where everybody may.
+    `granted` are the roles that may use it, none where everybody may. `shares_disk`: it was on the data's disk then.
     """
 
     location: str
@@ -48,6 +48,7 @@ class Placement:
     prior: tuple[str, ...] | None
     owner: str = ""
     stage: Stage = "placing"
+    shares_disk: bool = False
 
     def is_same_as(self, other: Placement) -> bool:
         """Whether both ask for the same; what was before is no part of that."""

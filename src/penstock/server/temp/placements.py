@@ -99,4 +99,5 @@ def _to_placement(found: dict[str, Any], owner: str) -> Placement:
         prior=None if prior is None else tuple(prior),
         owner=owner,
         stage=found["stage"],
+        shares_disk=found.get("shares_disk", False),
     )

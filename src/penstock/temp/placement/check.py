@@ -14,6 +14,7 @@ from penstock.model.server.names import quote_name
 from penstock.model.temp.placement import SETTING, TABLESPACE, CheckReport, Problem, spell_setting
 from penstock.server.temp.setting import read_setting
 from penstock.server.temp.tablespaces import find_occupants, find_tablespace, folder_exists, read_place
+from penstock.temp.placement.directory import look_at
 from penstock.units import format_bytes
 
 if TYPE_CHECKING:
@@ -38,10 +39,14 @@ def check_placement(
     found = find_tablespace(control)
     mended: list[str] = []
     problems = list(_judge_record(control, placement, found))
+    shared = _find_shared(placement, place) if is_local else ()
+    if shared:
+        what = f"{placement.location} is on the disk that has the data ({', '.join(shared)})"
+        problems.append(Problem(what=what, remedy="If its own disk is not mounted, mount it, and check again."))
     if found is not None:
         folder = f"{found.location}/{place.version_folder}"
         if not folder_exists(control, folder):
-            if is_local and _mend(found.location, place):
+            if is_local and not shared and _mend(found.location, place):
                 mended.append(f"created {folder}")
             else:
                 problems.append(_missing(found.location, folder))
@@ -121,6 +126,18 @@ def _missing(location: str, folder: str) -> Problem:
         remedy=f"As the server's account: mkdir -m 700 -p {shlex.quote(location)} {shlex.quote(folder)}; "
         "for every reboot: penstock temp check --systemd",
     )
+
+
+def _find_shared(placement: Placement, place: PlaceRow) -> tuple[str, ...]:
+    """Return the disks of a place that the data is on by now, and was not when it was placed: its own is not mounted."""
+    if placement.shares_disk or place.data_directory is None:
+        return ()
+    location = Path(placement.location)
+    with suppress(OSError):
+        there = next(path for path in (location, *location.parents) if path.is_dir())
+        seen = look_at(there, Path(place.data_directory))
+        return () if seen is None else seen.shared
+    return ()
 
 
 def _mend(location: str, place: PlaceRow) -> bool:

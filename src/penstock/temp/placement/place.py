@@ -112,7 +112,8 @@ class PlaceKeeper:
 
     def _decide(self, request: PlaceRequest) -> Placement:
         """Return the placement, as it is written down already or new. Raises TargetError, UsageError."""
-        path = PurePosixPath(os.path.normpath(request.directory))
+        # normpath keeps a second slash at the start, which PostgreSQL does not.
+        path = PurePosixPath(os.path.normpath(request.directory).replace("//", "/"))
         if not path.is_absolute():
             raise UsageError(f'"{path}" is not an absolute path', hint="Name the directory on the server's machine.")
         refuse_server(read_facts(self._control))
@@ -143,7 +144,7 @@ class PlaceKeeper:
             refuse_directory(path, place, directory, allows_same_device=request.allows_same_device)
         for remark in list_remarks(path, place, directory):
             self._tell(remark)
-        return known or placement
+        return known or replace(placement, shares_disk=directory is not None and bool(directory.shared))
 
     def _look_at(self, path: PurePosixPath, place: PlaceRow) -> DirectoryFacts | None:
         if place.data_directory is None or not read_server_facts(self._control).is_local:
