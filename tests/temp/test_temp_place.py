@@ -301,7 +301,7 @@ def test_directory_lost_while_the_server_runs_or_is_stopped(new_server: Callable
 def test_disk_that_is_not_mounted_is_told_and_nothing_is_created_on_the_datas(
     new_server: Callable[[], EmbeddedServer],
 ) -> None:
-    """Its mount point is a directory of the data's disk then: check would have the spills go there, and call it well."""
+    """Its mount point is a directory of the data's disk then: spills would go there."""
     if os.geteuid() != 0 or shutil.which("mount") is None:
         pytest.skip("needs the right to mount")
     server = new_server()

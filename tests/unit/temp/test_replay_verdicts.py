@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -43,6 +44,12 @@ def test_a_difference_is_one_only_beyond_the_spread(
 def test_what_does_not_spill_has_no_other_verdict() -> None:
     compared = Comparison(number=1, statement="", sessions=1, first=runs(9.0, written=0), second=runs(1.0, written=0))
     assert (compared.verdict, compared.speed_up) == ("does not spill", 9.0)
+
+
+def test_a_place_that_was_full_is_neither_faster_nor_slower() -> None:
+    """The times are of the default place then."""
+    second = (*runs(1.0, 1.1), replace(runs(1.2)[0], is_elsewhere=True))
+    assert Comparison(number=1, statement="", sessions=1, first=runs(9.0), second=second).verdict == "was full"
 
 
 def test_a_failure_is_no_result() -> None:

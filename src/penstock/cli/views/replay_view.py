@@ -74,8 +74,10 @@ def _describe_statement(number: int, found: Sequence[Comparison], result: Replay
             f"  cheapest remedy, tried once with {last.sessions} sessions: work_mem = "
             f"'{last.trial.work_mem_bytes // 1024}kB' took {last.trial.elapsed_s:.2f} s and spilled {left}"
         )
-    if any(each.is_elsewhere for each in last.second):
-        yield f"  {result.second_place} was full: the statement ran at {result.first_place} then"
+    for each in measured:
+        if full := sum(run.is_elsewhere for run in each.second):
+            rounds = f"{full} of {len(each.second)} rounds with {each.sessions} sessions"
+            yield f"  {result.second_place} was full in {rounds}: they ran in the server's default place"
 
 
 def _describe_totals(result: ReplayResult) -> Iterator[str]:
@@ -101,7 +103,7 @@ def _row(each: Comparison) -> tuple[str, ...]:
         str(each.sessions),
         *_times(each.first, each.first_s),
         *_times(each.second, each.second_s),
-        "-" if each.verdict == "does not spill" else f"{each.speed_up:.2f}",
+        "-" if each.verdict in {"does not spill", "was full"} else f"{each.speed_up:.2f}",
         format_bytes(run.written_bytes),
         f"{run.workers_launched}/{run.workers_planned}",
         each.verdict,

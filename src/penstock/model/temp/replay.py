@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from penstock.model.server.device import DeviceRates
 
-VerdictKind = Literal["does not spill", "faster", "slower", "no difference", "failed"]
+VerdictKind = Literal["does not spill", "faster", "slower", "no difference", "was full", "failed"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,11 +85,16 @@ class Comparison:
 
     @property
     def verdict(self) -> VerdictKind:
-        """Return what the runs say: there is no difference where the places' fastest and slowest runs overlap."""
+        """Return what the runs say: there is no difference where the places' fastest and slowest runs overlap.
+
+        A second place that was full in any round has shown nothing: the statement ran elsewhere then.
+        """
         if self.failure is not None or not self.first or not self.second:
             return "failed"
         if not any(run.written_bytes for run in (*self.first, *self.second)):
             return "does not spill"
+        if any(run.is_elsewhere for run in self.second):
+            return "was full"
         first, second = [run.elapsed_s for run in self.first], [run.elapsed_s for run in self.second]
         if max(second) < min(first):
             return "faster"

@@ -23,11 +23,12 @@ if TYPE_CHECKING:
 # What EXPLAIN reports of a statement is a few kilobytes; its rows do not travel.
 _EXPLAIN = "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) "
 
-# The extension's columns are those of 1.8, PostgreSQL 13's.
+# The extension's columns are those of 1.8, PostgreSQL 13's. Both leave out what a replay itself has run.
 _TOP = """
     SELECT s.query
       FROM {}.pg_stat_statements AS s
      WHERE s.temp_blks_written > 0
+       AND pg_catalog.starts_with(s.query, %s) IS NOT TRUE
        AND s.dbid = (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname = pg_catalog.current_database())
      ORDER BY s.temp_blks_written DESC
 """
@@ -36,6 +37,7 @@ _TOTALS = """
     SELECT s.query, sum(s.calls)::bigint, sum(s.total_exec_time)::float8
       FROM {}.pg_stat_statements AS s
      WHERE s.queryid IS NOT NULL AND s.calls > 0
+       AND pg_catalog.starts_with(s.query, %s) IS NOT TRUE
        AND s.dbid = (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname = pg_catalog.current_database())
      GROUP BY s.query
 """
@@ -77,7 +79,8 @@ class ReplaySession:
 
     def __init__(self, factory: ConnectionFactory, *, timeout_s: float) -> None:
         self._connection = factory.connect(label="replay")
-        self._timeout = f"{round(timeout_s * 1000)}ms"
+        # 0 would be no timeout at all.
+        self._timeout = f"{max(1, round(timeout_s * 1000))}ms"
         with translate_errors("preparing a session"):
             self._connection.execute("SET search_path TO DEFAULT")
 
@@ -160,7 +163,7 @@ def find_top_statements(connection: Connection, count: int) -> tuple[list[str], 
                 hint="Name statements with --sql FILE; or add it to shared_preload_libraries, restart, and run CREATE "
                 "EXTENSION pg_stat_statements.",
             )
-        found = connection.execute(sql.SQL(_TOP).format(sql.Identifier(schema))).fetchall()
+        found = connection.execute(sql.SQL(_TOP).format(sql.Identifier(schema)), [_EXPLAIN]).fetchall()
     kept: list[str] = []
     skipped: list[Skipped] = []
     for (text,) in found:
@@ -182,5 +185,5 @@ def read_totals(connection: Connection) -> dict[str, tuple[int, float]] | None:
         schema = find_statements_schema(connection)
         if schema is None:
             return None
-        rows = connection.execute(sql.SQL(_TOTALS).format(sql.Identifier(schema))).fetchall()
+        rows = connection.execute(sql.SQL(_TOTALS).format(sql.Identifier(schema)), [_EXPLAIN]).fetchall()
     return {hide_secrets(text): (calls, total_ms) for text, calls, total_ms in rows}

@@ -129,7 +129,7 @@ def _missing(location: str, folder: str) -> Problem:
 
 
 def _find_shared(placement: Placement, place: PlaceRow) -> tuple[str, ...]:
-    """Return the disks of a place that the data is on by now, and was not when it was placed: its own is not mounted."""
+    """Return the disks of a place that the data is on too, and was not when it was placed."""
     if placement.shares_disk or place.data_directory is None:
         return ()
     location = Path(placement.location)

@@ -83,9 +83,9 @@ def open_place(factory: ConnectionFactory, tablespace: str | None, *, allows_sup
         if facts.is_superuser and not allows_superuser:
             raise TargetError(
                 "statements are not replayed as a superuser",
-                detail="What it calls may write files and run programs, also in a read-only transaction; a function can "
+                detail="Functions may write files and run programs with its rights, also if it is read-only, and "
                 "undo SET ROLE.",
-                hint="Connect as an ordinary role that is no member of a superuser; --as-superuser does it all the same.",
+                hint="Connect as a role that is no superuser's member; --as-superuser does it all the same.",
             )
         # Servers are given a quarter of memory for shared_buffers, rarely less.
         memory = memory_bytes(connection.info.backend_pid) if server.is_local else 4 * facts.shared_buffers_bytes
