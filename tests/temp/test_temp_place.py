@@ -346,6 +346,13 @@ def test_standby_is_refused_and_checked(new_server: Callable[[], EmbeddedServer]
         with pytest.raises(TargetError, match="on a standby"):
             placed.place()
         assert placed.check().problems == ()
+        # As on a standby that was there before: ALTER SYSTEM is not replicated.
+        placed.server.execute("ALTER SYSTEM RESET temp_tablespaces")
+        (problem,) = placed.check().problems
+        assert problem.what == "temp_tablespaces of the server is not set, on this standby"
+        for statement in problem.remedy.rstrip(";").split(";"):
+            placed.server.execute(statement)
+        assert placed.check().problems == ()
     finally:
         server.stop("immediate")
         shutil.rmtree(placed.directory, ignore_errors=True)

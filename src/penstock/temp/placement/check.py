@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from penstock.host import measure_disk
 from penstock.model.server.names import quote_name
 from penstock.model.temp.placement import SETTING, TABLESPACE, CheckReport, Problem, spell_setting
-from penstock.server.temp.setting import read_setting
+from penstock.server.facts.facts import read_server_facts
+from penstock.server.temp.setting import read_setting, setting_statement
 from penstock.server.temp.tablespaces import find_occupants, find_tablespace, folder_exists, read_place
 from penstock.temp.placement.directory import look_at
 from penstock.units import format_bytes
@@ -107,7 +108,13 @@ def _judge_record(control: Connection, placement: Placement, found: TablespaceRo
         yield Problem(what=f'tablespace "{TABLESPACE}" lies in {found.location}', remedy=again)
     current = read_setting(control, placement.scope)
     if current != (TABLESPACE,):
-        yield Problem(what=f"{SETTING} of {placement.scope} is {spell_setting(current)}", remedy=again)
+        what = f"{SETTING} of {placement.scope} is {spell_setting(current)}"
+        if placement.scope.kind == "server" and read_server_facts(control).is_in_recovery:
+            # ALTER SYSTEM is not replicated, and allowed on a standby.
+            set_it = setting_statement(placement.scope, (TABLESPACE,))
+            yield Problem(what=f"{what}, on this standby", remedy=f"{set_it}; SELECT pg_catalog.pg_reload_conf();")
+        else:
+            yield Problem(what=what, remedy=again)
 
 
 def _judge_rights(placement: Placement, found: TablespaceRow) -> Iterator[Problem]:
