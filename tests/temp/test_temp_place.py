@@ -326,6 +326,24 @@ def test_disk_that_is_not_mounted_is_told_and_nothing_is_created_on_the_datas(
         shutil.rmtree(mounted)
 
 
+def test_what_lies_in_a_database_without_connections_is_not_overlooked(placed: PlacedServer) -> None:
+    """It cannot be listed; remove does not begin, and check does not call it well."""
+    placed.place()
+    placed.server.execute("CREATE DATABASE shut")
+    with psycopg.connect(placed.server.conninfo, dbname="shut", autocommit=True) as inside:
+        inside.execute("CREATE TABLE t (a int) TABLESPACE penstock_temp")
+    placed.server.execute("ALTER DATABASE shut ALLOW_CONNECTIONS false")
+    try:
+        with pytest.raises(TargetError, match="is in use"):
+            placed.remove()
+        (problem,) = placed.check().problems
+        assert "in database shut, which accepts no connections" in problem.what
+        assert problem.remedy == 'ALTER DATABASE "shut" ALLOW_CONNECTIONS true;'
+    finally:
+        placed.server.execute("DROP DATABASE shut")
+    placed.remove()
+
+
 def test_second_slash_at_the_start_is_none_of_the_directorys(placed: PlacedServer) -> None:
     """PostgreSQL leaves it out: remove would take the tablespace for somebody else's."""
     placed.place(directory=f"/{placed.directory}")

@@ -50,19 +50,17 @@ class OccupantRow:
 
 _DATABASES = """
     SELECT d.datname::text,
-           d.dattablespace = %(oid)s::oid
+           d.dattablespace = %(oid)s::oid,
+           d.datallowconn
       FROM pg_catalog.pg_database AS d
-     WHERE d.datallowconn
-       AND (
-               d.dattablespace = %(oid)s::oid
-            OR d.oid IN (SELECT u.oid FROM pg_catalog.pg_tablespace_databases(%(oid)s::oid) AS u (oid))
-            OR EXISTS (
-                   SELECT
-                     FROM pg_catalog.pg_shdepend AS s
-                    WHERE s.dbid = d.oid
-                      AND s.refclassid = 'pg_catalog.pg_tablespace'::pg_catalog.regclass
-                      AND s.refobjid = %(oid)s::oid
-               )
+     WHERE d.dattablespace = %(oid)s::oid
+        OR d.oid IN (SELECT u.oid FROM pg_catalog.pg_tablespace_databases(%(oid)s::oid) AS u (oid))
+        OR EXISTS (
+               SELECT
+                 FROM pg_catalog.pg_shdepend AS s
+                WHERE s.dbid = d.oid
+                  AND s.refclassid = 'pg_catalog.pg_tablespace'::pg_catalog.regclass
+                  AND s.refobjid = %(oid)s::oid
            )
      ORDER BY d.datname
 """
@@ -111,10 +109,15 @@ def find_occupants(connect: ConnectionFactory, control: Connection, oid: int) ->
     with translate_errors("looking for what lies in a tablespace"):
         databases = control.execute(_DATABASES, {"oid": oid}).fetchall()
     found: list[Occupant] = []
-    for database, is_default in databases:
+    for database, is_default, can_connect in databases:
         if is_default:
             move = sql.SQL("ALTER DATABASE {} SET TABLESPACE pg_default").format(sql.Identifier(database))
             found.append(Occupant(what=f"database {database}", move=move.as_string(None)))
+        if not can_connect:
+            allow = sql.SQL("ALTER DATABASE {} ALLOW_CONNECTIONS true").format(sql.Identifier(database))
+            what = f"whatever is in database {database}, which accepts no connections,"
+            found.append(Occupant(what=what, move=allow.as_string(None)))
+            continue
         other = connect.in_database(database)
         try:
             with other.connect(label="temp") as connection, translate_errors(f"looking into database {database}"):
