@@ -344,6 +344,16 @@ def test_what_lies_in_a_database_without_connections_is_not_overlooked(placed: P
     placed.remove()
 
 
+def test_setting_of_a_role_that_was_renamed_is_told(roles: PlacedServer) -> None:
+    """It names a tablespace that does not exist any more; nobody else would say so."""
+    roles.place("role:reports")
+    roles.server.execute("ALTER ROLE reports RENAME TO renamed")
+    try:
+        assert roles.remove().left == ("temp_tablespaces of role renamed names it still",)
+    finally:
+        roles.server.execute("ALTER ROLE renamed RENAME TO reports", "ALTER ROLE reports RESET ALL")
+
+
 def test_second_slash_at_the_start_is_none_of_the_directorys(placed: PlacedServer) -> None:
     """PostgreSQL leaves it out: remove would take the tablespace for somebody else's."""
     placed.place(directory=f"/{placed.directory}")

@@ -41,6 +41,19 @@ _STORED = """
        AND pg_catalog.starts_with(c.line, %(setting)s::text || '=')
 """
 
+_NAMING = """
+    SELECT pg_catalog.concat_ws(
+               ' in ', 'role ' || pg_catalog.quote_ident(r.rolname), 'database ' || pg_catalog.quote_ident(d.datname)
+           ),
+           pg_catalog.substr(c.line, pg_catalog.length(%(setting)s::text) + 2)
+      FROM pg_catalog.pg_db_role_setting AS s
+      LEFT JOIN pg_catalog.pg_database AS d ON d.oid = s.setdatabase
+      LEFT JOIN pg_catalog.pg_roles AS r ON r.oid = s.setrole
+     CROSS JOIN pg_catalog.unnest(s.setconfig) AS c (line)
+     WHERE pg_catalog.starts_with(c.line, %(setting)s::text || '=')
+     ORDER BY 1
+"""
+
 
 def scope_exists(connection: Connection, scope: Scope) -> bool:
     """Return whether the database or role of a scope exists. Raises ServerError."""
@@ -60,6 +73,16 @@ def read_setting(connection: Connection, scope: Scope) -> tuple[str, ...] | None
     with translate_errors(f"reading {SETTING} of {scope}"):
         row = connection.execute(query.encode(), {"setting": SETTING, **names}).fetchone()
     return None if row is None else parse_setting(row[0])
+
+
+def find_naming(connection: Connection, tablespace: str) -> list[str]:
+    """Return whose settings name a tablespace: databases', roles' and those of roles in databases.
+
+    Raises ServerError.
+    """
+    with translate_errors(f"looking for settings of {SETTING}"):
+        rows = connection.execute(_NAMING.encode(), {"setting": SETTING}).fetchall()
+    return [whose for whose, text in rows if tablespace in parse_setting(text)]
 
 
 def setting_statement(scope: Scope, names: Sequence[str] | None) -> str:

@@ -18,7 +18,7 @@ from penstock.server.facts.settings import read_facts, reload
 from penstock.server.leases import LEASE_DATABASE
 from penstock.server.temp.placements import PlacementStore
 from penstock.server.temp.proof import find_disproof
-from penstock.server.temp.setting import read_setting, scope_exists, setting_statement
+from penstock.server.temp.setting import find_naming, read_setting, scope_exists, setting_statement
 from penstock.server.temp.tablespaces import (
     DROP,
     create_statement,
@@ -242,6 +242,8 @@ class PlaceKeeper:
             self._run(setting_statement(placement.scope, placement.prior))
         elif current != placement.prior:
             left.append(f"{SETTING} of {placement.scope} is {spell_setting(current)} now")
+        # Of a role that has another name by now, say.
+        left += [f"{SETTING} of {whose} names it still" for whose in find_naming(self._control, TABLESPACE)]
         # Also if there was none: who died before may not have waited for it.
         self._reload(placement)
         if found is not None:
