@@ -225,3 +225,14 @@ def test_what_volumes_need_is_named_with_its_package(
     with pytest.raises(UsageError, match="is not a valid volume"):
         lab.up("single", installation, parameters="postgres", volume="floppy")
     assert not lab.files.folder.exists()
+
+
+def test_servers_of_a_cluster_get_no_local_storage_to_share(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A standby that starts would delete the primary's temporary tables there."""
+    monkeypatch.setenv("PENSTOCK_HOME", str(home))
+    assert main(["lab", "up", "cluster", "--local-storage", "300MiB"]) == 2
+    assert "--local-storage is not possible with cluster" in capfd.readouterr().err
+    assert main(["lab", "list"]) == 0
+    assert capfd.readouterr().out.strip() in {"", "no lab is up"}

@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from penstock.errors import LabError
+from penstock.errors import LabError, UsageError
 from penstock.lab.cluster import make_private_dir
 from penstock.lab.topology.processes import Launch, Processes
 from penstock.lab.volumes.cgroup import cgroup_of, create_cgroup, remove_cgroup
@@ -52,6 +52,14 @@ class LabResources:
             options.append("multi-az" if self._is_mirrored else "--volume")
             programs += ["qemu-storage-daemon", "mkfs.ext4", "mount", "umount"]
         if self.state.local_storage_bytes is not None:
+            if sum(member.is_server for member in self.state.members) > 1:
+                # A tablespace has the same path on each, and a server that starts removes what is temporary there.
+                raise UsageError(
+                    f"--local-storage is not possible with {self.state.shape}",
+                    detail="Its servers would share one directory, and each that starts delete the others' temporary "
+                    "files and tables.",
+                    hint="Use single or multi-az.",
+                )
             options.append("--local-storage")
             programs += ["mkfs.ext4", "mount", "umount"]
         if self.state.memory_bytes is not None:

@@ -106,7 +106,8 @@ def list_remarks(path: PurePosixPath, place: PlaceRow, found: DirectoryFacts | N
     if place.receivers:
         names = ", ".join(dict.fromkeys(name or "(no name)" for name in place.receivers))
         remarks.append(
-            f"these receive WAL: {names}; a standby without {path} stops replaying, so create it there first"
+            f"these receive WAL: {names}; a standby without {path} stops replaying, so create it there first; one on "
+            "the same machine shares it, and deletes this server's temporary files whenever it starts"
         )
     remarks.append(
         f"a base backup is restored with {path}, or with another place for it (pg_basebackup --tablespace-mapping)"
