@@ -14,6 +14,7 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from penstock.api.replaying import replay_statements
+from penstock.cli.main import main
 from penstock.cli.views.replay_view import describe_replay
 from penstock.errors import PenstockError, TargetError, UsageError
 from penstock.server.connect.connection import ConnectionFactory
@@ -221,6 +222,30 @@ def test_place_that_the_role_may_not_use_is_refused(
 def test_a_statement_that_takes_too_long_is_cancelled(place: str, user_conninfo: str, tmp_path: Path) -> None:
     found = only(run(user_conninfo, "SELECT pg_sleep(60)", tmp_path, place=place, timeout_s=0.2))
     assert "statement timeout" in str(found.failure)
+
+
+def test_replay_of_which_every_statement_failed_is_no_success(
+    place: str, user_conninfo: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "slow.sql"
+    path.write_text("SELECT pg_sleep(60)")
+    argv = ["temp", "replay", "--sql", str(path), "--timeout", "200ms", "--place", place, "--concurrency", "1"]
+    assert main([*argv, "--to", user_conninfo]) == 7
+    assert "failed with 1 sessions: canceling statement due to statement timeout" in capsys.readouterr().out
+
+
+def test_more_sessions_than_there_is_room_for_lose_nothing_that_was_measured(
+    place: str, database: str, user_conninfo: str, user_name: str, tmp_path: Path
+) -> None:
+    with psycopg.connect(database, autocommit=True) as admin:
+        role = sql.Identifier(user_name)
+        admin.execute(sql.SQL("ALTER ROLE {} CONNECTION LIMIT 4").format(role))
+        try:
+            one, many = run(user_conninfo, "SELECT 1", tmp_path, place=place, concurrencies=(1, 5)).comparisons
+        finally:
+            admin.execute(sql.SQL("ALTER ROLE {} CONNECTION LIMIT -1").format(role))
+    assert (one.failure, len(one.first)) == (None, 3)
+    assert "too many connections for role" in str(many.failure)
 
 
 def test_full_disk_is_told_and_the_statement_runs_at_the_first_place(

@@ -57,8 +57,13 @@ def test_spills_and_temporary_tables_are_counted_apart(new_server: Callable[...,
         other.execute(SORT)
         before = read_usage(watching)
         other.execute(SORT)
+        other.execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {SORT}".encode())
+        with other.transaction():
+            other.execute(f"DECLARE penstock_proof CURSOR FOR {SORT}".encode())
+            other.execute("FETCH 1 FROM penstock_proof")
         other.execute("CREATE TEMPORARY TABLE kept AS SELECT md5(g::text) FROM generate_series(1, 200000) AS g")
         report = compare_readings(before, read_usage(watching), top=10)
+    assert not [each for each in report.statements if each.query.startswith(("EXPLAIN (ANALYZE", "FETCH"))]
     (sort,) = [each for each in report.statements if each.query.startswith("SELECT md5")]
     (table,) = [each for each in report.statements if each.query.startswith("CREATE TEMPORARY")]
     assert sort.calls == 1

@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 
-from penstock.model.temp.replay import Comparison, Run
+from penstock.cli.views.replay_view import describe_replay
+from penstock.model.server.device import Device
+from penstock.model.temp.replay import Comparison, ReplayResult, Run
 from penstock.temp.replay.plans import find_spills, sum_field
+from penstock.temp.replay.run import find_shared
 
 
 def runs(*seconds: float, written: int = 8192) -> tuple[Run, ...]:
@@ -80,3 +83,17 @@ def test_blocks_are_those_of_the_node_itself_and_the_largest_is_first() -> None:
     ]
     assert spills[0].needed_bytes > spills[0].written_bytes
     assert sum_field(plan, "Workers Planned") == 2
+
+
+def test_one_device_below_both_places_is_named() -> None:
+    """By its own name, or by the disks below it; what cannot be seen is not told."""
+
+    def on(name: str, *disks: str) -> Device:
+        return Device(name=name, number="8:0", file_system="ext4", disks=disks, kind="unknown")
+
+    assert find_shared(on("vda1", "vda"), on("vda2", "vda")) == "vda2"
+    assert find_shared(on("vda1", "vda"), on("vdb1", "vdb")) is None
+    assert find_shared(on("tmpfs"), on("tmpfs")) == "tmpfs"
+    assert find_shared(None, on("vda")) is None
+    result = ReplayResult(first_place="a", second_place="b", rounds=3, comparisons=(), skipped=(), shared_device="vda2")
+    assert describe_replay(result)[-1] == "both places are on device vda2: what differs is not the disk"

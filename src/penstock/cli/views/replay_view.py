@@ -45,6 +45,8 @@ def describe_replay(result: ReplayResult) -> list[str]:
         lines += ["", *_describe_totals(result)]
     for skipped in result.skipped:
         lines += ["", f"not replayed: {_shorten(skipped.statement)}", f"  {skipped.why}"]
+    if result.shared_device is not None:
+        lines += ["", f"both places are on device {result.shared_device}: what differs is not the disk"]
     if result.is_interrupted:
         lines += ["", "interrupted: the last rows have fewer rounds"]
     return lines

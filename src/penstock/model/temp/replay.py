@@ -127,7 +127,10 @@ class StatementTotals:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayResult:
-    """All that was compared; places are tablespaces. `totals` are of two servers alone, the longest first."""
+    """All that was compared; places are tablespaces. `totals` are of two servers alone, the longest first.
+
+    `shared_device` is what both places are on, None for two devices, or where that cannot be seen.
+    """
 
     first_place: str
     second_place: str
@@ -135,4 +138,5 @@ class ReplayResult:
     comparisons: tuple[Comparison, ...]
     skipped: tuple[Skipped, ...] = ()
     totals: tuple[StatementTotals, ...] = ()
+    shared_device: str | None = None
     is_interrupted: bool = False

@@ -42,6 +42,9 @@ _TARGET_STATES = {"55000", "54011", "25006"}
 
 _DATE_HINT = "Correct the value in the file, or set DateStyle for the role to the order that the file's dates have."
 
+# For functions, tablespaces, databases and the like.
+_RIGHT = "Have an administrator grant the privilege, or use --role."
+
 _HINTS = {
     "22": "Correct the value in the file, or give the column a type that accepts it.",
     "22001": "Widen the column, or correct the value in the file.",
@@ -106,7 +109,7 @@ def read_report(error: psycopg.Error) -> ServerReport:
 def to_penstock_error(error: psycopg.Error, what: str) -> PenstockError:
     """Return the error of ours that a server's amounts to; `what` says what was being done ("reading x")."""
     report = read_report(error)
-    hint = report.hint or find_hint(report.sqlstate)
+    hint = report.hint or (_RIGHT if _names_other_object(report) else find_hint(report.sqlstate))
     detail = describe_report(report, what)
     error_class = choose_class(report.sqlstate)
     if error_class is ServerError:
@@ -120,6 +123,14 @@ def to_penstock_error(error: psycopg.Error, what: str) -> PenstockError:
             is_transient=is_passing(report.sqlstate, is_disconnect=is_disconnect),
         )
     return error_class(report.message, detail=detail, hint=hint, sqlstate=report.sqlstate)
+
+
+def _names_other_object(report: ServerReport) -> bool:
+    """Whether a privilege is lacking on what is no table: messages in other languages are not told apart."""
+    lacking = "permission denied for "
+    return report.message.startswith(lacking) and not report.message.startswith(
+        tuple(f"{lacking}{kind} " for kind in ("table", "relation", "schema", "view", "sequence"))
+    )
 
 
 @contextmanager

@@ -4,8 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from psycopg import sql
+
 if TYPE_CHECKING:
+    from typing import LiteralString
+
     from penstock.server.connect.connection import Connection
+
+# How a replay runs a statement: what EXPLAIN reports is a few kilobytes, and its rows do not travel.
+EXPLAIN = "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) "
+
+# A condition on pg_stat_statements AS s: neither a replay's statements nor a placement's proof, which spill too.
+_NOT_OURS = sql.SQL(
+    "(pg_catalog.starts_with(s.query, {}) OR pg_catalog.strpos(s.query, 'penstock_proof') > 0) IS NOT TRUE"
+).format(EXPLAIN)
 
 
 def find_statements_schema(connection: Connection) -> str | None:
@@ -15,3 +27,8 @@ def find_statements_schema(connection: Connection) -> str | None:
         " ON n.oid = e.extnamespace WHERE e.extname = 'pg_stat_statements'"
     ).fetchone()
     return None if row is None else str(row[0])
+
+
+def compose(query: LiteralString, *, schema: str) -> sql.Composed:
+    """Return a query with its {schema} and {not_ours} filled in."""
+    return sql.SQL(query).format(schema=sql.Identifier(schema), not_ours=_NOT_OURS)

@@ -6,38 +6,33 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from psycopg import sql
-
 from penstock.errors import TargetError
 from penstock.model.redaction import hide_secrets
 from penstock.model.temp.replay import Skipped
 from penstock.server.connect.errors import rolled_back, translate_errors
 from penstock.server.sql.queries import fetch_rows
-from penstock.server.temp.extension import find_statements_schema
+from penstock.server.temp.extension import EXPLAIN, compose, find_statements_schema
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from penstock.server.connect.connection import Connection, ConnectionFactory
 
-# What EXPLAIN reports of a statement is a few kilobytes; its rows do not travel.
-_EXPLAIN = "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) "
-
 # The extension's columns are those of 1.8, PostgreSQL 13's. Both leave out what a replay itself has run.
 _TOP = """
     SELECT s.query
-      FROM {}.pg_stat_statements AS s
+      FROM {schema}.pg_stat_statements AS s
      WHERE s.temp_blks_written > 0
-       AND pg_catalog.starts_with(s.query, %s) IS NOT TRUE
+       AND {not_ours}
        AND s.dbid = (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname = pg_catalog.current_database())
      ORDER BY s.temp_blks_written DESC
 """
 
 _TOTALS = """
     SELECT s.query, sum(s.calls)::bigint, sum(s.total_exec_time)::float8
-      FROM {}.pg_stat_statements AS s
+      FROM {schema}.pg_stat_statements AS s
      WHERE s.queryid IS NOT NULL AND s.calls > 0
-       AND pg_catalog.starts_with(s.query, %s) IS NOT TRUE
+       AND {not_ours}
        AND s.dbid = (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname = pg_catalog.current_database())
      GROUP BY s.query
 """
@@ -101,7 +96,7 @@ class ReplaySession:
                 self._set("work_mem", f"{work_mem_bytes // 1024}kB")
             began_s = time.perf_counter()
             # Binary, so that it goes by the extended protocol, which takes one statement alone.
-            row = self._connection.execute(f"{_EXPLAIN}{statement}".encode(), binary=True).fetchone()
+            row = self._connection.execute(f"{EXPLAIN}{statement}".encode(), binary=True).fetchone()
             elapsed_s = time.perf_counter() - began_s
         assert row is not None
         plan: dict[str, Any] = row[0][0]["Plan"]
@@ -163,7 +158,7 @@ def find_top_statements(connection: Connection, count: int) -> tuple[list[str], 
                 hint="Name statements with --sql FILE; or add it to shared_preload_libraries, restart, and run CREATE "
                 "EXTENSION pg_stat_statements.",
             )
-        found = connection.execute(sql.SQL(_TOP).format(sql.Identifier(schema)), [_EXPLAIN]).fetchall()
+        found = connection.execute(compose(_TOP, schema=schema)).fetchall()
     kept: list[str] = []
     skipped: list[Skipped] = []
     for (text,) in found:
@@ -185,5 +180,5 @@ def read_totals(connection: Connection) -> dict[str, tuple[int, float]] | None:
         schema = find_statements_schema(connection)
         if schema is None:
             return None
-        rows = connection.execute(sql.SQL(_TOTALS).format(sql.Identifier(schema)), [_EXPLAIN]).fetchall()
+        rows = connection.execute(compose(_TOTALS, schema=schema)).fetchall()
     return {hide_secrets(text): (calls, total_ms) for text, calls, total_ms in rows}

@@ -44,7 +44,7 @@ def read_log_end(connection: Connection, *, missing: list[str]) -> LogEnd | None
     with translate_errors("reading the server's log"):
         row = connection.execute("SELECT pg_catalog.current_setting('log_temp_files')").fetchone()
         if row == ("-1",):
-            missing.append("temporary files in the log: log_temp_files is -1; 0 logs each with its statement")
+            missing.append("temporary files in the log: log_temp_files is -1: set it to 0 to log all of them")
             return None
         try:
             found = connection.execute(_FILE, [_formats(connection)]).fetchone()

@@ -6,13 +6,12 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import psycopg
-from psycopg import sql
 
 from penstock.model.redaction import hide_secrets
 from penstock.model.temp.usage import DatabaseUse, IndexBuild, SettingRow, StatementUse, TablespaceUse, UsageReading
 from penstock.server.connect.errors import translate_errors
 from penstock.server.sql.queries import fetch_rows
-from penstock.server.temp.extension import find_statements_schema
+from penstock.server.temp.extension import compose, find_statements_schema
 
 if TYPE_CHECKING:
     from penstock.server.connect.connection import Connection
@@ -20,10 +19,11 @@ if TYPE_CHECKING:
 # As jsonb, so that the columns are those that the extension's version has.
 _STATEMENTS = """
     SELECT pg_catalog.to_jsonb(s), d.datname::text, r.rolname::text
-      FROM {}.pg_stat_statements AS s
+      FROM {schema}.pg_stat_statements AS s
       LEFT JOIN pg_catalog.pg_database AS d ON d.oid = s.dbid
       LEFT JOIN pg_catalog.pg_roles AS r ON r.oid = s.userid
      WHERE s.queryid IS NOT NULL
+       AND {not_ours}
        AND s.temp_blks_read + s.temp_blks_written + s.local_blks_read + s.local_blks_written > 0
 """
 _REMEDY = "add it to shared_preload_libraries, restart, and run CREATE EXTENSION pg_stat_statements"
@@ -65,7 +65,7 @@ def _read_statements(connection: Connection, *, block_bytes: int, missing: list[
         missing.append(f"statements: pg_stat_statements is not installed in this database; {_REMEDY}")
         return []
     try:
-        rows = connection.execute(sql.SQL(_STATEMENTS).format(sql.Identifier(schema))).fetchall()
+        rows = connection.execute(compose(_STATEMENTS, schema=schema)).fetchall()
     except psycopg.errors.ObjectNotInPrerequisiteState:
         missing.append(f"statements: pg_stat_statements is not loaded; {_REMEDY}")
         return []

@@ -115,21 +115,28 @@ def replay(
 ) -> ReplayResult:
     """Replay all statements at all numbers of sessions; a statement that fails is told in its comparison.
 
-    Ctrl-C ends it: what was measured until then is returned, marked so. Raises ServerError where no session opens.
+    Ctrl-C ends it: what was measured until then is returned, marked so. Raises ServerError where no session opens
+    before anything was measured.
     """
     comparisons: list[Comparison] = []
     is_interrupted = False
     for number, statement in enumerate(request.statements, start=1):
         for sessions in request.concurrencies:
             say(f"statement {number} of {len(request.statements)}, {sessions} sessions")
-            with _Comparing(request, (first, second), sessions) as comparing:
-                try:
+            comparing = _Comparing(request, (first, second), sessions)
+            try:
+                with comparing:
                     comparisons.append(comparing.compare(number, statement))
-                except KeyboardInterrupt:
-                    is_interrupted = True
-                    comparing.cancel()
-                    if comparing.has_both:
-                        comparisons.append(comparing.conclude(number, statement))
+            except PenstockError as error:
+                # More sessions than the server has room for
+                if not any(each.first for each in comparisons):
+                    raise
+                why = " ".join(filter(None, (error.message, error.detail)))
+                comparisons.append(comparing.conclude(number, statement, failure=why))
+            except KeyboardInterrupt:
+                is_interrupted = True
+                if comparing.has_both:
+                    comparisons.append(comparing.conclude(number, statement))
             if is_interrupted:
                 break
         if is_interrupted:
@@ -140,8 +147,17 @@ def replay(
         rounds=request.rounds,
         comparisons=tuple(comparisons),
         skipped=tuple(skipped),
+        shared_device=find_shared(first.device, second.device),
         is_interrupted=is_interrupted,
     )
+
+
+def find_shared(first: Device | None, second: Device | None) -> str | None:
+    """Return the device that both places are on, None for two, or where that cannot be seen."""
+    if first is None or second is None:
+        return None
+    is_one = first.name == second.name or bool({*first.disks} & {*second.disks})
+    return second.name if is_one else None
 
 
 @dataclass
@@ -162,7 +178,9 @@ class _Comparing:
             raise
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is KeyboardInterrupt:
+            self.cancel()
         self._stack.close()
 
     @property

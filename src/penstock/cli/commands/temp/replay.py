@@ -13,7 +13,7 @@ from penstock.cli.options.shared import Json  # noqa: TC001 (typer reads annotat
 from penstock.cli.options.target import open_target
 from penstock.cli.terminal.output import write_message, write_result
 from penstock.cli.views.replay_view import describe_replay, replay_object
-from penstock.errors import Interrupted, UsageError
+from penstock.errors import Interrupted, ServerError, UsageError
 from penstock.model.options import parse_counts, parse_duration
 
 SqlFile = Annotated[
@@ -72,7 +72,7 @@ def replay(
     outside of the database, no transaction prevents: replay as a role that may do no harm.
 
     Exit codes: 0 compared, 2 both places are the same, or a statement that is not one that reads, 6 a superuser, or a
-    tablespace that the role may not use.
+    tablespace that the role may not use, 7 every statement failed.
     """
     from penstock.api.replaying import replay_statements
 
@@ -97,3 +97,5 @@ def replay(
     write_result(replay_object(result) if as_json else describe_replay(result))
     if result.is_interrupted:
         raise Interrupted("replay interrupted")
+    if all(each.verdict == "failed" for each in result.comparisons):
+        raise ServerError("no statement could be replayed", hint="What is printed above says why each failed.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Annotated, Any
 
 import typer
@@ -13,6 +12,9 @@ from penstock.cli.options.target import open_target
 from penstock.cli.terminal.output import write_message, write_result
 from penstock.cli.views.temp_usage_view import describe_usage, usage_object
 from penstock.errors import UsageError
+
+# A day: who looks less often compares what statistics were reset in between.
+_LONGEST_S = 86_400.0
 
 
 @takes(SERVER)
@@ -41,8 +43,8 @@ def usage(
     from penstock.api.temp_usage import temp_usage
     from penstock.api.watching import find_rds_host
 
-    if not math.isfinite(interval):
-        raise UsageError(f"invalid value {interval} for --interval", hint="Give a number of seconds.")
+    if not interval <= _LONGEST_S:
+        raise UsageError(f"invalid value {interval} for --interval", hint="Give a number of seconds, up to 86400.")
     report = temp_usage(
         open_target(options, allows_standby=True),
         interval_s=interval,
