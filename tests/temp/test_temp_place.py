@@ -374,6 +374,10 @@ def test_standby_is_refused_and_checked(new_server: Callable[[], EmbeddedServer]
         with pytest.raises(TargetError, match="on a standby"):
             placed.place()
         assert placed.check().problems == ()
+        queries = placed.directory.parent / "queries.sql"
+        queries.write_text("SELECT g FROM generate_series(1, 500000) AS g ORDER BY -g")
+        argv = ["temp", "replay", "--sql", str(queries), "--concurrency", "1", "--as-superuser"]
+        assert main([*argv, "--to", placed.server.conninfo]) == 0
         # As on a standby that was there before: ALTER SYSTEM is not replicated.
         placed.server.execute("ALTER SYSTEM RESET temp_tablespaces")
         (problem,) = placed.check().problems

@@ -82,7 +82,7 @@ def replay(
         raise UsageError("--against cannot be used with --place", hint="Each server has its own temp_tablespaces.")
     with interrupting_signals():
         result = replay_statements(
-            open_target(options),
+            open_target(options, allows_standby=True),
             sql=sql,
             top=top,
             setup=setup,
@@ -90,7 +90,7 @@ def replay(
             rounds=rounds,
             timeout_s=parse_duration(timeout, option="--timeout"),
             place=place,
-            against=None if against is None else open_target({**options, "to": against}),
+            against=None if against is None else open_target({**options, "to": against}, allows_standby=True),
             allows_superuser=as_superuser,
             say=write_message,
         )
