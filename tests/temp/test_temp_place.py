@@ -362,6 +362,16 @@ def test_second_slash_at_the_start_is_none_of_the_directorys(placed: PlacedServe
     assert not placed.server.execute("SELECT FROM pg_tablespace WHERE spcname = 'penstock_temp'")
 
 
+def test_tablespace_that_was_renamed_is_left_and_named(placed: PlacedServer) -> None:
+    placed.place()
+    placed.server.execute("ALTER TABLESPACE penstock_temp RENAME TO mine")
+    try:
+        (left,) = placed.remove().left
+        assert left == f'tablespace "mine" lies in {placed.directory}: it had another name'
+    finally:
+        placed.server.execute("DROP TABLESPACE IF EXISTS mine")
+
+
 def test_standby_is_refused_and_checked(new_server: Callable[[], EmbeddedServer]) -> None:
     """Its places come from the primary; its directory is its own."""
     server = new_server()
@@ -374,6 +384,8 @@ def test_standby_is_refused_and_checked(new_server: Callable[[], EmbeddedServer]
         with pytest.raises(TargetError, match="on a standby"):
             placed.place()
         assert placed.check().problems == ()
+        with pytest.raises(TargetError, match="cannot remove a placement on a standby"):
+            placed.remove()
         queries = placed.directory.parent / "queries.sql"
         queries.write_text("SELECT g FROM generate_series(1, 500000) AS g ORDER BY -g")
         argv = ["temp", "replay", "--sql", str(queries), "--concurrency", "1", "--as-superuser"]

@@ -86,6 +86,16 @@ def find_tablespace(connection: Connection) -> TablespaceRow | None:
         return next(iter(fetch_rows(connection, "temp_tablespace", TablespaceRow, name=TABLESPACE)), None)
 
 
+def find_name_at(connection: Connection, location: str) -> str | None:
+    """Return the tablespace that lies in a directory, None for none. Raises ServerError."""
+    with translate_errors("reading tablespaces"):
+        row = connection.execute(
+            "SELECT t.spcname FROM pg_catalog.pg_tablespace AS t WHERE pg_catalog.pg_tablespace_location(t.oid) = %s",
+            [location],
+        ).fetchone()
+    return None if row is None else str(row[0])
+
+
 def create_statement(location: str) -> str:
     """Return the statement that creates the tablespace."""
     statement = sql.SQL("CREATE TABLESPACE {} LOCATION {}")

@@ -22,6 +22,7 @@ from penstock.server.temp.setting import find_naming, read_setting, scope_exists
 from penstock.server.temp.tablespaces import (
     DROP,
     create_statement,
+    find_name_at,
     find_occupants,
     find_spilling,
     find_tablespace,
@@ -213,6 +214,8 @@ class PlaceKeeper:
 
         Raises TargetError, before anything is changed, where something permanent lies there or sessions use it.
         """
+        if read_facts(self._control).is_in_recovery:
+            raise TargetError("cannot remove a placement on a standby", hint="Run it on the primary.")
         with self._store.alone():
             return self._undo(self._require())
 
@@ -234,6 +237,8 @@ class PlaceKeeper:
         if found is not None and found.location != placement.location:
             left.append(f'tablespace "{TABLESPACE}" lies in {found.location} now')
             found = None
+        elif found is None and (renamed := find_name_at(self._control, placement.location)) is not None:
+            left.append(f'tablespace "{renamed}" lies in {placement.location}: it had another name')
         if found is not None:
             self._refuse_used(found)
         self._store.write(replace(placement, stage="removing"))
