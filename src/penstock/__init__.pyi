@@ -4,6 +4,7 @@ from penstock.api.functions import load as load
 from penstock.api.functions import loads as loads
 from penstock.api.functions import repair as repair
 from penstock.api.functions import retry as retry
+from penstock.api.functions import temp_usage as temp_usage
 from penstock.api.loader import Loader as Loader
 from penstock.errors import AwsError as AwsError
 from penstock.errors import DataError as DataError

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -132,6 +133,7 @@ def test_index_builds_of_large_tables_are_told_while_they_run(database: str) -> 
     """A build that waits for a lock is at work, too."""
     with psycopg.connect(database, autocommit=True) as admin, psycopg.connect(database) as holder:
         admin.execute("CREATE TABLE large AS SELECT g FROM generate_series(1, 100000) AS g; CREATE TABLE small (a int)")
+        admin.execute("VACUUM large")
         holder.execute("INSERT INTO large VALUES (1)")
         holder.execute("INSERT INTO small VALUES (1)")
         builders = [psycopg.connect(database, autocommit=True) for _ in range(2)]
@@ -155,6 +157,62 @@ def test_index_builds_of_large_tables_are_told_while_they_run(database: str) -> 
     assert (build.name, build.pid, build.database) == ("public.large", pid, name)
     assert build.table_bytes is not None
     assert build.table_bytes > 10**6
+
+
+def test_a_build_that_holds_its_table_is_told_without_waiting_for_it(database: str) -> None:
+    """ALTER TABLE holds the lock that the size of a table would need; the role waits for no lock here."""
+    with psycopg.connect(database, autocommit=True) as admin, psycopg.connect(database, autocommit=True) as builder:
+        admin.execute("CREATE TABLE held AS SELECT g FROM generate_series(1, 100000) AS g; ")
+        admin.execute("VACUUM held")
+        # The index waits for this while the table is held already.
+        admin.execute(
+            "CREATE FUNCTION slow(int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS"
+            " 'BEGIN PERFORM pg_sleep(60); RETURN $1; END'"
+        )
+        pid = builder.info.backend_pid
+        building = threading.Thread(
+            target=_run_until_cancelled, args=(builder, "ALTER TABLE held ADD EXCLUDE (slow(g) WITH =)")
+        )
+        building.start()
+        while not admin.execute("SELECT FROM pg_stat_progress_create_index WHERE pid = %s", [pid]).fetchall():
+            pass
+        conninfo = make_conninfo(database, options="-c maintenance_work_mem=1MB -c lock_timeout=1s")
+        (build,) = [each for each in temp_usage(ConnectionFactory(conninfo), interval_s=0).builds if each.pid == pid]
+        builder.cancel_safe()
+        building.join()
+    assert build.name is not None
+    assert build.table_bytes is not None
+
+
+def _run_until_cancelled(connection: psycopg.Connection, statement: str) -> None:
+    with suppress(psycopg.errors.QueryCanceled):
+        connection.execute(statement.encode())
+
+
+def test_a_statement_that_begins_to_spill_counts_from_then_and_a_reset_is_told(
+    new_server: Callable[..., EmbeddedServer],
+) -> None:
+    """What it did without spilling before is none of the interval's."""
+    if 15 not in majors_to_test():
+        pytest.skip("Debian's PostgreSQL 15 with contrib is not installed")
+    conninfo = new_server(15, shared_preload_libraries="pg_stat_statements").ensure_running()
+    with psycopg.connect(conninfo, autocommit=True) as other, ConnectionFactory(conninfo).connect() as watching:
+        other.execute("CREATE EXTENSION pg_stat_statements")
+        other.execute("SET work_mem = '1GB'")
+        for _ in range(5):
+            other.execute(SORT)
+        before = read_usage(watching)
+        other.execute("SET work_mem = '64kB'")
+        other.execute(SORT)
+        spilled = read_usage(watching)
+        (sort,) = compare_readings(before, spilled, top=10).statements
+        other.execute("SELECT pg_stat_statements_reset()")
+        for _ in range(3):
+            other.execute(SORT)
+        report = compare_readings(spilled, read_usage(watching), top=10)
+    assert sort.calls == 1
+    assert report.statements[0].calls == 3
+    assert "statistics were reset within the interval" in "\n".join(report.missing)
 
 
 def test_local_storage_of_rds_is_shown_or_why_not(database18: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,7 +47,7 @@ def replay_statements(
         for statement in statements:
             refuse_unreadable(statement, source=str(sql))
     else:
-        with to.borrow() as connection:
+        with to.connect(label="replay") as connection:
             found, skipped = find_top_statements(connection, top or 1)
         statements = [statement for statement in found if why_not(statement) is None]
         skipped += [Skipped(statement=each, why=why) for each in found if (why := why_not(each)) is not None]
@@ -79,7 +79,7 @@ def _compare_totals(to: ConnectionFactory, against: ConnectionFactory, skipped: 
     """Return what pg_stat_statements of both servers has, before the replay adds its own; without it say so."""
     found = []
     for factory in (to, against):
-        with factory.borrow() as connection:
+        with factory.connect(label="replay") as connection:
             found.append(read_totals(connection))
     if any(each is None for each in found):
         why = "pg_stat_statements is not installed in this database of both servers"

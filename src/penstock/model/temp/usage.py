@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from penstock.model.server.device import DeviceCounters, DeviceRates
     from penstock.model.server.rds import LocalStorageMetrics
 
@@ -71,7 +73,8 @@ class DeviceUse:
 class StatementUse:
     """A statement of pg_stat_statements: spills are temp blocks, temporary tables local ones, both in bytes.
 
-    Times are in milliseconds; None where the extension's version does not count them.
+    Times are in milliseconds; None where the extension's version does not count them. `is_top`: not called by another
+    statement, None before the extension's 1.9.
     """
 
     database: str | None
@@ -87,6 +90,7 @@ class StatementUse:
     local_written_bytes: int
     temp_read_time_ms: float | None
     temp_write_time_ms: float | None
+    is_top: bool | None = None
     use_case: UseCase | None = None
 
     @property
@@ -102,6 +106,7 @@ class DatabaseUse:
     name: str
     temp_files: int
     temp_bytes: int
+    reset_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,6 +164,7 @@ class UsageReading:
     routes: tuple[Route, ...] = ()
     devices: tuple[DeviceNow, ...] = ()
     builds: tuple[IndexBuild, ...] = ()
+    statements_reset_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,8 @@ from penstock.server.sql.queries import fetch_rows
 from penstock.server.temp.extension import compose, find_statements_schema
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from penstock.server.connect.connection import Connection
 
 # As jsonb, so that the columns are those that the extension's version has.
@@ -24,8 +26,8 @@ _STATEMENTS = """
       LEFT JOIN pg_catalog.pg_roles AS r ON r.oid = s.userid
      WHERE s.queryid IS NOT NULL
        AND {not_ours}
-       AND s.temp_blks_read + s.temp_blks_written + s.local_blks_read + s.local_blks_written > 0
 """
+_RESET = "SELECT i.stats_reset FROM {schema}.pg_stat_statements_info AS i"
 _REMEDY = "add it to shared_preload_libraries, restart, and run CREATE EXTENSION pg_stat_statements"
 
 
@@ -44,7 +46,7 @@ def read_usage(connection: Connection) -> UsageReading:
             connection, "temp_tablespaces_now" if row[2] else "temp_tablespaces_named", TablespaceUse
         )
         builds = fetch_rows(connection, "temp_index_builds", IndexBuild)
-        statements = _read_statements(connection, block_bytes=row[1], missing=missing)
+        statements, reset_at = _read_statements(connection, block_bytes=row[1], missing=missing)
     if not row[2]:
         missing.append("files on disk and others' statements: the role lacks pg_monitor; GRANT pg_monitor to it")
     return UsageReading(
@@ -56,20 +58,29 @@ def read_usage(connection: Connection) -> UsageReading:
         settings=tuple(settings),
         missing=tuple(missing),
         builds=tuple(builds),
+        statements_reset_at=reset_at,
     )
 
 
-def _read_statements(connection: Connection, *, block_bytes: int, missing: list[str]) -> list[StatementUse]:
+def _read_statements(
+    connection: Connection, *, block_bytes: int, missing: list[str]
+) -> tuple[list[StatementUse], datetime | None]:
+    """Return all statements, also those that do not spill yet, and when they were reset, None where nothing says so."""
     schema = find_statements_schema(connection)
     if schema is None:
         missing.append(f"statements: pg_stat_statements is not installed in this database; {_REMEDY}")
-        return []
+        return [], None
     try:
         rows = connection.execute(compose(_STATEMENTS, schema=schema)).fetchall()
     except psycopg.errors.ObjectNotInPrerequisiteState:
         missing.append(f"statements: pg_stat_statements is not loaded; {_REMEDY}")
-        return []
-    return [_to_use(found, database, role, block_bytes) for found, database, role in rows]
+        return [], None
+    reset_at = None
+    if rows and "toplevel" in rows[0][0]:
+        # Both came with 1.9.
+        row = connection.execute(compose(_RESET, schema=schema)).fetchone()
+        reset_at = None if row is None else row[0]
+    return [_to_use(found, database, role, block_bytes) for found, database, role in rows], reset_at
 
 
 def _to_use(row: dict[str, Any], database: str | None, role: str | None, block_bytes: int) -> StatementUse:
@@ -81,6 +92,7 @@ def _to_use(row: dict[str, Any], database: str | None, role: str | None, block_b
         calls=row["calls"],
         total_exec_time_ms=row["total_exec_time"],
         rows=row["rows"],
+        is_top=row.get("toplevel"),
         temp_read_bytes=row["temp_blks_read"] * block_bytes,
         temp_written_bytes=row["temp_blks_written"] * block_bytes,
         local_read_bytes=row["local_blks_read"] * block_bytes,

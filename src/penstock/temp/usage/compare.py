@@ -22,7 +22,9 @@ def compare_readings(before: UsageReading, after: UsageReading, *, top: int) -> 
     their reset, and there are no rates: what was ever written says nothing about now.
     """
     if before is after:
-        found = sorted(after.statements, key=lambda each: -each.temporary_bytes)
+        found = sorted(
+            (each for each in after.statements if each.temporary_bytes), key=lambda each: -each.temporary_bytes
+        )
         return UsageReport(
             elapsed_s=None,
             temp_tablespaces=after.temp_tablespaces,
@@ -35,7 +37,11 @@ def compare_readings(before: UsageReading, after: UsageReading, *, top: int) -> 
             devices=tuple(_use(each, None, None) for each in after.devices),
         )
     elapsed_s = after.at_s - before.at_s
+    missing = list(after.missing)
     earlier = {_key(each): each for each in before.statements}
+    if before.statements_reset_at != after.statements_reset_at:
+        earlier = {}
+        missing.append("statements: their statistics were reset within the interval, and are counted from then")
     statements = [_since(earlier.get(_key(each)), each) for each in after.statements]
     spilled = [each for each in statements if each.temporary_bytes > 0]
     spilled.sort(key=lambda each: each.temporary_bytes, reverse=True)
@@ -43,9 +49,11 @@ def compare_readings(before: UsageReading, after: UsageReading, *, top: int) -> 
     spilling = []
     for database in after.databases:
         first = counted.get(database.name)
-        is_reset = first is None or database.temp_files < first.temp_files or database.temp_bytes < first.temp_bytes
-        files = database.temp_files if first is None or is_reset else database.temp_files - first.temp_files
-        length_bytes = database.temp_bytes if first is None or is_reset else database.temp_bytes - first.temp_bytes
+        if first is not None and first.reset_at != database.reset_at:
+            missing.append(f"database {database.name}: its statistics were reset within the interval")
+            first = None
+        files = database.temp_files - (0 if first is None else first.temp_files)
+        length_bytes = database.temp_bytes - (0 if first is None else first.temp_bytes)
         spilling.append(
             DatabaseRate(name=database.name, files_per_s=files / elapsed_s, bytes_per_s=length_bytes / elapsed_s)
         )
@@ -55,7 +63,7 @@ def compare_readings(before: UsageReading, after: UsageReading, *, top: int) -> 
         statements=tuple(spilled[:top]),
         databases=tuple(spilling),
         tablespaces=after.tablespaces,
-        missing=after.missing,
+        missing=tuple(missing),
         routes=after.routes,
         builds=after.builds,
         devices=tuple(_compare_devices(before, after, sum(rate.bytes_per_s for rate in spilling))),
@@ -92,13 +100,13 @@ def _use(now: DeviceNow, seen: DeviceRates | None, spilled_per_s: float | None) 
 
 
 def _key(use: StatementUse) -> tuple[object, ...]:
-    return use.database, use.role, use.queryid, use.query
+    return use.database, use.role, use.queryid, use.query, use.is_top
 
 
 def _since(before: StatementUse | None, after: StatementUse) -> StatementUse:
-    if before is None or after.calls < before.calls:
+    if before is None:
         return after
-    return replace(
+    since = replace(
         after,
         calls=after.calls - before.calls,
         total_exec_time_ms=after.total_exec_time_ms - before.total_exec_time_ms,
@@ -110,6 +118,9 @@ def _since(before: StatementUse | None, after: StatementUse) -> StatementUse:
         temp_read_time_ms=_minus(after.temp_read_time_ms, before.temp_read_time_ms),
         temp_write_time_ms=_minus(after.temp_write_time_ms, before.temp_write_time_ms),
     )
+    # Reset by itself, or forgotten meanwhile for others and counted anew.
+    is_reset = min(since.calls, since.total_exec_time_ms, since.temp_written_bytes, since.local_written_bytes) < 0
+    return after if is_reset else since
 
 
 def _minus(after: float | None, before: float | None) -> float | None:
