@@ -74,6 +74,7 @@ def only(result: ReplayResult) -> Comparison:
     ("text", "node"),
     [
         ("SELECT * FROM t ORDER BY pad", "Sort"),
+        ("\ufeffSELECT * FROM t ORDER BY pad", "Sort"),
         ("SELECT pad, count(*) FROM t GROUP BY pad", "HashAggregate"),
         ("SELECT count(*) FROM t a JOIN t b USING (pad)", "Hash"),
         ("WITH c AS MATERIALIZED (SELECT * FROM t) SELECT count(*), (SELECT max(pad) FROM c) FROM c", "CTE Scan on c"),

@@ -89,7 +89,8 @@ def _compare_totals(to: ConnectionFactory, against: ConnectionFactory, skipped: 
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        # Some editors put a byte order mark first.
+        return path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise SourceError(f'could not read "{path}": {error.strerror}') from error
     except UnicodeDecodeError as error:
