@@ -14,7 +14,7 @@ import pytest
 
 from penstock.errors import SourceError
 from penstock.files import SourceReader
-from penstock.files.remote import PART_BYTES
+from penstock.files.remote.objects import PART_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,7 +13,7 @@ import pytest
 from penstock.aws.credentials import AwsCredentials
 from penstock.errors import SourceError
 from penstock.files import SourceReader
-from penstock.files.remote import PART_BYTES, WINDOW_PARTS
+from penstock.files.remote.objects import PART_BYTES, WINDOW_PARTS
 from support.loads import Loads, target
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """Where bytes come from: listing, pinned reads, decompression, encodings, dialects, record cuts.
 
 SourceReader is the way in: it lists what sources stand for, samples objects and opens them as streams of
-text. Credentials reach this room as an object it calls (stores.CredentialSource); it knows no boto3, no
+text. Credentials reach this room as an object it calls (remote.stores.CredentialSource); it knows no boto3, no
 server, no table.
 """
 

@@ -21,8 +21,8 @@ from penstock.model.source.source import SourceObject
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from penstock.files.remote.stores import Stores
     from penstock.files.skipped import OnNotice
-    from penstock.files.stores import Stores
 
 REMOTE_SCHEMES = ("s3", "gs", "az", "http", "https")
 
@@ -96,7 +96,7 @@ def _list_source(source: str, stores: Callable[[], Stores], on_notice: OnNotice)
     if source == STDIN_LOCATION:
         yield SourceObject(uri="stdin", location=STDIN_LOCATION, size_bytes=None, version=None)
     elif is_remote(source):
-        from penstock.files.remote_listing import list_remote  # noqa: PLC0415 (10 ms, obstore)
+        from penstock.files.remote.listing import list_remote  # noqa: PLC0415 (10 ms, obstore)
 
         scheme, _, rest = source.partition("://")
         yield from list_remote(f"{scheme.lower()}://{rest}", stores(), on_notice=on_notice)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from types import TracebackType
 
-    from penstock.files.stores import CredentialSource, Stores
+    from penstock.files.remote.stores import CredentialSource, Stores
     from penstock.model.source.dialect import Notice
     from penstock.model.source.source import Compression, SourceObject
 
@@ -250,7 +250,7 @@ class SourceReader:
         return pipe.sample() if is_sample else pipe.open()
 
     def _open_remote(self, source: SourceObject, *, is_sample: bool) -> StoredObject:
-        from penstock.files.remote import RemoteObject  # noqa: PLC0415 (10 ms, obstore)
+        from penstock.files.remote.objects import RemoteObject  # noqa: PLC0415 (10 ms, obstore)
 
         kept = self._kept.get(source) if is_sample else self._kept.pop(source, None)
         if kept is None:
@@ -264,7 +264,7 @@ class SourceReader:
 
     def _connect(self) -> Stores:
         if self._stores is None:
-            from penstock.files.stores import Stores  # noqa: PLC0415 (8 ms, obstore)
+            from penstock.files.remote.stores import Stores  # noqa: PLC0415 (8 ms, obstore)
 
             self._stores = Stores(self._credentials)
         return self._stores

@@ -10,7 +10,7 @@ import pytest
 
 from penstock.errors import SourceError
 from penstock.files import SourceReader
-from penstock.files.remote_listing import matches, safe_url
+from penstock.files.remote.listing import matches, safe_url
 
 if TYPE_CHECKING:
     from penstock.model.source.dialect import Notice

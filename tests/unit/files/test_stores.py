@@ -6,7 +6,7 @@ import pytest
 from obstore.exceptions import GenericError, PermissionDeniedError, UnauthenticatedError
 
 from penstock.errors import SourceError
-from penstock.files.stores import Stores, describe_failure, retry_delay_s, source_error
+from penstock.files.remote.stores import Stores, describe_failure, retry_delay_s, source_error
 
 
 def test_status_code_and_store_code_are_told_without_the_url() -> None:

@@ -17,8 +17,8 @@ import obstore
 from obstore.exceptions import NotSupportedError
 
 from penstock.errors import SourceError
+from penstock.files.remote.stores import STORE_ERRORS, Stores, describe_failure, retry_delay_s, source_error
 from penstock.files.skipped import is_skipped, note_empty, note_skipped_files
-from penstock.files.stores import STORE_ERRORS, Stores, describe_failure, retry_delay_s, source_error
 from penstock.model.source.source import SourceObject
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import obstore
 
 from penstock.errors import SourceError
-from penstock.files.stores import STORE_ERRORS, describe_failure, retry_delay_s, source_error
+from penstock.files.remote.stores import STORE_ERRORS, describe_failure, retry_delay_s, source_error
 from penstock.units import KIB, MIB
 
 if TYPE_CHECKING:
