@@ -1,4 +1,4 @@
-"""penstock loads files into PostgreSQL as fast as the server can take them, and says what limits it.
+"""penstock loads files into PostgreSQL, says what its sessions wait for, and puts temporary work on local disk.
 
 As a library it is the names below (docs/python.md); they are imported when first used, so that importing the package
 alone costs nothing.

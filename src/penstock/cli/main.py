@@ -43,29 +43,39 @@ if TYPE_CHECKING:
     # typer carries its own click; its types have no public name.
     from typer._click import Command, Context
 
-# Every command, in the order of --help: its name and the module whose `app` it is. A new command is added here.
-COMMANDS = MappingProxyType(
+# Every command, in the order of --help below its heading: its name and the module whose `app` it is. A new command is
+# added here.
+_HEADINGS = MappingProxyType(
     {
-        "load": "penstock.cli.commands.load",
-        "loads": "penstock.cli.commands.loads",
-        "resume": "penstock.cli.commands.resume",
-        "rejects": "penstock.cli.commands.rejects",
-        "retry": "penstock.cli.commands.retry",
-        "repair": "penstock.cli.commands.repair",
-        "init": "penstock.cli.commands.init",
-        "doctor": "penstock.cli.commands.doctor",
-        "demo": "penstock.cli.commands.demo",
-        "settings": "penstock.cli.commands.settings",
-        "diagnose": "penstock.cli.commands.watching.diagnose",
-        "server": "penstock.cli.commands.server",
-        "rds": "penstock.cli.commands.rds.rds",
-        "watch": "penstock.cli.commands.watching.watch",
-        "commits": "penstock.cli.commands.watching.commits",
-        "temp": "penstock.cli.commands.temp.temp",
-        "lab": "penstock.cli.commands.lab",
-        "bench": "penstock.cli.commands.bench.bench",
+        "Loads": {
+            "load": "penstock.cli.commands.load",
+            "loads": "penstock.cli.commands.loads",
+            "resume": "penstock.cli.commands.resume",
+            "rejects": "penstock.cli.commands.rejects",
+            "retry": "penstock.cli.commands.retry",
+            "repair": "penstock.cli.commands.repair",
+            "init": "penstock.cli.commands.init",
+            "doctor": "penstock.cli.commands.doctor",
+        },
+        "What a server waits for": {
+            "watch": "penstock.cli.commands.watching.watch",
+            "diagnose": "penstock.cli.commands.watching.diagnose",
+            "commits": "penstock.cli.commands.watching.commits",
+        },
+        "Temporary work, settings, Amazon RDS": {
+            "temp": "penstock.cli.commands.temp.temp",
+            "settings": "penstock.cli.commands.settings",
+            "rds": "penstock.cli.commands.rds.rds",
+        },
+        "To try things on this machine": {
+            "demo": "penstock.cli.commands.demo",
+            "server": "penstock.cli.commands.server",
+            "lab": "penstock.cli.commands.lab",
+            "bench": "penstock.cli.commands.bench.bench",
+        },
     }
 )
+COMMANDS = MappingProxyType({name: module for commands in _HEADINGS.values() for name, module in commands.items()})
 
 # Not one between paragraphs
 _LINE_END = re.compile(r"(?<!\n)\n(?!\n)")
@@ -84,6 +94,8 @@ def load_command(name: str) -> Command:
         raise UsageError(f'unknown command "{name}"', hint=hint)
     command = get_command(import_module(module).app)
     command.name = name
+    assert isinstance(command, typer.core.TyperCommand | typer.core.TyperGroup)
+    command.rich_help_panel = next(heading for heading, commands in _HEADINGS.items() if name in commands)
     _join_lines(command)
     return command
 
@@ -125,7 +137,7 @@ def _penstock(
         bool, typer.Option("--version", help="Print penstock's version.", callback=_show_version, is_eager=True)
     ] = False,
 ) -> None:
-    """Load files into PostgreSQL as fast as the server can take them, and show what limits it."""
+    """Load files into PostgreSQL, show what its sessions wait for, and put temporary work on local disk."""
 
 
 def run_process() -> NoReturn:
