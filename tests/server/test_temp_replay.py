@@ -15,7 +15,7 @@ from psycopg.conninfo import make_conninfo
 
 from penstock.api.replaying import replay_statements
 from penstock.cli.main import main
-from penstock.cli.views.replay_view import describe_replay
+from penstock.cli.views.temp.replay_view import describe_replay
 from penstock.errors import PenstockError, TargetError, UsageError
 from penstock.server.connect.connection import ConnectionFactory
 from penstock.server.temp.replay import ReplaySession, find_top_statements, read_totals

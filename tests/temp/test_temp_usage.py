@@ -12,7 +12,7 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from penstock.api.temp_usage import temp_usage
-from penstock.cli.views.temp_usage_view import describe_usage
+from penstock.cli.views.temp.usage_view import describe_usage
 from penstock.errors import AwsError
 from penstock.model.server.rds import LocalStorageMetrics
 from penstock.server.connect.connection import ConnectionFactory

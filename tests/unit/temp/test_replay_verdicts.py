@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from penstock.cli.views.replay_view import describe_replay
+from penstock.cli.views.temp.replay_view import describe_replay
 from penstock.model.server.device import Device
 from penstock.model.temp.replay import Comparison, ReplayResult, Run
 from penstock.temp.replay.plans import find_spills, sum_field

@@ -18,7 +18,7 @@ from penstock.cli.views.loads_view import staging_object
 from penstock.cli.views.outcome_view import describe_place, place_object
 from penstock.cli.views.parking_view import name_with_attached
 from penstock.cli.views.settings_view import describe_report
-from penstock.cli.views.temp_place_view import describe_removed, report_object
+from penstock.cli.views.temp.place_view import describe_removed, report_object
 from penstock.model.load.job import Housekeeping
 from penstock.model.options import pick, split_names
 from penstock.model.source.dialect import Notice

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from penstock.cli.terminal.columns import line_up
-from penstock.cli.views.local_storage_view import describe_local_storage
+from penstock.cli.views.temp.local_storage_view import describe_local_storage
 from penstock.model.server.windows import Window
 from penstock.units import GIB, format_count
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Self
 
 from penstock.cli.terminal.columns import pad, shorten_right, width_of
 from penstock.cli.terminal.visible import visible
-from penstock.cli.views.local_storage_view import describe_local_storage
+from penstock.cli.views.temp.local_storage_view import describe_local_storage
 from penstock.diagnose.activity import measure_activity
 from penstock.diagnose.devices import DATA, find_local_storage, local_metrics, measure_devices
 from penstock.diagnose.rates import measure_rates

@@ -14,7 +14,7 @@ from penstock.cli.options.target import open_target
 from penstock.cli.terminal.exit_codes import PROBLEMS
 from penstock.cli.terminal.messages import Messages, show_warning
 from penstock.cli.terminal.output import write_result
-from penstock.cli.views.temp_place_view import (
+from penstock.cli.views.temp.place_view import (
     check_object,
     describe_check,
     describe_placed,

@@ -12,7 +12,7 @@ from penstock.cli.options.declared import SERVER, takes
 from penstock.cli.options.shared import Json  # noqa: TC001 (typer reads annotations)
 from penstock.cli.options.target import open_target
 from penstock.cli.terminal.output import write_message, write_result
-from penstock.cli.views.replay_view import describe_replay, replay_object
+from penstock.cli.views.temp.replay_view import describe_replay, replay_object
 from penstock.errors import Interrupted, ServerError, UsageError
 from penstock.model.options import parse_counts, parse_duration
 

@@ -10,7 +10,7 @@ from penstock.cli.options.declared import SERVER, takes
 from penstock.cli.options.shared import Json  # noqa: TC001 (typer reads annotations)
 from penstock.cli.options.target import open_target
 from penstock.cli.terminal.output import write_message, write_result
-from penstock.cli.views.temp_usage_view import describe_usage, usage_object
+from penstock.cli.views.temp.usage_view import describe_usage, usage_object
 from penstock.errors import UsageError
 
 # A day: who looks less often compares what statistics were reset in between.

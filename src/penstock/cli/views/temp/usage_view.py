@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from penstock.bench.optimized_reads.plan import as_loaded, expected_speed_up
 from penstock.cli.terminal.columns import line_up, shorten_right
-from penstock.cli.views.local_storage_view import describe_local_storage
+from penstock.cli.views.temp.local_storage_view import describe_local_storage
 from penstock.units import format_bytes, format_count, format_duration
 
 if TYPE_CHECKING:

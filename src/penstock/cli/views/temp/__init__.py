@@ -1,0 +1,1 @@
+"""What penstock temp prints."""
