@@ -45,6 +45,8 @@ def test_spills_of_a_database_are_those_within_the_interval(database: str) -> No
     assert [each.bytes_per_s > 0 for each in report.databases if each.name == name] == [True]
     assert "pg_default" in [each.name for each in report.tablespaces]
     assert any("CREATE EXTENSION pg_stat_statements" in text for text in report.missing)
+    shown = describe_usage(report)
+    assert shown[shown.index("Statements, most temporary bytes first") + 1] == "  not known"
 
 
 def test_spills_and_temporary_tables_are_counted_apart(new_server: Callable[..., EmbeddedServer]) -> None:

@@ -35,7 +35,7 @@ def describe_usage(report: UsageReport) -> list[str]:
     for number, each in enumerate(report.statements, 1):
         lines += _describe_statement(number, each)
     if not report.statements:
-        lines.append("  none")
+        lines.append("  not known" if any(text.startswith("statements:") for text in report.missing) else "  none")
     lines += ["", "Where it goes", *_describe_routes(report), "", "On disk now"]
     spaces = [("tablespace", "all files", "spilled now", "directory")]
     for space in report.tablespaces:
