@@ -49,9 +49,9 @@ def test_sound_server_would_be_loaded_into(database: str, penstock: Callable[...
     assert len(shown.out.splitlines()) < 40
 
 
-def test_object_has_facts_findings_and_verdict(database: str, penstock: Callable[..., Finished]) -> None:
+def test_object_has_facts_findings_and_verdict(database18: str, penstock: Callable[..., Finished]) -> None:
     """For machines: the same, whole."""
-    shown = penstock("doctor", "--to", database, "--json")
+    shown = penstock("doctor", "--to", database18, "--json")
     assert shown.object["would_load"] is True
     assert shown.object["facts"]["rights"]["is_superuser"] is True
     assert {finding["severity"] for finding in shown.object["findings"]} <= {"ok", "note", "warning"}
@@ -87,21 +87,21 @@ def _load(conninfo: str, file: Path) -> None:
         loader.run(loader.plan(LoadJob(targets=(target(file, into="sales.t"),))))
 
 
-def test_missing_table_is_a_refusal(database: str, penstock: Callable[..., Finished]) -> None:
+def test_missing_table_is_a_refusal(database18: str, penstock: Callable[..., Finished]) -> None:
     """With the two ways to have one."""
-    shown = penstock("doctor", "--to", database, "--into", "nowhere")
+    shown = penstock("doctor", "--to", database18, "--into", "nowhere")
     assert shown.code == 9
     assert 'table "nowhere" does not exist' in shown.out
 
 
-def test_tables_costs_are_told(database: str, penstock: Callable[..., Finished]) -> None:
+def test_tables_costs_are_told(database18: str, penstock: Callable[..., Finished]) -> None:
     """Indexes, keys and triggers that each row passes, row security, publications."""
-    with psycopg.connect(database, autocommit=True) as admin:
+    with psycopg.connect(database18, autocommit=True) as admin:
         admin.execute("CREATE TABLE t (a int PRIMARY KEY, b int REFERENCES t); CREATE INDEX ON t (b)")
         admin.execute("CREATE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END'")
         admin.execute("CREATE TRIGGER g BEFORE INSERT ON t FOR EACH ROW EXECUTE FUNCTION f()")
         admin.execute("CREATE PUBLICATION p FOR TABLE t")
-    shown = penstock("doctor", "--to", database, "--into", "t", "--json")
+    shown = penstock("doctor", "--to", database18, "--into", "t", "--json")
     texts = [finding["text"] for finding in shown.object["findings"] if finding["subject"] == "table"]
     assert shown.code == 0
     assert any("2 indexes, 1 foreign key, 1 trigger" in text for text in texts)
@@ -109,25 +109,25 @@ def test_tables_costs_are_told(database: str, penstock: Callable[..., Finished])
     assert any('published by "p"' in text for text in texts)
 
 
-def test_partitioned_tables_size_is_its_partitions(database: str, penstock: Callable[..., Finished]) -> None:
+def test_partitioned_tables_size_is_its_partitions(database18: str, penstock: Callable[..., Finished]) -> None:
     """The parent itself has none."""
-    with psycopg.connect(database, autocommit=True) as admin:
+    with psycopg.connect(database18, autocommit=True) as admin:
         admin.execute("CREATE TABLE t (a int) PARTITION BY RANGE (a)")
         admin.execute("CREATE TABLE t1 PARTITION OF t FOR VALUES FROM (0) TO (100000)")
         admin.execute("INSERT INTO t SELECT generate_series(1, 10000)")
         (size,) = admin.execute("SELECT pg_total_relation_size('t1')").fetchone() or (0,)
-    shown = penstock("doctor", "--to", database, "--into", "t", "--json")
+    shown = penstock("doctor", "--to", database18, "--into", "t", "--json")
     assert shown.object["facts"]["table"]["costs"]["size_bytes"] == size
 
 
-def test_plan_is_shown_for_sources(database: str, file: Path, penstock: Callable[..., Finished]) -> None:
+def test_plan_is_shown_for_sources(database18: str, file: Path, penstock: Callable[..., Finished]) -> None:
     """As penstock load --plan shows it."""
-    with psycopg.connect(database, autocommit=True) as admin:
+    with psycopg.connect(database18, autocommit=True) as admin:
         admin.execute("CREATE TABLE t (a int, b text)")
-    shown = penstock("doctor", "--to", database, "--into", "t", "--for", str(file))
+    shown = penstock("doctor", "--to", database18, "--into", "t", "--for", str(file))
     assert shown.code == 0
     assert "dialect  csv" in shown.out
-    described = penstock("doctor", "--to", database, "--into", "t", "--for", str(file), "--json").object
+    described = penstock("doctor", "--to", database18, "--into", "t", "--for", str(file), "--json").object
     assert described["plan"]["targets"][0]["fields"][0]["column"] == "a"
 
 
@@ -160,12 +160,12 @@ def test_disks_that_suffice_are_told(database18: str, file: Path, penstock: Call
 
 
 def test_load_that_cannot_be_planned_is_a_refusal(
-    database: str, tmp_path: Path, penstock: Callable[..., Finished]
+    database18: str, tmp_path: Path, penstock: Callable[..., Finished]
 ) -> None:
     """What the plan's error says is a finding."""
-    with psycopg.connect(database, autocommit=True) as admin:
+    with psycopg.connect(database18, autocommit=True) as admin:
         admin.execute("CREATE TABLE t (a int)")
-    shown = penstock("doctor", "--to", database, "--into", "t", "--for", str(tmp_path / "missing.csv"))
+    shown = penstock("doctor", "--to", database18, "--into", "t", "--for", str(tmp_path / "missing.csv"))
     assert shown.code == 9
     assert "refusal  plan" in shown.out
 

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def loads(database: str) -> Loads:
-    """Provide a database with a table, on each version."""
-    loads = Loads(database, piece_bytes=509)
+def loads(database18: str) -> Loads:
+    """Provide a database with a table."""
+    loads = Loads(database18, piece_bytes=509)
     loads.execute("CREATE TABLE t (a int PRIMARY KEY, b text)")
     return loads
 

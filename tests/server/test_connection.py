@@ -34,10 +34,10 @@ def alter_role(connection: Connection, role: str, setting: str, value: str) -> N
     )
 
 
-def test_server_asks_whether_a_silent_client_lives(database: str) -> None:
+def test_server_asks_whether_a_silent_client_lives(database18: str) -> None:
     """It is said on a Unix socket too, where it means nothing."""
     query = "SELECT DISTINCT source FROM pg_catalog.pg_settings WHERE name LIKE 'tcp\\_keepalives\\_%'"
-    with ConnectionFactory(database).connect() as session:
+    with ConnectionFactory(database18).connect() as session:
         assert session.execute(query).fetchall() == [("session",)]
 
 
@@ -120,29 +120,29 @@ def test_search_path_is_penstocks_own_but_where_the_users_is_asked_for(
                 assert show(session, "search_path") == "pg_catalog, pg_temp"
 
 
-def test_pgtz_decides_the_time_zone(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pgtz_decides_the_time_zone(database18: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Libpq's PGTZ is the user's word on TimeZone."""
     monkeypatch.setenv("PGTZ", "America/Lima")
-    with ConnectionFactory(database).connect() as session:
+    with ConnectionFactory(database18).connect() as session:
         assert show(session, "TimeZone") == "America/Lima"
 
 
-def test_session_is_in_autocommit_mode_with_the_asked_encoding(database: str) -> None:
+def test_session_is_in_autocommit_mode_with_the_asked_encoding(database18: str) -> None:
     """Callers begin transactions themselves; the encoding is the session's."""
-    with ConnectionFactory(database).connect(encoding="LATIN1") as session:
+    with ConnectionFactory(database18).connect(encoding="LATIN1") as session:
         assert session.autocommit
         assert show(session, "client_encoding") == "LATIN1"
 
 
-def test_label_tells_sessions_apart(database: str) -> None:
+def test_label_tells_sessions_apart(database18: str) -> None:
     """A label ends the application name."""
-    with ConnectionFactory(database).connect(label="session 2") as session:
+    with ConnectionFactory(database18).connect(label="session 2") as session:
         assert show(session, "application_name") == "penstock session 2"
 
 
-def test_users_application_name_is_kept(database: str) -> None:
+def test_users_application_name_is_kept(database18: str) -> None:
     """A name in the connection string wins."""
-    with ConnectionFactory(make_conninfo(database, application_name="nightly")).connect(label="1") as session:
+    with ConnectionFactory(make_conninfo(database18, application_name="nightly")).connect(label="1") as session:
         assert show(session, "application_name") == "nightly"
 
 
@@ -168,10 +168,10 @@ def test_failed_connection_names_target_and_hides_password() -> None:
     assert "hunter2" not in str(caught.value)
 
 
-def test_missing_database_is_a_server_error(database: str) -> None:
+def test_missing_database_is_a_server_error(database18: str) -> None:
     """Libpq's words are the detail."""
     with pytest.raises(ServerError) as caught:
-        ConnectionFactory(make_conninfo(database, dbname="no such database")).connect()
+        ConnectionFactory(make_conninfo(database18, dbname="no such database")).connect()
     assert '"no such database"' in (caught.value.detail or "")
 
 
@@ -183,18 +183,18 @@ def test_description_of_a_session_has_no_password(user_conninfo: str, user_name:
     assert all(f"user={user_name}" in text and "hunter2" not in text for text in texts)
 
 
-def test_notices_are_logged(database: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_notices_are_logged(database18: str, caplog: pytest.LogCaptureFixture) -> None:
     """A warning of the server reaches the log."""
-    with ConnectionFactory(database).connect() as session:
+    with ConnectionFactory(database18).connect() as session:
         session.execute("DO $$ BEGIN RAISE WARNING 'mind the gap'; END $$")
     assert "WARNING: mind the gap" in caplog.text
 
 
 def test_service_file_names_server_and_keeps_its_own_settings(
-    database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    database18: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A service's application_name is not overridden by penstock's."""
-    settings = psycopg.conninfo.conninfo_to_dict(database)
+    settings = psycopg.conninfo.conninfo_to_dict(database18)
     lines = [f"{key}={value}" for key, value in settings.items()]
     service_file = tmp_path / "services.conf"
     service_file.write_text("\n".join(["[ours]", *lines, "application_name=by service", ""]))

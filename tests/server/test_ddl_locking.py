@@ -36,16 +36,16 @@ class Clock:
 
 
 @pytest.fixture
-def oid(connection: Connection) -> int:
+def oid(connection18: Connection) -> int:
     """Provide the oid of table t."""
-    connection.execute("CREATE TABLE t (a int); INSERT INTO t VALUES (1)")
-    return table_oid(connection, "t")
+    connection18.execute("CREATE TABLE t (a int); INSERT INTO t VALUES (1)")
+    return table_oid(connection18, "t")
 
 
 @pytest.fixture
-def reader(database: str, oid: int) -> Iterator[Connection]:
+def reader(database18: str, oid: int) -> Iterator[Connection]:
     """Provide a session that has read t in a transaction that it keeps open."""
-    with psycopg.connect(database, application_name="slow report") as opened:
+    with psycopg.connect(database18, application_name="slow report") as opened:
         opened.execute("SELECT * FROM t")
         yield opened
 
@@ -56,16 +56,16 @@ def truncate(connection: Connection) -> str:
     return "done"
 
 
-def test_free_lock_is_taken_at_once(connection: Connection, oid: int) -> None:
+def test_free_lock_is_taken_at_once(connection18: Connection, oid: int) -> None:
     """The result is what the action returns, and nobody is told anything."""
     told: list[tuple[Blocker, ...]] = []
     result = with_lock_retries(
-        connection, lambda: truncate(connection), relations=[oid], deadline_s=1, on_blocked=told.append
+        connection18, lambda: truncate(connection18), relations=[oid], deadline_s=1, on_blocked=told.append
     )
     assert (result, told) == ("done", [])
 
 
-def test_blocker_is_told_and_outlived(connection: Connection, oid: int, reader: Connection) -> None:
+def test_blocker_is_told_and_outlived(connection18: Connection, oid: int, reader: Connection) -> None:
     """The second attempt succeeds once the reader's transaction has ended."""
     told: list[Blocker] = []
 
@@ -74,8 +74,8 @@ def test_blocker_is_told_and_outlived(connection: Connection, oid: int, reader: 
         reader.rollback()
 
     with_lock_retries(
-        connection,
-        lambda: truncate(connection),
+        connection18,
+        lambda: truncate(connection18),
         relations=[oid],
         deadline_s=60,
         lock_timeout_s=LOCK_TIMEOUT_S,
@@ -86,16 +86,16 @@ def test_blocker_is_told_and_outlived(connection: Connection, oid: int, reader: 
     assert (blocker.state, blocker.relation, blocker.mode) == ("idle in transaction", "t", "AccessShareLock")
     assert blocker.is_held
     assert blocker.query_start is not None
-    assert connection.execute("SELECT count(*) FROM t").fetchone() == (0,)
+    assert connection18.execute("SELECT count(*) FROM t").fetchone() == (0,)
 
 
-def test_deadline_names_the_blockers(connection: Connection, oid: int, reader: Connection) -> None:
+def test_deadline_names_the_blockers(connection18: Connection, oid: int, reader: Connection) -> None:
     """By pid, user, application, state and when their query began; the table is untouched."""
     clock = Clock()
     with pytest.raises(ServerError) as caught:
         with_lock_retries(
-            connection,
-            lambda: truncate(connection),
+            connection18,
+            lambda: truncate(connection18),
             relations=[oid],
             deadline_s=1,
             lock_timeout_s=LOCK_TIMEOUT_S,
@@ -106,27 +106,27 @@ def test_deadline_names_the_blockers(connection: Connection, oid: int, reader: C
     assert caught.value.detail is not None
     assert caught.value.detail.startswith(f'pid {reader.info.backend_pid}: user postgres, "slow report", idle in')
     assert 0 < clock.now_s <= 1
-    assert connection.execute("SELECT count(*) FROM t").fetchone() == (1,)
+    assert connection18.execute("SELECT count(*) FROM t").fetchone() == (1,)
 
 
-def test_callers_transaction_survives_the_attempts(connection: Connection, oid: int, reader: Connection) -> None:
+def test_callers_transaction_survives_the_attempts(connection18: Connection, oid: int, reader: Connection) -> None:
     """Each attempt is a savepoint there, and lock_timeout is afterwards what it was."""
-    connection.execute("SET lock_timeout = '7s'")
-    with connection.transaction():
-        connection.execute("CREATE TABLE kept ()")
+    connection18.execute("SET lock_timeout = '7s'")
+    with connection18.transaction():
+        connection18.execute("CREATE TABLE kept ()")
         with_lock_retries(
-            connection,
-            lambda: truncate(connection),
+            connection18,
+            lambda: truncate(connection18),
             relations=[oid],
             deadline_s=60,
             lock_timeout_s=LOCK_TIMEOUT_S,
             on_blocked=lambda _: reader.rollback(),
         )
-        assert connection.execute("SHOW lock_timeout").fetchone() == ("7s",)
-    assert connection.execute("SELECT to_regclass('kept') IS NOT NULL").fetchone() == (True,)
+        assert connection18.execute("SHOW lock_timeout").fetchone() == ("7s",)
+    assert connection18.execute("SELECT to_regclass('kept') IS NOT NULL").fetchone() == (True,)
 
 
-def test_other_errors_are_not_retried(connection: Connection, oid: int) -> None:
+def test_other_errors_are_not_retried(connection18: Connection, oid: int) -> None:
     """Whatever class they are of."""
     calls = []
 
@@ -135,29 +135,29 @@ def test_other_errors_are_not_retried(connection: Connection, oid: int) -> None:
         raise TargetError("no")
 
     with pytest.raises(TargetError, match="no"):
-        with_lock_retries(connection, fail, relations=[oid], deadline_s=60)
+        with_lock_retries(connection18, fail, relations=[oid], deadline_s=60)
     assert len(calls) == 1
 
 
-def test_swap_waits_for_a_reader(connection: Connection, oid: int, reader: Connection) -> None:
+def test_swap_waits_for_a_reader(connection18: Connection, oid: int, reader: Connection) -> None:
     """A lock timeout in the swap is one to retry, and leaves nothing behind."""
-    definition = capture(connection, "t")
-    new = create_replacement(connection, definition, name="new")
-    finish_replacement(connection, definition, new)
+    definition = capture(connection18, "t")
+    new = create_replacement(connection18, definition, name="new")
+    finish_replacement(connection18, definition, new)
     with_lock_retries(
-        connection,
-        lambda: swap_replacement(connection, definition, new),
+        connection18,
+        lambda: swap_replacement(connection18, definition, new),
         relations=[oid],
         deadline_s=60,
         lock_timeout_s=LOCK_TIMEOUT_S,
         on_blocked=lambda _: reader.rollback(),
     )
-    assert table_oid(connection, "t") == new
+    assert table_oid(connection18, "t") == new
 
 
-def test_waiting_session_is_told_too(connection: Connection, oid: int, reader: Connection, database: str) -> None:
+def test_waiting_session_is_told_too(connection18: Connection, oid: int, reader: Connection, database18: str) -> None:
     """It would get the lock before us; those who hold it come first."""
-    with psycopg.connect(database, autocommit=True) as waiter, psycopg.connect(database) as watcher:
+    with psycopg.connect(database18, autocommit=True) as waiter, psycopg.connect(database18) as watcher:
         waiter.pgconn.send_query(b"LOCK TABLE t IN ACCESS EXCLUSIVE MODE; SELECT 1")
         while len(blockers := find_blockers(watcher, [oid])) < 2:
             watcher.execute("SELECT pg_sleep(0.01)")
@@ -167,14 +167,14 @@ def test_waiting_session_is_told_too(connection: Connection, oid: int, reader: C
     assert [blocker.is_held for blocker in blockers] == [True, False]
 
 
-def test_swap_gives_way_to_who_would_deadlock(connection: Connection, database: str) -> None:
+def test_swap_gives_way_to_who_would_deadlock(connection18: Connection, database18: str) -> None:
     """A session that has read the parent and waits for the child is never the one whose query is cancelled."""
-    connection.execute("CREATE TABLE parent (id int PRIMARY KEY); CREATE TABLE child (id int REFERENCES parent)")
-    definition = capture(connection, "child")
-    new = create_replacement(connection, definition, name="new")
-    finish_replacement(connection, definition, new)
-    relations = [definition.oid, *find_references(connection, definition.oid)]
-    with psycopg.connect(database) as reader:
+    connection18.execute("CREATE TABLE parent (id int PRIMARY KEY); CREATE TABLE child (id int REFERENCES parent)")
+    definition = capture(connection18, "child")
+    new = create_replacement(connection18, definition, name="new")
+    finish_replacement(connection18, definition, new)
+    relations = [definition.oid, *find_references(connection18, definition.oid)]
+    with psycopg.connect(database18) as reader:
         reader.execute("SELECT * FROM parent")
 
         def read_child(blockers: tuple[Blocker, ...]) -> None:
@@ -183,21 +183,21 @@ def test_swap_gives_way_to_who_would_deadlock(connection: Connection, database: 
             reader.commit()
 
         with_lock_retries(
-            connection,
-            lambda: swap_replacement(connection, definition, new),
+            connection18,
+            lambda: swap_replacement(connection18, definition, new),
             relations=relations,
             deadline_s=60,
             on_blocked=read_child,
         )
-    assert table_oid(connection, "child") == new
+    assert table_oid(connection18, "child") == new
 
 
-def test_finish_waits_for_writers_of_a_referenced_table(connection: Connection, database: str) -> None:
+def test_finish_waits_for_writers_of_a_referenced_table(connection18: Connection, database18: str) -> None:
     """Only while a foreign key is added, and by the caller's retries."""
-    connection.execute("CREATE TABLE parent (id int PRIMARY KEY); CREATE TABLE child (id int REFERENCES parent)")
-    definition = capture(connection, "child")
-    new = create_replacement(connection, definition, name="new")
-    with psycopg.connect(database) as writer:
+    connection18.execute("CREATE TABLE parent (id int PRIMARY KEY); CREATE TABLE child (id int REFERENCES parent)")
+    definition = capture(connection18, "child")
+    new = create_replacement(connection18, definition, name="new")
+    with psycopg.connect(database18) as writer:
         writer.execute("INSERT INTO parent VALUES (1)")
         told: list[Blocker] = []
 
@@ -207,15 +207,15 @@ def test_finish_waits_for_writers_of_a_referenced_table(connection: Connection, 
 
         def with_locks(act: Callable[[], object]) -> object:
             return with_lock_retries(
-                connection,
+                connection18,
                 act,
-                relations=list(find_references(connection, definition.oid)),
+                relations=list(find_references(connection18, definition.oid)),
                 deadline_s=60,
                 lock_timeout_s=LOCK_TIMEOUT_S,
                 on_blocked=commit,
             )
 
-        finish_replacement(connection, definition, new, with_locks=with_locks)
+        finish_replacement(connection18, definition, new, with_locks=with_locks)
         assert {blocker.pid for blocker in told} == {writer.info.backend_pid}
-    swap_replacement(connection, definition, new)
-    assert capture(connection, "child") == definition
+    swap_replacement(connection18, definition, new)
+    assert capture(connection18, "child") == definition

@@ -86,23 +86,25 @@ def test_retry_through_a_pooler_is_refused(transaction_pooled: str, database18: 
         view.retry(outcome.load_id)
 
 
-def test_looking_through_a_pooler_works(pooled: str, database: str, file: Path) -> None:
+def test_looking_through_a_pooler_works(transaction_pooled: str, database18: str, file: Path) -> None:
     """A plan is made and warns; the ledger is read."""
-    direct = Loads(database)
+    direct = Loads(database18)
     direct.execute("CREATE TABLE t (a int, b text)")
     direct.run(target(file))
-    with LedgerView(ConnectionFactory(pooled)) as view:
+    with LedgerView(ConnectionFactory(transaction_pooled)) as view:
         assert [record.rows for record in view.loads()] == [2]
     with pytest.raises(ServerError):
-        pooled_loads = Loads(pooled)
+        pooled_loads = Loads(transaction_pooled)
         pooled_loads.run(target(file))
     assert [notice.message for notice in pooled_loads.warnings] == ["cannot load through a connection pooler"]
 
 
-def test_plan_through_a_pooler_exits_as_one_that_would_not_load(pooled: str, database: str, file: Path) -> None:
+def test_plan_through_a_pooler_exits_as_one_that_would_not_load(
+    transaction_pooled: str, database18: str, file: Path
+) -> None:
     """As doctor does."""
-    Loads(database).execute("CREATE TABLE t (a int, b text)")
-    assert main(["load", str(file), "--into", "t", "--to", pooled, "--plan"]) == WOULD_NOT_LOAD
+    Loads(database18).execute("CREATE TABLE t (a int, b text)")
+    assert main(["load", str(file), "--into", "t", "--to", transaction_pooled, "--plan"]) == WOULD_NOT_LOAD
 
 
 def test_inspection_through_a_pooler_names_it(pooled: str) -> None:
@@ -154,8 +156,8 @@ def test_neon_is_direct_but_for_its_pooled_hosts(
         assert (factory.pooler is not None) is is_refused
 
 
-def test_placing_temporary_work_through_a_pooler_is_refused(pooled: str, database: str) -> None:
+def test_placing_temporary_work_through_a_pooler_is_refused(transaction_pooled: str, database18: str) -> None:
     """ALTER SYSTEM and advisory locks are a session's own; nothing is created."""
-    assert main(["temp", "place", "/nowhere", "--to", pooled]) == 7
-    with psycopg.connect(make_conninfo(database, dbname="postgres")) as connection:
+    assert main(["temp", "place", "/nowhere", "--to", transaction_pooled]) == 7
+    with psycopg.connect(make_conninfo(database18, dbname="postgres")) as connection:
         assert not connection.execute("SELECT FROM pg_tablespace WHERE spcname = 'penstock_temp'").fetchall()

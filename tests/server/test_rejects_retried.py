@@ -24,9 +24,9 @@ REJECT = LoadRules(retry_for=0.0, on_error="reject")
 
 
 @pytest.fixture
-def loads(database: str) -> Loads:
+def loads(database18: str) -> Loads:
     """Provide loads in tiny blocks into a database with tables parent and child, and tree, which refers to itself."""
-    loads = Loads(database, piece_bytes=501)
+    loads = Loads(database18, piece_bytes=501)
     loads.execute("CREATE TABLE parent (id int PRIMARY KEY)")
     loads.execute("CREATE TABLE child (id int PRIMARY KEY, parent int REFERENCES parent)")
     loads.execute("CREATE TABLE tree (id int PRIMARY KEY, parent int REFERENCES tree)")

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def loads(database: str) -> Loads:
-    """Provide three tables of which each refers to the one before, on each version."""
-    loads = Loads(database)
+def loads(database18: str) -> Loads:
+    """Provide three tables of which each refers to the one before."""
+    loads = Loads(database18)
     loads.execute("CREATE TABLE a (id int PRIMARY KEY)")
     loads.execute("CREATE TABLE b (id int PRIMARY KEY, a int NOT NULL REFERENCES a)")
     loads.execute("CREATE TABLE c (id int PRIMARY KEY, b int NOT NULL REFERENCES b) PARTITION BY RANGE (id)")
