@@ -113,6 +113,20 @@ def database18(pg18: PgServer) -> str:
 
 
 @pytest.fixture
+def connection(database: str) -> Iterator[psycopg.Connection]:
+    """Provide an autocommit connection to an empty database, on each version in turn."""
+    with psycopg.connect(database, autocommit=True) as opened:
+        yield opened
+
+
+@pytest.fixture
+def connection18(database18: str) -> Iterator[psycopg.Connection]:
+    """Provide an autocommit connection to an empty database on the newest version."""
+    with psycopg.connect(database18, autocommit=True) as opened:
+        yield opened
+
+
+@pytest.fixture
 def user_name(database: str) -> Iterator[str]:
     """Provide an ordinary role that may log in and has been granted nothing."""
     name = f"ordinary {secrets.token_hex(4)}"

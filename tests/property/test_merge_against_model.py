@@ -6,8 +6,6 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-import psycopg
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -19,7 +17,7 @@ from penstock.server.table.catalog import find_table
 from penstock.server.table.staging import make_landing_table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from hypothesis.strategies import DrawFn
 
@@ -83,13 +81,6 @@ def _cases(draw: DrawFn) -> Case:
         has_equal_nulls=draw(st.booleans()),
         is_partitioned=is_partitioned,
     )
-
-
-@pytest.fixture
-def connection(database: str) -> Iterator[Connection]:
-    """Provide a session whose transactions the tests roll back."""
-    with psycopg.connect(database, autocommit=True) as connection:
-        yield connection
 
 
 def _prepare(connection: Connection, case: Case, *, is_unique: bool = True) -> TableFacts:

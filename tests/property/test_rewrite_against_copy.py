@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import psycopg
-import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from psycopg import sql
@@ -14,7 +13,7 @@ from psycopg import sql
 from penstock._native import RecordCutter, RecordError, Rewriter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from hypothesis.strategies import DrawFn
 
@@ -48,13 +47,6 @@ class File:
     nulls: tuple[str, ...]
     width: int
     data: bytes
-
-
-@pytest.fixture
-def connection(database: str) -> Iterator[Connection]:
-    """Provide a session whose transactions the tests roll back."""
-    with psycopg.connect(database, autocommit=True) as connection:
-        yield connection
 
 
 def _field_parts(file_format: Format, delimiter: str, quote: str | None, escape: str | None) -> tuple[str, ...]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 from typing import TYPE_CHECKING
 
-import psycopg
 import pytest
 
 from penstock.lab.users import choose_server_user, give_to, is_root
@@ -16,22 +15,10 @@ from support.small_disk import small_disk
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    import psycopg
+
     from support.servers import PgServer
     from support.small_disk import SmallDisk
-
-
-@pytest.fixture
-def connection(database: str) -> Iterator[psycopg.Connection]:
-    """Provide an autocommit connection to an empty database, on each version in turn."""
-    with psycopg.connect(database, autocommit=True) as opened:
-        yield opened
-
-
-@pytest.fixture
-def connection18(database18: str) -> Iterator[psycopg.Connection]:
-    """Provide an autocommit connection to an empty database on the newest version."""
-    with psycopg.connect(database18, autocommit=True) as opened:
-        yield opened
 
 
 @pytest.fixture

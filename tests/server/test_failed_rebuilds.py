@@ -22,7 +22,6 @@ from support.modes import Killed, mode_target
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.changes.context import Restored
     from support.servers import PgServer
 
 REBUILD = LoadRules(retry_for=0.0, indexes="rebuild")
@@ -56,23 +55,11 @@ def second(tmp_path: Path) -> Path:
     return path
 
 
-def indexes(loads: Loads) -> list[str]:
-    """Return the names of the table's indexes."""
-    query = "SELECT indexrelid::regclass::text FROM pg_index WHERE indrelid = 't'::regclass ORDER BY 1"
-    return [name for (name,) in loads.execute(query)]
-
-
-def repair(loads: Loads) -> Restored:
-    """Repair as from another host."""
-    with Repairer(ConnectionFactory(loads.conninfo)) as repairer:
-        return repairer.run()
-
-
 def break_the_key(loads: Loads, path: Path) -> None:
     """Leave the key missing: rows break it."""
     with pytest.raises(DataError, match="t_pkey"):
         loads.run(target(path), rules=REBUILD)
-    assert indexes(loads) == ["i"]
+    assert loads.indexes() == ["i"]
 
 
 def run_command(loads: Loads, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -95,11 +82,11 @@ def test_no_load_goes_into_a_table_that_lacks_its_key(loads: Loads, path: Path, 
     loads.execute("DELETE FROM t WHERE b = 'y'")
     with pytest.raises(TargetError, match="because a rebuild failed"):
         loads.run(job, rules=AUTO)
-    repair(loads).raise_first()
+    loads.repair().raise_first()
     # A load that has not ended is in the way of --mode truncate.
     loads.execute("DELETE FROM penstock.loads")
     loads.run(job, rules=AUTO)
-    assert indexes(loads) == ["i", "t_pkey"]
+    assert loads.indexes() == ["i", "t_pkey"]
 
 
 def test_the_load_itself_ends_once_it_is_repaired(loads: Loads, path: Path) -> None:
@@ -113,12 +100,12 @@ def test_the_load_itself_ends_once_it_is_repaired(loads: Loads, path: Path) -> N
         loads.run(target(path), rules=REBUILD)
     assert loads.execute("SELECT state FROM penstock.loads") == [("running",)]
     # A repair loads nothing: it speaks of rows that are there.
-    (error,) = repair(loads).errors
+    (error,) = loads.repair().errors
     assert str(error.hint).startswith("Rows of the table violate it, and it is missing")
     loads.execute("DELETE FROM t WHERE b = 'y'")
-    repair(loads).raise_first()
+    loads.repair().raise_first()
     loads.run(target(path), rules=REBUILD)
-    assert indexes(loads) == ["i", "t_pkey"]
+    assert loads.indexes() == ["i", "t_pkey"]
     assert loads.execute("SELECT state FROM penstock.loads") == [("complete",)]
 
 
@@ -197,9 +184,9 @@ def test_what_a_dead_load_has_left_is_put_back_or_nothing_is_loaded(
     assert KEY in str(caught.value.detail)
     assert loads.count() == 2
     loads.execute("DELETE FROM t WHERE b = 'y'")
-    repair(loads).raise_first()
+    loads.repair().raise_first()
     loads.run(mode_target(second, mode), rules=AUTO)
-    assert indexes(loads) == ["i", "t_pkey"]
+    assert loads.indexes() == ["i", "t_pkey"]
 
 
 @pytest.mark.pg("!= 17")
@@ -230,7 +217,7 @@ def test_a_foreign_key_that_rows_break_is_enforced_for_new_ones(
         loads.run(target(path), rules=AUTO)
     assert "(a)=(99)" in str(refused.value.detail)
     loads.execute("DELETE FROM t WHERE a = 99")
-    repair(loads).raise_first()
+    loads.repair().raise_first()
     assert loads.run(target(path), rules=AUTO).rows == 0
 
 
@@ -248,7 +235,7 @@ def test_foreign_keys_come_back_though_a_key_does_not(loads: Loads, path: Path) 
     """
     assert loads.execute(foreign_keys) == [("f",)]
     loads.execute("DELETE FROM t WHERE b = 'y'")
-    repair(loads).raise_first()
+    loads.repair().raise_first()
     assert loads.execute(foreign_keys) == [("child_a_fkey",), ("f",)]
 
 
@@ -268,12 +255,12 @@ def test_a_key_that_is_not_wanted_any_more_is_given_up(loads: Loads, path: Path,
         assert "t_pkey" in done.stdout
         assert "will not be rebuilt" in done.stdout
     statement = done.stdout.partition("by hand: ")[2]
-    assert indexes(loads) == ["i"]
+    assert loads.indexes() == ["i"]
     assert loads.count() == 2
     assert loads.execute("SELECT count(*) FROM penstock.changes") == [(0,)]
     assert loads.run(target(second), rules=AUTO).rows == 2
     loads.execute(f"DELETE FROM t WHERE b = 'y'; {statement}")
-    assert indexes(loads) == ["i", "t_pkey"]
+    assert loads.indexes() == ["i", "t_pkey"]
     assert "Nothing is missing" in run_command(loads, "repair", "--forget-missing", "t_pkey").stderr
 
 
@@ -286,7 +273,7 @@ def test_a_key_that_is_given_up_keeps_what_else_was_parked(loads: Loads, path: P
     done = json.loads(run_command(loads, "repair", "--forget-missing", "public.t.x", "--json").stdout)["steps"]
     assert [(each["table"], each["name"], each["action"]) for each in done] == [("public.t", "x", "forget")]
     assert loads.run(target(second), rules=AUTO).rows == 2
-    assert indexes(loads) == ["i", "t_pkey"]
+    assert loads.indexes() == ["i", "t_pkey"]
 
 
 @pytest.mark.pg("!= 17")

@@ -10,9 +10,8 @@ from psycopg import sql
 
 from penstock.errors import TargetError
 from penstock.model.load.landing import POSITION_COLUMNS
-from penstock.model.server.table import TableFacts, TableName
-from penstock.server.table.catalog import find_table
 from penstock.server.table.staging import drop_landing_table, find_landing_table, make_landing_table
+from support.ddl import facts_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,13 +31,6 @@ TYPES = {
     "kind": "public.kind",
     "positive": "public.positive",
 }
-
-
-def facts_of(connection: Connection, name: str = "t") -> TableFacts:
-    """Return the facts of a table in schema public."""
-    facts = find_table(connection, TableName(schema="public", name=name))
-    assert facts is not None
-    return facts
 
 
 def make(connection: Connection, columns: Sequence[str], *, as_text: bool = False) -> int:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import psycopg
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -19,7 +17,7 @@ from penstock.server.table.catalog import find_table
 from penstock.server.table.staging import make_landing_table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
     from hypothesis.strategies import DrawFn
 
@@ -74,13 +72,6 @@ def _files(draw: DrawFn) -> File:
         format=file_format, delimiter="|", quote=mark, escape=mark, nulls=(null,), has_header=False, encoding="UTF8"
     )
     return File(dialect=dialect, pieces=[piece for piece in pieces if piece], columns=columns)
-
-
-@pytest.fixture
-def connection(database: str) -> Iterator[Connection]:
-    """Provide a session whose transactions the tests roll back."""
-    with psycopg.connect(database, autocommit=True) as connection:
-        yield connection
 
 
 def _copy(connection: Connection, encoder: Encoder, blocks: Iterable[Block]) -> None:

@@ -21,8 +21,8 @@ from penstock.server.merge.merge import (
 )
 from penstock.server.merge.merge_errors import DuplicateKey
 from penstock.server.merge.merge_locate import RecordPlace
-from penstock.server.table.catalog import find_table
 from penstock.server.table.staging import make_landing_table
+from support.ddl import facts_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,13 +35,6 @@ STAGING = TableName(schema="land", name="s 1")
 
 # A record of a file: object, block, values.
 Record = tuple[Any, ...]
-
-
-def facts_of(connection: Connection, name: str = "t") -> TableFacts:
-    """Return the facts of a table in schema public."""
-    facts = find_table(connection, TableName(schema="public", name=name))
-    assert facts is not None
-    return facts
 
 
 def stage(connection: Connection, columns: Sequence[str], records: Sequence[Record]) -> TableFacts:

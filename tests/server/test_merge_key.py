@@ -9,9 +9,8 @@ import pytest
 from psycopg import sql
 
 from penstock.errors import TargetError, UsageError
-from penstock.model.server.table import TableFacts, TableName
 from penstock.server.merge.merge_key import MergeMode, check_key, find_key
-from penstock.server.table.catalog import find_table
+from support.ddl import facts_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,13 +23,6 @@ INVALID_INDEX = (
     "CREATE UNIQUE INDEX near ON public.t (a, b);"
     " UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'public.near'::regclass"
 )
-
-
-def facts_of(connection: Connection, name: str = "t") -> TableFacts:
-    """Return the facts of a relation in schema public."""
-    facts = find_table(connection, TableName(schema="public", name=name))
-    assert facts is not None
-    return facts
 
 
 def check(

@@ -13,7 +13,7 @@ from penstock.errors import DataError, SourceError
 from penstock.loading.landing import merges
 from penstock.model.load.job import LoadRules
 from penstock.server.merge.merge_sorting import MergeSorter
-from support.loads import Loads, Row, target
+from support.loads import Loads, Row, find_sums, target
 from support.modes import landing_tables, mode_target
 
 if TYPE_CHECKING:
@@ -70,14 +70,6 @@ def find_rejects(loads: Loads) -> list[Row]:
     """Return object, line, offset, SQLSTATE, column and bytes of what is rejected, in the order of the files."""
     return loads.execute(
         'SELECT object, line, start, sqlstate, "column", raw FROM penstock.rejects ORDER BY object, start'
-    )
-
-
-def find_sums(loads: Loads) -> list[Row]:
-    """Return records, rows, suppressed and rejected of each object in the ledger."""
-    return loads.execute(
-        "SELECT object, sum(records)::int, sum(rows)::int, sum(suppressed)::int, sum(rejected)::int"
-        " FROM penstock.ranges GROUP BY 1 ORDER BY 1"
     )
 
 

@@ -61,16 +61,10 @@ def role(loads: Loads) -> Iterator[str]:
     loads.execute(f"DROP OWNED BY {name} CASCADE; DROP ROLE {name}")
 
 
-def indexes(loads: Loads) -> list[str]:
-    """Return the names of the table's indexes."""
-    query = "SELECT indexrelid::regclass::text FROM pg_index WHERE indrelid = 't'::regclass ORDER BY 1"
-    return [name for (name,) in loads.execute(query)]
-
-
 def look_while_loading(loads: Loads) -> list[list[str]]:
     """Have a look at the table's indexes when its rows are under way."""
     seen: list[list[str]] = []
-    loads.at_piece = lambda number: None if number else seen.append(indexes(loads))
+    loads.at_piece = lambda number: None if number else seen.append(loads.indexes())
     return seen
 
 
@@ -86,7 +80,7 @@ def die_while_loading(loads: Loads, path: Path) -> None:
     loads.at_piece = None
     # The server may notice a moment later, and until then the load counts as one at work.
     await_end_of_backends(loads)
-    assert indexes(loads) == []
+    assert loads.indexes() == []
 
 
 def test_a_large_load_into_an_empty_table_parks(loads: Loads, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,7 +89,7 @@ def test_a_large_load_into_an_empty_table_parks(loads: Loads, path: Path, monkey
     seen = look_while_loading(loads)
     outcome = loads.run(target(path), rules=AUTO)
     assert seen == [["t_pkey"]]
-    assert indexes(loads) == ["i", "t_pkey"]
+    assert loads.indexes() == ["i", "t_pkey"]
     assert {(each.kind, each.name) for each in outcome.rebuilt} == {("index", "i")}
     assert "--indexes rebuild: it builds t_pkey once" in outcome.gains[0]
     path.write_text("a,b\n90,x\n")
@@ -112,7 +106,7 @@ def test_a_rebuilding_load_into_an_empty_table_parks_its_key(loads: Loads, path:
     activities = [progress.activity for progress in shown]
     assert {progress.to_rebuild for progress in shown if not progress.activity} == {2}
     assert seen == [[]]
-    assert indexes(loads) == ["i", "t_pkey"]
+    assert loads.indexes() == ["i", "t_pkey"]
     assert {(each.kind, each.name) for each in outcome.rebuilt} == {("index", "i"), ("constraint", "t_pkey")}
     assert outcome.rebuild_seconds > 0
     assert {"rebuilding indexes, 0 of 2 done", "rebuilding index t_pkey"} <= set(activities)
@@ -128,7 +122,7 @@ def test_another_sessions_row_is_held_against_the_key(
     with pytest.raises(DataError, match="duplicate key"):
         loads.run(target(path), rules=AUTO)
     assert loads.execute("SELECT count(*) FROM t WHERE a = 5") == [(1,)]
-    assert indexes(loads) == ["i", "t_pkey"]
+    assert loads.indexes() == ["i", "t_pkey"]
     assert loads.execute("SELECT count(*) FROM penstock.changes") == [(0,)]
 
 
@@ -160,7 +154,7 @@ def test_a_table_that_is_replaced_sends_what_breaks_its_keys_to_the_rejects(load
     path.write_text("a,b\n1,x\n1,y\n2,bad\n99,v\n")
     outcome = loads.run(mode_target(path, "replace"), rules=replace(AUTO, on_error="reject"), sessions=1)
     assert (outcome.rows, outcome.rejected) == (1, 3)
-    assert indexes(loads) == ["i", "t_pkey"]
+    assert loads.indexes() == ["i", "t_pkey"]
 
 
 @pytest.mark.pg("!= 17")
@@ -205,7 +199,7 @@ def test_modes_park_what_they_do_not_need(
     seen = look_while_loading(loads)
     loads.run(mode_target(path, mode, **options), rules=REBUILD)
     assert seen == [left]
-    assert indexes(loads) == ["i", "t_pkey"]
+    assert loads.indexes() == ["i", "t_pkey"]
     assert loads.count() == (20 if mode in ("truncate", "replace") else 21)
     assert loads.execute("SELECT count(*) FROM penstock.changes") == [(0,)]
 
@@ -218,7 +212,7 @@ def test_an_ordinary_owner_parks_and_a_superuser_repairs_as_it(loads: Loads, pat
     with Repairer(ConnectionFactory(loads.conninfo)) as repairer:
         assert {step.owner for step in repairer.plan()} == {role}
         repairer.run().raise_first()
-    assert indexes(loads) == ["i", "t_pkey"]
+    assert loads.indexes() == ["i", "t_pkey"]
 
 
 def test_a_role_that_may_not_become_the_owner_is_told_who_can(loads: Loads, path: Path, role: str) -> None:
@@ -229,7 +223,7 @@ def test_a_role_that_may_not_become_the_owner_is_told_who_can(loads: Loads, path
     assert isinstance(error, TargetError)
     assert "postgres" in str(error.detail)
     assert "penstock repair" in str(error.hint)
-    assert indexes(loads) == []
+    assert loads.indexes() == []
 
 
 def test_who_does_not_own_the_table_keeps_all(loads: Loads, path: Path, role: str) -> None:
@@ -246,7 +240,7 @@ def test_a_later_run_of_the_same_command_puts_back_what_is_left(loads: Loads, pa
     second.write_text("a,b\n500,y\n")
     die_while_loading(loads, second)
     assert loads.run(target(path), rules=AUTO).load_id is None
-    assert indexes(loads) == ["i", "t_pkey"]
+    assert loads.indexes() == ["i", "t_pkey"]
 
 
 def test_a_table_that_is_gone_is_nothing_to_repair(loads: Loads, path: Path) -> None:
@@ -264,9 +258,8 @@ def test_forgetting_a_load_does_not_lose_what_it_parked(loads: Loads, path: Path
     """The records are the table's, not the load's."""
     die_while_loading(loads, path)
     loads.execute("DELETE FROM penstock.loads")
-    with Repairer(ConnectionFactory(loads.conninfo)) as repairer:
-        repairer.run().raise_first()
-    assert indexes(loads) == ["i", "t_pkey"]
+    loads.repair().raise_first()
+    assert loads.indexes() == ["i", "t_pkey"]
 
 
 def run_command(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -343,7 +336,7 @@ def test_a_truncated_table_is_empty_for_the_plan(loads: Loads, path: Path, monke
     seen = look_while_loading(loads)
     loads.run(mode_target(path, "truncate"), rules=AUTO)
     assert seen == [["t_pkey"]]
-    assert indexes(loads) == ["i", "t_pkey"]
+    assert loads.indexes() == ["i", "t_pkey"]
 
 
 def test_who_keeps_a_table_from_being_parked_is_named(loads: Loads, path: Path) -> None:
@@ -353,7 +346,7 @@ def test_who_keeps_a_table_from_being_parked_is_named(loads: Loads, path: Path) 
         with pytest.raises(ServerError, match="could not get a lock") as caught:
             loads.run(target(path), rules=REBUILD)
     assert "someone else" in str(caught.value.detail)
-    assert indexes(loads) == ["i", "t_pkey"]
+    assert loads.indexes() == ["i", "t_pkey"]
     assert loads.execute("SELECT count(*) FROM penstock.changes") == [(0,)]
 
 
@@ -367,9 +360,8 @@ def test_a_rebuild_that_is_interrupted_stays_parked_and_says_so(loads: Loads, pa
     with pytest.raises(PenstockError, match="interrupted"):
         loads.run(target(path), rules=REBUILD, on_progress=interrupt)
     assert any("penstock repair" in text for text in loads.notices)
-    with Repairer(ConnectionFactory(loads.conninfo)) as repairer:
-        repairer.run().raise_first()
-    assert indexes(loads) == ["i", "t_pkey"]
+    loads.repair().raise_first()
+    assert loads.indexes() == ["i", "t_pkey"]
     assert loads.run(target(path), rules=REBUILD).rows_before == 20
 
 
@@ -392,7 +384,7 @@ def test_what_a_killed_load_left_parked_is_the_replacements_too(loads: Loads, pa
     """It is put back before the new table is made after the old one."""
     die_while_loading(loads, path)
     loads.run(mode_target(write_second(path), "replace"), rules=AUTO)
-    assert (indexes(loads), loads.count()) == (["i", "t_pkey"], 2)
+    assert (loads.indexes(), loads.count()) == (["i", "t_pkey"], 2)
 
 
 def test_a_replaced_table_keeps_the_foreign_key_that_a_load_of_another_parked(loads: Loads, path: Path) -> None:
@@ -419,7 +411,7 @@ def test_a_table_that_is_being_loaded_without_its_key_is_not_replaced(loads: Loa
     loads.at_piece = replace_it
     loads.run(target(path), rules=REBUILD)
     assert "is being loaded by load" in str(errors[0].detail)
-    assert indexes(loads) == ["i", "t_pkey"]
+    assert loads.indexes() == ["i", "t_pkey"]
 
 
 def test_a_table_that_lacks_its_key_when_it_is_looked_at_is_not_replaced(
@@ -448,7 +440,7 @@ def test_what_another_role_has_written_down_is_not_taken_away(loads: Loads, path
         other = Loads(make_conninfo(loads.conninfo, user=f"{role}_other"))
         assert other.run(target(write_second(path)), rules=REBUILD).rebuilt == ()
         assert any('indexes of "public.t" are kept: ' in text for text in other.notices)
-        assert indexes(loads) == ["i", "t_pkey"]
+        assert loads.indexes() == ["i", "t_pkey"]
     finally:
         loads.execute(f"ALTER TABLE t OWNER TO {role}")
         for name in (f"{role}_other", group):
@@ -526,7 +518,7 @@ def test_a_table_of_the_same_oid_as_in_a_dump_keeps_its_indexes(loads: Loads, pa
     copy_ledger(loads, oid_of="t")
     loads.execute("TRUNCATE t; ALTER TABLE t ADD PRIMARY KEY (a); CREATE INDEX i ON t (b)")
     assert loads.run(target(path), rules=REBUILD).rebuilt == ()
-    assert indexes(loads) == ["i", "t_pkey"]
+    assert loads.indexes() == ["i", "t_pkey"]
 
 
 def test_a_load_that_fails_while_its_lock_is_held_leaves_the_rest_to_a_repair(
@@ -557,7 +549,7 @@ def test_an_interrupt_behind_the_rebuild_of_a_failed_load_is_no_warning_of_it(
     monkeypatch.setattr("penstock.loading.steps.settings.Settings.on_failure", interrupt)
     with pytest.raises(DataError):
         loads.run(target(path), rules=REBUILD)
-    assert (interrupts, indexes(loads)) == ([], ["i", "t_pkey"])
+    assert (interrupts, loads.indexes()) == ([], ["i", "t_pkey"])
     assert not any("not restored" in text for text in loads.notices)
 
 
@@ -573,4 +565,4 @@ def test_indexes_are_rebuilt_whatever_another_step_raises(
     monkeypatch.setattr("penstock.loading.steps.references.References.on_failure", fail)
     with pytest.raises(ZeroDivisionError):
         loads.run(target(path), rules=REBUILD)
-    assert indexes(loads) == ["i", "t_pkey"]
+    assert loads.indexes() == ["i", "t_pkey"]

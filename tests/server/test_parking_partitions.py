@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from penstock.changes.context import Restored
     from penstock.model.load.shape import Change
     from penstock.server.connect.connection import Connection
     from support.loads import Row
@@ -119,12 +118,6 @@ def die_while_loading(loads: Loads, path: Path) -> None:
     assert shape(loads) == []
 
 
-def repair(loads: Loads) -> Restored:
-    """Repair as from another host."""
-    with Repairer(ConnectionFactory(loads.conninfo)) as repairer:
-        return repairer.run()
-
-
 def records(loads: Loads) -> int:
     """Return how many things are written down as parked."""
     return int(loads.execute("SELECT count(*) FROM penstock.changes")[0][0])
@@ -152,7 +145,7 @@ def test_partitions_that_come_and_go_meanwhile_get_what_they_would_have_had(
     die_while_loading(parked, path)
     for loads in (intact, parked):
         loads.execute(statements)
-    repair(parked).raise_first()
+    parked.repair().raise_first()
     assert records(parked) == 0
     assert shape(parked) == shape(intact)
 
@@ -161,11 +154,11 @@ def test_rows_of_a_partition_that_was_added_are_looked_at(loads: Loads, path: Pa
     """What breaks a key there is told, and the rest stays parked."""
     die_while_loading(loads, path)
     loads.execute(BARE.replace("301", "300"))
-    error = repair(loads).errors[0]
+    error = loads.repair().errors[0]
     assert isinstance(error, DataError)
     assert "(id)=(300)" in str(error.detail)
     loads.execute("DELETE FROM t WHERE b = 'y'")
-    repair(loads).raise_first()
+    loads.repair().raise_first()
     assert records(loads) == 0
 
 
@@ -177,12 +170,12 @@ def test_a_foreign_table_that_was_attached_is_named(loads: Loads, path: Path) ->
         "CREATE FOREIGN DATA WRAPPER nowhere; CREATE SERVER s FOREIGN DATA WRAPPER nowhere;"
         "CREATE FOREIGN TABLE far PARTITION OF t FOR VALUES FROM (500) TO (600) SERVER s"
     )
-    error = repair(loads).errors[0]
+    error = loads.repair().errors[0]
     assert isinstance(error, TargetError)
     assert "public.far is a foreign table" in error.message
     assert "Detach it" in str(error.hint)
     loads.execute("ALTER TABLE t DETACH PARTITION far")
-    repair(loads).raise_first()
+    loads.repair().raise_first()
     assert shape(loads) == before
 
 
@@ -192,11 +185,11 @@ def test_what_was_made_at_the_parent_meanwhile_is_not_made_twice(loads: Loads, p
     die_while_loading(loads, path)
     loads.execute("CREATE INDEX t_b_idx ON t (b)")
     loads.execute("ALTER TABLE t ADD PRIMARY KEY (id)")
-    error = repair(loads).errors[0]
+    error = loads.repair().errors[0]
     assert 'public.t1 has "t1_pkey" in the place of "odd"' in error.message
     assert "repair" in str(error.hint)
     loads.execute("ALTER TABLE t DROP CONSTRAINT t_pkey")
-    repair(loads).raise_first()
+    loads.repair().raise_first()
     assert records(loads) == 0
     assert [name for _, name, *_ in shape(loads) if name == "odd"] == ["odd", "odd"]
 
@@ -242,7 +235,7 @@ def test_an_ordinary_owner_parks_partitions_and_a_superuser_repairs(loads: Loads
         before = shape(loads)
         owner = Loads(loads.conninfo, role=role, piece_bytes=50)
         die_while_loading(owner, path)
-        repair(loads).raise_first()
+        loads.repair().raise_first()
         assert shape(loads) == before
         loads.execute("CREATE INDEX own ON t2a (a); ALTER TABLE t1 OWNER TO postgres; DELETE FROM penstock.loads")
         before = shape(loads)
@@ -354,7 +347,7 @@ def test_a_row_that_refers_to_nothing_is_told_once(loads: Loads, path: Path) -> 
     found = {row[0]: row[2] for row in shape(loads) if row[1] == "t_a_fkey"}
     assert found == {"elsewhere.t1": True, "t1": True, "t2a": False}
     loads.execute("UPDATE t SET a = 1")
-    repair(loads).raise_first()
+    loads.repair().raise_first()
     assert shape(loads) == before
 
 

@@ -145,8 +145,7 @@ def has_run(loads: Loads) -> bool:
 def test_a_planted_foreign_key_runs_nothing(loads: Loads, spy: str, definition: str, columns: dict[str, str]) -> None:
     """Neither by a further action of ALTER TABLE nor by a cast of its columns."""
     plant(loads, spy, "constraint", foreign_key(loads, definition, columns))
-    with Repairer(ConnectionFactory(loads.conninfo)) as repairer:
-        assert len(repairer.run().errors) == 1
+    assert len(loads.repair().errors) == 1
     assert not has_run(loads)
 
 
@@ -156,16 +155,14 @@ def test_a_foreign_key_that_was_begun_runs_nothing(loads: Loads, spy: str) -> No
     with psycopg.connect(loads.conninfo, user=spy, autocommit=True) as connection:
         connection.execute(f"ALTER TABLE mine ADD CONSTRAINT planted {key} NOT VALID".encode())
     plant(loads, spy, "constraint", foreign_key(loads, key, {"b": "name_of_word"}))
-    with Repairer(ConnectionFactory(loads.conninfo)) as repairer:
-        assert len(repairer.run().errors) == 1
+    assert len(loads.repair().errors) == 1
     assert not has_run(loads)
 
 
 def test_a_planted_exclusion_constraint_runs_nothing(loads: Loads, spy: str) -> None:
     """It is what follows ADD CONSTRAINT too."""
     plant(loads, spy, "constraint", exclusion(f"EXCLUDE USING btree (a WITH =), {_MORE}"))
-    with Repairer(ConnectionFactory(loads.conninfo)) as repairer:
-        assert len(repairer.run().errors) == 1
+    assert len(loads.repair().errors) == 1
     assert not has_run(loads)
 
 

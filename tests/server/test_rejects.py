@@ -10,7 +10,7 @@ import pytest
 
 from penstock.errors import DataError, TargetError
 from penstock.model.load.job import LoadRules
-from support.loads import Loads, chop_commands, share_ledger, target
+from support.loads import Loads, chop_commands, share_ledger, target, write_csv
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -75,12 +75,6 @@ def test_every_kind_is_rejected_with_its_reason(
         for number, (record, sqlstate, column) in BAD.items()
         if sqlstate != "23505"
     ]
-
-
-def write_csv(path: Path, records: list[str], header: str = "a,b") -> Path:
-    """Write a csv file and return its path."""
-    path.write_text("".join(f"{record}\n" for record in [header, *records]))
-    return path
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from penstock.api.ledger_view import LedgerView
 from penstock.errors import DataError, TargetError
 from penstock.model.load.job import LoadRules
 from penstock.server.copy.copy import CopySession
-from support.loads import Loads, chop_commands, target
+from support.loads import Loads, chop_commands, find_sums, target
 from support.modes import mode_target
 
 if TYPE_CHECKING:
@@ -44,14 +44,6 @@ def write(path: Path, header: str, records: list[str]) -> Path:
     """Write a csv file and return its path."""
     path.write_text("".join(f"{record}\n" for record in [header, *records]))
     return path
-
-
-def find_sums(loads: Loads) -> list[tuple[int, ...]]:
-    """Return records, rows, suppressed and rejected of each object in the ledger."""
-    return loads.execute(
-        "SELECT object, sum(records)::int, sum(rows)::int, sum(suppressed)::int, sum(rejected)::int"
-        " FROM penstock.ranges GROUP BY 1 ORDER BY 1"
-    )
 
 
 def run_id(outcome: LoadOutcome) -> str:

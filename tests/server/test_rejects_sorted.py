@@ -10,7 +10,7 @@ import pytest
 from penstock.errors import DataError, TargetError
 from penstock.model.load.job import LoadRules
 from penstock.server.copy.sorting import Sorted, Sorter
-from support.loads import Loads, chop_commands, share_ledger, target
+from support.loads import Loads, chop_commands, share_ledger, target, write_csv
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,12 +39,6 @@ def sorts(monkeypatch: pytest.MonkeyPatch) -> list[Sorted]:
 
     monkeypatch.setattr(Sorter, "sort", note)
     return ended
-
-
-def write_csv(path: Path, records: list[str], header: str = "a,b") -> Path:
-    """Write a csv file and return its path."""
-    path.write_text("".join(f"{record}\n" for record in [header, *records]))
-    return path
 
 
 def read_rejects(loads: Loads) -> list[tuple[int, str, str | None, str, str | None]]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from penstock.model.server.table import TableFacts, TableName
 from penstock.server.ddl import capture as capturing
 from penstock.server.ddl import replacement
+from penstock.server.table.catalog import find_table
 from support.paths import in_own_path
 
 if TYPE_CHECKING:
@@ -167,3 +169,10 @@ def replace(connection: Connection, name: str, *inserts: str) -> TableDefinition
     with connection.transaction():
         swap_replacement(connection, definition, oid)
     return definition
+
+
+def facts_of(connection: Connection, name: str = "t") -> TableFacts:
+    """Return the facts of a table in schema public."""
+    facts = find_table(connection, TableName(schema="public", name=name))
+    assert facts is not None
+    return facts

@@ -11,6 +11,7 @@ import psycopg
 import pytest
 
 from penstock.api import Loader
+from penstock.api.repair import Repairer, RepairOutcome
 from penstock.errors import PenstockError
 from penstock.files import ObjectStream, SourceReader
 from penstock.loading.stream import session as loading_session
@@ -160,6 +161,16 @@ class Loads:
             cursor = connection.execute(statement)  # type: ignore[call-overload]
             return cursor.fetchall() if has_rows(cursor) else []
 
+    def repair(self) -> RepairOutcome:
+        """Repair as from another host."""
+        with Repairer(ConnectionFactory(self.conninfo)) as repairer:
+            return repairer.run()
+
+    def indexes(self) -> list[str]:
+        """Return the names of table t's indexes."""
+        query = "SELECT indexrelid::regclass::text FROM pg_index WHERE indrelid = 't'::regclass ORDER BY 1"
+        return [name for (name,) in self.execute(query)]
+
     def rows(self, table: str = "t") -> list[Row]:
         """Return a table's rows in the order of their text."""
         return sorted(self.execute(f"SELECT * FROM {table}"), key=repr)
@@ -203,3 +214,17 @@ def share_ledger(admin: Loads, role: str, schema: str = "penstock") -> None:
         Ledger(schema).ensure(connection)
     admin.execute(f"GRANT USAGE ON SCHEMA {schema} TO {role}")
     admin.execute(f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {schema} TO {role}")
+
+
+def write_csv(path: Path, records: Sequence[str], header: str = "a,b") -> Path:
+    """Write a csv file and return its path."""
+    path.write_text("".join(f"{record}\n" for record in [header, *records]))
+    return path
+
+
+def find_sums(loads: Loads) -> list[Row]:
+    """Return records, rows, suppressed and rejected of each object in the ledger."""
+    return loads.execute(
+        "SELECT object, sum(records)::int, sum(rows)::int, sum(suppressed)::int, sum(rejected)::int"
+        " FROM penstock.ranges GROUP BY 1 ORDER BY 1"
+    )
