@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.copyformat.encoder import python_codec
-from penstock.files.encodings import client_encoding, transcoded_codecs
+from penstock.files.encodings import _TRANSCODED, client_encoding
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -94,14 +94,14 @@ def test_encodings_that_are_transcoded_are_the_servers_code_for_code(server: psy
         codes = _ONE_BYTE + _TWO_BYTES + (_FOUR_BYTES if encoding == "GB18030" else [])
         if [_decode(code, codec) for code in codes] == _convert(server, codes, encoding):
             equal[encoding] = codec
-    ours = {encoding: codec for encoding, codec in transcoded_codecs().items() if not encoding.startswith("UTF")}
+    ours = {encoding: codec for encoding, codec in _TRANSCODED.items() if not encoding.startswith("UTF")}
     assert ours == equal
 
 
 @pytest.mark.parametrize("encoding", ["GBK", "GB18030"])
 def test_what_is_transcoded_is_encoded_again_as_it_was(encoding: str) -> None:
     """A reject file has the source's bytes: no two codes are one character."""
-    codec = transcoded_codecs()[encoding]
+    codec = _TRANSCODED[encoding]
     codes = _ONE_BYTE + _TWO_BYTES + (_FOUR_BYTES if encoding == "GB18030" else [])
     texts = [(code, text) for code in codes if (text := _decode(code, codec)) is not None]
     assert [code for code, text in texts if text.encode(codec) != code] == []

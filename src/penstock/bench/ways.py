@@ -142,4 +142,4 @@ def _copy_statement(schema: str, file: DataFile) -> str:
         escape=_QUOTE,
         encoding="UTF8",
     )
-    return describe_copy(spec, has_header=True)
+    return describe_copy(spec)

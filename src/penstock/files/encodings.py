@@ -17,7 +17,7 @@ from penstock.errors import SourceError, UsageError
 from penstock.files.compression import OUTPUT_PIECE_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
 
 _WINDOWS_PAGES = (866, 874, *range(1250, 1259))
 
@@ -106,16 +106,6 @@ def normalize_encoding(name: str) -> str:
         hint="Convert the file first, and check that its backslashes are unchanged: "
         f"iconv -f {_REFUSED.get(found or '', name)} -t UTF-8 FILE > FILE.utf8",
     )
-
-
-def transcoded_codecs() -> Mapping[str, str]:
-    """Return the Python codec of each encoding that is transcoded, by PostgreSQL's name."""
-    return _TRANSCODED
-
-
-def known_spellings() -> frozenset[str]:
-    """Return the spellings that stand for an encoding without asking Python: lower case, letters and digits only."""
-    return frozenset(spelling for spelling, name in _NAMES.items() if name not in _REFUSED)
 
 
 def is_ascii_safe(encoding: str) -> bool:

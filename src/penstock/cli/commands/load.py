@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
     from penstock.api import Loader
     from penstock.model.load.job import Request
-    from penstock.model.load.outcome import Problem
     from penstock.model.load.plan import LoadPlan
     from penstock.model.source.dialect import Notice
     from penstock.server.connect.connection import ConnectionFactory
@@ -216,7 +215,7 @@ class LoadCommand:
         _refuse_late(outcome.warnings, plan)
 
     def _check(self, loader: Loader, plan: LoadPlan) -> None:
-        on_problem = None if self.as_json else _print_problem
+        on_problem = None if self.as_json else lambda problem: write_result(describe_problem(problem))
         with showing_progress(self.messages, is_quiet=self.is_quiet) as on_progress:
             outcome = loader.check(plan, on_problem=on_problem, on_progress=on_progress, on_warning=show_warning)
         self._print(check_object(outcome), [describe_check(outcome)])
@@ -236,7 +235,3 @@ def _refuse_late(warnings: Sequence[Notice], plan: LoadPlan) -> None:
     """Exit as for an error where one is a warning and came when all was done; the result tells what that is."""
     if warnings and plan.job.rules.warnings == "error":
         raise typer.Exit(UsageError.exit_code)
-
-
-def _print_problem(problem: Problem) -> None:
-    write_result(describe_problem(problem))

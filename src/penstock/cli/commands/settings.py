@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,7 +15,6 @@ from penstock.cli.options.target import open_target
 from penstock.cli.terminal.messages import Messages, show_warning
 from penstock.cli.terminal.output import write_result
 from penstock.cli.views.settings_view import (
-    decision_object,
     describe_decision,
     describe_leases,
     describe_overview,
@@ -24,7 +24,6 @@ from penstock.cli.views.settings_view import (
     describe_skips,
     overview_object,
     profiles_object,
-    report_object,
 )
 from penstock.model.options import parse_duration
 from penstock.model.refusals import REFUSALS
@@ -101,7 +100,7 @@ def diff(wishes: Wishes = None, expect_wal: ExpectWal = None, as_json: Json = Fa
     profile, expected = _parse_wishes(wishes), _parse_size(expect_wal)
     with _open(options) as server:
         decision = server.compare(profile, expected_wal_bytes=expected)
-    write_result(decision_object(decision) if as_json else describe_decision(decision))
+    write_result(asdict(decision) if as_json else describe_decision(decision))
 
 
 @app.command("apply")
@@ -124,7 +123,7 @@ def apply_settings(
     if report.lease_ids:
         messages.note(f"to restore them: penstock settings restore {report.lease_ids[0][:8]}")
     as_text = describe_report(report) if report.lease_ids else ["nothing to change"]
-    write_result(report_object(report) if as_json else as_text)
+    write_result(asdict(report) if as_json else as_text)
 
 
 @app.command()
@@ -134,7 +133,7 @@ def restore(lease_id: LeaseId = None, forget: Forget = False, as_json: Json = Fa
     with _open(options) as server:
         report = server.restore(beginning=lease_id, forgets=forget)
     _warn(report)
-    write_result(report_object(report) if as_json else describe_report(report))
+    write_result(asdict(report) if as_json else describe_report(report))
 
 
 @app.command()

@@ -99,7 +99,7 @@ def _instance_rows(instance: RdsInstance, cluster: RdsCluster | None) -> Iterabl
     yield "resource id", _known(instance.resource_id)
     yield "class", describe_class(instance.instance_class)
     if instance.instance_class.ebs is not None and instance.storage is not None:
-        yield from _ebs_rows(instance.instance_class.ebs)
+        yield "EBS limits", describe_ebs(instance.instance_class.ebs)
     if instance.storage is not None:
         yield "storage", describe_storage(instance.storage)
     if instance.local_storage is not None:
@@ -160,10 +160,6 @@ def describe_optimized_reads(found: OptimizedReads) -> str:
     return f"{state}: {found.reason}"
 
 
-def _ebs_rows(ebs: EbsLimits) -> Iterable[Row]:
-    yield "EBS limits", describe_ebs(ebs)
-
-
 def describe_ebs(ebs: EbsLimits) -> str:
     """Return what a class moves to and from its volumes."""
     baseline = f"{ebs.baseline_mb_per_s:.0f} MB/s, {format_count(ebs.baseline_iops)} IOPS"
@@ -181,7 +177,7 @@ def describe_storage(storage: Storage) -> str:
     if storage.throughput_mib_per_s is not None:
         parts.append(f"{format_count(storage.throughput_mib_per_s)} MiB/s")
     grows = "does not grow" if storage.ceiling_gib is None else f"grows up to {format_count(storage.ceiling_gib)} GiB"
-    free = "not known how much is free" if storage.free_bytes is None else f"{_gib(storage.free_bytes)} free"
+    free = "not known how much is free" if storage.free_bytes is None else f"{storage.free_bytes / GIB:.1f} GiB free"
     return f"{', '.join(parts)}; {free}; {grows}"
 
 
@@ -227,10 +223,6 @@ def _describe_action(action: PendingMaintenance) -> str:
 
 def _engine(owner: RdsInstance | RdsCluster) -> str:
     return f"{_PRODUCTS.get(owner.engine, owner.engine)} {_known(owner.engine_version)}"
-
-
-def _gib(length_bytes: int) -> str:
-    return f"{length_bytes / GIB:.1f} GiB"
 
 
 def _known(value: str | None) -> str:

@@ -165,11 +165,6 @@ def show_text(text: str) -> str:
     return show(number, text[len(number) :] or None)
 
 
-def decision_object(decision: SettingsDecision) -> dict[str, object]:
-    """Return what --json prints of what would be changed."""
-    return asdict(decision)
-
-
 def describe_load_settings(settings: LoadSettings) -> list[str]:
     """Return what a load would do about the server's settings, for its plan."""
     lines = [f"settings  {settings.choice}"]
@@ -190,11 +185,6 @@ def describe_report(report: LeaseReport) -> list[str]:
 
 def _result_row(result: SettingResult) -> tuple[str, ...]:
     return (result.name, result.before, "->", result.after, "" if result.note is None else f"({result.note})")
-
-
-def report_object(report: LeaseReport) -> dict[str, object]:
-    """Return what --json prints of what was done about leases."""
-    return asdict(report)
 
 
 def describe_leased(settings: Sequence[LeasedSetting]) -> list[str]:

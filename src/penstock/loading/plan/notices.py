@@ -13,6 +13,8 @@ from penstock.loading.plan.work import all_objects
 from penstock.model.source.dialect import Notice
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from penstock.model.load.job import LoadRules
     from penstock.model.load.plan import ObjectSample, TargetPlan
     from penstock.model.server.server import ServerFacts
@@ -36,7 +38,7 @@ def table_notices(table: TableFacts) -> list[Notice]:
         notices.append(
             Notice(
                 code="unlogged",
-                message=f'partitions of table "{table.name}" are unlogged: {_names(table.unlogged_partitions)}',
+                message=f'partitions of table "{table.name}" are unlogged: {list_names(table.unlogged_partitions)}',
                 hint="Their rows are lost in a crash, and are not replicated.",
             )
         )
@@ -50,7 +52,7 @@ def unpublished_notice(table: TableFacts) -> Notice | None:
     return Notice(
         code="unpublished",
         message=f'table "{table.name}" is not replicated to subscribers',
-        hint=f"No publication includes its new rows; existing publications: {_names(table.unpublished)}.",
+        hint=f"No publication includes its new rows; existing publications: {list_names(table.unpublished)}.",
     )
 
 
@@ -80,7 +82,8 @@ def check_switches(rules: LoadRules, facts: TableFacts | None) -> None:
     )
 
 
-def _names(names: tuple[str, ...]) -> str:
+def list_names(names: Sequence[object]) -> str:
+    """Return the first of some names in words, and how many more there are."""
     shown = ", ".join(f'"{name}"' for name in names[:_NAMES_SHOWN])
     more = len(names) - _NAMES_SHOWN
     return f"{shown} and {more:,} more" if more > 0 else shown

@@ -8,6 +8,7 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from penstock.loading.plan.notices import list_names
 from penstock.model.load.upkeep import CheckpointDecision, VacuumPlan, VacuumStep
 from penstock.units import GIB, MIB, format_bytes
 
@@ -25,8 +26,6 @@ _SMALL_BYTES = 64 * MIB
 
 # Below, a checkpoint comes by itself at the end of checkpoint_timeout and has little to write.
 _CHECKPOINT_LEAST_BYTES = GIB
-
-_NAMES_SHOWN = 3
 
 
 def decide_vacuum(
@@ -94,13 +93,7 @@ def _analyze_parent(root: Relation, tree: Sequence[Relation], *, major: int) -> 
 
 def _describe_forbidden(relations: Sequence[Relation], *, major: int) -> str:
     right = ", and lacks MAINTAIN" if major >= 17 else ""
-    return f"not vacuumed: {_list_names(relations)}; the role owns neither the table nor the database{right}"
-
-
-def _list_names(relations: Sequence[Relation]) -> str:
-    shown = ", ".join(f'"{relation}"' for relation in relations[:_NAMES_SHOWN])
-    more = len(relations) - _NAMES_SHOWN
-    return f"{shown} and {more:,} more" if more > 0 else shown
+    return f"not vacuumed: {list_names(relations)}; the role owns neither the table nor the database{right}"
 
 
 def decide_checkpoint(

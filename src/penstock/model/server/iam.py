@@ -13,25 +13,25 @@ from penstock.model.server.endpoints import is_rds_proxy, region_of
 _ACCOUNT = "ACCOUNT"
 
 
-def connect_arn(*, host: str, user: str, region: str | None = None) -> str:
+def connect_arn(*, host: str, user: str) -> str:
     """Return the ARN that a policy must allow rds-db:connect on, with words in capitals for what to fill in.
 
     >>> connect_arn(host="db1.c9akciq32.eu-west-1.rds.amazonaws.com", user="loader")
     'arn:aws:rds-db:eu-west-1:ACCOUNT:dbuser:DB_RESOURCE_ID/loader'
     """
-    found = region or region_of(host) or "REGION"
+    found = region_of(host) or "REGION"
     partition = "aws-cn" if found.startswith("cn-") else "aws-us-gov" if found.startswith("us-gov-") else "aws"
     # A proxy's is the end of its ARN (prx-...), a cluster's cluster-..., an instance's db-....
     resource = "PROXY_RESOURCE_ID" if is_rds_proxy(host) else "DB_RESOURCE_ID"
     return f"arn:{partition}:rds-db:{found}:{_ACCOUNT}:dbuser:{resource}/{user}"
 
 
-def connect_policy(*, host: str, user: str, region: str | None = None) -> str:
+def connect_policy(*, host: str, user: str) -> str:
     """Return the IAM policy that lets its bearer connect as that user, as JSON."""
     statement = {
         "Effect": "Allow",
         "Action": "rds-db:connect",
-        "Resource": connect_arn(host=host, user=user, region=region),
+        "Resource": connect_arn(host=host, user=user),
     }
     return json.dumps({"Version": "2012-10-17", "Statement": [statement]})
 

@@ -54,10 +54,9 @@ def checkpoint(connection: Connection) -> None:
         connection.execute("CHECKPOINT")
 
 
-def describe_copy(spec: CopySpec, *, has_header: bool) -> str:
-    """Return the text of a COPY FROM STDIN command, for psql."""
-    statement = copy_statement(spec).as_string(None)
-    return f"{statement.removesuffix(')')}, HEADER)" if has_header else statement
+def describe_copy(spec: CopySpec) -> str:
+    """Return the text of a COPY FROM STDIN command of files with a header, for psql."""
+    return f"{copy_statement(spec).as_string(None).removesuffix(')')}, HEADER)"
 
 
 def _drop_marked(connection: Connection, schema: str, names: Sequence[str], *, mark: str) -> None:

@@ -23,7 +23,7 @@ _LEAST_NEEDED = MIB
 
 def find_spills(plan: Plan, *, block_bytes: int) -> tuple[Spill, ...]:
     """Return the nodes that wrote or read temporary files themselves, the largest first."""
-    found = [_describe(node, block_bytes) for node in _walk(plan)]
+    found = [_describe(node, block_bytes) for node in walk_nodes(plan)]
     return tuple(
         sorted(
             (spill for spill in found if spill.written_bytes or spill.read_bytes), key=lambda each: -each.written_bytes
@@ -33,13 +33,14 @@ def find_spills(plan: Plan, *, block_bytes: int) -> tuple[Spill, ...]:
 
 def sum_field(plan: Plan, field: str) -> int:
     """Return a field's sum over all nodes."""
-    return sum(int(node.get(field, 0)) for node in _walk(plan))
+    return sum(int(node.get(field, 0)) for node in walk_nodes(plan))
 
 
-def _walk(plan: Plan) -> Iterator[Plan]:
+def walk_nodes(plan: Plan) -> Iterator[Plan]:
+    """Yield a plan's nodes, each before those below it."""
     yield plan
     for below in plan.get("Plans", ()):
-        yield from _walk(below)
+        yield from walk_nodes(below)
 
 
 def _describe(node: Plan, block_bytes: int) -> Spill:

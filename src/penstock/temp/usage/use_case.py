@@ -10,6 +10,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from penstock.model.temp.usage import UseCase
+from penstock.temp.replay.plans import walk_nodes
 from penstock.units import MIB, format_bytes
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def find_use_case(use: StatementUse, plan: Plan | None) -> UseCase:
     names = list(dict.fromkeys(_read_plan(plan))) if plan is not None else _read_text(use.query)
     if use.local_written_bytes and "temporary table" not in names:
         names.append("temporary table")
-    keys = [] if plan is None else [str(key) for node in _walk(plan) for key in node.get("Sort Key", ())]
+    keys = [] if plan is None else [str(key) for node in walk_nodes(plan) for key in node.get("Sort Key", ())]
     # An index holds what one table has, not what is computed of many rows.
     keys = [] if any("(" in key for key in keys) else keys
     return UseCase(
@@ -61,7 +62,7 @@ def find_use_case(use: StatementUse, plan: Plan | None) -> UseCase:
 
 
 def _read_plan(plan: Plan) -> Iterator[str]:
-    for node in _walk(plan):
+    for node in walk_nodes(plan):
         kind = str(node.get("Node Type"))
         if kind == "Aggregate" and node.get("Strategy") in ("Hashed", "Mixed"):
             yield "grouping"
@@ -70,12 +71,6 @@ def _read_plan(plan: Plan) -> Iterator[str]:
             yield "grouping"
         elif kind in _NODES:
             yield _NODES[kind]
-
-
-def _walk(plan: Plan) -> Iterator[Plan]:
-    yield plan
-    for below in plan.get("Plans", ()):
-        yield from _walk(below)
 
 
 def _read_text(query: str) -> list[str]:

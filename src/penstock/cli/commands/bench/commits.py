@@ -65,7 +65,8 @@ def commits(
 
     if plot is not None:
         check_plot(plot)
-    shapes = _parse_shapes(topology, is_default=to is None)
+    default = _SHAPES if to is None else ()
+    shapes = default if topology is None else parse_shapes(topology, _SHAPES)
     with interrupting_signals():
         result = measure_commits(
             QUICK if quick else FULL,
@@ -176,11 +177,10 @@ def as_object(result: CommitsResult) -> dict[str, object]:
     return fields
 
 
-def _parse_shapes(text: str | None, *, is_default: bool) -> tuple[Shape, ...]:
-    if text is None:
-        return _SHAPES if is_default else ()
+def parse_shapes(text: str, known: Sequence[Shape]) -> tuple[Shape, ...]:
+    """Return those of the known topologies that a list names, in their order. Raises UsageError."""
     names = [name.strip() for name in text.split(",")]
     for name in names:
-        if name not in _SHAPES:
-            raise UsageError(f'unknown topology "{name}"', hint=f"Use one of {', '.join(_SHAPES)}.")
-    return tuple(shape for shape in _SHAPES if shape in names)
+        if name not in known:
+            raise UsageError(f'unknown topology "{name}"', hint=f"Use one of {', '.join(known)}.")
+    return tuple(shape for shape in known if shape in names)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from penstock.cli.commands.bench.commits import parse_shapes
 from penstock.cli.terminal.columns import line_up
 from penstock.cli.terminal.output import write_message, write_result
 from penstock.errors import UsageError
@@ -82,7 +83,7 @@ def optimized_reads(
     if plot is not None:
         check_plot(plot)
     default = () if to is not None else _SHAPES[:1] if quick else _SHAPES
-    shapes = default if topology is None else _parse_shapes(topology)
+    shapes = default if topology is None else parse_shapes(topology, _SHAPES)
     experiment = QUICK if quick else FULL
     if sessions is not None:
         experiment = replace(experiment, sessions=parse_counts(sessions, option="--sessions"))
@@ -197,11 +198,3 @@ def as_object(result: ReadsResult) -> dict[str, object]:
 
 def _known(value: float | None, form: str) -> str:
     return "-" if value is None else form.format(value)
-
-
-def _parse_shapes(text: str) -> tuple[Shape, ...]:
-    names = [name.strip() for name in text.split(",")]
-    for name in names:
-        if name not in _SHAPES:
-            raise UsageError(f'unknown topology "{name}"', hint=f"Use one of {', '.join(_SHAPES)}.")
-    return tuple(shape for shape in _SHAPES if shape in names)
