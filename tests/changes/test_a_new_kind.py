@@ -86,9 +86,11 @@ def kind() -> Iterator[None]:
 @pytest.fixture
 def loads(database18: str) -> Loads:
     """Provide a table that leaves room in its pages."""
-    loads = Loads(database18, piece_bytes=8)
-    loads.execute("CREATE TABLE t (id int, name text) WITH (fillfactor = 40); CREATE INDEX i ON t (id)")
-    return loads
+    return Loads(
+        database18,
+        piece_bytes=8,
+        setup="CREATE TABLE t (id int, name text) WITH (fillfactor = 40); CREATE INDEX i ON t (id)",
+    )
 
 
 @pytest.fixture

@@ -23,9 +23,7 @@ if TYPE_CHECKING:
 @pytest.fixture
 def loads(database18: str) -> Loads:
     """Provide a database with a table."""
-    loads = Loads(database18)
-    loads.execute("CREATE TABLE t (a int, b text)")
-    return loads
+    return Loads(database18, setup="CREATE TABLE t (a int, b text)")
 
 
 @pytest.fixture

@@ -23,9 +23,7 @@ if TYPE_CHECKING:
 @pytest.fixture
 def admin(database: str) -> Loads:
     """Provide a superuser's loads into a database with a table that everybody may fill, on each version."""
-    admin = Loads(database)
-    admin.execute("CREATE TABLE t (a int PRIMARY KEY, b text); GRANT ALL ON t TO public")
-    return admin
+    return Loads(database, setup="CREATE TABLE t (a int PRIMARY KEY, b text); GRANT ALL ON t TO public")
 
 
 @pytest.fixture

@@ -21,9 +21,7 @@ if TYPE_CHECKING:
 @pytest.fixture
 def loads(database18: str) -> Loads:
     """Provide a database with a table."""
-    loads = Loads(database18, piece_bytes=509)
-    loads.execute("CREATE TABLE t (a int PRIMARY KEY, b text)")
-    return loads
+    return Loads(database18, piece_bytes=509, setup="CREATE TABLE t (a int PRIMARY KEY, b text)")
 
 
 @pytest.fixture

@@ -47,8 +47,7 @@ def people(tmp_path: Path) -> str:
 def cut_short(database18: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """Provide the id of a load that ended at a bad record after some batches; the file is corrected since."""
     chop_commands(monkeypatch, 500)
-    loads = Loads(database18, piece_bytes=509)
-    loads.execute("CREATE TABLE t (a int, b text)")
+    loads = Loads(database18, piece_bytes=509, setup="CREATE TABLE t (a int, b text)")
     path = tmp_path / "numbers"
     good = "a,b\n" + "".join(f"{n},value {n}\n" for n in range(ROWS))
     path.write_text(good.replace("\n1500,", "\nxxxx,"))
@@ -164,8 +163,7 @@ def test_resume_begins_no_other_load(
     penstock: Run, database18: str, people: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where another process completes the load meanwhile: one that loads --again would store all of it twice."""
-    loads = Loads(database18)
-    loads.execute("CREATE TABLE people (id int, name text)")
+    loads = Loads(database18, setup="CREATE TABLE people (id int, name text)")
     job, begin = LedgerView.job, Ledger.begin
     again = LoadRules(retry_for=0.0, again=True)
 
@@ -275,8 +273,7 @@ def test_load_at_work_is_not_forgotten_nor_its_rejects(
     penstock: Run, database18: str, tmp_path: Path, command: tuple[str, ...]
 ) -> None:
     """Its next batches would be refused, and the same files loaded twice."""
-    loads = Loads(database18, piece_bytes=509)
-    loads.execute("CREATE TABLE t (a int, b text)")
+    loads = Loads(database18, piece_bytes=509, setup="CREATE TABLE t (a int, b text)")
     path = tmp_path / "numbers"
     path.write_text("a,b\nx,y\n" + "".join(f"{n},value {n}\n" for n in range(ROWS)))
     refused: list[Finished] = []
@@ -301,8 +298,7 @@ def test_load_that_the_ledger_lost_tells_which_rows_stay(
     database18: str, tmp_path: Path, lose: str, patience_s: float
 ) -> None:
     """It neither says that nothing was loaded nor begins anew, which would store the rows twice."""
-    loads = Loads(database18, piece_bytes=509)
-    loads.execute("CREATE TABLE t (a int, b text)")
+    loads = Loads(database18, piece_bytes=509, setup="CREATE TABLE t (a int, b text)")
     path = tmp_path / "numbers"
     path.write_text("a,b\n" + "".join(f"{n},value {n}\n" for n in range(ROWS)))
 
@@ -375,8 +371,7 @@ def test_spooled_standard_input_is_not_resumed_by_its_id(
     penstock: Run, database18: str, people: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever goes on has another; the same command may be given the same once more."""
-    loads = Loads(database18)
-    loads.execute("CREATE TABLE people (id int, name text)")
+    loads = Loads(database18, setup="CREATE TABLE people (id int, name text)")
     begin = Ledger.begin
 
     def begin_as_stdin(ledger: Ledger, *args: Any, **options: Any) -> object:

@@ -48,9 +48,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def _loads(conninfo: str) -> Loads:
-    loads = Loads(conninfo, piece_bytes=1009)
-    loads.execute("CREATE TABLE t (a int, b text)")
-    return loads
+    return Loads(conninfo, piece_bytes=1009, setup="CREATE TABLE t (a int, b text)")
 
 
 def _wait_until(is_so: Callable[[], bool]) -> None:
@@ -220,8 +218,7 @@ def test_session_lost_before_the_first_row_is_waited_out(
     database18: str, path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     """A load that is only being written down has the same patience as one that is under way."""
-    loads = Loads(database18)
-    loads.execute("CREATE TABLE t (a int, b text)")
+    loads = Loads(database18, setup="CREATE TABLE t (a int, b text)")
     act = getattr(Ledger, step)
     lost: list[int] = []
 
@@ -280,8 +277,7 @@ def test_session_lost_at_the_end_of_a_landing_tables_transaction_is_waited_out(
     database18: str, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Outside of any statement of ours: what puts the settings back and commits meets the loss."""
-    loads = Loads(database18)
-    loads.execute("CREATE TABLE t (a int PRIMARY KEY, b text)")
+    loads = Loads(database18, setup="CREATE TABLE t (a int PRIMARY KEY, b text)")
     act = StagingMaker.open
     lost: list[int] = []
 

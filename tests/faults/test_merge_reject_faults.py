@@ -42,9 +42,7 @@ _LOOKS = 1200
 @pytest.fixture
 def loads(database18: str) -> Loads:
     """Provide loads into a database with table t."""
-    loads = Loads(database18, piece_bytes=32)
-    loads.execute(_SETUP)
-    return loads
+    return Loads(database18, piece_bytes=32, setup=_SETUP)
 
 
 def _target(path: Path) -> TargetJob:

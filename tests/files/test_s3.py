@@ -165,8 +165,7 @@ def test_small_object_is_fetched_once(s3: S3, reader: SourceReader) -> None:
 
 def test_copied_object_is_loaded_with_a_warning_that_names_the_other(s3: S3, database18: str) -> None:
     """Its size and ETag are those of one that is loaded into the same table."""
-    loads = Loads(database18)
-    loads.execute("CREATE TABLE t (a int)")
+    loads = Loads(database18, setup="CREATE TABLE t (a int)")
     s3.put("d/a.csv", b"a\n1\n")
     job = replace(target(Path("x")), sources=(f"{_ROOT}/d/",))
     assert loads.run(job).rows == 1

@@ -225,8 +225,7 @@ def test_all_but_refused_records_land(
     database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: Case
 ) -> None:
     """On each version; each record is counted once, and rejected ones are there byte for byte."""
-    loads = Loads(database, piece_bytes=case.piece_bytes)
-    loads.execute(SETUP)
+    loads = Loads(database, piece_bytes=case.piece_bytes, setup=SETUP)
     for key in case.existing:
         loads.execute(f"INSERT INTO t VALUES ({key}, 'old')")
     monkeypatch.setattr(merge_sorting, "_PORTION_BYTES", case.portion_bytes)

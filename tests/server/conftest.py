@@ -38,7 +38,6 @@ def disk(pg18: PgServer) -> Iterator[SmallDisk]:
         folder.mkdir()
         give_to(folder, choose_server_user(pg18.server.data_dir))
         disk.path.chmod(0o755)
-        admin = Loads(pg18.conninfo)
-        admin.execute(f"CREATE TABLESPACE penstock_small LOCATION '{folder}'")
+        admin = Loads(pg18.conninfo, setup=f"CREATE TABLESPACE penstock_small LOCATION '{folder}'")
         yield disk
         admin.execute("DROP TABLESPACE penstock_small")

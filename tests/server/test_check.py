@@ -28,9 +28,11 @@ Found = list[tuple[int | None, str | None, str | None]]
 @pytest.fixture
 def loads(database: str) -> Loads:
     """Provide checks in tiny blocks against a table with types, NOT NULL and CHECK, on each version in turn."""
-    loads = Loads(database, piece_bytes=503)
-    loads.execute("CREATE TABLE t (a int NOT NULL, b varchar(30), c date CHECK (c > '2000-01-01'))")
-    return loads
+    return Loads(
+        database,
+        piece_bytes=503,
+        setup="CREATE TABLE t (a int NOT NULL, b varchar(30), c date CHECK (c > '2000-01-01'))",
+    )
 
 
 # What may be wrong with a record, and what the server says of it: SQLSTATE and column.

@@ -123,8 +123,7 @@ def test_reject_file_is_in_the_encoding_of_the_source(
     database18: str, tmp_path: Path, mark: bytes, codec: str, encoding: str | None
 ) -> None:
     """Byte for byte, below its mark and header; edited, it is read in that encoding again."""
-    loads = Loads(database18)
-    loads.execute("CREATE TABLE t (a int, b text)")
+    loads = Loads(database18, setup="CREATE TABLE t (a int, b text)")
     text = "é" if codec == "cp1252" else "文"
     path, file = tmp_path / "f", tmp_path / "rejects.csv"
     path.write_bytes(mark + f"a,b\n1,{text}\nbad,{text}\n2,x\n".encode(codec))

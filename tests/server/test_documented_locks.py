@@ -52,8 +52,7 @@ def test_modes_hold_on_their_table_what_is_documented(
     database: str, path: Path, mode: Mode, *, is_atomic: bool, keeps_readers_out: bool
 ) -> None:
     """Only truncate --atomic keeps others out while rows come into the table."""
-    loads = Loads(database, piece_bytes=500)
-    loads.execute(SEE_LOCKS)
+    loads = Loads(database, piece_bytes=500, setup=SEE_LOCKS)
     loads.run(_job(path, mode), rules=replace(IMPATIENT, atomic=is_atomic))
     held = {mode for (mode,) in loads.execute("SELECT DISTINCT mode FROM seen")}
     assert "RowExclusiveLock" in held
@@ -66,8 +65,7 @@ def test_nothing_is_held_while_rows_are_loaded_beside_the_table(
     database: str, path: Path, mode: Mode, *, is_atomic: bool
 ) -> None:
     """Into a new table or a staging table: whoever writes to the old one meanwhile is not kept out."""
-    loads = Loads(database, piece_bytes=500)
-    loads.execute("CREATE TABLE t (a int PRIMARY KEY, b text)")
+    loads = Loads(database, piece_bytes=500, setup="CREATE TABLE t (a int PRIMARY KEY, b text)")
     seen: set[str] = set()
     loads.at_piece = _look(loads, seen)
     loads.run(_job(path, mode), rules=replace(IMPATIENT, atomic=is_atomic))

@@ -26,8 +26,7 @@ def test_last_record_of_each_key_decides(database18: str, tmp_path: Path, parts:
     for number in range(parts):
         share = records[number * len(records) // parts : (number + 1) * len(records) // parts]
         (tmp_path / f"{number}.csv").write_text("\n".join([header, *share]) + "\n")
-    loads = Loads(database18)
-    loads.execute("CREATE TABLE public.account (id int PRIMARY KEY, name text, amount numeric)")
+    loads = Loads(database18, setup="CREATE TABLE public.account (id int PRIMARY KEY, name text, amount numeric)")
     job = replace(target(tmp_path, into="account"), transform=Transform(name="apply.sql", text=_block("sql")))
     loads.run(job)
     assert loads.execute("SELECT id, name, amount FROM account ORDER BY id") == [(1, "Anna", 15), (3, "Cyd", None)]

@@ -39,9 +39,7 @@ WAYS = {
 def loads(database18: str, monkeypatch: pytest.MonkeyPatch) -> Loads:
     """Provide loads in tiny blocks and commands into a database with table t."""
     chop_commands(monkeypatch, 100)
-    loads = Loads(database18, piece_bytes=100)
-    loads.execute("CREATE TABLE t (k int PRIMARY KEY, v text)")
-    return loads
+    return Loads(database18, piece_bytes=100, setup="CREATE TABLE t (k int PRIMARY KEY, v text)")
 
 
 def write(path: Path, *, first: int = 0, bad: bool = False) -> Path:

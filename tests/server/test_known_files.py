@@ -18,9 +18,7 @@ if TYPE_CHECKING:
 @pytest.fixture
 def loads(database18: str) -> Loads:
     """Provide loads into a database with a table of one number."""
-    loads = Loads(database18)
-    loads.execute("CREATE TABLE t (a int)")
-    return loads
+    return Loads(database18, setup="CREATE TABLE t (a int)")
 
 
 @pytest.fixture

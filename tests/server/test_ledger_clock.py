@@ -31,9 +31,7 @@ def write(path: Path, *numbers: int) -> Path:
 @pytest.fixture
 def loads(database: str) -> Loads:
     """Provide loads into a database with table t on each version in turn."""
-    loads = Loads(database)
-    loads.execute("CREATE TABLE t (a int)")
-    return loads
+    return Loads(database, setup="CREATE TABLE t (a int)")
 
 
 @pytest.mark.parametrize("is_atomic", [True, False])
@@ -101,8 +99,7 @@ def test_clock_that_goes_back_an_hour_hides_no_truncation(
 ) -> None:
     """The server is started again with another time."""
     server = new_server()
-    loads = Loads(server.ensure_running())
-    loads.execute("CREATE TABLE t (a int)")
+    loads = Loads(server.ensure_running(), setup="CREATE TABLE t (a int)")
     first, second = write(tmp_path / "1", 1), write(tmp_path / "2", 2)
     loads.run(target(first))
     ((before,),) = loads.execute("SELECT now()")

@@ -20,9 +20,7 @@ if TYPE_CHECKING:
 @pytest.fixture
 def loads(database18: str) -> Loads:
     """Provide loads in tiny blocks into a database with table t (a int, b text)."""
-    loads = Loads(database18, piece_bytes=501)
-    loads.execute("CREATE TABLE t (a int, b text)")
-    return loads
+    return Loads(database18, piece_bytes=501, setup="CREATE TABLE t (a int, b text)")
 
 
 @pytest.fixture
@@ -163,8 +161,7 @@ def test_bad_value_is_quoted_with_its_column_and_code(loads: Loads, write: Write
 )
 def test_value_that_its_column_refuses_is_an_error(database18: str, write: Write, column: str, sqlstate: str) -> None:
     """Too long, against a CHECK, of no such type: with line and code."""
-    loads = Loads(database18)
-    loads.execute(f"CREATE TABLE t (a int, {column.replace(' NOT VALID', '')})")
+    loads = Loads(database18, setup=f"CREATE TABLE t (a int, {column.replace(' NOT VALID', '')})")
     error = loads.refuse(target(write("a,b\n1,wrong\n"), format="csv", has_header=True))
     assert isinstance(error, DataError)
     assert "file line 2" in str(error.detail)
@@ -214,8 +211,7 @@ def test_quote_that_never_ends_is_refused_with_its_line(loads: Loads, write: Wri
 
 def test_data_behind_the_marker_of_text_is_refused(database: str, write: Write) -> None:
     """COPY would drop it without a word."""
-    loads = Loads(database)
-    loads.execute("CREATE TABLE t (a int, b text)")
+    loads = Loads(database, setup="CREATE TABLE t (a int, b text)")
     job = target(write("1\tx\n\\.\n2\ty\n"), format="text", has_header=False)
     error = loads.refuse(job)
     assert error.message == "data found after the end-of-copy marker"
@@ -224,8 +220,7 @@ def test_data_behind_the_marker_of_text_is_refused(database: str, write: Write) 
 
 def test_marker_at_the_end_of_text_ends_the_data(database: str, write: Write) -> None:
     """The form that pg_dump and old tools write."""
-    loads = Loads(database)
-    loads.execute("CREATE TABLE t (a int, b text)")
+    loads = Loads(database, setup="CREATE TABLE t (a int, b text)")
     loads.run(target(write("1\tx\n\\.\n"), format="text", has_header=False))
     assert loads.rows() == [(1, "x")]
 
@@ -233,8 +228,7 @@ def test_marker_at_the_end_of_text_ends_the_data(database: str, write: Write) ->
 @pytest.mark.pg("< 18")
 def test_data_behind_the_marker_of_csv_is_refused(database: str, write: Write) -> None:
     """Before PostgreSQL 18 the marker ends csv too."""
-    loads = Loads(database)
-    loads.execute("CREATE TABLE t (a text)")
+    loads = Loads(database, setup="CREATE TABLE t (a text)")
     error = loads.refuse(target(write("x\n\\.\ny\n"), format="csv", has_header=False))
     assert "file line 3" in str(error.detail)
 
@@ -242,8 +236,7 @@ def test_data_behind_the_marker_of_csv_is_refused(database: str, write: Write) -
 @pytest.mark.pg(">= 18")
 def test_marker_is_data_in_csv(database: str, write: Write) -> None:
     """From PostgreSQL 18 on."""
-    loads = Loads(database)
-    loads.execute("CREATE TABLE t (a text)")
+    loads = Loads(database, setup="CREATE TABLE t (a text)")
     loads.run(target(write("x\n\\.\ny\n"), format="csv", has_header=False))
     assert loads.rows() == [("\\.",), ("x",), ("y",)]
 
@@ -264,8 +257,7 @@ def test_wrong_encoding_is_refused_with_its_line(loads: Loads, write: Write, enc
 
 def test_wrong_encoding_far_into_the_file_is_refused_with_its_line(database18: str, write: Write) -> None:
     """Behind what was probed, by the server."""
-    loads = Loads(database18)
-    loads.execute("CREATE TABLE t (a int, b text)")
+    loads = Loads(database18, setup="CREATE TABLE t (a int, b text)")
     path = write(b"1,xxxxxxxxxxxx\n" * 40_000 + "2,é\n".encode("latin-1") + b"3,z\n")
     error = loads.refuse(target(path, format="csv", has_header=False))
     assert "file line 40001" in str(error.detail)

@@ -47,8 +47,7 @@ def write_numbers(path: Path) -> Path:
 
 def test_settings_are_the_same_before_and_after(database: str, tmp_path: Path) -> None:
     """By pg_db_role_setting, pg_settings and pg_file_settings; and so they are after a load that failed."""
-    loads = Loads(database)
-    loads.execute(_SEEN)
+    loads = Loads(database, setup=_SEEN)
     before = state(database)
     loads.run(target(write_numbers(tmp_path / "numbers.csv")), rules=replace(AGAIN, checkpoint=True, vacuum=True))
     assert state(database) == before
@@ -61,8 +60,7 @@ def test_settings_are_the_same_before_and_after(database: str, tmp_path: Path) -
 
 def test_loading_transactions_alone_commit_asynchronously(database: str, tmp_path: Path) -> None:
     """What their session does next does not."""
-    loads = Loads(database)
-    loads.execute(_SEEN)
+    loads = Loads(database, setup=_SEEN)
     connect = ConnectionFactory(database)
     with Loader(connect) as loader:
         job = LoadJob(targets=(target(write_numbers(tmp_path / "numbers.csv")),), sessions=2)

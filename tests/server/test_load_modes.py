@@ -40,21 +40,21 @@ def write(path: Path, *lines: str, header: str = "k,v") -> Path:
 @pytest.fixture
 def loads(database: str) -> Loads:
     """Provide loads into a database with table t (k int PRIMARY KEY, v text DEFAULT 'd') that has rows 1 and 2."""
-    loads = Loads(database, piece_bytes=64)
-    loads.execute(
-        "CREATE TABLE t (k int PRIMARY KEY, v text DEFAULT 'd', w int); INSERT INTO t VALUES (1, 'a'), (2, 'b')"
+    return Loads(
+        database,
+        piece_bytes=64,
+        setup="CREATE TABLE t (k int PRIMARY KEY, v text DEFAULT 'd', w int); INSERT INTO t VALUES (1, 'a'), (2, 'b')",
     )
-    return loads
 
 
 @pytest.fixture
 def loads18(database18: str) -> Loads:
     """Provide the same on the newest version only."""
-    loads = Loads(database18, piece_bytes=64)
-    loads.execute(
-        "CREATE TABLE t (k int PRIMARY KEY, v text DEFAULT 'd', w int); INSERT INTO t VALUES (1, 'a'), (2, 'b')"
+    return Loads(
+        database18,
+        piece_bytes=64,
+        setup="CREATE TABLE t (k int PRIMARY KEY, v text DEFAULT 'd', w int); INSERT INTO t VALUES (1, 'a'), (2, 'b')",
     )
-    return loads
 
 
 # ---------------------------------------------------------------- truncate

@@ -63,8 +63,7 @@ def test_table_that_no_publication_has_is_warned_of(
     database: str, numbers: Path, publication: str, is_replicated: bool
 ) -> None:
     """Where there are subscribers, they do not get its rows."""
-    loads = Loads(database)
-    loads.execute("CREATE TABLE t (a int); CREATE TABLE other (a int)")
+    loads = Loads(database, setup="CREATE TABLE t (a int); CREATE TABLE other (a int)")
     # Before a publication for all tables: the ledger would be published.
     loads.run(target(numbers))
     loads.execute(f"CREATE PUBLICATION news {publication}")
@@ -80,8 +79,7 @@ def test_table_that_no_publication_has_is_warned_of(
 @pytest.mark.parametrize("publication", ["FOR TABLE t", "FOR TABLE p", "FOR TABLE t WITH (publish_via_partition_root)"])
 def test_published_partitions_are_replicated(database: str, numbers: Path, publication: str) -> None:
     """By their own name, or by their parent's."""
-    loads = Loads(database)
-    loads.execute(PARTITIONED.format(""))
+    loads = Loads(database, setup=PARTITIONED.format(""))
     loads.execute(f"CREATE PUBLICATION news {publication}")
     assert warnings(database, numbers) == []
 
@@ -133,8 +131,7 @@ def test_facts_name_the_triggers_that_an_insert_fires(connection: Connection) ->
 
 def test_plan_knows_how_often_row_triggers_fire(database18: str, numbers: Path) -> None:
     """As often as the files have records."""
-    loads = Loads(database18)
-    loads.execute(TRIGGERS)
+    loads = Loads(database18, setup=TRIGGERS)
     with loads._loader() as loader:
         from penstock.model.load.job import LoadJob
 

@@ -22,9 +22,7 @@ if TYPE_CHECKING:
 @pytest.fixture
 def loads(database18: str) -> Loads:
     """Provide loads into a database with table t (a int, b text)."""
-    loads = Loads(database18)
-    loads.execute("CREATE TABLE t (a int, b text)")
-    return loads
+    return Loads(database18, setup="CREATE TABLE t (a int, b text)")
 
 
 @pytest.mark.parametrize("file_format", ["tsv", "csv"])
@@ -143,8 +141,7 @@ def test_warnings_of_a_trigger_do_not_stop_the_load(loads: Loads, tmp_path: Path
 
 def test_sessions_that_cannot_connect_leave_the_work_to_the_first(database18: str, tmp_path: Path) -> None:
     """Others may take the connections that were free when the load was planned."""
-    loads = Loads(database18)
-    loads.execute("CREATE TABLE t (a int, b text)")
+    loads = Loads(database18, setup="CREATE TABLE t (a int, b text)")
     name = sql.Identifier(conninfo_to_dict(database18)["dbname"])
     path = tmp_path / "file.csv"
     path.write_text("".join(f"{number},b\n" for number in range(50_000)))

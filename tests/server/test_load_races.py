@@ -32,9 +32,7 @@ ROWS = 2000
 @pytest.fixture
 def loads(database18: str) -> Loads:
     """Provide loads into a database with a table t and a row that no file has."""
-    loads = Loads(database18)
-    loads.execute("CREATE TABLE t (a int PRIMARY KEY, b text); INSERT INTO t VALUES (-1, 'before')")
-    return loads
+    return Loads(database18, setup="CREATE TABLE t (a int PRIMARY KEY, b text); INSERT INTO t VALUES (-1, 'before')")
 
 
 @pytest.fixture

@@ -44,9 +44,7 @@ CHANGED = replace(IMPATIENT, changed="load")
 def loads(database18: str, monkeypatch: pytest.MonkeyPatch) -> Loads:
     """Provide loads in tiny blocks, commands and batches into a database with a table t."""
     chop_commands(monkeypatch, 500)
-    loads = Loads(database18, piece_bytes=509)
-    loads.execute("CREATE TABLE t (a int, b text)")
-    return loads
+    return Loads(database18, piece_bytes=509, setup="CREATE TABLE t (a int, b text)")
 
 
 def write(path: Path, *, rows: int = ROWS, bad: int | None = None) -> Path:
@@ -665,8 +663,7 @@ def test_load_is_not_called_empty_while_a_lost_session_commits(loads: Loads, tmp
 def test_cancelled_wait_for_a_standby_is_told(new_server: Callable[..., EmbeddedServer], tmp_path: Path) -> None:
     """The rows are there, on this server alone: that is no plain success."""
     server = new_server()
-    loads = Loads(server.ensure_running())
-    loads.execute("CREATE TABLE t (a int, b text)")
+    loads = Loads(server.ensure_running(), setup="CREATE TABLE t (a int, b text)")
     loads.run(target(write(tmp_path / "first", rows=5)))
     loads.execute("ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
     loads.execute("SELECT pg_reload_conf()")

@@ -60,8 +60,7 @@ BAD = {
 @pytest.fixture
 def loads(database: str) -> Loads:
     """Provide loads in tiny blocks into a database with table t, on each version."""
-    loads = Loads(database, piece_bytes=333)
-    loads.execute(f"{SETUP} CREATE TABLE t ({COLUMNS})")
+    loads = Loads(database, piece_bytes=333, setup=f"{SETUP} CREATE TABLE t ({COLUMNS})")
     loads.execute("CREATE TRIGGER refuse BEFORE INSERT ON t FOR EACH ROW EXECUTE FUNCTION refuse()")
     return loads
 

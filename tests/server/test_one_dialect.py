@@ -21,9 +21,7 @@ if TYPE_CHECKING:
 @pytest.fixture
 def loads(database18: str) -> Loads:
     """Provide loads into a database with a table that takes whatever stands in two fields."""
-    loads = Loads(database18)
-    loads.execute("CREATE TABLE t (a text, b text)")
-    return loads
+    return Loads(database18, setup="CREATE TABLE t (a text, b text)")
 
 
 def _write(folder: Path, texts: Sequence[str]) -> list[Path]:

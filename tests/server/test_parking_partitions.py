@@ -71,9 +71,7 @@ MOVED = """
 @pytest.fixture
 def loads(database18: str) -> Loads:
     """Provide loads into a database with a partitioned table."""
-    loads = Loads(database18, piece_bytes=50)
-    loads.execute(TREE)
-    return loads
+    return Loads(database18, piece_bytes=50, setup=TREE)
 
 
 @pytest.fixture

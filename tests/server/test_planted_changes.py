@@ -47,9 +47,7 @@ _MORE = "ADD COLUMN c int DEFAULT public.spy(), ADD CONSTRAINT d CHECK (true)"
 @pytest.fixture
 def loads(database18: str) -> Loads:
     """Provide a superuser's loads into a database with a table."""
-    loads = Loads(database18)
-    loads.execute("CREATE TABLE t (a int PRIMARY KEY, b text)")
-    return loads
+    return Loads(database18, setup="CREATE TABLE t (a int PRIMARY KEY, b text)")
 
 
 @pytest.fixture

@@ -57,8 +57,7 @@ def file(tmp_path: Path) -> Path:
 
 def test_load_through_a_pooler_is_refused(pooled: str, database: str, file: Path) -> None:
     """Whatever its mode: neither the table nor a ledger is touched."""
-    direct = Loads(database)
-    direct.execute("CREATE TABLE t (a int, b text)")
+    direct = Loads(database, setup="CREATE TABLE t (a int, b text)")
     error = Loads(pooled).refuse(target(file))
     assert isinstance(error, ServerError)
     assert error.message == "cannot load through a connection pooler"
@@ -75,8 +74,7 @@ def test_check_through_a_pooler_is_refused(transaction_pooled: str, database18: 
 
 def test_retry_through_a_pooler_is_refused(transaction_pooled: str, database18: str, file: Path) -> None:
     """It loads, if only rejected records."""
-    direct = Loads(database18)
-    direct.execute("CREATE TABLE t (a int, b text)")
+    direct = Loads(database18, setup="CREATE TABLE t (a int, b text)")
     outcome = direct.run(target(file))
     assert outcome.load_id is not None
     with (
@@ -88,8 +86,7 @@ def test_retry_through_a_pooler_is_refused(transaction_pooled: str, database18: 
 
 def test_looking_through_a_pooler_works(transaction_pooled: str, database18: str, file: Path) -> None:
     """A plan is made and warns; the ledger is read."""
-    direct = Loads(database18)
-    direct.execute("CREATE TABLE t (a int, b text)")
+    direct = Loads(database18, setup="CREATE TABLE t (a int, b text)")
     direct.run(target(file))
     with LedgerView(ConnectionFactory(transaction_pooled)) as view:
         assert [record.rows for record in view.loads()] == [2]

@@ -21,9 +21,11 @@ REJECT = LoadRules(retry_for=0.0, on_error="reject")
 @pytest.fixture
 def loads(database: str) -> Loads:
     """Provide loads in tiny blocks into a database with table t (a int primary key, b text), on each version."""
-    loads = Loads(database, piece_bytes=501)
-    loads.execute("CREATE TABLE t (a int PRIMARY KEY, b varchar(20) NOT NULL CHECK (b <> 'wrong'))")
-    return loads
+    return Loads(
+        database,
+        piece_bytes=501,
+        setup="CREATE TABLE t (a int PRIMARY KEY, b varchar(20) NOT NULL CHECK (b <> 'wrong'))",
+    )
 
 
 def read_rejects(loads: Loads) -> list[tuple[int, str | None, str | None, bytes]]:

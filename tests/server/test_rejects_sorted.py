@@ -21,9 +21,7 @@ REJECT = LoadRules(retry_for=0.0, on_error="reject")
 @pytest.fixture
 def loads(database: str) -> Loads:
     """Provide loads into a database with table t (a int primary key, b text), on each version."""
-    loads = Loads(database)
-    loads.execute("CREATE TABLE t (a int PRIMARY KEY, b varchar(20) NOT NULL CHECK (b <> 'wrong'))")
-    return loads
+    return Loads(database, setup="CREATE TABLE t (a int PRIMARY KEY, b varchar(20) NOT NULL CHECK (b <> 'wrong'))")
 
 
 @pytest.fixture

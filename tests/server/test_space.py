@@ -57,8 +57,7 @@ def file(tmp_path: Path) -> Path:
 )
 def test_table_takes_about_what_was_expected(database18: str, file: Path, definition: str, what: str) -> None:
     """benchmarks/disk_space.py has the exact errors, and those of merges and replaced tables."""
-    loads = Loads(database18)
-    loads.execute(f"CREATE TABLE t ({definition})")
+    loads = Loads(database18, setup=f"CREATE TABLE t ({definition})")
     job = target(file, format="csv", has_header=False)
     (need,) = estimate(loads, job)
     loads.run(job, sessions=1)
@@ -68,8 +67,7 @@ def test_table_takes_about_what_was_expected(database18: str, file: Path, defini
 
 def test_staging_table_is_needed_beside(database18: str, file: Path) -> None:
     """And what the merge sorts."""
-    loads = Loads(database18)
-    loads.execute("CREATE TABLE t (a int PRIMARY KEY, b text)")
+    loads = Loads(database18, setup="CREATE TABLE t (a int PRIMARY KEY, b text)")
     job = target(file, format="csv", has_header=False)
     (appended,) = estimate(loads, job)
     (merged,) = estimate(loads, replace(job, mode="upsert", key=("a",)))
@@ -102,8 +100,7 @@ def test_role_without_rights_knows_no_directories(database18: str) -> None:
 
 def test_rows_that_are_truncated_make_room(database18: str, file: Path) -> None:
     """In the data directory, where the database's own tables are."""
-    loads = Loads(database18)
-    loads.execute("CREATE TABLE t (a int, b text); INSERT INTO t SELECT generate_series(1, 10000)")
+    loads = Loads(database18, setup="CREATE TABLE t (a int, b text); INSERT INTO t SELECT generate_series(1, 10000)")
     loads.execute("VACUUM t")
     needs = estimate(loads, replace(target(file, format="csv", has_header=False), mode="truncate"))
     (directory,) = loads.execute("SELECT current_setting('data_directory')")[0]

@@ -25,8 +25,7 @@ ROWS = 350_000
 @pytest.fixture
 def loads(disk: SmallDisk, database18: str) -> Iterator[Loads]:
     """Provide loads into table t (a int, b text) on the small disk."""
-    loads = Loads(database18)
-    loads.execute("CREATE TABLE t (a int, b text) TABLESPACE penstock_small")
+    loads = Loads(database18, setup="CREATE TABLE t (a int, b text) TABLESPACE penstock_small")
     yield loads
     loads.execute("DROP TABLE t")
 

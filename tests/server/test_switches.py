@@ -90,8 +90,7 @@ def records(loads: Loads) -> int:
 
 def test_triggers_do_not_fire_and_are_as_they_were(database: str, people: Path) -> None:
     """Each in its own state: origin, replica, always, disabled."""
-    loads = Loads(database)
-    loads.execute(TABLE)
+    loads = Loads(database, setup=TABLE)
     assert loads.run(target(people), rules=DISABLE).rows == 3
     assert states(loads) == STATES
     assert records(loads) == 0
@@ -100,8 +99,7 @@ def test_triggers_do_not_fire_and_are_as_they_were(database: str, people: Path) 
 
 def test_triggers_are_kept_by_default(database18: str, people: Path) -> None:
     """And fire."""
-    loads = Loads(database18)
-    loads.execute(TABLE)
+    loads = Loads(database18, setup=TABLE)
     with pytest.raises(PenstockError, match="fired"):
         loads.run(target(people))
 
@@ -123,8 +121,7 @@ def test_triggers_of_partitions_are_as_they_were(database: str, people: Path) ->
 
 def test_upsert_disables_triggers_of_updates_too(database18: str, people: Path) -> None:
     """The statement at its end would fire them."""
-    loads = Loads(database18)
-    loads.execute(TABLE + "ALTER TABLE t ADD PRIMARY KEY (id); DROP TRIGGER other ON t;")
+    loads = Loads(database18, setup=TABLE + "ALTER TABLE t ADD PRIMARY KEY (id); DROP TRIGGER other ON t;")
     loads.execute("CREATE TRIGGER changed BEFORE UPDATE ON t FOR EACH ROW EXECUTE FUNCTION stop()")
     loads.run(target(people), rules=DISABLE)
     loads.execute("ALTER TABLE t DISABLE TRIGGER disabled")
@@ -150,8 +147,7 @@ def test_autovacuum_is_paused_and_its_setting_as_it_was(
     database: str, people: Path, with_options: str, expected: tuple[Any, ...]
 ) -> None:
     """Unset stays unset, a value keeps its spelling and its place; the TOAST table's too."""
-    loads = Loads(database)
-    loads.execute(TABLE.replace("(id int, name text)", f"(id int, name text) {with_options}"))
+    loads = Loads(database, setup=TABLE.replace("(id int, name text)", f"(id int, name text) {with_options}"))
     loads.execute('DROP TRIGGER origin ON t; DROP TRIGGER "al Ways" ON t')
     loads.execute("CREATE TRIGGER note AFTER INSERT ON t EXECUTE FUNCTION note()")
     assert options(loads) == expected
@@ -185,8 +181,7 @@ def test_table_made_for_a_load_that_failed_leaves_no_record(database18: str, tmp
 
 def test_autovacuum_is_paused_at_each_partition(database18: str, people: Path) -> None:
     """A partitioned table has no such setting."""
-    loads = Loads(database18)
-    loads.execute("CREATE TABLE t (id int, name text) PARTITION BY LIST (id)")
+    loads = Loads(database18, setup="CREATE TABLE t (id int, name text) PARTITION BY LIST (id)")
     loads.execute("CREATE TABLE p PARTITION OF t DEFAULT WITH (autovacuum_enabled = true)")
     loads.run(target(people), rules=PAUSE)
     assert options(loads, "p") == (["autovacuum_enabled=true"], None)
@@ -194,8 +189,7 @@ def test_autovacuum_is_paused_at_each_partition(database18: str, people: Path) -
 
 def test_what_others_set_meanwhile_stays(database18: str, people: Path) -> None:
     """A trigger that was enabled, a parameter that was set, while the load ran."""
-    loads = Loads(database18, piece_bytes=16)
-    loads.execute(TABLE + 'DROP TRIGGER origin ON t; DROP TRIGGER "al Ways" ON t;')
+    loads = Loads(database18, piece_bytes=16, setup=TABLE + 'DROP TRIGGER origin ON t; DROP TRIGGER "al Ways" ON t;')
     loads.execute("CREATE TRIGGER mine AFTER INSERT ON t EXECUTE FUNCTION note()")
 
     def alter(number: int) -> None:
@@ -244,8 +238,7 @@ def test_triggers_that_another_load_has_disabled_stay_so_until_the_last_one_ends
 
 def test_failed_load_puts_everything_back(database: str, tmp_path: Path) -> None:
     """As any other way out does."""
-    loads = Loads(database)
-    loads.execute(TABLE)
+    loads = Loads(database, setup=TABLE)
     bad = tmp_path / "bad.csv"
     bad.write_text("id,name\n1,Ada\nx,Grace\n")
     with pytest.raises(DataError):
@@ -255,8 +248,7 @@ def test_failed_load_puts_everything_back(database: str, tmp_path: Path) -> None
 
 def test_role_that_does_not_own_the_table_is_refused(database18: str, people: Path) -> None:
     """Before anything is done; the plan says so too."""
-    loads = Loads(database18)
-    loads.execute(TABLE)
+    loads = Loads(database18, setup=TABLE)
     loads.execute("DROP ROLE IF EXISTS switch_clerk; CREATE ROLE switch_clerk; GRANT INSERT ON t TO switch_clerk")
     share_ledger(loads, "switch_clerk")
     clerk = Loads(database18, role="switch_clerk")
@@ -270,8 +262,7 @@ def test_load_that_is_gone_on_with_puts_back_what_its_first_run_switched_off(
 ) -> None:
     """Also where the second run was not told to switch anything off."""
     chop_commands(monkeypatch, 64)
-    loads = Loads(database18, piece_bytes=64)
-    loads.execute(TABLE + "ALTER TABLE t ADD CONSTRAINT small CHECK (id < 500)")
+    loads = Loads(database18, piece_bytes=64, setup=TABLE + "ALTER TABLE t ADD CONSTRAINT small CHECK (id < 500)")
     path = tmp_path / "people.csv"
     path.write_text("id,name\n" + "".join(f"{number},x\n" for number in range(501)))
     with monkeypatch.context() as patch:
@@ -289,8 +280,7 @@ def test_what_is_set_after_a_load_died_before_its_pause_comes_back(
     database18: str, people: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its record tells of what was before that, and is written anew."""
-    loads = Loads(database18)
-    loads.execute("CREATE TABLE t (id int, name text)")
+    loads = Loads(database18, setup="CREATE TABLE t (id int, name text)")
 
     def die(*_: object) -> None:
         raise Killed
@@ -317,8 +307,7 @@ def wait_until(is_so: Callable[[], bool]) -> None:
 @pytest.mark.parametrize("way", ["repair", "load"])
 def test_killed_load_is_put_back(database: str, people: Path, way: str) -> None:
     """By penstock repair, and by the next load of the table; a load at work is let be."""
-    loads = Loads(database)
-    loads.execute(TABLE)
+    loads = Loads(database, setup=TABLE)
     repair = [sys.executable, "-m", "penstock", "repair", "--to", database]
     argv = [sys.executable, "-m", "penstock", "load", "-", "--into", "t", "--to", database, "--triggers", "disable"]
     argv += ["--autovacuum", "pause", "--header"]
@@ -354,8 +343,7 @@ def test_what_another_role_has_written_down_is_not_switched_off(
     database18: str, people: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It could be put back as that role alone."""
-    loads = Loads(database18)
-    loads.execute(TABLE)
+    loads = Loads(database18, setup=TABLE)
     one, other, both = (f"user_{secrets.token_hex(4)}" for _ in range(3))
     loads.execute(
         f"CREATE ROLE {both}; CREATE ROLE {one} LOGIN IN ROLE {both}; CREATE ROLE {other} LOGIN IN ROLE {both}"

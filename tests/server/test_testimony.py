@@ -22,9 +22,7 @@ _STRICT = replace(IMPATIENT, warnings="error")
 @pytest.fixture
 def loads(database18: str) -> Loads:
     """Provide a database with a table of two texts."""
-    loads = Loads(database18)
-    loads.execute("CREATE TABLE t (a text, b text)")
-    return loads
+    return Loads(database18, setup="CREATE TABLE t (a text, b text)")
 
 
 def write(path: Path, tail: str, *, head: str = "") -> Path:
@@ -106,8 +104,7 @@ def test_strict_load_ends_where_a_line_contradicts(loads: Loads, tmp_path: Path)
 
 def test_strict_load_ends_before_the_batch_of_that_line(database18: str, tmp_path: Path) -> None:
     """Not at its end: what comes behind is not committed either."""
-    loads = Loads(database18, piece_bytes=20_000)
-    loads.execute("CREATE TABLE t (a text, b text)")
+    loads = Loads(database18, piece_bytes=20_000, setup="CREATE TABLE t (a text, b text)")
     path = write(tmp_path / "t.tsv", '"a"\t"b"\n')
     path.write_text(path.read_text() + "".join(f"{number}\tmore\n" for number in range(_PLAIN_ROWS)))
     with pytest.raises(UsageError):

@@ -29,9 +29,7 @@ STRAY = 'a,b,c\n1,x,y\n2,x,y\n3,x",y\n4,"x",y\n5,"x\nx",y\n6,x,y\n7,x,"y""\n8,x,
 @pytest.fixture
 def loads(database: str) -> Loads:
     """Provide loads in tiny blocks into a database with table t."""
-    loads = Loads(database, piece_bytes=50)
-    loads.execute("CREATE TABLE t (a text, b text, c text)")
-    return loads
+    return Loads(database, piece_bytes=50, setup="CREATE TABLE t (a text, b text, c text)")
 
 
 def write(path: Path, data: str | bytes) -> Path:

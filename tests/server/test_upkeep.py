@@ -111,8 +111,7 @@ def test_load_can_do_without_vacuum(database18: str, people: Path) -> None:
 
 def test_partitions_that_got_rows_are_vacuumed_one_by_one(database: str, people: Path) -> None:
     """Others keep what they had to be vacuumed for; the parent is analyzed, which autovacuum never does."""
-    loads = Loads(database)
-    loads.execute("CREATE TABLE t (id int, name text) PARTITION BY RANGE (id)")
+    loads = Loads(database, setup="CREATE TABLE t (id int, name text) PARTITION BY RANGE (id)")
     for name, start, end in (("a", 0, 1000), ("b", 1000, 5000), ("old", 5000, 9000)):
         loads.execute(
             f"CREATE TABLE {name} PARTITION OF t FOR VALUES FROM ({start}) TO ({end}) WITH (autovacuum_enabled = off)"
@@ -131,8 +130,7 @@ def test_partitions_that_got_rows_are_vacuumed_one_by_one(database: str, people:
 
 def test_sub_partitions_are_vacuumed(database18: str, people: Path) -> None:
     """However deep they are."""
-    loads = Loads(database18)
-    loads.execute("CREATE TABLE t (id int, name text) PARTITION BY RANGE (id)")
+    loads = Loads(database18, setup="CREATE TABLE t (id int, name text) PARTITION BY RANGE (id)")
     loads.execute("CREATE TABLE m PARTITION OF t FOR VALUES FROM (0) TO (9000) PARTITION BY LIST ((id % 2))")
     loads.execute(
         "CREATE TABLE even PARTITION OF m FOR VALUES IN (0); CREATE TABLE odd PARTITION OF m FOR VALUES IN (1)"

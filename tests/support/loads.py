@@ -100,15 +100,19 @@ def target(
 
 
 class Loads:
-    """Loads and checks into one database."""
+    """Loads and checks into one database, in which statements are run first."""
 
-    def __init__(self, conninfo: str, *, role: str | None = None, piece_bytes: int | None = None) -> None:
+    def __init__(
+        self, conninfo: str, *, role: str | None = None, piece_bytes: int | None = None, setup: str = ""
+    ) -> None:
         self.conninfo = conninfo
         self.warnings: tuple[Notice, ...] = ()
         self.notices: list[str] = []
         self._connect = ConnectionFactory(conninfo, role=role)
         self._piece_bytes = piece_bytes
         self.at_piece: Callable[[int], None] | None = None
+        if setup:
+            self.execute(setup)
 
     def run(
         self,
