@@ -22,6 +22,7 @@ from penstock.model.server.names import parse_table_name
 from penstock.model.source.dialect import DialectOptions
 from penstock.server.connect.connection import ConnectionFactory
 from support.fake_aws import ACCOUNT, NOW, REGION, FakeAws, cluster, instance, member
+from support.files import write_to
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,8 +55,7 @@ def ask(aws: FakeAws, host: str) -> str | None:
 @pytest.fixture
 def planned(database18: str, tmp_path: Path) -> Iterator[tuple[LoadPlan, ServerFacts]]:
     """Provide a load's plan for a server on this machine, as if its CPUs were unknown, and the server's facts."""
-    source = tmp_path / "t.csv"
-    source.write_text("a\n1\n")
+    source = write_to(tmp_path / "t.csv", "a\n1\n")
     target = TargetJob(sources=(str(source),), into=parse_table_name("t"), dialect=DialectOptions(), create=True)
     with Loader(ConnectionFactory(database18)) as loader:
         plan = loader.plan(LoadJob(targets=(target,)))
@@ -181,8 +181,7 @@ def test_plan_asks_aws_about_the_host_it_connected_to(
     # libpq looks passwords up by the host's name.
     settings["password"] = Path(str(settings.pop("passfile"))).read_text().strip().rpartition(":")[2]
     to = make_conninfo("", **{**settings, "host": moto_rds.instance, "hostaddr": "127.0.0.1", "sslmode": "disable"})
-    source = tmp_path / "t.csv"
-    source.write_text("a\n1\n")
+    source = write_to(tmp_path / "t.csv", "a\n1\n")
     target = TargetJob(sources=(str(source),), into=parse_table_name("t"), dialect=DialectOptions(), create=True)
     with Loader(ConnectionFactory(to)) as loader:
         plan = loader.plan(LoadJob(targets=(target,)))

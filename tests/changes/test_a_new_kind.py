@@ -24,6 +24,7 @@ from penstock.cli.main import run_process
 from penstock.model.load.job import LoadRules
 from penstock.server.changes.kind import TableSwitch
 from penstock.server.connect.connection import ConnectionFactory
+from support.files import write_to
 from support.loads import Loads, await_end_of_backends, target
 from support.modes import Killed, killing_at
 
@@ -96,9 +97,7 @@ def loads(database18: str) -> Loads:
 @pytest.fixture
 def people(tmp_path: Path) -> Path:
     """Provide a file of three records."""
-    path = tmp_path / "people.csv"
-    path.write_text("id,name\n1,Ada\n2,Grace\n3,Edsger\n")
-    return path
+    return write_to(tmp_path / "people.csv", "id,name\n1,Ada\n2,Grace\n3,Edsger\n")
 
 
 def look(loads: Loads) -> tuple[Any, ...]:

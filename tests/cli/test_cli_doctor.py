@@ -13,6 +13,7 @@ from penstock.cli.views.doctor_screen import render
 from penstock.errors import PenstockError
 from penstock.model.finding import Finding
 from penstock.model.load.job import LoadJob
+from support.files import write_to
 from support.loads import target
 
 if TYPE_CHECKING:
@@ -36,9 +37,7 @@ def ordinary(database: str) -> Iterator[str]:
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     """Provide a small file."""
-    path = tmp_path / "t.csv"
-    path.write_text("a,b\n1,x\n2,y\n")
-    return path
+    return write_to(tmp_path / "t.csv", "a,b\n1,x\n2,y\n")
 
 
 def test_sound_server_would_be_loaded_into(database: str, penstock: Callable[..., Finished]) -> None:

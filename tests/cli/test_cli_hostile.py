@@ -19,6 +19,7 @@ from penstock.cli.terminal.output import write_result
 from penstock.cli.views.doctor_screen import render
 from penstock.model.finding import Finding
 from penstock.model.load.outcome import FileProgress, LoadProgress, StepProgress
+from support.files import write_to
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -64,16 +65,11 @@ def hostile(penstock: Run, database18: str) -> Run:
 
 def test_no_command_prints_what_a_terminal_obeys(hostile: Run, database18: str, tmp_path: Path) -> None:
     """File names, values, headers, options, a server's messages, and the ledger's rows, by whatever reads them."""
-    good = tmp_path / f"{EVIL}\n.csv"
-    good.write_text("id,v\n1,a\n")
-    bad = tmp_path / f"bad{EVIL}.csv"
-    bad.write_text(f'id,v\n"x{EVIL}\n",a\n')
-    header = tmp_path / "header.csv"
-    header.write_text(f'id,"v{EVIL}\n"\n1,a\n')
-    torn = tmp_path / f"torn{EVIL}.csv.gz"
-    torn.write_bytes(b"\x1f\x8b\x08garbage")
-    plain = tmp_path / "plain.csv"
-    plain.write_text("id,v\n1,a\n2,b\n")
+    good = write_to(tmp_path / f"{EVIL}\n.csv", "id,v\n1,a\n")
+    bad = write_to(tmp_path / f"bad{EVIL}.csv", f'id,v\n"x{EVIL}\n",a\n')
+    header = write_to(tmp_path / "header.csv", f'id,"v{EVIL}\n"\n1,a\n')
+    torn = write_to(tmp_path / f"torn{EVIL}.csv.gz", b"\x1f\x8b\x08garbage")
+    plain = write_to(tmp_path / "plain.csv", "id,v\n1,a\n2,b\n")
     rejecting = ("--on-error", "reject")
     assert hostile("load", str(good), "--into", "t").code == 0
     hostile("load", str(good), "--into", "t", "--again", "--json")
@@ -100,8 +96,7 @@ def test_no_command_prints_what_a_terminal_obeys(hostile: Run, database18: str, 
 
 def test_servers_message_stays_readable_and_fakes_no_line(hostile: Run, tmp_path: Path) -> None:
     """Its own lines stand in, so that none looks like a line of penstock's."""
-    path = tmp_path / "a.csv"
-    path.write_text("id,v\n1,a\n")
+    path = write_to(tmp_path / "a.csv", "id,v\n1,a\n")
     finished = hostile("load", str(path), "--into", "tt")
     assert "warning: WARNING: w\\x1b[31mwarn\\x9b\n    HINT:  faked\n" in finished.err
     assert "bad\\x1b[2Jthing\n    loaded 7 rows\n" in finished.err

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from support.files import write_to
 from support.loads import Loads, chop_commands, target
 
 if TYPE_CHECKING:
@@ -27,8 +28,7 @@ def loads(database18: str) -> Loads:
 @pytest.fixture
 def bad(tmp_path: Path) -> str:
     """Provide a file with one bad record."""
-    path = tmp_path / "bad.csv"
-    path.write_text("a,b\n1,x\nbad,y\n3,z\n")
+    path = write_to(tmp_path / "bad.csv", "a,b\n1,x\nbad,y\n3,z\n")
     return str(path)
 
 
@@ -44,8 +44,7 @@ def test_loads_can_be_chosen(penstock: Run, loads: Loads, tmp_path: Path) -> Non
     """By age, table and number; the newest are shown, and that there are earlier ones is said."""
     loads.execute("CREATE TABLE u (a int, b text)")
     for number in range(3):
-        path = tmp_path / f"{number}.csv"
-        path.write_text(f"a,b\n{number},x\n")
+        path = write_to(tmp_path / f"{number}.csv", f"a,b\n{number},x\n")
         loads.run(target(path, into="u" if number == 1 else "t"))
         _age(loads, "1 day")
 
@@ -68,8 +67,7 @@ def test_prune_keeps_what_prevents_loading_twice(
 ) -> None:
     """One row of each object; what loads show says of it, stays as it was."""
     chop_commands(monkeypatch, 500)
-    path = tmp_path / "numbers.csv"
-    path.write_text("a,b\n" + "".join(f"{number},x\n" for number in range(3000)))
+    path = write_to(tmp_path / "numbers.csv", "a,b\n" + "".join(f"{number},x\n" for number in range(3000)))
     loads.run(target(path), batch_bytes=4000)
     assert loads.execute("SELECT count(*) > 3 FROM penstock.ranges") == [(True,)]
     where = ("--to", loads.conninfo)
@@ -112,8 +110,7 @@ def test_copies_that_failed_merges_have_left_are_named_and_dropped(
     penstock: Run, loads: Loads, tmp_path: Path, remedy: tuple[str, ...]
 ) -> None:
     """Whoever resumes the load reads its files again, and every row is loaded once."""
-    path = tmp_path / "twice.csv"
-    path.write_text("a,b\n1,x\n2,y\n2,z\n")
+    path = write_to(tmp_path / "twice.csv", "a,b\n1,x\n2,y\n2,z\n")
     where = ("--to", loads.conninfo)
     command = ("load", str(path), "--into", "t", "--mode", "upsert", "--key", "a", *where)
     assert penstock(*command).code == 5

@@ -19,6 +19,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from cli.conftest import run_process
+from support.files import write_to
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,8 +34,7 @@ _ROWS = "id,name\n1,Ann\n2,Bob\n3,\n"
 @pytest.fixture
 def people(tmp_path: Path) -> str:
     """Provide a CSV file of three rows with a header."""
-    path = tmp_path / "people.csv"
-    path.write_text(_ROWS)
+    path = write_to(tmp_path / "people.csv", _ROWS)
     return str(path)
 
 
@@ -85,8 +85,7 @@ def test_no_embedded_server_where_libpq_is_told_something(people: str, tmp_path:
 
 def test_dialect_names_the_encoding_that_the_mark_tells(penstock: Run, database18: str, tmp_path: Path) -> None:
     """What Excel saves as Unicode text is not called UTF8, in the plan neither."""
-    path = tmp_path / "wide.csv"
-    path.write_bytes("id,name\n1,Zoë\n".encode("utf-16"))
+    path = write_to(tmp_path / "wide.csv", "id,name\n1,Zoë\n".encode("utf-16"))
     common = ("load", str(path), "--into", "people", "--create", "--to", database18)
     assert "header, UTF16LE, not compressed" in penstock(*common, "--plan").out
     assert "header, UTF16LE, not compressed" in penstock(*common).err
@@ -95,8 +94,7 @@ def test_dialect_names_the_encoding_that_the_mark_tells(penstock: Run, database1
 
 def test_every_option_of_the_dialect_reaches_the_load(penstock: Run, database18: str, tmp_path: Path) -> None:
     """A file that no probing would understand is read as the options say."""
-    path = tmp_path / "odd.txt"
-    path.write_bytes("1;'J\\'s ; café';-\n2;?;x\n".encode("latin-1"))
+    path = write_to(tmp_path / "odd.txt", "1;'J\\'s ; café';-\n2;?;x\n".encode("latin-1"))
     _execute(database18, "CREATE TABLE odd (id int, name text, source text, note text DEFAULT 'd')")
     options = ["--format", "csv", "--delimiter", ";", "--quote", "'", "--escape", "\\", "--null", "-", "--null", "?"]
     columns = ["--no-header", "--encoding", "LATIN1", "--columns", "id,name,extra", "--skip", "extra"]
@@ -178,8 +176,7 @@ def test_columns_that_a_nightly_file_lacks_get_their_defaults(penstock: Run, dat
     """With --missing default; without, the error names it. A column that may not be null is needed all the same."""
     with psycopg.connect(database18) as connection:
         connection.execute("CREATE TABLE nightly (a int NOT NULL, b text, c int DEFAULT 7)")
-    path = tmp_path / "n.csv"
-    path.write_text("a\n1\n")
+    path = write_to(tmp_path / "n.csv", "a\n1\n")
     common = ("load", str(path), "--into", "nightly", "--to", database18)
     refused = penstock(*common)
     assert refused.code != 0
@@ -222,8 +219,7 @@ def test_json_is_refused_unless_each_line_is_to_be_a_field(penstock: Run, databa
     path.write_text("".join(f"{json.dumps(doc)}\n" for doc in docs))
     refused = penstock("load", str(path), "--into", "docs", "--to", database18)
     assert (refused.code, f'error: "{path}" is JSON Lines, not delimited text' in refused.err) == (4, True)
-    plain = tmp_path / "a.csv"
-    plain.write_text("doc\n{}\n")
+    plain = write_to(tmp_path / "a.csv", "doc\n{}\n")
     second = penstock("load", str(plain), str(path), "--into", "docs", "--to", database18)
     assert (second.code, f'error: "{path}" is JSON Lines' in second.err) == (4, True)
     told = refused.err.partition("one field: ")[2].strip().rstrip(".")
@@ -235,8 +231,7 @@ def test_json_is_refused_unless_each_line_is_to_be_a_field(penstock: Run, databa
 def test_record_that_is_too_long_is_an_error(penstock: Run, database18: str, tmp_path: Path) -> None:
     """A quote that never ends is told with the line where it begins; a record may be allowed to be that long."""
     _execute(database18, "CREATE TABLE t (id int, name text)")
-    path = tmp_path / "long.csv"
-    path.write_text('id,name\n1,a\n2,"' + "x\n" * 750_000)
+    path = write_to(tmp_path / "long.csv", 'id,name\n1,a\n2,"' + "x\n" * 750_000)
     common = ("load", str(path), "--into", "t", "--to", database18)
     finished = penstock(*common, "--max-record", "1MB")
     assert (finished.code, _query(database18, "TABLE t")) == (5, [])
@@ -276,8 +271,7 @@ def test_standard_input_is_loaded(database18: str) -> None:
 
 def test_fields_of_a_failure_are_those_that_are_documented(penstock: Run, database18: str, tmp_path: Path) -> None:
     """All of them, in every failure."""
-    path = tmp_path / "f.csv"
-    path.write_text("a\n1\nx\n")
+    path = write_to(tmp_path / "f.csv", "a\n1\nx\n")
     with psycopg.connect(database18, autocommit=True) as connection:
         connection.execute("CREATE TABLE documented (a int)")
     text = (Path(__file__).parents[2] / "docs" / "reference" / "failures.md").read_text(encoding="utf-8")
@@ -317,8 +311,7 @@ def test_plan_as_json_names_what_the_files_lack(penstock: Run, database18: str, 
 
 def test_check_prints_each_problem_and_exits_with_5(penstock: Run, database18: str, tmp_path: Path) -> None:
     """In the file's own lines; nothing is loaded."""
-    path = tmp_path / "bad.csv"
-    path.write_text("id,name\n1,a\nx,b\n3,c\ny,d\n")
+    path = write_to(tmp_path / "bad.csv", "id,name\n1,a\nx,b\n3,c\ny,d\n")
     _execute(database18, "CREATE TABLE people (id int, name text)")
     finished = penstock("load", str(path), "--into", "people", "--to", database18, "--check")
     assert finished.code == 5
@@ -413,8 +406,7 @@ sys.exit(code)
 
 def test_local_load_imports_nothing_that_it_does_not_need(database18: str, tmp_path: Path) -> None:
     """Start-up is CPU time that every load pays."""
-    path = tmp_path / "people.csv.gz"
-    path.write_bytes(gzip.compress(_ROWS.encode()))
+    path = write_to(tmp_path / "people.csv.gz", gzip.compress(_ROWS.encode()))
     arguments = ["load", str(path), "--into", "public.people", "--create", "--to", database18, "--quiet"]
     finished = subprocess.run(
         [sys.executable, "-c", _MODULES_PROGRAM, *arguments], capture_output=True, text=True, check=True
@@ -465,8 +457,7 @@ def test_plan_for_a_closed_output_is_one_error(database18: str, people: str) -> 
 
 def test_header_that_names_no_column_of_the_table_is_refused(penstock: Run, database18: str, tmp_path: Path) -> None:
     """It is not loaded as a row."""
-    path = tmp_path / "hh.csv"
-    path.write_text("tconst,rating\nt1,5\n")
+    path = write_to(tmp_path / "hh.csv", "tconst,rating\nt1,5\n")
     _execute(database18, "CREATE TABLE hh (id text, score text)")
     finished = penstock("load", str(path), "--into", "hh", "--to", database18)
     assert finished.code == 6
@@ -475,8 +466,7 @@ def test_header_that_names_no_column_of_the_table_is_refused(penstock: Run, data
 
 def test_check_that_cannot_write_its_findings_is_one_error(database18: str, tmp_path: Path) -> None:
     """The first finding that is lost ends it."""
-    path = tmp_path / "bad.csv"
-    path.write_text("id\nx\ny\n")
+    path = write_to(tmp_path / "bad.csv", "id\nx\ny\n")
     _execute(database18, "CREATE TABLE numbers (id int)")
     arguments = ["load", str(path), "--into", "numbers", "--check", "--quiet", "--header", "--to", database18]
     command = f"{shlex.join([sys.executable, '-m', 'penstock', *arguments])} > /dev/full"

@@ -19,6 +19,7 @@ from penstock.errors import DataError, PenstockError, ServerError
 from penstock.model.load.job import LoadRules
 from penstock.server.ledger import Ledger
 from penstock.server.ledger.listing import list_loads
+from support.files import write_to
 from support.loads import Loads, chop_commands, target
 
 if TYPE_CHECKING:
@@ -38,8 +39,7 @@ ROWS = 2000
 @pytest.fixture
 def people(tmp_path: Path) -> str:
     """Provide a csv file of three records."""
-    path = tmp_path / "people.csv"
-    path.write_text("id,name\n1,Ann\n2,Bob\n3,\n")
+    path = write_to(tmp_path / "people.csv", "id,name\n1,Ann\n2,Bob\n3,\n")
     return str(path)
 
 
@@ -274,8 +274,7 @@ def test_load_at_work_is_not_forgotten_nor_its_rejects(
 ) -> None:
     """Its next batches would be refused, and the same files loaded twice."""
     loads = Loads(database18, piece_bytes=509, setup="CREATE TABLE t (a int, b text)")
-    path = tmp_path / "numbers"
-    path.write_text("a,b\nx,y\n" + "".join(f"{n},value {n}\n" for n in range(ROWS)))
+    path = write_to(tmp_path / "numbers", "a,b\nx,y\n" + "".join(f"{n},value {n}\n" for n in range(ROWS)))
     refused: list[Finished] = []
 
     def forget(number: int) -> None:
@@ -299,8 +298,7 @@ def test_load_that_the_ledger_lost_tells_which_rows_stay(
 ) -> None:
     """It neither says that nothing was loaded nor begins anew, which would store the rows twice."""
     loads = Loads(database18, piece_bytes=509, setup="CREATE TABLE t (a int, b text)")
-    path = tmp_path / "numbers"
-    path.write_text("a,b\n" + "".join(f"{n},value {n}\n" for n in range(ROWS)))
+    path = write_to(tmp_path / "numbers", "a,b\n" + "".join(f"{n},value {n}\n" for n in range(ROWS)))
 
     def forget(number: int) -> None:
         if number == 40:

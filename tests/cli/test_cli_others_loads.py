@@ -12,6 +12,7 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from penstock.model.load.job import LoadRules, Transform
+from support.files import write_to
 from support.loads import Loads, share_ledger, target
 from support.modes import Killed, mode_target
 
@@ -74,8 +75,7 @@ def path() -> Iterator[Path]:
     """Provide a csv file that everybody may read: pytest's own folders nobody else may enter."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
-        path = Path(folder) / "rows.csv"
-        path.write_text("a,b\n" + "".join(f"{n},value {n}\n" for n in range(ROWS)))
+        path = write_to(Path(folder) / "rows.csv", "a,b\n" + "".join(f"{n},value {n}\n" for n in range(ROWS)))
         path.chmod(0o644)
         yield path
 
@@ -207,8 +207,7 @@ def test_rejects_of_another_roles_load_are_not_retried(
 ) -> None:
     """A superuser may read them, and would store them with a superuser's rights."""
     bob, _ = roles
-    bad = tmp_path / "bad.csv"
-    bad.write_text("a,b\n1,x\nx,y\n")
+    bad = write_to(tmp_path / "bad.csv", "a,b\n1,x\nx,y\n")
     command = ["load", str(bad), "--into", f"{bob}.t", "--on-error", "reject", "--json", "--to", login(admin, bob)]
     load_id = penstock(*command).object["load_id"]
     admin.execute(f"ALTER TABLE {bob}.t ALTER a TYPE text")

@@ -14,6 +14,7 @@ from penstock.errors import UsageError
 from penstock.loading.warned import WarningLog
 from penstock.model.load.job import LoadJob, LoadRules
 from penstock.model.source.dialect import Notice, WarningCode
+from support.files import write_to
 from support.loads import Loads, target
 
 if TYPE_CHECKING:
@@ -44,17 +45,13 @@ def database(database18: str) -> str:
 @pytest.fixture
 def quoted(tmp_path: Path) -> Path:
     """Provide a file of which quotes will be dropped, on line 3."""
-    path = tmp_path / "quoted.csv"
-    path.write_text('a,b\n1,x\n2,y "z"\n')
-    return path
+    return write_to(tmp_path / "quoted.csv", 'a,b\n1,x\n2,y "z"\n')
 
 
 @pytest.fixture
 def numbers(tmp_path: Path) -> Path:
     """Provide a file that is not warned of before it is loaded."""
-    path = tmp_path / "numbers.csv"
-    path.write_text("a,b\n" + "".join(f"{number},x\n" for number in range(20)))
-    return path
+    return write_to(tmp_path / "numbers.csv", "a,b\n" + "".join(f"{number},x\n" for number in range(20)))
 
 
 def count(database: str, table: str = "t") -> int:
@@ -116,8 +113,7 @@ def test_warning_that_is_an_error_begins_nothing(
     penstock: Run, database: str, quoted: Path, tmp_path: Path, action: str
 ) -> None:
     """From the command line and from a job file; the ledger is not even made."""
-    job = tmp_path / "job.toml"
-    job.write_text(f'warnings = "error"\n[[target]]\nsources = "{quoted}"\ninto = "t"\n')
+    job = write_to(tmp_path / "job.toml", f'warnings = "error"\n[[target]]\nsources = "{quoted}"\ninto = "t"\n')
     for arguments in ((str(quoted), "--into", "t", "--warnings", "error"), (str(job),)):
         finished = penstock("load", *arguments, action, "--to", database)
         assert (finished.code, count(database)) == (2, 0)

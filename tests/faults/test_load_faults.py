@@ -18,6 +18,7 @@ from penstock.loading import prepare
 from penstock.loading.landing.staging import StagingMaker
 from penstock.model.load.job import LoadRules
 from penstock.server.ledger import Ledger
+from support.files import write_to
 from support.loads import Loads, target
 
 if TYPE_CHECKING:
@@ -42,9 +43,7 @@ except PenstockError as error:
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     """Provide a csv file with header a,b and 20,000 records."""
-    path = tmp_path / "file"
-    path.write_text("a,b\n" + "".join(f"{n},value {n}\n" for n in range(20_000)))
-    return path
+    return write_to(tmp_path / "file", "a,b\n" + "".join(f"{n},value {n}\n" for n in range(20_000)))
 
 
 def _loads(conninfo: str) -> Loads:

@@ -21,6 +21,7 @@ from penstock.server.connect.connection import ConnectionFactory
 from penstock.server.ledger import Ledger
 from penstock.server.ledger.ending import finish
 from penstock.server.ledger.listing import forget_load
+from support.files import write_to
 from support.loads import Loads, Row
 from support.modes import Killed, killing_at, landing_tables, mode_target
 
@@ -83,9 +84,7 @@ def loads(database18: str) -> Loads:
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     """Provide a csv file of keys 2 to 39."""
-    path = tmp_path / "file.csv"
-    path.write_text("k,v\n" + "".join(f"{k},{v}\n" for k, v in _RECORDS))
-    return path
+    return write_to(tmp_path / "file.csv", "k,v\n" + "".join(f"{k},{v}\n" for k, v in _RECORDS))
 
 
 def _run(loads: Loads, way: Way, path: Path) -> None:

@@ -19,6 +19,7 @@ from penstock.api.repair import Repairer
 from penstock.errors import DataError, PenstockError
 from penstock.model.load.job import LoadRules
 from penstock.server.connect.connection import ConnectionFactory
+from support.files import write_to
 from support.loads import Loads, await_end_of_backends, target
 from support.modes import Killed, killing_at
 from support.zoo import can_describe, describe_zoo, make_zoo
@@ -48,9 +49,7 @@ FIRST_DEATH, LATER_BY = 20, 3
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     """Provide a csv file that fits every table of the zoo."""
-    path = tmp_path / "rows.csv"
-    path.write_text("id,a,b\n" + "".join(f"{n},{n},row {n}\n" for n in range(1, ROWS + 1)))
-    return path
+    return write_to(tmp_path / "rows.csv", "id,a,b\n" + "".join(f"{n},{n},row {n}\n" for n in range(1, ROWS + 1)))
 
 
 @pytest.fixture
@@ -235,8 +234,7 @@ def test_rows_that_break_a_key_stay_and_the_rest_stays_parked(pg18: PgServer, lo
     """The error names index and key; without the duplicates a repair puts all back, and the load ends."""
     make_zoo(pg18, loads.conninfo)
     before = describe_zoo(pg18, loads.conninfo)
-    path = tmp_path / "twice.csv"
-    path.write_text("id,a,b\n1,1,x\n2,2,y\n2,3,z\n")
+    path = write_to(tmp_path / "twice.csv", "id,a,b\n1,1,x\n2,2,y\n2,3,z\n")
     with pytest.raises(DataError, match='rebuild constraint "many_pkey"') as caught:
         loads.run(target(path, into="zoo.many"), rules=REBUILD)
     assert "(id)=(2)" in str(caught.value.detail)
@@ -255,8 +253,7 @@ def test_a_load_that_fails_puts_everything_back(pg18: PgServer, loads: Loads, tm
     """A bad record ends the load, and what was parked is there again."""
     make_zoo(pg18, loads.conninfo)
     before = describe_zoo(pg18, loads.conninfo)
-    path = tmp_path / "bad.csv"
-    path.write_text("id,a,b\n1,1,x\nnone,2,y\n")
+    path = write_to(tmp_path / "bad.csv", "id,a,b\n1,1,x\nnone,2,y\n")
     with pytest.raises(DataError, match="invalid input syntax"):
         loads.run(target(path, into="zoo.many"), target(path, into="zoo.circle_1"), rules=REBUILD)
     assert describe_zoo(pg18, loads.conninfo) == before

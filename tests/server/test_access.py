@@ -19,6 +19,7 @@ from penstock.server.connect import roots
 from penstock.server.connect.connection import ConnectionFactory
 from penstock.server.facts.facts import read_server_facts
 from penstock.server.inspect.inspect import inspect_server
+from support.files import write_to
 from support.servers import installed
 from support.tls import RDS_HOST, FakeTokenCheck, TlsFront, amazon_like_authority, write_roots
 
@@ -248,8 +249,7 @@ def test_load_runs_with_tokens(
 ) -> None:
     """All sessions of a load get in."""
     front = fronts(authority, admit=checker)
-    file = tmp_path / "t.csv"
-    file.write_text("id,name\n" + "".join(f"{number},x\n" for number in range(1000)))
+    file = write_to(tmp_path / "t.csv", "id,name\n" + "".join(f"{number},x\n" for number in range(1000)))
     outcome = load(
         str(file),
         into="t",
@@ -284,8 +284,7 @@ def test_session_after_a_lost_one_has_a_new_token(
     with psycopg.connect(database18, autocommit=True) as admin:
         admin.execute(_LOSE_FIRST)
     front = fronts(authority, admit=checker)
-    file = tmp_path / "t.csv"
-    file.write_text("id\n1\n2\n")
+    file = write_to(tmp_path / "t.csv", "id\n1\n2\n")
     made: list[str] = []
 
     def make(*, host: str, port: int, user: str) -> str:

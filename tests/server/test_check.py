@@ -15,6 +15,7 @@ from penstock.errors import PenstockError, ServerError, TargetError
 from penstock.loading.rejects import check as loading_check
 from penstock.model.load.job import LoadJob
 from penstock.server.connect.connection import ConnectionFactory
+from support.files import write_to
 from support.loads import Loads, target
 
 if TYPE_CHECKING:
@@ -144,16 +145,14 @@ def test_records_before_the_end_of_an_object_that_cannot_be_read_on_are_checked(
 def test_sound_file_has_no_problem(loads: Loads, tmp_path: Path) -> None:
     """All its records are counted and none is loaded."""
     loads.execute("CREATE TABLE s (id serial, a int)")
-    path = tmp_path / "file"
-    path.write_text("a\n" + "".join(f"{n}\n" for n in range(2000)))
+    path = write_to(tmp_path / "file", "a\n" + "".join(f"{n}\n" for n in range(2000)))
     outcome = loads.check(target(path, into="s", format="csv", has_header=True), sessions=3)
     assert (outcome.rows, outcome.problems, loads.count("s")) == (2000, (), 0)
 
 
 def test_table_that_create_would_make_is_not_made(loads: Loads, tmp_path: Path) -> None:
     """It is checked as all text."""
-    path = tmp_path / "file"
-    path.write_text("a,b\n1,x\n2\n")
+    path = write_to(tmp_path / "file", "a,b\n1,x\n2\n")
     outcome = loads.check(target(path, into="made.new", create=True, format="csv", has_header=True))
     assert [problem.line for problem in outcome.problems] == [3]
     assert not loads.has_table("made.new")
@@ -185,8 +184,7 @@ def test_columns_that_the_server_fills_are_no_problem(loads: Loads, tmp_path: Pa
         " kind text NOT NULL DEFAULT 'x' CHECK (kind IS NOT NULL),"
         " twice int NOT NULL GENERATED ALWAYS AS (2 * length(kind)) STORED)"
     )
-    path = tmp_path / "file"
-    path.write_text('a\n1\n""\n-1\n')
+    path = write_to(tmp_path / "file", 'a\n1\n""\n-1\n')
     outcome = loads.check(target(path, into="s", format="csv", has_header=True, nulls=("",)))
     assert [(problem.line, problem.sqlstate) for problem in outcome.problems] == [(3, "22P02"), (4, "23514")]
     path.write_text("id,a,kind\n1,1,x\n,1,x\n3,1,\n4,,x\n")
@@ -199,8 +197,7 @@ def test_sequence_of_a_serial_is_neither_moved_nor_needed(
 ) -> None:
     """A role without USAGE on it can check."""
     loads.execute(f'CREATE TABLE s (id serial, a int); GRANT SELECT, INSERT ON s TO "{user_name}"')
-    path = tmp_path / "file"
-    path.write_text("a\n1\n2\nx\n")
+    path = write_to(tmp_path / "file", "a\n1\n2\nx\n")
     outcome = Loads(user_conninfo).check(target(path, into="public.s", format="csv", has_header=True))
     assert problems(outcome) == [(4, "22P02", "a")]
     assert loads.execute("SELECT is_called FROM s_id_seq") == [(False,)]
@@ -211,8 +208,7 @@ def test_role_that_may_not_read_the_table_is_told_what_a_check_needs(
 ) -> None:
     """INSERT is enough for a load."""
     loads.execute(f'CREATE TABLE s (a int); GRANT INSERT ON s TO "{user_name}"')
-    path = tmp_path / "file"
-    path.write_text("a\n1\n")
+    path = write_to(tmp_path / "file", "a\n1\n")
     with pytest.raises(TargetError, match="permission denied") as caught:
         Loads(user_conninfo).check(target(path, into="public.s", format="csv", has_header=True))
     assert caught.value.hint == "Have the role granted SELECT on the table, and TEMPORARY on the database."
@@ -223,8 +219,7 @@ def test_role_that_may_not_read_the_table_is_told_what_a_check_needs(
 
 def test_problem_names_the_target(loads: Loads, tmp_path: Path) -> None:
     """And not the temporary table that the record was tried on."""
-    path = tmp_path / "file"
-    path.write_text("1,x,1999-01-01\n,x,2024-01-01\n")
+    path = write_to(tmp_path / "file", "1,x,1999-01-01\n,x,2024-01-01\n")
     outcome = loads.check(target(path, format="csv", has_header=False))
     assert len(outcome.problems) == 2
     assert all('relation "t"' in problem.message for problem in outcome.problems)
@@ -241,8 +236,7 @@ def test_check_and_load_name_the_same_line(
     """The last one of a record of several lines, as COPY does."""
     if is_rewritten:
         loads.execute("ALTER TABLE t ADD d text")
-    path = tmp_path / "file"
-    path.write_text('1,"two\nlines",2024-01-01\n' * 3 + bad + end)
+    path = write_to(tmp_path / "file", '1,"two\nlines",2024-01-01\n' * 3 + bad + end)
     job = target(
         path,
         format="csv",
@@ -261,8 +255,7 @@ def test_error_that_a_constraint_raises_is_a_problem_of_its_record(loads: Loads,
         " IF n = 13 THEN RAISE 'thirteen'; END IF;"
         " RETURN true; END $$; CREATE TABLE s (a int CHECK (judge(a)))"
     )
-    path = tmp_path / "file"
-    path.write_text("".join(f"{n}\n" for n in range(1, 20)))
+    path = write_to(tmp_path / "file", "".join(f"{n}\n" for n in range(1, 20)))
     outcome = loads.check(target(path, into="s", format="csv", has_header=False))
     assert problems(outcome) == [(13, "P0001", None)]
     assert [problem.message for problem in outcome.problems] == ["thirteen"]
@@ -277,8 +270,7 @@ def test_failure_of_the_server_ends_the_check(loads: Loads, tmp_path: Path) -> N
         "CREATE FUNCTION judge(n int) RETURNS bool LANGUAGE plpgsql AS"
         " $$ BEGIN RAISE 'no space' USING ERRCODE = 'disk_full'; END $$; CREATE TABLE s (a int CHECK (judge(a)))"
     )
-    path = tmp_path / "file"
-    path.write_text("1\n2\n")
+    path = write_to(tmp_path / "file", "1\n2\n")
     with pytest.raises(ServerError, match="no space") as caught:
         loads.check(target(path, into="s", format="csv", has_header=False))
     assert str(path) in (caught.value.detail or "")
@@ -289,8 +281,7 @@ def test_failure_of_the_server_ends_the_check(loads: Loads, tmp_path: Path) -> N
 @pytest.mark.parametrize("sessions", [1, 3])
 def test_ended_session_ends_the_check(loads: Loads, tmp_path: Path, sessions: int) -> None:
     """As an error of penstock's, between two blocks or within one."""
-    path = tmp_path / "file"
-    path.write_text("1,x,2024-01-01\n" * 20_000)
+    path = write_to(tmp_path / "file", "1,x,2024-01-01\n" * 20_000)
 
     def end_sessions(piece: int) -> None:
         if piece == 100:
@@ -312,8 +303,7 @@ def test_check_stops_behind_too_many_problems(
 ) -> None:
     """It says how many it found and that it stopped; a file with just as many as the limit is read to its end."""
     monkeypatch.setattr(loading_check, "_PROBLEM_LIMIT", 20)
-    path = tmp_path / "file"
-    path.write_text("bad,x,2024-01-01\n" * 20_000)
+    path = write_to(tmp_path / "file", "bad,x,2024-01-01\n" * 20_000)
     outcome = loads.check(target(path, format="csv", has_header=False), sessions=sessions)
     assert len(outcome.problems) == 20
     assert 20 < outcome.problem_count <= 20 + sessions

@@ -12,6 +12,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from penstock.api.ledger_view import LedgerView
 from penstock.model.load.job import LoadRules, Transform
 from penstock.server.connect.connection import ConnectionFactory
+from support.files import write_to
 from support.loads import Loads, target
 from support.modes import mode_target
 
@@ -48,8 +49,7 @@ def test_names_and_messages_beyond_ascii_are_written_down(loads: Loads, tmp_path
     loads.execute(
         'CREATE TABLE t (a int, "é" text CONSTRAINT "nicht ü" CHECK ("é" <> \'ö\')); CREATE INDEX "ï" ON t ("é")'
     )
-    path = tmp_path / "é.csv"
-    path.write_text("a,é\n1,é\né,x\n3,ö\n4,ñ\n")
+    path = write_to(tmp_path / "é.csv", "a,é\n1,é\né,x\n3,ö\n4,ñ\n")
     outcome = loads.run(target(path, nulls=("ñ",)), rules=REJECTS)
     assert (outcome.rows, outcome.rejected) == (2, 2)
     assert loads.rows() == [(1, "é"), (4, None)]
@@ -70,8 +70,7 @@ def test_names_and_messages_beyond_ascii_are_written_down(loads: Loads, tmp_path
 def test_a_merge_and_a_transform_beyond_ascii_are_written_down(loads: Loads, tmp_path: Path) -> None:
     """What a merge refuses, and a statement's own text."""
     loads.execute("CREATE TABLE t (a int PRIMARY KEY, b text CHECK (b <> 'ö'))")
-    path = tmp_path / "f"
-    path.write_text("a,b\n1,é\n2,ö\n")
+    path = write_to(tmp_path / "f", "a,b\n1,é\n2,ö\n")
     outcome = loads.run(mode_target(path, "upsert", key=("a",)), rules=REJECTS)
     assert (outcome.rows, outcome.rejected) == (1, 1)
     text = "INSERT INTO t SELECT a::int + 10, 'ü' || a FROM :staging"
@@ -85,8 +84,7 @@ def test_header_that_the_database_has_no_characters_for_is_kept_by_its_bytes(dat
     """It goes to columns of other names, and above the rejected records again."""
     for loads in _in_encoding(database18, "WIN1251"):
         loads.execute("CREATE TABLE t (a int, b text)")
-        path = tmp_path / "f"
-        path.write_text("é,ü\n1,x\nbad,y\n")
+        path = write_to(tmp_path / "f", "é,ü\n1,x\nbad,y\n")
         loads.run(target(path, columns=("a", "b"), has_header=True), rules=REJECTS)
         file = tmp_path / "rejects.csv"
         with LedgerView(ConnectionFactory(loads.conninfo)) as view:
@@ -98,8 +96,7 @@ def test_bytes_that_are_no_text_are_data_where_the_database_is_sql_ascii(databas
     """As for COPY, which asks there for nothing; rejected ones are written out as they are."""
     for loads in _in_encoding(database18, "SQL_ASCII"):
         loads.execute("CREATE TABLE t (a int, b text)")
-        path = tmp_path / "f"
-        path.write_bytes(b"a,b\n1,caf\xe9\n\xff,\xfe\n2,\xc3\xa9\n")
+        path = write_to(tmp_path / "f", b"a,b\n1,caf\xe9\n\xff,\xfe\n2,\xc3\xa9\n")
         outcome = loads.run(target(path), rules=REJECTS)
         assert (outcome.rows, outcome.rejected) == (2, 1)
         assert loads.execute("SELECT a, encode(b::bytea, 'hex') FROM t ORDER BY a") == [(1, "636166e9"), (2, "c3a9")]

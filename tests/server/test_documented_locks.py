@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from support.files import write_to
 from support.loads import IMPATIENT, Loads, target
 
 if TYPE_CHECKING:
@@ -32,9 +33,7 @@ STRONG = {"ShareLock", "ShareRowExclusiveLock", "ExclusiveLock", "AccessExclusiv
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     """Provide a file of many small pieces."""
-    path = tmp_path / "f.csv"
-    path.write_text("a,b\n" + "".join(f"{number},x\n" for number in range(2000)))
-    return path
+    return write_to(tmp_path / "f.csv", "a,b\n" + "".join(f"{number},x\n" for number in range(2000)))
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from penstock.errors import DataError, TargetError
 from penstock.loading.plan import parking
 from penstock.model.load.job import LoadRules
 from penstock.server.connect.connection import ConnectionFactory
+from support.files import write_to
 from support.loads import Loads, share_ledger, target
 from support.modes import Killed, mode_target
 
@@ -42,17 +43,13 @@ def loads(database18: str) -> Loads:
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     """Provide a csv file that breaks the key."""
-    path = tmp_path / "file.csv"
-    path.write_text("a,b\n1,x\n1,y\n")
-    return path
+    return write_to(tmp_path / "file.csv", "a,b\n1,x\n1,y\n")
 
 
 @pytest.fixture
 def second(tmp_path: Path) -> Path:
     """Provide a file that does not."""
-    path = tmp_path / "second.csv"
-    path.write_text("a,b\n7,x\n8,y\n")
-    return path
+    return write_to(tmp_path / "second.csv", "a,b\n7,x\n8,y\n")
 
 
 def break_the_key(loads: Loads, path: Path) -> None:
@@ -130,8 +127,7 @@ def test_doctor_plan_and_loads_tell_what_is_missing(loads: Loads, path: Path, se
 
 def test_rejected_records_are_not_tried_again_without_the_key(loads: Loads, path: Path, tmp_path: Path) -> None:
     """It is what would refuse them."""
-    other = tmp_path / "other.csv"
-    other.write_text("a,b\n9,x\nz,y\n")
+    other = write_to(tmp_path / "other.csv", "a,b\n9,x\nz,y\n")
     load_id = loads.run(target(other), rules=LoadRules(retry_for=0.0, on_error="reject")).load_id
     assert load_id is not None
     break_the_key(loads, path)
@@ -150,8 +146,7 @@ def test_a_table_whose_foreign_key_waits_for_the_key_is_not_loaded(loads: Loads,
     """Its rows could refer to nothing."""
     loads.execute("CREATE TABLE child (a int REFERENCES t)")
     break_the_key(loads, path)
-    orphans = tmp_path / "child.csv"
-    orphans.write_text("a\n9\n")
+    orphans = write_to(tmp_path / "child.csv", "a\n9\n")
     with pytest.raises(TargetError, match="lacks valid foreign key"):
         loads.run(target(orphans, into="child"), rules=AUTO)
     assert loads.count("child") == 0
@@ -306,8 +301,7 @@ def test_a_foreign_key_is_of_the_table_that_refers(loads: Loads, tmp_path: Path)
     """Also if the other one was loaded; a name at two tables needs the table's."""
     for child in ("child", "other"):
         loads.execute(f"CREATE TABLE {child} (a int CONSTRAINT f REFERENCES t)")
-    path = tmp_path / "file.csv"
-    path.write_text("a,b\n1,x\n2,y\n")
+    path = write_to(tmp_path / "file.csv", "a,b\n1,x\n2,y\n")
 
     def break_them(number: int) -> None:
         if not number:

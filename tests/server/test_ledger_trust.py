@@ -10,6 +10,7 @@ import pytest
 from penstock.errors import TargetError
 from penstock.server.connect.connection import ConnectionFactory
 from penstock.server.ledger import Ledger
+from support.files import write_to
 from support.loads import Loads, share_ledger, target
 
 if TYPE_CHECKING:
@@ -28,9 +29,7 @@ def loads(database: str) -> Loads:
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     """Provide a csv file of two records."""
-    path = tmp_path / "file"
-    path.write_text("a,b\n1,x\n2,y\n")
-    return path
+    return write_to(tmp_path / "file", "a,b\n1,x\n2,y\n")
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import pytest
 
 from penstock.errors import DataError, SourceError, TargetError
 from penstock.model.load.job import LoadRules
+from support.files import write_to
 from support.loads import Loads, chop_commands, target
 
 if TYPE_CHECKING:
@@ -28,9 +29,7 @@ def write(tmp_path: Path) -> Callable[..., Path]:
     """Provide a function (data, name="file") that writes a file and returns its path."""
 
     def write(data: str | bytes, name: str = "file") -> Path:
-        path = tmp_path / name
-        path.write_bytes(data.encode() if isinstance(data, str) else data)
-        return path
+        return write_to(tmp_path / name, data.encode() if isinstance(data, str) else data)
 
     return write
 

@@ -20,6 +20,7 @@ from penstock.loading.table_changes import TableChanges
 from penstock.model.load.job import LoadJob, LoadRules, Transform
 from penstock.server.connect.connection import ConnectionFactory
 from penstock.server.ledger.listing import list_loads
+from support.files import write_to
 from support.loads import IMPATIENT, Loads, share_ledger, target
 from support.modes import Killed, landing_tables, mode_target
 
@@ -500,11 +501,9 @@ def test_slip_in_a_transform_shows_before_anything_is_loaded(loads18: Loads, tmp
 
 def test_job_file_and_options_say_the_same(tmp_path: Path) -> None:
     """The transform's text is read with either, since a load may go on where the file is not."""
-    sql_file = tmp_path / "f.sql"
-    sql_file.write_text("INSERT INTO t SELECT k::int FROM :staging")
+    sql_file = write_to(tmp_path / "f.sql", "INSERT INTO t SELECT k::int FROM :staging")
     typed = make_target({"into": "t", "transform": str(sql_file)}, sources=["/f.csv"])
-    job_file = tmp_path / "job.toml"
-    job_file.write_text('[[target]]\nsources = ["/f.csv"]\ninto = "t"\ntransform = "f.sql"\n')
+    job_file = write_to(tmp_path / "job.toml", '[[target]]\nsources = ["/f.csv"]\ninto = "t"\ntransform = "f.sql"\n')
     (written,) = read_job_file(job_file).job.targets
     assert typed == written
     assert typed.transform == Transform(name="f.sql", text=sql_file.read_text())

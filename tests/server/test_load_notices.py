@@ -9,6 +9,7 @@ import pytest
 
 from penstock.model.server.table import TableName
 from penstock.server.table.catalog import find_table
+from support.files import write_to
 from support.loads import Loads, target
 
 if TYPE_CHECKING:
@@ -27,9 +28,7 @@ PARTITIONED = (
 @pytest.fixture
 def numbers(tmp_path: Path) -> Path:
     """Provide a file of five records."""
-    path = tmp_path / "numbers.csv"
-    path.write_text("a\n1\n2\n3\n4\n5\n")
-    return path
+    return write_to(tmp_path / "numbers.csv", "a\n1\n2\n3\n4\n5\n")
 
 
 def warnings(database: str, path: Path) -> list[str]:

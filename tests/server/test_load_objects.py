@@ -13,6 +13,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from penstock.errors import DataError
 from penstock.model.load.job import LoadJob
+from support.files import write_to
 from support.loads import Loads, target
 
 if TYPE_CHECKING:
@@ -29,8 +30,7 @@ def loads(database18: str) -> Loads:
 def test_constants_and_nulls_are_in_the_encoding_of_the_file(loads: Loads, tmp_path: Path, file_format: str) -> None:
     """They are sent among its bytes, and the server reads all of them alike."""
     loads.execute("CREATE TABLE u (a text, b text, c text)")
-    path = tmp_path / "file"
-    path.write_bytes("a\tb\n1\tné\n2\tx\n".encode("latin-1"))
+    path = write_to(tmp_path / "file", "a\tb\n1\tné\n2\tx\n".encode("latin-1"))
     loads.run(
         target(
             path,
@@ -73,8 +73,7 @@ def test_first_record_that_is_left_out_unknown_is_told(
 ) -> None:
     """With --columns nobody looks at its names, so that it may well have been data."""
     loads.execute("CREATE TABLE u (a text, b text)")
-    path = tmp_path / "file"
-    path.write_text(f"{first}\nsensor2,3.4\nsensor3,4.5\n")
+    path = write_to(tmp_path / "file", f"{first}\nsensor2,3.4\nsensor3,4.5\n")
     loads.run(target(path, into="u", columns=["a", "b"]))
     assert loads.count("u") == 2
     assert ("first line is treated as a header and not loaded" in [each.message for each in loads.warnings]) is is_told
@@ -104,16 +103,14 @@ def test_error_without_a_line_names_no_object_that_may_be_innocent(loads: Loads,
 @pytest.mark.parametrize("text", ["1,a\n2,b\nx,c", "x,c"])
 def test_last_record_without_its_line_end_has_a_line(loads: Loads, tmp_path: Path, text: str) -> None:
     """Its line is the file's last."""
-    path = tmp_path / "file.csv"
-    path.write_text(text)
+    path = write_to(tmp_path / "file.csv", text)
     error = loads.refuse(target(path, format="csv", has_header=False))
     assert f"file.csv line {text.count(chr(10)) + 1}, column" in (error.detail or "")
 
 
 def test_value_that_fills_pages_is_cut_short(loads: Loads, tmp_path: Path) -> None:
     """The server repeats it whole in its message."""
-    path = tmp_path / "file.csv"
-    path.write_text("x" * 1_000_000 + ",b\n")
+    path = write_to(tmp_path / "file.csv", "x" * 1_000_000 + ",b\n")
     error = loads.refuse(target(path, format="csv", has_header=False))
     assert error.sqlstate == "22P02"
     assert len(str(error)) < 1000
@@ -121,8 +118,7 @@ def test_value_that_fills_pages_is_cut_short(loads: Loads, tmp_path: Path) -> No
 
 def test_bad_constant_is_not_blamed_on_the_file(loads: Loads, tmp_path: Path) -> None:
     """The value is --set's own."""
-    path = tmp_path / "file.csv"
-    path.write_text("b\nx\n")
+    path = write_to(tmp_path / "file.csv", "b\nx\n")
     error = loads.refuse(target(path, constants={"a": "many"}, has_header=True))
     assert (error.detail or "").startswith('--set a: "many"')
 
@@ -134,8 +130,7 @@ def test_warnings_of_a_trigger_do_not_stop_the_load(loads: Loads, tmp_path: Path
             $$ BEGIN RAISE WARNING '%', repeat('x', 3000); RETURN new; END $$;
         CREATE TRIGGER warn BEFORE INSERT ON t FOR EACH ROW EXECUTE FUNCTION warn()
     """)
-    path = tmp_path / "file.csv"
-    path.write_text("".join(f"{number},b\n" for number in range(60_000)))
+    path = write_to(tmp_path / "file.csv", "".join(f"{number},b\n" for number in range(60_000)))
     assert loads.run(target(path, format="csv", has_header=False), sessions=1).rows == 60_000
 
 
@@ -143,8 +138,7 @@ def test_sessions_that_cannot_connect_leave_the_work_to_the_first(database18: st
     """Others may take the connections that were free when the load was planned."""
     loads = Loads(database18, setup="CREATE TABLE t (a int, b text)")
     name = sql.Identifier(conninfo_to_dict(database18)["dbname"])
-    path = tmp_path / "file.csv"
-    path.write_text("".join(f"{number},b\n" for number in range(50_000)))
+    path = write_to(tmp_path / "file.csv", "".join(f"{number},b\n" for number in range(50_000)))
     with loads._loader() as loader, psycopg.connect(make_conninfo(database18, dbname="postgres")) as admin:
         admin.autocommit = True
         plan = loader.plan(LoadJob(targets=(target(path, format="csv", has_header=False),), sessions=4))
@@ -157,8 +151,7 @@ def test_sessions_that_cannot_connect_leave_the_work_to_the_first(database18: st
 def test_sequence_that_is_gone_at_the_end_does_not_fail_the_load(loads: Loads, tmp_path: Path) -> None:
     """The rows are in by then, and whoever read of a failure would load them again."""
     loads.execute("CREATE TABLE s (id serial, b text)")
-    path = tmp_path / "file.csv"
-    path.write_text("id,b\n" + "".join(f"{number},b\n" for number in range(50_000)))
+    path = write_to(tmp_path / "file.csv", "id,b\n" + "".join(f"{number},b\n" for number in range(50_000)))
     with loads._loader() as loader:
         plan = loader.plan(LoadJob(targets=(target(path, into="s"),)))
         loads.execute("DROP SEQUENCE s_id_seq CASCADE")

@@ -14,6 +14,7 @@ from penstock.loading.landing.landing import check_landings
 from penstock.model.load.job import LoadJob, LoadRules
 from penstock.server.changes.parts import capture_tree
 from penstock.server.connect.connection import ConnectionFactory
+from support.files import write_to
 from support.loads import ChoppedSources, Loads
 from support.modes import mode_target
 
@@ -38,9 +39,7 @@ def loads(database18: str) -> Loads:
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     """Provide a file for table t."""
-    path = tmp_path / "rows.csv"
-    path.write_text("a,b\n" + "".join(f"{n},value {n}\n" for n in range(ROWS)))
-    return path
+    return write_to(tmp_path / "rows.csv", "a,b\n" + "".join(f"{n},value {n}\n" for n in range(ROWS)))
 
 
 class Process:
@@ -92,8 +91,7 @@ def test_a_replaced_table_is_named_to_the_second_of_two_replaces(loads: Loads, p
 
 def test_a_replaced_table_is_named_at_the_swap(loads: Loads, path: Path, tmp_path: Path) -> None:
     """Replaces from two sources do not wait for each other: the table of the second is another when it would swap."""
-    other = tmp_path / "other.csv"
-    other.write_text("a,b\n5,other\n")
+    other = write_to(tmp_path / "other.csv", "a,b\n5,other\n")
     first = Process(
         loads, path, "replace", at_piece=lambda number: None if number else Process(loads, other, "replace").run()
     )

@@ -10,6 +10,7 @@ import pytest
 
 from penstock.errors import DataError, Interrupted, PenstockError, SourceError
 from penstock.loading.attempt import LoadAttempt
+from support.files import write_to
 from support.loads import Loads, chop_commands, target
 
 if TYPE_CHECKING:
@@ -77,8 +78,7 @@ def test_session_that_fails_last_is_heard_before_anything_commits(
 
     monkeypatch.setattr(LoadAttempt, "_session_ended", tell_late)
     loads.execute("ALTER TABLE t ADD c text")
-    path = tmp_path / "file"
-    path.write_text("a,b\n1,x\n2\n")
+    path = write_to(tmp_path / "file", "a,b\n1,x\n2\n")
     error = loads.refuse(target(path, format="csv", has_header=True, constants={"c": "x"}), sessions=1)
     assert "missing data" in error.message
 
@@ -136,8 +136,7 @@ def test_duplicates_across_sessions_end_as_an_error(
 def test_duplicate_within_one_session_names_its_line(loads: Loads, tmp_path: Path) -> None:
     """With one session the server names key and line."""
     loads.execute("ALTER TABLE t ADD PRIMARY KEY (a)")
-    path = tmp_path / "file"
-    path.write_text("a,b\n" + "".join(f"{n},x\n" for n in range(1000)) + "17,again\n")
+    path = write_to(tmp_path / "file", "a,b\n" + "".join(f"{n},x\n" for n in range(1000)) + "17,again\n")
     error = loads.refuse(target(path), sessions=1)
     assert "file line 1002" in str(error.detail)
     assert "(a)=(17)" in str(error.detail)
@@ -146,8 +145,7 @@ def test_duplicate_within_one_session_names_its_line(loads: Loads, tmp_path: Pat
 def test_rows_may_refer_to_rows_of_the_same_file(loads: Loads, tmp_path: Path) -> None:
     """A table that refers to itself is loaded by one session, however many were asked for."""
     loads.execute("CREATE TABLE tree (id int PRIMARY KEY, parent int REFERENCES tree)")
-    path = tmp_path / "tree"
-    path.write_text("id,parent\n0,\n" + "".join(f"{n},{n // 2}\n" for n in range(1, 3000)))
+    path = write_to(tmp_path / "tree", "id,parent\n0,\n" + "".join(f"{n},{n // 2}\n" for n in range(1, 3000)))
     outcome = loads.run(target(path, into="tree"), sessions=4)
     assert (outcome.rows, outcome.sessions) == (3000, 1)
     assert any("foreign key" in warning.message for warning in loads.warnings)
@@ -167,8 +165,7 @@ def test_child_without_parent_leaves_nothing(loads: Loads, tmp_path: Path) -> No
     """The foreign key's own error, with its code."""
     loads.execute("CREATE TABLE parent (id int PRIMARY KEY)")
     loads.execute("CREATE TABLE child (id int, parent int REFERENCES parent)")
-    path = tmp_path / "children"
-    path.write_text("id,parent\n1,1\n")
+    path = write_to(tmp_path / "children", "id,parent\n1,1\n")
     error = loads.refuse(target(path, into="child"))
     assert isinstance(error, DataError)
     assert "SQLSTATE 23503" in str(error.detail)
@@ -182,8 +179,7 @@ def test_deferred_constraint_that_fails_at_the_end_leaves_nothing(
     loads.execute("CREATE TABLE parent (id int PRIMARY KEY)")
     loads.execute("INSERT INTO parent SELECT generate_series(0, 998)")
     loads.execute("CREATE TABLE child (id int, parent int REFERENCES parent DEFERRABLE INITIALLY DEFERRED)")
-    path = tmp_path / "children"
-    path.write_text("id,parent\n" + "".join(f"{n},{n % 1000}\n" for n in range(2000)))
+    path = write_to(tmp_path / "children", "id,parent\n" + "".join(f"{n},{n % 1000}\n" for n in range(2000)))
     error = loads.refuse(target(path, into="child"), sessions=3)
     assert isinstance(error, DataError)
     assert "SQLSTATE 23503" in str(error.detail)
@@ -207,8 +203,7 @@ def test_interrupted_load_leaves_nothing(loads: Loads, tmp_path: Path) -> None:
 
 def test_failed_load_can_be_repeated(loads: Loads, tmp_path: Path) -> None:
     """What went wrong put right, the same load runs."""
-    path = tmp_path / "file"
-    path.write_text("a,b\n1,x\nbad,y\n")
+    path = write_to(tmp_path / "file", "a,b\n1,x\nbad,y\n")
     with pytest.raises(PenstockError):
         loads.run(target(path, into="t"))
     path.write_text("a,b\n1,x\n2,y\n")

@@ -12,6 +12,7 @@ from psycopg.conninfo import make_conninfo
 from penstock.errors import TargetError
 from penstock.loading.steps import sequences
 from penstock.model.load.job import LoadRules
+from support.files import write_to
 from support.loads import Loads, chop_commands, share_ledger, target
 
 if TYPE_CHECKING:
@@ -36,9 +37,7 @@ def every(database: str) -> Loads:
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     """Provide a csv file with header a,b and the numbers 0 to 999 with their texts."""
-    path = tmp_path / "file"
-    path.write_text("a,b\n" + "".join(f"{n},value {n}\n" for n in range(1000)))
-    return path
+    return write_to(tmp_path / "file", "a,b\n" + "".join(f"{n},value {n}\n" for n in range(1000)))
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ from penstock.loading.plan import parking
 from penstock.model.load.job import LoadJob, LoadRules
 from penstock.server.connect.connection import ConnectionFactory
 from penstock.server.ledger import Ledger
+from support.files import write_to
 from support.loads import Loads, await_end_of_backends, share_ledger, target
 from support.modes import Killed, mode_target
 
@@ -46,9 +47,7 @@ def loads(database18: str) -> Loads:
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     """Provide a csv file."""
-    path = tmp_path / "file.csv"
-    path.write_text("a,b\n" + "".join(f"{n},x{n}\n" for n in range(20)))
-    return path
+    return write_to(tmp_path / "file.csv", "a,b\n" + "".join(f"{n},x{n}\n" for n in range(20)))
 
 
 @pytest.fixture
@@ -289,8 +288,7 @@ def test_progress_tells_how_far_each_index_is(loads: Loads, tmp_path: Path) -> N
     )
     for name in ("one", "two"):
         loads.execute(f"CREATE INDEX {name} ON slow (wait(a))")
-    path = tmp_path / "slow.csv"
-    path.write_text("a\n1\n2\n3\n4\n")
+    path = write_to(tmp_path / "slow.csv", "a\n1\n2\n3\n4\n")
     seen: list[StepProgress] = []
     loads.run(target(path, into="slow"), rules=REBUILD, on_progress=lambda progress: seen.extend(progress.steps))
     assert {(step.name, step.phase) for step in seen} >= {("one", "scanning"), ("two", "scanning")}

@@ -20,6 +20,7 @@ from penstock.loading.plan import parking
 from penstock.model.load.job import LoadRules
 from penstock.server.changes.drop import drop_parts
 from penstock.server.connect.connection import ConnectionFactory
+from support.files import write_to
 from support.loads import Loads, share_ledger, target
 from support.modes import Killed
 
@@ -77,9 +78,7 @@ def loads(database18: str) -> Loads:
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     """Provide a csv file."""
-    path = tmp_path / "rows.csv"
-    path.write_text("id,a,b\n" + "".join(f"{n},{n},row {n}\n" for n in range(ROWS)))
-    return path
+    return write_to(tmp_path / "rows.csv", "id,a,b\n" + "".join(f"{n},{n},row {n}\n" for n in range(ROWS)))
 
 
 def shape(loads: Loads) -> list[Row]:
@@ -195,8 +194,7 @@ def test_what_was_made_at_the_parent_meanwhile_is_not_made_twice(loads: Loads, p
 def test_a_load_of_a_partition_leaves_what_is_attached(loads: Loads, path: Path, tmp_path: Path) -> None:
     """Only what is its own is parked."""
     loads.execute("CREATE INDEX own ON t1 (a)")
-    small = tmp_path / "small.csv"
-    small.write_text("id,a,b\n1,1,x\n")
+    small = write_to(tmp_path / "small.csv", "id,a,b\n1,1,x\n")
     seen: list[list[str]] = []
     loads.at_piece = lambda _: seen.append([name for table, name, *_ in shape(loads) if table == "t1"])
     before = shape(loads)
@@ -214,8 +212,7 @@ def test_a_load_of_a_partition_puts_back_what_another_left_of_the_whole(
     """As the next load of the whole would."""
     before = shape(loads)
     die_while_loading(loads, path)
-    small = tmp_path / "small.csv"
-    small.write_text("id,a,b\n" + ("1,1,x\n" if other == "t1" else "11,1,x\n"))
+    small = write_to(tmp_path / "small.csv", "id,a,b\n" + ("1,1,x\n" if other == "t1" else "11,1,x\n"))
     loads.run(target(small, into=other), rules=LoadRules(retry_for=0.0))
     assert shape(loads) == before
     assert records(loads) == 0
@@ -256,8 +253,7 @@ def test_a_foreign_key_to_a_partitioned_table_stays_with_the_key(loads: Loads, p
 def test_a_partitioned_child_is_parked_with_the_key_that_it_refers_to(loads: Loads, tmp_path: Path) -> None:
     """The load is of the table that is referred to."""
     before = shape(loads)
-    path = tmp_path / "parents.csv"
-    path.write_text("id\n500\n501\n")
+    path = write_to(tmp_path / "parents.csv", "id\n500\n501\n")
     seen: list[int] = []
     loads.at_piece = lambda _: seen.append(len([row for row in shape(loads) if row[4].startswith("FOREIGN")]))
     outcome = loads.run(target(path, into="parent"), rules=REBUILD)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.model.load.job import LoadRules
+from support.files import write_to
 from support.loads import Loads, target
 from support.zoo import can_describe, describe_zoo, make_zoo
 
@@ -28,9 +29,7 @@ def _has_pg_dump(pg: PgServer) -> None:
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     """Provide a csv file that fits every table of the zoo."""
-    path = tmp_path / "rows.csv"
-    path.write_text("id,a,b\n" + "".join(f"{n},{n},row {n}\n" for n in range(1, ROWS + 1)))
-    return path
+    return write_to(tmp_path / "rows.csv", "id,a,b\n" + "".join(f"{n},{n},row {n}\n" for n in range(1, ROWS + 1)))
 
 
 @pytest.mark.pg("!= 17")

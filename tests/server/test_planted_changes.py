@@ -14,6 +14,7 @@ from penstock.api.repair import Repairer
 from penstock.errors import PenstockError, TargetError
 from penstock.model.load.job import LoadJob, LoadRules
 from penstock.server.connect.connection import ConnectionFactory
+from support.files import write_to
 from support.loads import Loads, share_ledger, target
 
 if TYPE_CHECKING:
@@ -167,8 +168,7 @@ def test_a_planted_exclusion_constraint_runs_nothing(loads: Loads, spy: str) -> 
 def test_a_load_runs_nothing_that_was_planted(loads: Loads, spy: str, tmp_path: Path) -> None:
     """A superuser's load puts back what other loads have left at its table."""
     plant(loads, spy, "constraint", foreign_key(loads, f"FOREIGN KEY (a) {_KEY}, {_MORE}", {"a": "integer"}), table="t")
-    path = tmp_path / "file.csv"
-    path.write_text("a,b\n1,x\n")
+    path = write_to(tmp_path / "file.csv", "a,b\n1,x\n")
     try:
         loads.run(target(path), rules=LoadRules(retry_for=0.0, indexes="rebuild"))
     except PenstockError as error:
@@ -179,8 +179,7 @@ def test_a_load_runs_nothing_that_was_planted(loads: Loads, spy: str, tmp_path: 
 def test_a_key_that_a_roles_cast_compares_is_not_parked(loads: Loads, spy: str, tmp_path: Path) -> None:
     """It could not be restored; the plan says why."""
     loads.execute(f"ALTER TABLE mine ADD FOREIGN KEY (b) {_KEY} NOT VALID; CREATE INDEX i ON mine (a)")
-    path = tmp_path / "file.csv"
-    path.write_text("a,b\n1,x\n")
+    path = write_to(tmp_path / "file.csv", "a,b\n1,x\n")
     with Loader(ConnectionFactory(loads.conninfo)) as loader:
         job = LoadJob(targets=(target(path, into="mine"),), rules=LoadRules(indexes="rebuild"))
         parking = loader.plan(job).targets[0].parking

@@ -16,6 +16,7 @@ from penstock.cli.terminal.exit_codes import WOULD_NOT_LOAD
 from penstock.errors import ServerError
 from penstock.server.connect.connection import ConnectionFactory
 from support import pgbouncer
+from support.files import write_to
 from support.loads import Loads, target
 
 if TYPE_CHECKING:
@@ -50,9 +51,7 @@ def _pool(mode: pgbouncer.PoolMode, pg: PgServer, servers: ServerPool, database:
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     """Provide a small file."""
-    path = tmp_path / "t.csv"
-    path.write_text("a,b\n1,x\n2,y\n")
-    return path
+    return write_to(tmp_path / "t.csv", "a,b\n1,x\n2,y\n")
 
 
 def test_load_through_a_pooler_is_refused(pooled: str, database: str, file: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from penstock.errors import DataError, TargetError
 from penstock.model.load.job import LoadRules
+from support.files import write_to
 from support.loads import Loads, chop_commands, share_ledger, target, write_csv
 
 if TYPE_CHECKING:
@@ -64,8 +65,7 @@ def test_every_kind_is_rejected_with_its_reason(
     records = [f"{100_000 + n},value {n}" for n in range(1500)]
     for number, (record, _, _) in BAD.items():
         records[number] = record
-    path = tmp_path / "file.csv"
-    path.write_text("a,b\n" + "".join(f"{record}\n" for record in records))
+    path = write_to(tmp_path / "file.csv", "a,b\n" + "".join(f"{record}\n" for record in records))
     outcome = loads.run(target(path, format="csv"), sessions=sessions, rules=REJECT)
     assert (outcome.rows, outcome.rejected, loads.count()) == (1500 - len(BAD), len(BAD), 1500 - len(BAD))
     found = read_rejects(loads)
@@ -106,8 +106,7 @@ def test_null_that_a_domain_refuses_is_told_so(loads: Loads, tmp_path: Path) -> 
     """With the domain's own words, not those for a value of the wrong form."""
     loads.execute("CREATE DOMAIN given AS text NOT NULL; CREATE DOMAIN known AS int CHECK (VALUE IS NOT NULL)")
     loads.execute("CREATE TABLE n (a int, b given, c known)")
-    path = tmp_path / "file.csv"
-    path.write_text("a,b,c\n1,x,1\n2,,1\n3,x,\n4,x,y\n")
+    path = write_to(tmp_path / "file.csv", "a,b,c\n1,x,1\n2,,1\n3,x,\n4,x,y\n")
     assert loads.run(target(path, into="n", format="csv"), rules=REJECT).rejected == 3
     found = loads.execute("SELECT line, sqlstate, message FROM penstock.rejects ORDER BY start")
     assert found == [
@@ -121,8 +120,7 @@ def test_value_that_a_domains_check_refuses_is_told_with_its_column(loads: Loads
     """A CHECK of the table names none, though the same code tells of it."""
     loads.execute("CREATE DOMAIN positive AS int CHECK (VALUE > 0)")
     loads.execute("CREATE TABLE n (a int, b positive, c positive, CHECK (a < 9))")
-    path = tmp_path / "file.csv"
-    path.write_text("a,b,c\n1,1,1\n2,1,-1\n3,-1,1\n9,1,1\n")
+    path = write_to(tmp_path / "file.csv", "a,b,c\n1,1,1\n2,1,-1\n3,-1,1\n9,1,1\n")
     assert loads.run(target(path, into="n", format="csv"), rules=REJECT).rejected == 3
     found = loads.execute('SELECT line, "column", sqlstate FROM penstock.rejects ORDER BY start')
     assert found == [(3, "c", "23514"), (4, "b", "23514"), (5, None, "23514")]

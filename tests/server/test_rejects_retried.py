@@ -11,6 +11,7 @@ from penstock.api.ledger_view import LedgerView
 from penstock.errors import DataError, TargetError
 from penstock.model.load.job import LoadRules
 from penstock.server.copy.copy import CopySession
+from support.files import write_to
 from support.loads import Loads, chop_commands, find_sums, target
 from support.modes import mode_target
 
@@ -150,8 +151,7 @@ def test_what_a_retry_has_loaded_is_safe_when_it_says_so(
             waits.append(connection.execute("SHOW synchronous_commit").fetchone()[0])
         commit(self, *given)
 
-    path = tmp_path / "file.csv"
-    path.write_text("id,p\n1,1\n")
+    path = write_to(tmp_path / "file.csv", "id,p\n1,1\n")
     loads.execute("CREATE TABLE s (id int, p int CHECK (p > 1))")
     load_id = loads.run(target(path, into="s", format="csv"), rules=REJECT).load_id
     loads.execute("ALTER TABLE s DROP CONSTRAINT s_p_check")
@@ -180,8 +180,7 @@ def test_edited_file_takes_the_place_of_the_rejects(loads: Loads, ledger: Ledger
 def test_reject_file_is_read_as_the_objects_were(loads: Loads, ledger: LedgerView, tmp_path: Path) -> None:
     """With their own dialect, columns in another order, left out ones and constants."""
     loads.execute("CREATE TABLE odd (id int, name text, source text)")
-    path = tmp_path / "odd.txt"
-    path.write_bytes(b"name;extra;id\r\n'caf\xe9 ; x';1;one\r\n'b';2;2")
+    path = write_to(tmp_path / "odd.txt", b"name;extra;id\r\n'caf\xe9 ; x';1;one\r\n'b';2;2")
     job = target(
         path,
         into="odd",

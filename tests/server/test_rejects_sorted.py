@@ -10,6 +10,7 @@ import pytest
 from penstock.errors import DataError, TargetError
 from penstock.model.load.job import LoadRules
 from penstock.server.copy.sorting import Sorted, Sorter
+from support.files import write_to
 from support.loads import Loads, chop_commands, share_ledger, target, write_csv
 
 if TYPE_CHECKING:
@@ -191,8 +192,7 @@ def test_records_that_cannot_be_read_are_rejected(
     bad = [20, *range(700, 720), 999]
     for n in bad:
         records[n] = f"{n},\xff\x00".encode("latin-1") if n % 2 else f"{n},\xe9 ".encode("latin-1")
-    path = tmp_path / "file.csv"
-    path.write_bytes(b"a,b\n" + b"\n".join(records))
+    path = write_to(tmp_path / "file.csv", b"a,b\n" + b"\n".join(records))
     outcome = loads.run(target(path, format="csv", encoding=encoding, has_header=True), sessions=1, rules=REJECT)
     assert (outcome.rows, outcome.rejected, loads.count()) == (1000 - 26, 26, 1000 - 26)
     found = loads.execute("SELECT line, sqlstate, raw FROM penstock.rejects ORDER BY start")
@@ -311,8 +311,7 @@ def test_values_are_what_copy_makes_of_them(loads: Loads, tmp_path: Path, sorts:
             fields = list(good)
             fields[number] = fields[number] if value is None else value
             lines.append(["1", *fields])
-    path = tmp_path / "file.tsv"
-    path.write_text("".join("\t".join(fields) + "\n" for fields in lines))
+    path = write_to(tmp_path / "file.tsv", "".join("\t".join(fields) + "\n" for fields in lines))
     loads.run(target(path, into="v", format="text", columns=("k", *names), has_header=False), sessions=1, rules=REJECT)
     assert sorts
     expected = []

@@ -20,6 +20,7 @@ from penstock.errors import DataError, PenstockError, TargetError
 from penstock.loading.table_changes import TableChanges
 from penstock.model.load.job import LoadJob
 from penstock.server.changes.kind import TableSwitch
+from support.files import write_to
 from support.loads import IMPATIENT, Loads, chop_commands, share_ledger, target
 from support.modes import Killed
 
@@ -62,9 +63,7 @@ STATES = [("al Ways", "A"), ("disabled", "D"), ("origin", "O"), ("other", "O"), 
 @pytest.fixture
 def people(tmp_path: Path) -> Path:
     """Provide a file of three records."""
-    path = tmp_path / "people.csv"
-    path.write_text("id,name\n1,Ada\n2,Grace\n3,Edsger\n")
-    return path
+    return write_to(tmp_path / "people.csv", "id,name\n1,Ada\n2,Grace\n3,Edsger\n")
 
 
 def states(loads: Loads, table: str = "t") -> list[tuple[Any, ...]]:
@@ -172,8 +171,7 @@ def test_autovacuum_is_paused_at_a_table_made_for_the_load(database18: str, peop
 def test_table_made_for_a_load_that_failed_leaves_no_record(database18: str, tmp_path: Path) -> None:
     """It is dropped, and with it what was to be put back."""
     loads = Loads(database18)
-    bad = tmp_path / "bad.csv"
-    bad.write_text("id,name\n1,Ada\n2\n")
+    bad = write_to(tmp_path / "bad.csv", "id,name\n1,Ada\n2\n")
     with pytest.raises(DataError):
         loads.run(target(bad, into="made.people", create=True), rules=PAUSE)
     assert (loads.has_table("made.people"), records(loads)) == (False, 0)
@@ -239,8 +237,7 @@ def test_triggers_that_another_load_has_disabled_stay_so_until_the_last_one_ends
 def test_failed_load_puts_everything_back(database: str, tmp_path: Path) -> None:
     """As any other way out does."""
     loads = Loads(database, setup=TABLE)
-    bad = tmp_path / "bad.csv"
-    bad.write_text("id,name\n1,Ada\nx,Grace\n")
+    bad = write_to(tmp_path / "bad.csv", "id,name\n1,Ada\nx,Grace\n")
     with pytest.raises(DataError):
         loads.run(target(bad), rules=replace(DISABLE, autovacuum="pause"))
     assert (states(loads), options(loads), records(loads)) == (STATES, (None, None), 0)
@@ -263,8 +260,7 @@ def test_load_that_is_gone_on_with_puts_back_what_its_first_run_switched_off(
     """Also where the second run was not told to switch anything off."""
     chop_commands(monkeypatch, 64)
     loads = Loads(database18, piece_bytes=64, setup=TABLE + "ALTER TABLE t ADD CONSTRAINT small CHECK (id < 500)")
-    path = tmp_path / "people.csv"
-    path.write_text("id,name\n" + "".join(f"{number},x\n" for number in range(501)))
+    path = write_to(tmp_path / "people.csv", "id,name\n" + "".join(f"{number},x\n" for number in range(501)))
     with monkeypatch.context() as patch:
         patch.setattr(TableChanges, "on_failure", lambda *_: None)
         with pytest.raises(DataError):

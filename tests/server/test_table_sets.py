@@ -10,6 +10,7 @@ import pytest
 from penstock.cli.views.plan_view import describe_plan
 from penstock.errors import TargetError
 from penstock.model.load.job import LoadJob, LoadRules
+from support.files import write_to
 from support.loads import AGAIN, Loads, share_ledger, target
 
 if TYPE_CHECKING:
@@ -104,8 +105,7 @@ def test_tables_beside_a_circle_keep_their_order(loads: Loads, tmp_path: Path) -
     loads.execute("ALTER TABLE x ADD y int REFERENCES y")
     jobs = _jobs(tmp_path, "cba")
     for table in "xy":
-        path = tmp_path / f"{table}.csv"
-        path.write_text("id\n1\n")
+        path = write_to(tmp_path / f"{table}.csv", "id\n1\n")
         jobs.append(replace(target(path, into=table, header=True), mode="truncate", missing="default"))
     outcome = loads.run(*jobs, rules=replace(AGAIN, indexes="keep"))
     assert outcome.rows == 3002
@@ -114,8 +114,7 @@ def test_tables_beside_a_circle_keep_their_order(loads: Loads, tmp_path: Path) -
 def test_counts_of_files_are_their_own_when_keys_reorder_the_job(loads: Loads, tmp_path: Path) -> None:
     """Also where the ledger's counts replace those of the run."""
     jobs = _jobs(tmp_path, "cba")
-    path = tmp_path / "b.csv"
-    path.write_text("id,a\n1,1\nx,2\n")
+    write_to(tmp_path / "b.csv", "id,a\n1,1\nx,2\n")
     outcome = loads.run(*jobs, rules=replace(AGAIN, indexes="keep", on_error="reject"))
     rows = {file.uri.rpartition("/")[2]: file.rows for file in outcome.files}
     assert (rows["a.csv"], rows["b.csv"], rows["c.csv"]) == (1000, 1, 1)
@@ -134,8 +133,7 @@ def test_plan_says_how_long_readers_wait(loads: Loads, tmp_path: Path) -> None:
 def test_view_in_the_way_of_replace_is_named_with_two_ways_out(loads: Loads, tmp_path: Path) -> None:
     """A view alone; where more is in the way, the two ways are for all of it."""
     loads.execute("CREATE TABLE t (id int); CREATE VIEW v AS SELECT id FROM t")
-    path = tmp_path / "t.csv"
-    path.write_text("id\n1\n")
+    path = write_to(tmp_path / "t.csv", "id\n1\n")
     with pytest.raises(TargetError, match="cannot replace") as caught:
         loads.run(replace(target(path), mode="replace"))
     hint = str(caught.value.hint)

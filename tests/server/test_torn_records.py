@@ -12,6 +12,7 @@ from penstock.api import connect_to
 from penstock.api.ledger_view import LedgerView
 from penstock.errors import DataError
 from penstock.model.load.job import LoadRules
+from support.files import write_to
 from support.loads import Loads, chop_commands, target
 from support.modes import mode_target
 from support.torn_model import make_file, read_model
@@ -32,12 +33,6 @@ def loads(database: str) -> Loads:
     return Loads(database, piece_bytes=50, setup="CREATE TABLE t (a text, b text, c text)")
 
 
-def write(path: Path, data: str | bytes) -> Path:
-    """Write a file and return its path."""
-    path.write_bytes(data.encode() if isinstance(data, str) else data)
-    return path
-
-
 def find_rejects(loads: Loads) -> list[tuple[object, ...]]:
     """Return line, bytes and reason of each rejected record in the order of the file."""
     return loads.execute("SELECT line, convert_from(raw, 'UTF8'), message FROM penstock.rejects ORDER BY start")
@@ -45,7 +40,7 @@ def find_rejects(loads: Loads) -> list[tuple[object, ...]]:
 
 def test_stray_quote_costs_its_line(loads: Loads, tmp_path: Path) -> None:
     """What a quote would swallow is cut again from the next line on."""
-    outcome = loads.run(target(write(tmp_path / "file", STRAY), format="csv"), rules=REJECT, sessions=3)
+    outcome = loads.run(target(write_to(tmp_path / "file", STRAY), format="csv"), rules=REJECT, sessions=3)
     assert find_rejects(loads) == [
         (4, '3,x",y\n', "record spans 3 lines: expected 3 columns, found 2"),
         (9, '7,x,"y""\n', "record spans 3 lines: expected 3 columns, found 4"),
@@ -60,7 +55,7 @@ def test_quote_that_passes_the_longest_record_costs_its_line(loads: Loads, tmp_p
     rules = LoadRules(retry_for=0.0, on_error="reject", max_record=1_000_000)
     rest = "2,x,y\n" * 200_000
     loads._piece_bytes = 300_000
-    loads.run(target(write(tmp_path / "file", f'a,b,c\n1,"x,y\n{rest}3,"x,y\n'), format="csv"), rules=rules)
+    loads.run(target(write_to(tmp_path / "file", f'a,b,c\n1,"x,y\n{rest}3,"x,y\n'), format="csv"), rules=rules)
     assert find_rejects(loads) == [
         (2, '1,"x,y\n', "a record is longer than 1.00 MB"),
         (200_003, '3,"x,y\n', "unterminated CSV quoted field"),
@@ -71,7 +66,7 @@ def test_quote_that_passes_the_longest_record_costs_its_line(loads: Loads, tmp_p
 def test_line_that_is_longer_than_a_record_may_be_ends_the_load(loads: Loads, tmp_path: Path) -> None:
     """With what was rejected of the lines before it."""
     rules = LoadRules(retry_for=0.0, on_error="reject", max_record=1_000_000)
-    path = write(tmp_path / "file", 'a,b,c\n1,x,y\n2,"x,' + "y" * 2_000_000)
+    path = write_to(tmp_path / "file", 'a,b,c\n1,x,y\n2,"x,' + "y" * 2_000_000)
     loads._piece_bytes = 300_000
     with pytest.raises(DataError, match=r"a record is longer than 1\.00 MB") as caught:
         loads.run(target(path, format="csv", has_header=True), rules=rules)
@@ -80,13 +75,13 @@ def test_line_that_is_longer_than_a_record_may_be_ends_the_load(loads: Loads, tm
 
 def test_without_rejects_a_stray_quote_ends_the_load(loads: Loads, tmp_path: Path) -> None:
     """Nothing is guessed where nobody asked for it."""
-    error = loads.refuse(target(write(tmp_path / "file", STRAY), format="csv"))
+    error = loads.refuse(target(write_to(tmp_path / "file", STRAY), format="csv"))
     assert "line" in str(error.detail)
 
 
 def test_check_reports_each_torn_line(loads: Loads, tmp_path: Path) -> None:
     """As the load would reject them."""
-    path = write(tmp_path / "file", STRAY)
+    path = write_to(tmp_path / "file", STRAY)
     outcome = loads.check(target(path, format="csv"), rules=REJECT)
     assert [(problem.line, problem.sqlstate) for problem in outcome.problems] == [
         (4, "22P04"),
@@ -112,7 +107,7 @@ def test_each_line_is_loaded_or_rejected_once_and_after_a_resume(
     """As the model has it, at one to three sessions; what COPY makes of the good records is in the table."""
     rng = random.Random(seed)
     data = b"a,b,c\n" + b"".join(make_file(rng, "\n") for _ in range(8))
-    path = write(tmp_path / "file", data)
+    path = write_to(tmp_path / "file", data)
     loads._piece_bytes = rng.choice([7, 60, 1000])
     chop_commands(monkeypatch, rng.choice([1, 100, 10_000]))
     for max_rejects in (rng.choice([0, 5, None]), None):
@@ -138,7 +133,7 @@ def test_each_line_is_loaded_or_rejected_once_and_after_a_resume(
 
 def test_torn_lines_are_retried_one_by_one(loads: Loads, tmp_path: Path) -> None:
     """One that is still torn does not swallow the corrected one behind it."""
-    outcome = loads.run(target(write(tmp_path / "file", STRAY), format="csv"), rules=REJECT)
+    outcome = loads.run(target(write_to(tmp_path / "file", STRAY), format="csv"), rules=REJECT)
     assert outcome.load_id is not None
     file = tmp_path / "rejects"
     with LedgerView(connect_to(loads.conninfo)) as ledger:
@@ -155,7 +150,7 @@ def test_reject_file_of_torn_lines_goes_in_as_it_is_and_corrected(loads: Loads, 
     """It is cut as it was written: by the dialect the first quote ends where the next line has its own."""
     loads.execute("ALTER TABLE t ADD CHECK (b <> 'no')")
     data = 'a,b,c\n1,x",y\n2,x",z",y\n3,x",y\n4,no,"z\nz"\n5,"x,y'.replace("\n", line_end)
-    outcome = loads.run(target(write(tmp_path / "file", data), format="csv", has_header=True), rules=REJECT)
+    outcome = loads.run(target(write_to(tmp_path / "file", data), format="csv", has_header=True), rules=REJECT)
     assert outcome.load_id is not None
     before = find_rejects(loads)
     assert [line for line, _, _ in before] == [2, 4, 5, 7]
@@ -173,7 +168,7 @@ def test_reject_file_of_torn_lines_goes_in_as_it_is_and_corrected(loads: Loads, 
 def test_merge_finds_what_it_refuses_between_torn_lines(loads: Loads, tmp_path: Path) -> None:
     """The file is read again, and torn again at the same lines."""
     loads.execute("CREATE TABLE m (a text PRIMARY KEY, b text CHECK (b <> 'no'), c text)")
-    path = write(tmp_path / "file", STRAY.replace("6,x", "6,no").replace("10,x", "10,no"))
+    path = write_to(tmp_path / "file", STRAY.replace("6,x", "6,no").replace("10,x", "10,no"))
     outcome = loads.run(mode_target(path, "upsert", into="m", key=("a",), format="csv"), rules=REJECT)
     assert [line for line, _, _ in find_rejects(loads)] == [4, 8, 9, 11, 12]
     assert (outcome.rows, loads.count("m")) == (5, 5)

@@ -21,6 +21,7 @@ from penstock.server.leases import LeaseStore
 from penstock.server.ledger import Ledger
 from penstock.server.ledger.lease_notes import noting_lease, read_lease_notes
 from support.changed_server import request_for, take
+from support.files import write_to
 from support.loads import target
 
 if TYPE_CHECKING:
@@ -36,9 +37,7 @@ _PENSTOCK = [sys.executable, "-m", "penstock"]
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     """Provide a csv file with header a,b and one record."""
-    path = tmp_path / "file.csv"
-    path.write_text("a,b\n1,x\n")
-    return path
+    return write_to(tmp_path / "file.csv", "a,b\n1,x\n")
 
 
 @pytest.fixture(params=["postgres", "other"])

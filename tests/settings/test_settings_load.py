@@ -23,6 +23,7 @@ from penstock.loading.leases.leasing import undisturbed
 from penstock.model.load.job import Housekeeping, LoadJob, LoadRules
 from penstock.server.leases import LeaseStore
 from support.changed_server import request_for, take
+from support.files import write_to
 from support.loads import ChoppedSources, target
 
 if TYPE_CHECKING:
@@ -36,9 +37,7 @@ if TYPE_CHECKING:
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     """Provide a csv file with header a,b and 2,000 records."""
-    path = tmp_path / "file.csv"
-    path.write_text("a,b\n" + "".join(f"{n},value {n}\n" for n in range(2000)))
-    return path
+    return write_to(tmp_path / "file.csv", "a,b\n" + "".join(f"{n},value {n}\n" for n in range(2000)))
 
 
 def run(
@@ -151,8 +150,7 @@ def test_loads_in_two_databases_overlap(changed: ChangedServer, path: Path, tmp_
     """The one that ends first leaves the settings to the other."""
     changed.execute("DROP DATABASE IF EXISTS other", "CREATE DATABASE other")
     other = make_conninfo(changed.conninfo, dbname="other")
-    second = tmp_path / "second.csv"
-    second.write_text(path.read_text())
+    second = write_to(tmp_path / "second.csv", path.read_text())
     before = changed.snapshot()
     seen: list[Any] = []
 

@@ -20,6 +20,7 @@ from penstock.lab.topology import Lab, list_labs
 from penstock.lab.volumes.cgroup import cgroup_of
 from penstock.lab.volumes.find import PACKAGES, check_machine
 from support.changed_server import ChangedServer
+from support.files import write_to
 from support.placed import PlacedServer
 from support.servers import majors_to_test
 
@@ -129,8 +130,7 @@ def test_what_spills_is_named_then_placed_on_the_local_device_and_removed(lab: L
     assert spilled > 20 * MIB
     assert to_local >= 0.95 * spilled
     assert to_volume <= 0.05 * to_local
-    queries = tmp_path / "queries.sql"
-    queries.write_text(next(query for query in QUERIES if "sbtest3" in query))
+    queries = write_to(tmp_path / "queries.sql", next(query for query in QUERIES if "sbtest3" in query))
     result = replay_statements(connect_to(conninfo), sql=queries, concurrencies=(1, 2, 4), allows_superuser=True)
     assert [each.failure for each in result.comparisons] == [None] * 3
     assert all(each.first[0].written_bytes > MIB for each in result.comparisons)
@@ -145,8 +145,7 @@ def test_index_of_a_server_in_a_small_control_group_is_built_within_its_memory(l
         assert memory_bytes(connection.info.backend_pid) == 384 * MIB
         connection.execute("CREATE TABLE t (id int, pad text); CREATE INDEX t_pad ON t (pad, id)")
         row = connection.execute("SELECT pg_postmaster_start_time(), pg_backend_pid()").fetchone()
-    path = tmp_path / "t.csv"
-    path.write_text("".join(f"{n},{n * 7919 % 1_000_003:0100}\n" for n in range(1_500_000)))
+    path = write_to(tmp_path / "t.csv", "".join(f"{n},{n * 7919 % 1_000_003:0100}\n" for n in range(1_500_000)))
     argv = [sys.executable, "-m", "penstock", "load", str(path), "--into", "t", "--no-header", "--indexes", "rebuild"]
     subprocess.run([*argv, "--to", conninfo, "--quiet"], check=True)
     with psycopg.connect(conninfo, autocommit=True) as connection:

@@ -12,6 +12,8 @@ from benchmarks.data import copy_text, split_as_copy_text, split_unequally
 from benchmarks.pollock import mean_score, read_published
 from benchmarks.processes import ProcessFailed, run_measured
 
+from support.files import write_to
+
 ROOT = Path(__file__).parents[3]
 LINES = [b"tt%07d\t\\N\ta\\b \\N\n" % number for number in range(1000)]
 
@@ -19,9 +21,7 @@ LINES = [b"tt%07d\t\\N\ta\\b \\N\n" % number for number in range(1000)]
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     """Provide a gzip file with a header and LINES."""
-    path = tmp_path / "file.tsv.gz"
-    path.write_bytes(gzip.compress(b"a\tb\tc\n" + b"".join(LINES)))
-    return path
+    return write_to(tmp_path / "file.tsv.gz", gzip.compress(b"a\tb\tc\n" + b"".join(LINES)))
 
 
 def test_copy_text_doubles_backslashes_but_for_nulls() -> None:

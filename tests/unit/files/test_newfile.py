@@ -11,6 +11,7 @@ import pytest
 
 from penstock.errors import SourceError
 from penstock.files.newfile import NewFile, check_writable
+from support.files import write_to
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -26,8 +27,7 @@ def file_limit() -> Iterator[Callable[[int], None]]:
 
 def test_file_appears_whole_and_private(tmp_path: Path) -> None:
     """Until it is finished the old one stays."""
-    path = tmp_path / "rejects.csv"
-    path.write_text("old")
+    path = write_to(tmp_path / "rejects.csv", "old")
     with NewFile(path) as file:
         file.write(b"new")
         assert path.read_text() == "old"
@@ -45,8 +45,7 @@ def test_nothing_stays_of_a_file_that_is_given_up(tmp_path: Path) -> None:
 
 def test_nothing_stays_where_the_disk_is_full(tmp_path: Path, file_limit: Callable[[int], None]) -> None:
     """The old file does."""
-    path = tmp_path / "rejects.csv"
-    path.write_text("old")
+    path = write_to(tmp_path / "rejects.csv", "old")
     file_limit(4096)
     with pytest.raises(OSError, match="File too large"), NewFile(path) as file:
         file.write(b"x" * 5000)
@@ -82,8 +81,7 @@ def test_devices_are_not_replaced() -> None:
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_folder_that_is_not_ours_to_write_is_told_of_at_once(tmp_path: Path) -> None:
     """Also if the file is there: it is written under another name first."""
-    path = tmp_path / "rejects.csv"
-    path.write_text("old")
+    path = write_to(tmp_path / "rejects.csv", "old")
     tmp_path.chmod(0o500)
     try:
         with pytest.raises(SourceError, match="Permission denied"):
@@ -95,8 +93,7 @@ def test_folder_that_is_not_ours_to_write_is_told_of_at_once(tmp_path: Path) -> 
 @pytest.mark.parametrize("way", ["itself", "hard link", "folder's link", "listed by a link"])
 def test_sources_are_not_replaced(tmp_path: Path, way: str) -> None:
     """By whatever name source and file are known."""
-    source = tmp_path / "data.csv"
-    source.write_text("a,b\n")
+    source = write_to(tmp_path / "data.csv", "a,b\n")
     path, listed = source, source
     if way == "hard link":
         path = tmp_path / "rejects.csv"

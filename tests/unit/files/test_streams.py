@@ -20,6 +20,7 @@ from penstock.files.compression import OUTPUT_PIECE_BYTES
 from penstock.files.local import READ_BYTES
 from penstock.files.zstd import zstd
 from penstock.model.source.dialect import DialectOptions
+from support.files import write_to
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,8 +36,7 @@ def _read(path: Path, *, encoding: str | None = None) -> bytes:
 
 def test_stream_tells_what_it_reads(tmp_path: Path) -> None:
     """A stream knows its compression and mark, counts stored bytes and gives bounded pieces."""
-    path = tmp_path / "data"
-    path.write_bytes(gzip.compress(b"\xef\xbb\xbf" + _ROWS))
+    path = write_to(tmp_path / "data", gzip.compress(b"\xef\xbb\xbf" + _ROWS))
     with SourceReader() as reader, reader.open(reader.list([str(path)])[0]) as stream:
         pieces = list(stream)
     assert (stream.compression, stream.bom, stream.encoding) == ("gzip", "UTF8", "UTF8")
@@ -48,8 +48,7 @@ def test_stream_tells_what_it_reads(tmp_path: Path) -> None:
 @pytest.mark.parametrize("encoding", [None, "UTF16"])
 def test_utf16_with_a_mark_is_transcoded(tmp_path: Path, encoding: str | None) -> None:
     """UTF-16 comes out as UTF-8 without its mark, stated or not."""
-    path = tmp_path / "data.csv"
-    path.write_bytes(zstd.compress("\ufeffnaïve,日本\n".encode("utf-16-be")))
+    path = write_to(tmp_path / "data.csv", zstd.compress("\ufeffnaïve,日本\n".encode("utf-16-be")))
     assert _read(path, encoding=encoding) == "naïve,日本\n".encode()
 
 
@@ -58,8 +57,7 @@ def test_utf16_with_a_mark_is_transcoded(tmp_path: Path, encoding: str | None) -
 )
 def test_empty_object_has_no_pieces(tmp_path: Path, content: bytes) -> None:
     """An object without text gives nothing, and its sample is whole."""
-    path = tmp_path / "data.csv"
-    path.write_bytes(content)
+    path = write_to(tmp_path / "data.csv", content)
     assert _read(path) == b""
     with SourceReader() as reader:
         sample = reader.sample(reader.list([str(path)])[0])
@@ -71,8 +69,7 @@ def test_archive_inside_compression_is_refused(tmp_path: Path) -> None:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
         archive.addfile(tarfile.TarInfo("a.csv"))
-    path = tmp_path / "data.csv.gz"
-    path.write_bytes(gzip.compress(buffer.getvalue()))
+    path = write_to(tmp_path / "data.csv.gz", gzip.compress(buffer.getvalue()))
     with pytest.raises(SourceError, match="is a tar archive"):
         _read(path)
     path.write_bytes(gzip.compress(bz2.compress(_ROWS)))
@@ -82,8 +79,7 @@ def test_archive_inside_compression_is_refused(tmp_path: Path) -> None:
 
 def test_sample_is_the_beginning(tmp_path: Path) -> None:
     """A sample has the asked length and tells whether it is all; the object can be opened after it."""
-    path = tmp_path / "data.csv"
-    path.write_bytes(gzip.compress(_ROWS))
+    path = write_to(tmp_path / "data.csv", gzip.compress(_ROWS))
     with SourceReader() as reader:
         source = reader.list([str(path)])[0]
         sample = reader.sample(source, limit_bytes=1000)
@@ -96,8 +92,7 @@ def test_sample_is_the_beginning(tmp_path: Path) -> None:
 @pytest.mark.parametrize("change", ["grow", "shrink", "rewrite"])
 def test_file_that_changes_while_it_is_read_is_an_error(tmp_path: Path, change: str) -> None:
     """A file that is written to under the load is noticed at its end."""
-    path = tmp_path / "data.csv"
-    path.write_bytes(_ROWS)
+    path = write_to(tmp_path / "data.csv", _ROWS)
     with SourceReader() as reader, reader.open(reader.list([str(path)])[0]) as stream:
         pieces = iter(stream)
         next(pieces)
@@ -114,8 +109,7 @@ def test_file_that_changes_while_it_is_read_is_an_error(tmp_path: Path, change: 
 
 def test_file_replaced_after_listing_is_an_error(tmp_path: Path) -> None:
     """A file of the same name that is another one is not read."""
-    path = tmp_path / "data.csv"
-    path.write_bytes(_ROWS)
+    path = write_to(tmp_path / "data.csv", _ROWS)
     with SourceReader() as reader:
         source = reader.list([str(path)])[0]
         path.rename(tmp_path / "old")
@@ -165,8 +159,7 @@ def test_standard_input_is_sampled_and_read(tmp_path: Path) -> None:
 
 def test_local_files_import_no_remote_libraries(tmp_path: Path) -> None:
     """Reading a local .gz loads neither cloud libraries nor other codecs, which would cost start-up time."""
-    path = tmp_path / "data.gz"
-    path.write_bytes(gzip.compress(_ROWS))
+    path = write_to(tmp_path / "data.gz", gzip.compress(_ROWS))
     code = (
         "import sys\n"
         "from penstock.files import SourceReader\n"

@@ -11,6 +11,7 @@ import trustme
 from penstock.errors import ServerError
 from penstock.server.connect import roots
 from penstock.server.connect.roots import find_roots, read_roots, search_roots
+from support.files import write_to
 from support.tls import RDS_HOST, amazon_like_authority, write_roots
 
 if TYPE_CHECKING:
@@ -87,16 +88,14 @@ def test_given_file_is_the_only_one(home: Path) -> None:
 
 def test_file_that_is_no_certificate_says_so(tmp_path: Path) -> None:
     """So that a login page saved as a bundle is noticed."""
-    path = tmp_path / "bundle.pem"
-    path.write_text("<html>")
+    path = write_to(tmp_path / "bundle.pem", "<html>")
     assert read_roots(path).problem == "holds no certificates in PEM form"
     assert read_roots(tmp_path / "none").problem == "No such file or directory"
 
 
 def test_changed_file_is_read_again(tmp_path: Path) -> None:
     """A bundle that is downloaded while a load waits is seen."""
-    path = tmp_path / "bundle.pem"
-    path.write_text("")
+    path = write_to(tmp_path / "bundle.pem", "")
     assert read_roots(path).certificates == ()
     write_roots(amazon_like_authority(), path)
     assert len(read_roots(path).certificates) == 1
