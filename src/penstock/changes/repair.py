@@ -137,7 +137,6 @@ def _choose_missing(names: Sequence[str], failed: Sequence[Sequence[Change]]) ->
 
 
 def _telling_once(tell: Callable[[str], None]) -> Report:
-    """Return what tells of each activity when it begins."""
     told = ""
 
     def report(activity: str, steps: tuple[StepProgress, ...] = ()) -> None:  # noqa: ARG001 (a line has no bars)

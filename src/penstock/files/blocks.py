@@ -119,7 +119,6 @@ class BlockReader:
         yield self._empty_block() if held is None else replace(held, is_last=True)
 
     def _empty_block(self) -> Block:
-        """Return what stands for an object without records."""
         return Block(
             segments=(),
             start=self._offset,

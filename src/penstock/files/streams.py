@@ -314,8 +314,6 @@ class _Pipe:
 
 
 class _PipeReader:
-    """One pass over a pipe's pieces."""
-
     def __init__(self, pieces: Iterator[bytes], *, close: Callable[[], None]) -> None:
         self._pieces = pieces
         self.close = close

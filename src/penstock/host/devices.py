@@ -127,7 +127,6 @@ def _judge_disk(path: str, model: str) -> DeviceKind:
 
 
 def _number_of(source: str) -> str | None:
-    """Return the number of a device by its file, None for what is none."""
     if not source.startswith("/dev/"):
         return None
     try:

@@ -71,7 +71,6 @@ def _base(installation: Installation) -> Path:
 
 
 def _parts_to_copy(installation: Installation) -> list[tuple[Path, Path]]:
-    """Return the folders a copy consists of, with their paths in the copy."""
     prefix = installation.bin_dir.parent
     base = _base(installation)
     parts = [(prefix / name, base / prefix.name / name) for name in _COPIED_FOLDERS]

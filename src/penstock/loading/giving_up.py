@@ -71,7 +71,6 @@ def undo(load: RunningLoad, steps: Sequence[Step], connection: Connection | None
 
 
 def _filled_tables(load: RunningLoad) -> list[str]:
-    """Return the tables that COPY has filled."""
     landed = {each.record.number: each.table for each in load.prepared.landings if each.table is not None}
     tables = [landed.get(place, target.table) for place, target in enumerate(load.plan.targets)]
     return list(dict.fromkeys(map(str, tables)))

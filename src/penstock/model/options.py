@@ -103,7 +103,6 @@ def read_options(instance: DataclassInstance) -> None:
 
 
 def _read_switch(value: Any) -> bool:
-    """Return a switch."""
     if value is not True and value is not False:
         raise ValueError("true or false")
     return bool(value)
@@ -117,7 +116,6 @@ def read_text(value: Any) -> str:
 
 
 def _read_path(value: Any) -> Path:
-    """Return the path of a file."""
     return value if isinstance(value, Path) else Path(read_text(value))
 
 
@@ -203,7 +201,6 @@ def _read_count(value: Any, *, least: int = 0) -> int:
 
 
 def _read_sessions(value: Any) -> int | None:
-    """Return a number of sessions, None for auto."""
     if value == "auto":
         return None
     try:

@@ -27,7 +27,6 @@ from penstock.server.connect.connection import ConnectionFactory, over_own_socke
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
 
     from penstock.bench.commits.plan import Size
     from penstock.lab.topology.shapes import Shape
@@ -111,7 +110,6 @@ def measure_commits(
     *,
     shapes: Sequence[Shape] = (),
     to: ConnectionFactory | None = None,
-    home: Path | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> CommitsResult:
     """Run the sweep on topologies, brought up and taken down here, and on `to`.
@@ -119,7 +117,7 @@ def measure_commits(
     Raises LabError, TargetError, ServerError; also where the rows or commits of a run do not add up.
     """
     with ExitStack() as stack:
-        targets = [stack.enter_context(_topology(shape, home, say)) for shape in shapes]
+        targets = [stack.enter_context(_topology(shape, say)) for shape in shapes]
         if to is not None:
             targets.append(stack.enter_context(_endpoint(to)))
         checks = [_check(target, sweep, say) for target in targets]
@@ -157,9 +155,9 @@ def check_sums(result: CallResult, *, rows: int, commits: int) -> None:
 
 
 @contextmanager
-def _topology(shape: Shape, home: Path | None, say: Callable[[str], None]) -> Iterator[_Target]:
+def _topology(shape: Shape, say: Callable[[str], None]) -> Iterator[_Target]:
     """Provide a lab of this process's own, gone at the end."""
-    lab = Lab.named(f"bench-{shape}-{os.getpid()}", home)
+    lab = Lab.named(f"bench-{shape}-{os.getpid()}")
     say(f"bringing up {shape}")
     try:
         found = lab.up(shape, default_installation(), parameters="postgres")

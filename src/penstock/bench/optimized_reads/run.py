@@ -75,7 +75,6 @@ def measure_reads(
     shapes: Sequence[Shape] = (),
     to: ConnectionFactory | None = None,
     against: ConnectionFactory | None = None,
-    home: Path | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> ReadsResult:
     """Run the experiment on topologies, brought up and taken down here, or on servers of the user's.
@@ -92,7 +91,7 @@ def measure_reads(
         targets = []
         if scaled is not None:
             for shape in shapes:
-                with _topology(shape, scaled, files, home, say) as target:
+                with _topology(shape, scaled, files, say) as target:
                     targets.append(_measure(target, experiment, say))
         if to is not None:
             with _endpoints(to, against, files, say) as target:
@@ -101,11 +100,9 @@ def measure_reads(
 
 
 @contextmanager
-def _topology(
-    shape: Shape, scaled: Scaled, files: Sequence[DataFile], home: Path | None, say: Callable[[str], None]
-) -> Iterator[_Target]:
+def _topology(shape: Shape, scaled: Scaled, files: Sequence[DataFile], say: Callable[[str], None]) -> Iterator[_Target]:
     """Provide a lab of this process's own, gone at the end, with the tables loaded and temporary work placed."""
-    lab = Lab.named(f"bench-{shape}-{os.getpid()}", home)
+    lab = Lab.named(f"bench-{shape}-{os.getpid()}")
     say(f"bringing up {shape}")
     try:
         found = lab.up(
@@ -181,8 +178,6 @@ def _measure(target: _Target, experiment: Experiment, say: Callable[[str], None]
 
 
 class _Seen:
-    """The runs of one query at so many sessions so far."""
-
     def __init__(self) -> None:
         self._volume: list[SpillRun] = []
         self._local: list[SpillRun] = []

@@ -77,7 +77,6 @@ def decide(profile: Profile, facts: SettingsFacts) -> SettingsDecision:
 
 
 def _decide_value(value: ProfileValue, facts: SettingsFacts) -> SettingChange | SettingSkip:
-    """Return how one setting is to be, or why it stays."""
     current = facts.setting(value.name)
     if facts.flavour.kind not in value.flavours:
         return SettingSkip(name=value.name, reason=f"it has no effect on {facts.flavour.name}")

@@ -127,7 +127,6 @@ def _say_run(run: RunStarted) -> None:
 
 
 def _table_teller() -> Callable[[TableProgress], None]:
-    """Return what says once for each table that it is being made."""
     told: set[str] = set()
 
     def tell(progress: TableProgress) -> None:

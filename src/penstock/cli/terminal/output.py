@@ -28,8 +28,6 @@ class OutputError(PenstockError):
 
 @dataclass(slots=True)
 class _Written:
-    """What this run of the command has written."""
-
     has_result: bool = False
     warnings: list[Notice] = field(default_factory=list)
 

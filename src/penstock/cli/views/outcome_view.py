@@ -171,6 +171,5 @@ def _count(count: int, noun: str) -> str:
 
 
 def _rate(length_bytes: int, seconds: float) -> str:
-    """Return a throughput, to three digits."""
     rate = length_bytes / seconds / MB if seconds > 0 else 0.0
     return f"{rate:.0f} MB/s" if rate >= 100 else f"{rate:.1f} MB/s"

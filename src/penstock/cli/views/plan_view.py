@@ -128,7 +128,6 @@ def describe_outlook(outlook: LedgerOutlook) -> str:
 
 
 def _actions(plan: LoadPlan, outlook: LedgerOutlook | None) -> list[Sequence[str]]:
-    """Return what is done with each object, by target."""
     actions = iter(() if outlook is None else outlook.actions)
     return [[next(actions, "new") for _ in target.objects] for target in plan.targets]
 

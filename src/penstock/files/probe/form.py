@@ -144,7 +144,6 @@ def follows_copy_escapes(sample: bytes, delimiter: bytes) -> bool:
 
 
 def _open_delimiters(options: DialectOptions) -> list[str]:
-    """Return the delimiters that the options leave possible."""
     taken = "".join((options.quote or "", *(options.null or ())))
     return [delimiter for delimiter in _DELIMITERS if delimiter not in taken]
 

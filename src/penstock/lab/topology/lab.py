@@ -387,7 +387,6 @@ def _read_standbys(parts: LabParts) -> dict[str, Standby]:
 
 
 def _counts(standby: Standby | None) -> bool:
-    """Return whether commits may be acknowledged by it."""
     return standby is not None and standby.state == "streaming" and standby.sync_state in ("quorum", "sync")
 
 

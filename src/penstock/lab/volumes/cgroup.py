@@ -80,6 +80,5 @@ def _hierarchy() -> Path:
 
 
 def _is_unified(root: Path) -> bool:
-    """Return whether a hierarchy is of version 2 and bounds memory."""
     controllers = root / "cgroup.controllers"
     return controllers.exists() and "memory" in controllers.read_text(encoding="ascii").split()

@@ -86,7 +86,6 @@ def _is_loaded(
     emptied: frozenset[int],
     rules: LoadRules,
 ) -> bool:
-    """Whether an object is in its table already."""
     if rules.again:
         return False
     for found in known:

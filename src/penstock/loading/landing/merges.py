@@ -120,7 +120,6 @@ class RejectingMerges:
     # ---------------------------------------------------------------- how many
 
     def _find_limit(self) -> int | None:
-        """Return how many records merges may refuse."""
         most = self._plan.job.rules.max_rejects
         return None if most is None else max(0, most - self._store.count(self._connection))
 

@@ -169,7 +169,6 @@ class _Check:
                 return
 
     def _make_piece(self, opened: OpenObject, block: Block, scratch: TableName) -> Piece:
-        """Return a block's records as they are sent to a temporary table."""
         # Errors are to speak of the target.
         form = replace(opened.form, table=scratch, working_names=((scratch.name, opened.target.table.name),))
         origin = make_origin(

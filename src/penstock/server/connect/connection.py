@@ -515,7 +515,6 @@ def _make_first_settings(
 
 
 def _compose_settings(pinned: _InputSettings, *, version_num: int, read_write: bool) -> sql.Composed:
-    """Return one statement that makes every setting."""
     # Output is always ISO; the order of day, month and year is what input needs.
     field_order = pinned.DateStyle.rpartition(", ")[2]
     settings = _fixed_settings(version_num, read_write=read_write) | pinned._asdict()

@@ -132,5 +132,4 @@ def _mark_key(load_id: str) -> int:
 
 
 def _signed(key: int) -> int:
-    """Return 32 bits as int4."""
     return key - 2**32 if key >= 2**31 else key

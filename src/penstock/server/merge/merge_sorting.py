@@ -51,8 +51,6 @@ _MOST_IN_STRETCH = 20_000
 
 @dataclass(slots=True)
 class _Sums:
-    """What the stretches came to."""
-
     stored: int = 0
     proposed: int = 0
     conflicts: int = 0

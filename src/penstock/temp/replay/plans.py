@@ -58,7 +58,6 @@ def _own(node: Plan, field: str) -> int:
 
 
 def _disk_bytes(node: Plan) -> int:
-    """Return what a node says that it has used on disk."""
     sort = int(node.get("Sort Space Used", 0)) if node.get("Sort Space Type") == "Disk" else 0
     return KIB * max(sort, int(node.get("Disk Usage", 0)))
 

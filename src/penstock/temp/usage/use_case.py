@@ -78,7 +78,6 @@ def _read_text(query: str) -> list[str]:
 
 
 def _remedy(use: StatementUse, names: list[str], keys: list[str]) -> str:
-    """Return the cheapest remedy, with what it costs."""
     if "index build" in names:
         return _BUILD
     if names == ["temporary table"]:

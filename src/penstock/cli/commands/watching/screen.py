@@ -30,8 +30,6 @@ _LOOK_FOR_KEYS_S = 0.1
 
 @dataclass(slots=True)
 class _Keys:
-    """What was chosen by keys."""
-
     is_paused: bool = False
     by_name: bool = False
     is_done: bool = False

@@ -52,7 +52,6 @@ def write_imdb(
 
 
 def _choose_tables(tables: Collection[str] | None) -> list[str]:
-    """Return the wanted tables in IMDB_TABLES' order."""
     if tables is None:
         return list(IMDB_TABLES)
     if not tables:
@@ -66,7 +65,6 @@ def _choose_tables(tables: Collection[str] | None) -> list[str]:
 
 
 def _make_rows(table: str, *, scale: float, seed: int) -> Iterator[list[str]]:
-    """Return a table's lines in batches."""
     counts = Counts.at(scale)
     draws = Draws(seed, table)
     rows = expected_rows(table, scale)
