@@ -64,7 +64,7 @@ def resolve_names(host: str) -> list[str]:
 def locate_endpoint(calls: Calls, endpoint: RdsEndpoint) -> Located:
     """Return what stands behind an endpoint. Raises AwsError where it is not there, or is another account's."""
     if endpoint.kind == "instance":
-        return _locate_instance_endpoint(calls, endpoint)
+        return _locate_with_cluster(calls, _need_instance(calls, endpoint), found_by="instance")
     if endpoint.kind == "custom":
         return _locate_custom_endpoint(calls, endpoint)
     cluster = _need_cluster(calls, endpoint.name, endpoint=endpoint)
@@ -86,10 +86,6 @@ def locate_identifier(calls: Calls, identifier: str) -> Located:
         return _locate_with_cluster(calls, instances[0], found_by="identifier")
     cluster = _need_cluster(calls, identifier)
     return _locate_member(calls, cluster, _choose_members(cluster, is_writer=True), found_by="identifier")
-
-
-def _locate_instance_endpoint(calls: Calls, endpoint: RdsEndpoint) -> Located:
-    return _locate_with_cluster(calls, _need_instance(calls, endpoint), found_by="instance")
 
 
 def _need_instance(calls: Calls, endpoint: RdsEndpoint) -> Raw:

@@ -27,7 +27,7 @@ def ask_briefly(
     host: str,
     *,
     now: datetime,
-    patience_s: float | None = None,
+    patience_s: float = _PATIENCE_S,
     make_clients: Callable[..., AwsClients] = AwsClients,
 ) -> RdsDescription | None:
     """Return a brief description of the server behind an endpoint; None where AWS does not tell in time.
@@ -35,10 +35,9 @@ def ask_briefly(
     Never raises, nor asks the user for the code of a device. Needs rds:DescribeDBInstances, for clusters
     rds:DescribeDBClusters.
     """
-    allowed_s = _PATIENCE_S if patience_s is None else patience_s
 
     def make(*, region: str | None, profile: str | None) -> AwsClients:
-        clients = make_clients(region=region, profile=profile, timeout_s=allowed_s)
+        clients = make_clients(region=region, profile=profile, timeout_s=patience_s)
         if clients.has_prompt():
             raise AwsError("AWS credentials may need a device code, which a load does not wait for")
         return clients
@@ -56,5 +55,5 @@ def ask_briefly(
 
     # A daemon: credentials may come from a program or a service that hangs, and the process must be able to end.
     threading.Thread(target=ask, name="RDS instance", daemon=True).start()
-    done.wait(allowed_s)
+    done.wait(patience_s)
     return found[0] if found else None

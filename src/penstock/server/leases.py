@@ -116,6 +116,17 @@ class LeaseLocks:
             else:
                 self.connection.close()
 
+    def find_relations(self, tables: list[str], *, what: str) -> list[LedgerRelation]:
+        """Return the schema, and those of the tables that are there; raises TargetError where one cannot be trusted."""
+        with translate_errors(what):
+            relations = fetch_rows(self.connection, "ledger_state", LedgerRelation, schema=_SCHEMA, tables=tables)
+        try:
+            refuse_foreign(_SCHEMA, relations)
+        except TargetError as error:
+            error.hint = f"Find out who created it in database {LEASE_DATABASE}, and drop what does not belong there."
+            raise
+        return relations
+
     def hold(self, lease_id: str) -> None:
         """Hold a lease for as long as this session lasts."""
         is_held = try_lock(self.connection, _identity(lease_id))
@@ -131,15 +142,7 @@ class LeaseStore(LeaseLocks):
 
     def exists(self) -> bool:
         """Whether there are tables of leases; refuse those that cannot be trusted."""
-        with translate_errors("looking for leases on settings"):
-            relations = fetch_rows(
-                self.connection, "ledger_state", LedgerRelation, schema=_SCHEMA, tables=sorted(_TABLES)
-            )
-        try:
-            refuse_foreign(_SCHEMA, relations)
-        except TargetError as error:
-            error.hint = f"Find out who created it in database {LEASE_DATABASE}, and drop what does not belong there."
-            raise
+        relations = self.find_relations(sorted(_TABLES), what="looking for leases on settings")
         names = {relation.name for relation in relations if relation.name is not None}
         if not names:
             return False

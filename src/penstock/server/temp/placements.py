@@ -12,8 +12,6 @@ from penstock.errors import TargetError
 from penstock.model.temp.placement import TABLESPACE, Placement, Scope
 from penstock.server.connect.errors import translate_errors
 from penstock.server.leases import LEASE_DATABASE, LeaseLocks, refuse_publications, writing_durably
-from penstock.server.ledger.trust import LedgerRelation, refuse_foreign
-from penstock.server.sql.queries import fetch_rows
 
 if TYPE_CHECKING:
     from typing import Any
@@ -42,15 +40,7 @@ class PlacementStore(LeaseLocks):
 
     def _exists(self) -> bool:
         """Whether there is a table of placements; refuse one that cannot be trusted: what it says will be run."""
-        with translate_errors("looking for a place for temporary work"):
-            found = fetch_rows(
-                self.connection, "ledger_state", LedgerRelation, schema="penstock", tables=["placements"]
-            )
-        try:
-            refuse_foreign("penstock", found)
-        except TargetError as error:
-            error.hint = f"Find out who created it in database {LEASE_DATABASE}, and drop what does not belong there."
-            raise
+        found = self.find_relations(["placements"], what="looking for a place for temporary work")
         comments = [relation.comment for relation in found if relation.name is not None]
         if comments and comments != [_COMMENT]:
             raise TargetError(
