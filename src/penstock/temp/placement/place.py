@@ -35,7 +35,7 @@ from penstock.temp.placement.decide import list_remarks, refuse_directory, refus
 from penstock.temp.placement.directory import look_at
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from penstock.model.temp.placement import CheckReport, Scope
     from penstock.server.connect.connection import ConnectionFactory
@@ -212,7 +212,8 @@ class PlaceKeeper:
     def remove(self) -> PlaceReport:
         """Undo the place, but for what somebody else has changed since, which the report has.
 
-        Raises TargetError, before anything is changed, where something permanent lies there or sessions use it.
+        Raises TargetError, before anything is changed, where something permanent lies there; where sessions use it,
+        once the setting is restored, so that they stop.
         """
         if read_facts(self._control).is_in_recovery:
             raise TargetError("cannot remove a placement on a standby", hint="Run it on the primary.")
@@ -240,7 +241,7 @@ class PlaceKeeper:
         elif found is None and (renamed := find_name_at(self._control, placement.location)) is not None:
             left.append(f'tablespace "{renamed}" lies in {placement.location}: it had another name')
         if found is not None:
-            self._refuse_used(found)
+            self._refuse_permanent(found)
         self._store.write(replace(placement, stage="removing"))
         current = read_setting(self._control, placement.scope)
         if current == _WANTED:
@@ -252,24 +253,27 @@ class PlaceKeeper:
         # Also if there was none: who died before may not have waited for it.
         self._reload(placement)
         if found is not None:
+            # Only now: where reports spill all the time, there is never a moment without their files.
+            self._refuse_temporary(found, placement)
             self._run(DROP)
         self._store.forget()
         return PlaceReport(placement=placement, statements=tuple(self._done), left=tuple(left))
 
-    def _refuse_used(self, found: TablespaceRow) -> None:
+    def _refuse_permanent(self, found: TablespaceRow) -> None:
+        occupants = find_occupants(self._connect, self._control, found.oid)
+        lines = [f"{each.what}: {each.move};" for each in occupants if each.move is not None]
+        _refuse_used(lines, hint="Run the statements shown, each in its database.")
+
+    def _refuse_temporary(self, found: TablespaceRow, placement: Placement) -> None:
         occupants = find_occupants(self._connect, self._control, found.oid)
         occupants += find_spilling(self._control, found.oid)
-        if not occupants:
-            return
-        lines = [each.what if each.move is None else f"{each.what}: {each.move};" for each in occupants[:_LISTED]]
-        if len(occupants) > _LISTED:
-            lines.append(f"and {len(occupants) - _LISTED} more")
-        raise TargetError(
-            f'tablespace "{TABLESPACE}" is in use',
-            detail="\n".join(lines),
-            hint="Run the statements shown, each in its database; temporary files end with their statements, temporary "
-            "tables with their sessions.",
+        hint = (
+            f"{SETTING} of {placement.scope} is restored; run it again when these are gone: temporary files end with "
+            "their statements, temporary tables with their sessions."
         )
+        if placement.scope.kind != "server":
+            hint += " Sessions that began before keep the setting until they end."
+        _refuse_used([each.what for each in occupants], hint=hint)
 
     # ---------------------------------------------------------------- both
 
@@ -283,6 +287,14 @@ class PlaceKeeper:
             self._tell(f"{text};")
             reload(self._control)
             self._done.append(text)
+
+
+def _refuse_used(lines: Sequence[str], *, hint: str) -> None:
+    if lines:
+        more = [f"and {len(lines) - _LISTED} more"] if len(lines) > _LISTED else []
+        raise TargetError(
+            f'tablespace "{TABLESPACE}" is in use', detail="\n".join([*lines[:_LISTED], *more]), hint=hint
+        )
 
 
 def _reloads(placement: Placement) -> tuple[str, ...]:

@@ -113,8 +113,8 @@ def check(systemd: Systemd = False, as_json: Json = False, **options: Any) -> No
 def remove(quiet: Quiet = False, as_json: Json = False, **options: Any) -> None:
     """Undo the place for temporary work: restore temp_tablespaces, and drop the tablespace.
 
-    What somebody else has changed since stays, and is shown. Refused while tables, indexes or temporary files are
-    there, which are listed.
+    What somebody else has changed since stays, and is shown. Refused while tables or indexes are there, which are
+    listed; so are temporary files, once the setting is restored: run it again when they are gone.
     """
     with closing(_open(options, is_quiet=quiet)) as keeper, interrupting_signals():
         report = keeper.remove()
