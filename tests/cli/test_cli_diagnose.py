@@ -64,6 +64,7 @@ def test_object_has_all_findings(penstock: Callable[..., Finished], tmp_path: Pa
     }  # fmt: skip
     assert {"name": "commits", "value": 100.0, "unit": "/s"} in first["evidence"]
     assert found["is_whole"] is True
+    assert found["unread"] == [{"what": "pg_stat_statements", "why": "not installed"}]
 
 
 def test_unremarkable_workload_shows_its_waits(penstock: Callable[..., Finished], tmp_path: Path) -> None:

@@ -182,6 +182,16 @@ def test_idle_server_has_no_committers(penstock: Callable[..., Finished], databa
     assert finished.out.splitlines()[-1] == "No session waited for a commit."
 
 
+def test_role_that_sees_only_its_own_sessions_does_not_judge_others(
+    penstock: Callable[..., Finished], database: str, user_conninfo: str
+) -> None:
+    """A session of another role is there; whether it waits for commits nobody has said."""
+    with psycopg.connect(database):
+        finished = penstock("commits", "--to", user_conninfo, "--for", "0.5")
+    assert finished.code == 0, finished.err
+    assert finished.out.splitlines()[-1].startswith("No session of this role waited for a commit; other roles'")
+
+
 def test_recording_excludes_what_asks_a_server(penstock: Callable[..., Finished], tmp_path: Path) -> None:
     """Rather than ignore it."""
     finished = penstock("commits", "--recording", str(tmp_path / "r"), "--probe")

@@ -62,7 +62,7 @@ class Committer:
     `waiting` is the share of samples of them that waited for commits, `statements` what they waited in. `row_s` and
     `commit_s` are what a row and a commit take; with `rows_per_commit` they are None where too little was seen. Where
     several applications commit, commits are attributed by the time in which each waits for them, and all have the same
-    rows per commit.
+    rows per commit; where sessions are hidden, they are attributed to nobody.
     """
 
     application: str
@@ -91,12 +91,16 @@ class Committer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitReport:
-    """What a run of samples says of commits; committers by the time in which they wait, longest first."""
+    """What a run of samples says of commits; committers by the time in which they wait, longest first.
+
+    `hides_sessions`: others' sessions are there, of which the role may not see what they do.
+    """
 
     elapsed_s: float
     samples: int
     rates: Rates
     committers: tuple[Committer, ...]
+    hides_sessions: bool
 
 
 def report_commits(samples: Sequence[Sample], *, probed_s: float | None = None) -> CommitReport:
@@ -109,14 +113,20 @@ def report_commits(samples: Sequence[Sample], *, probed_s: float | None = None) 
             if _is_working(session):
                 seconds.setdefault(name_application(session), _Seconds()).add(session, weight_s)
     waited_s = sum(spent.waiting_s for spent in seconds.values())
+    hides_sessions = any(map(_is_hidden, (session for sample in samples for session in sample.sessions)))
+    # The server counts all commits: those of hidden sessions would be attributed to who is seen.
+    commits = None if rates.commits_per_s is None or hides_sessions else rates.commits_per_s * elapsed_s
     committers = []
     for name, spent in sorted(seconds.items(), key=lambda item: -item[1].waiting_s):
         if spent.waiting_s > 0:
-            commits = None if rates.commits_per_s is None else rates.commits_per_s * elapsed_s
             own = None if commits is None else commits * spent.waiting_s / waited_s
             committers.append(_describe(name, spent, samples, rates, commits=own, probed_s=probed_s))
     return CommitReport(
-        elapsed_s=elapsed_s, samples=len(find_moments(samples)), rates=rates, committers=tuple(committers)
+        elapsed_s=elapsed_s,
+        samples=len(find_moments(samples)),
+        rates=rates,
+        committers=tuple(committers),
+        hides_sessions=hides_sessions,
     )
 
 
@@ -166,6 +176,11 @@ class _Seconds:
             rows = max(rows, rows - self.running_s / self.working_s + min(1.0, self.on_cpu_s / self.seen_s))
         rows_s = min(1.0, rows) * whole_s
         return rows_s, whole_s - rows_s
+
+
+def _is_hidden(session: SessionSample) -> bool:
+    """Return whether it is another role's session of a database; background processes are in none, or shown."""
+    return session.backend_type is None and session.database is not None
 
 
 def _is_working(session: SessionSample) -> bool:

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
 import pytest
 
 from penstock.diagnose.batches import report_commits
 from support.made_samples import database, sample, session
+
+if TYPE_CHECKING:
+    from penstock.model.recording import Sample
 
 # A transaction of 100 rows at 10 us each and a commit of 1 ms: it takes 2 ms, so 500 of them are done a second.
 _COMMITS_PER_S = 500
 _ROWS = 100
 
 
-def run(*waiting: bool, cpu_share: float | None = None, **more: object) -> list[object]:
+def run(*waiting: bool, cpu_share: float | None = None, **more: object) -> list[Sample]:
     """Return a second each of the workload, seen waiting for its commit or not."""
     return [
         sample(
@@ -107,3 +113,14 @@ def test_applications_are_apart_and_the_longest_waiting_comes_first() -> None:
     assert first.commits_per_s is not None
     assert second.commits_per_s is not None
     assert first.commits_per_s / second.commits_per_s == pytest.approx(4.0, rel=0.1)
+
+
+def test_commits_of_hidden_sessions_are_attributed_to_nobody() -> None:
+    """A role without pg_read_all_stats sees its own wait, and the server counts everybody's commits."""
+    hidden = session(state=None, backend_type=None, transaction_s=None, query_s=None, query=None, application="shop")
+    report = report_commits([replace(each, sessions=(*each.sessions, hidden)) for each in run(*_HALF)])
+    (committer,) = report.committers
+    assert report.hides_sessions
+    assert committer.waiting == 0.5
+    assert (committer.commits_per_s, committer.commit_s, committer.enough_rows) == (None, None, None)
+    assert not report_commits(run(*_HALF)).hides_sessions

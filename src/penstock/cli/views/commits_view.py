@@ -37,9 +37,10 @@ def describe_commits(header: RecordingHeader, report: CommitReport, probed: Prob
     if probed is not None:
         lines.append(_describe_probe(probed))
     if not report.committers:
-        return [*lines, "No session waited for a commit."]
+        hidden = "No session of this role waited for a commit; other roles' are hidden: it lacks pg_read_all_stats."
+        return [*lines, hidden if report.hides_sessions else "No session waited for a commit."]
     for committer in report.committers:
-        lines += ["", *_describe_committer(committer)]
+        lines += ["", *_describe_committer(committer, hides_sessions=report.hides_sessions)]
     return [*lines, "", *_HOW]
 
 
@@ -61,7 +62,7 @@ def _describe_probe(probed: ProbeResult) -> str:
     )
 
 
-def _describe_committer(committer: Committer) -> list[str]:
+def _describe_committer(committer: Committer, *, hides_sessions: bool) -> list[str]:
     lines = [
         (
             f'application "{committer.application}": {committer.sessions:.2f} sessions in transactions, '
@@ -72,6 +73,8 @@ def _describe_committer(committer: Committer) -> list[str]:
         f"  {part.share:4.0%}  {shorten_right(part.name, _STATEMENT_WIDTH)}"
         for part in committer.statements[:_STATEMENTS]
     ]
+    if hides_sessions:
+        return [*lines, "  not known what larger batches gain: its commits are counted with those of hidden sessions"]
     if committer.commit_s is None or committer.row_s is None or committer.rows_per_commit is None:
         return [*lines, "  too few samples to estimate what larger batches gain"]
     lines.append(f"  a commit takes {committer.commit_s * 1e3:.2f} ms, a row takes {committer.row_s * 1e6:.1f} µs")

@@ -44,7 +44,13 @@ def diagnose(
     found = read_recording(recording)
     diagnoses, activity = find_limits(found), measure_activity(found.samples)
     if as_json:
-        write_result({"diagnoses": [asdict(diagnosis) for diagnosis in diagnoses], "is_whole": found.is_whole})
+        write_result(
+            {
+                "diagnoses": [asdict(diagnosis) for diagnosis in diagnoses],
+                "is_whole": found.is_whole,
+                "unread": [asdict(unread) for unread in found.header.unread],
+            }
+        )
     else:
         write_result(describe_diagnoses(found, activity, diagnoses))
 
