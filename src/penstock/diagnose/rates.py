@@ -8,6 +8,7 @@ counted; and one that was at work before the first sample counts for no more com
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median_low
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from penstock.model.recording import CounterRow, Sample, SessionSample
+
+# What is read of pg_stat_database.
+_COUNTED = ("xact_commit", "xact_rollback", "tup_inserted", "tup_updated", "tup_deleted")
 
 # Measured on 18.4: an insert into a table of two integers with a primary key writes 130 bytes of WAL, a commit 40.
 _WAL_BYTES_PER_ROW = 130
@@ -70,7 +74,7 @@ def measure_rates(samples: Sequence[Sample]) -> Rates:
     points = points if len(points) > 1 else list(samples)
     if not points or points[-1].at_s <= points[0].at_s:
         return Rates()
-    added = _add(points[0], points[-1])
+    added = _add(points)
     commits, writes = _count_commits(samples, points, added)
     rows = added.rows / writes if writes and added.rows else None
     if writes is None and added.xids and added.wal_bytes is not None:
@@ -110,8 +114,8 @@ def _commits_inside(session: SessionSample) -> bool:
 
 def _has_counted(points: Sequence[Sample], seen_s: float, xids: int) -> bool:
     """Return whether a procedure that was last seen at that time has counted what it did."""
-    before = [point for point in points if point.at_s < seen_s] or points
-    arrived = _add(before[-1], points[-1])
+    before = max((number for number, point in enumerate(points) if point.at_s < seen_s), default=len(points) - 1)
+    arrived = _add(points[before:])
     is_much = (arrived.commits or 0) + arrived.rows > _LEAST_ARRIVED * xids
     return points[-1].at_s >= seen_s + _DELAY_S or (points[-1].at_s > seen_s and is_much)
 
@@ -126,27 +130,29 @@ def _count_read_only(points: Sequence[Sample]) -> float:
     """Return how many commits wrote nothing, by the usual rate: in some seconds procedures count all at once."""
     elapsed_s = points[-1].at_s - points[0].at_s
     pieces = min(9, len(points) - 1, int(elapsed_s / _DELAY_S))
-    edges = [points[number * (len(points) - 1) // pieces] for number in range(pieces + 1)] if pieces > 1 else []
-    found = [_add(before, after) for before, after in pairwise(edges)]
+    edges = [number * (len(points) - 1) // pieces for number in range(pieces + 1)] if pieces > 1 else []
+    found = [_add(points[before : after + 1]) for before, after in pairwise(edges)]
     rates = [((each.commits or 0) - each.writes) / each.elapsed_s for each in found]
     return median_low(rates) * elapsed_s if rates else 0.0
 
 
-def _add(first: Sample, last: Sample) -> _Added:
-    before = {row.get("datname"): row for row in first.counters.get("pg_stat_database", ())}
-    after = last.counters.get("pg_stat_database", ())
-
-    def total(*names: str) -> int:
-        return sum(_rise(before.get(row.get("datname"), {}), row, name) for row in after for name in names)
-
+def _add(points: Sequence[Sample]) -> _Added:
+    """Return what was added from the first to the last reading, by each: a crash resets the counters in between."""
+    first, last = points[0], points[-1]
+    read = [point.counters.get("pg_stat_database", ()) for point in points]
+    added: Counter[str] = Counter()
+    for rows, later in pairwise(read):
+        before = {row.get("datname"): row for row in rows}
+        for row in later:
+            added.update({name: _rise(before.get(row.get("datname"), {}), row, name) for name in _COUNTED})
     own = last.own_commits - first.own_commits
     return _Added(
         elapsed_s=last.at_s - first.at_s,
         xids=_subtract(last.progress.next_xid, first.progress.next_xid),
         wal_bytes=_subtract(last.progress.wal_bytes, first.progress.wal_bytes),
-        commits=max(0, total("xact_commit") - own) if before and after else None,
-        rollbacks=total("xact_rollback"),
-        rows=total("tup_inserted", "tup_updated", "tup_deleted"),
+        commits=max(0, added["xact_commit"] - own) if read[0] and read[-1] else None,
+        rollbacks=added["xact_rollback"],
+        rows=added["tup_inserted"] + added["tup_updated"] + added["tup_deleted"],
     )
 
 

@@ -121,6 +121,14 @@ def test_numbers_count_where_sessions_are_hidden_and_counters_stand_still() -> N
     assert measure_rates([sample(t, hidden, xid=50 * t) for t in range(11)]).commits_per_s == 50
 
 
+def test_counters_are_believed_across_a_reset() -> None:
+    """A crash of the server resets them: what each reading added counts, not the last one alone."""
+    counted = [900, 1000, 1100, 1200, 100, 200, 300, 1400, 1500, 1600, 1700]
+    samples = [sample(t, session(), xid=1000 * t, counters=database(n, 2 * n)) for t, n in enumerate(counted)]
+    assert measure_rates(samples).commits_per_s == (300 + 100 + 1600) / 10
+    assert measure_rates(samples).rows_per_commit == 2
+
+
 def test_reset_counters_begin_anew() -> None:
     """What was counted before the reset is lost, and nothing falls below zero."""
     samples = [sample(0, xid=0, counters=database(900)), sample(10, session(), xid=100, counters=database(100))]
