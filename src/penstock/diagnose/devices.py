@@ -47,8 +47,7 @@ def measure_devices(samples: Iterable[Sample]) -> tuple[DeviceUse, ...]:
     rows: dict[str, list[CounterRow]] = {}
     for sample in samples:
         for row in sample.counters.get("host_devices", ()):
-            # Recordings may come from anywhere.
-            if all(isinstance(row.get(name), int | float) for name in _NUMBERS):
+            if are_counters(row):
                 rows.setdefault(str(row.get("device")), []).append(row)
     found = (_measure(device, seen) for device, seen in rows.items())
     return tuple(sorted((use for use in found if use is not None), key=lambda use: not use.has_data))
@@ -64,6 +63,11 @@ def find_local_storage(samples: Sequence[Sample]) -> dict[str, object] | None:
 def local_metrics(row: Mapping[str, object]) -> dict[str, float]:
     """Return what of a row are metrics of local storage."""
     return {name: float(value) for name in LOCAL_METRICS if isinstance(value := row.get(name), int | float)}
+
+
+def are_counters(row: CounterRow) -> bool:
+    """Return whether a row has all numbers of a device: recordings may come from anywhere."""
+    return all(isinstance(row.get(name), int | float) for name in _NUMBERS)
 
 
 def _measure(device: str, rows: list[CounterRow]) -> DeviceUse | None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from penstock.diagnose.case import Case, number, share_of
-from penstock.diagnose.devices import DATA, find_local_storage, local_metrics, measure_devices
+from penstock.diagnose.devices import DATA, are_counters, find_local_storage, local_metrics, measure_devices
 from penstock.model.recording import LOCAL_STORAGE
 from penstock.units import MB, format_bytes, format_duration
 
@@ -155,14 +155,18 @@ def _spill_bytes(samples: tuple[Sample, ...]) -> dict[str, float]:
 
 
 def _time_until_full(samples: tuple[Sample, ...], device: DeviceUse) -> float | None:
-    """Return in how many seconds a device will be full at the rate seen, None where it does not fill."""
-    rows = [
-        row
+    """Return in how many seconds a device will be full at the rate seen, None where it does not fill.
+
+    Temporary files come and go: it fills if the least that was free in the second half is less than in the first.
+    """
+    rows: list[tuple[Any, Any]] = [
+        (row["free_bytes"], row["at_s"])
         for sample in samples
         for row in sample.counters.get("host_devices", ())
-        if row.get("tablespace") == device.tablespaces[0]
+        if row.get("tablespace") == device.tablespaces[0] and are_counters(row)
     ]
-    first = rows[0].get("free_bytes") if rows else None
-    if not isinstance(first, int) or first <= device.free_bytes:
+    half = len(rows) // 2
+    if not half:
         return None
-    return device.free_bytes * device.rates.elapsed_s / (first - device.free_bytes)
+    (before, began_s), (least, ended_s) = min(rows[:half]), min(rows[half:])
+    return device.free_bytes * (ended_s - began_s) / (before - least) if least < before else None

@@ -101,6 +101,23 @@ def test_a_disk_that_runs_full_is_told_with_who_fills_it() -> None:
     assert any("application report" in each.name for each in found.evidence)
 
 
+def test_temporary_files_that_come_and_go_do_not_fill_a_disk() -> None:
+    """The last reading has less free than the first, at a rate of 10 s until full; and so it was all the time."""
+    free = [30, 70, 20, 60, 25, 50, 30, 60, 20, 20]
+    samples = [
+        sample(
+            float(t),
+            session(None, pid=7),
+            counters={
+                "temp_files": (spills("fast", pid=7),),
+                "host_devices": ({**device(float(t)), "free_bytes": free[t] * GB, "tablespace": "fast"},),
+            },
+        )
+        for t in range(len(free))
+    ]
+    assert "temp-space-low" not in [found.code for found in diagnose(recording_of(samples))]
+
+
 def test_a_disk_with_space_that_nobody_fills_is_nothing() -> None:
     assert diagnose(recording_of(recorded({"tablespace": "fast"}, files=(spills("fast"),), wait="Lock:tuple"))) == (
         diagnose(recording_of(recorded(wait="Lock:tuple")))
