@@ -79,6 +79,24 @@ def test_spills_and_temporary_tables_are_counted_apart(new_server: Callable[...,
     assert table.local_written_bytes > 0
 
 
+def test_a_statement_on_temporary_tables_is_shown_once(new_server: Callable[..., EmbeddedServer]) -> None:
+    """Each session's table gives it another queryid, which would fill the list."""
+    if 15 not in majors_to_test():
+        pytest.skip("Debian's PostgreSQL 15 with contrib is not installed")
+    conninfo = new_server(15, shared_preload_libraries="pg_stat_statements").ensure_running()
+    with psycopg.connect(conninfo, autocommit=True) as other, ConnectionFactory(conninfo).connect() as watching:
+        other.execute("CREATE EXTENSION pg_stat_statements")
+        before = read_usage(watching)
+        for _ in range(3):
+            other.execute("CREATE TEMPORARY TABLE t AS SELECT g, repeat('x', 500) FROM generate_series(1, 40000) AS g")
+            other.execute("SELECT count(*) FROM t")
+            other.execute("DROP TABLE t")
+        after = read_usage(watching)
+    for report in (compare_readings(before, after, top=10), compare_readings(after, after, top=10)):
+        calls = {each.query.split()[0]: each.calls for each in report.statements}
+        assert (len(report.statements), calls) == (2, {"CREATE": 3, "SELECT": 3})
+
+
 def test_an_ordinary_role_is_told_what_it_lacks(user_conninfo: str) -> None:
     """On each version: no file is seen then, and the tablespaces have their names."""
     report = temp_usage(ConnectionFactory(user_conninfo), interval_s=0)

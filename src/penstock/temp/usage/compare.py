@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from penstock.model.server.device import rates
 from penstock.model.temp.usage import DatabaseRate, DeviceUse, UsageReport
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from penstock.model.server.device import DeviceRates
     from penstock.model.temp.usage import DeviceNow, StatementUse, UsageReading
+
+# What is counted of a statement.
+_COUNTED = (
+    "calls",
+    "total_exec_time_ms",
+    "rows",
+    "temp_read_bytes",
+    "temp_written_bytes",
+    "local_read_bytes",
+    "local_written_bytes",
+    "temp_read_time_ms",
+    "temp_write_time_ms",
+)
 
 
 def compare_readings(before: UsageReading, after: UsageReading, *, top: int) -> UsageReport:
@@ -22,13 +35,10 @@ def compare_readings(before: UsageReading, after: UsageReading, *, top: int) -> 
     their reset, and there are no rates: what was ever written says nothing about now.
     """
     if before is after:
-        found = sorted(
-            (each for each in after.statements if each.temporary_bytes), key=lambda each: -each.temporary_bytes
-        )
         return UsageReport(
             elapsed_s=None,
             temp_tablespaces=after.temp_tablespaces,
-            statements=tuple(found[:top]),
+            statements=_join(after.statements)[:top],
             databases=(),
             tablespaces=after.tablespaces,
             missing=after.missing,
@@ -43,8 +53,7 @@ def compare_readings(before: UsageReading, after: UsageReading, *, top: int) -> 
         earlier = {}
         missing.append("statements: their statistics were reset within the interval, and are counted from then")
     statements = [_since(earlier.get(_key(each)), each) for each in after.statements]
-    spilled = [each for each in statements if each.temporary_bytes > 0]
-    spilled.sort(key=lambda each: each.temporary_bytes, reverse=True)
+    spilled = _join(statements)
     counted = {each.name: each for each in before.databases}
     spilling = []
     for database in after.databases:
@@ -60,7 +69,7 @@ def compare_readings(before: UsageReading, after: UsageReading, *, top: int) -> 
     return UsageReport(
         elapsed_s=elapsed_s,
         temp_tablespaces=after.temp_tablespaces,
-        statements=tuple(spilled[:top]),
+        statements=spilled[:top],
         databases=tuple(spilling),
         tablespaces=after.tablespaces,
         missing=tuple(missing),
@@ -99,6 +108,20 @@ def _use(now: DeviceNow, seen: DeviceRates | None, spilled_per_s: float | None) 
     )
 
 
+def _join(statements: Iterable[StatementUse]) -> tuple[StatementUse, ...]:
+    """Return those that spill, most first, each text once: temporary tables give each session's another queryid."""
+    found: dict[tuple[object, ...], StatementUse] = {}
+    for each in sorted(statements, key=lambda each: -each.temporary_bytes):
+        if each.temporary_bytes > 0:
+            key = each.database, each.role, each.query or each.queryid, each.is_top
+            found[key] = _add(found[key], each) if key in found else each
+    return tuple(sorted(found.values(), key=lambda each: -each.temporary_bytes))
+
+
+def _add(one: StatementUse, other: StatementUse) -> StatementUse:
+    return replace(one, **{name: _plus(getattr(one, name), getattr(other, name)) for name in _COUNTED})
+
+
 def _key(use: StatementUse) -> tuple[object, ...]:
     return use.database, use.role, use.queryid, use.query, use.is_top
 
@@ -106,22 +129,15 @@ def _key(use: StatementUse) -> tuple[object, ...]:
 def _since(before: StatementUse | None, after: StatementUse) -> StatementUse:
     if before is None:
         return after
-    since = replace(
-        after,
-        calls=after.calls - before.calls,
-        total_exec_time_ms=after.total_exec_time_ms - before.total_exec_time_ms,
-        rows=after.rows - before.rows,
-        temp_read_bytes=after.temp_read_bytes - before.temp_read_bytes,
-        temp_written_bytes=after.temp_written_bytes - before.temp_written_bytes,
-        local_read_bytes=after.local_read_bytes - before.local_read_bytes,
-        local_written_bytes=after.local_written_bytes - before.local_written_bytes,
-        temp_read_time_ms=_minus(after.temp_read_time_ms, before.temp_read_time_ms),
-        temp_write_time_ms=_minus(after.temp_write_time_ms, before.temp_write_time_ms),
-    )
+    since = replace(after, **{name: _minus(getattr(after, name), getattr(before, name)) for name in _COUNTED})
     # Reset by itself, or forgotten meanwhile for others and counted anew.
     is_reset = min(since.calls, since.total_exec_time_ms, since.temp_written_bytes, since.local_written_bytes) < 0
     return after if is_reset else since
 
 
-def _minus(after: float | None, before: float | None) -> float | None:
+def _plus(one: float | None, other: float | None) -> Any:
+    return None if one is None or other is None else one + other
+
+
+def _minus(after: float | None, before: float | None) -> Any:
     return None if after is None or before is None else after - before
