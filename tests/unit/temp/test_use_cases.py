@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from penstock.model.temp.usage import SettingRow, StatementUse, TablespaceUse
+from penstock.cli.views.temp_usage_view import describe_usage
+from penstock.model.server.device import DeviceRates
+from penstock.model.temp.usage import DeviceUse, Route, SettingRow, StatementUse, TablespaceUse, UsageReport
 from penstock.server.temp.plans import strip_explain
 from penstock.temp.usage.use_case import find_use_case
 from penstock.temp.usage.where import find_routes
@@ -28,6 +30,41 @@ def use(query: str, *, local: int = 0) -> StatementUse:
         temp_read_time_ms=None,
         temp_write_time_ms=None,
     )
+
+
+@pytest.mark.parametrize(("busy", "gain"), [(0.01, "was 1% busy: little is to be gained"), (0.95, "2.1 times as fast")])
+def test_gain_is_expected_where_temporary_work_waits_for_its_disk(busy: float, gain: str) -> None:
+    """Where files stay in the cache, none is: the published gain is that of a volume that all wait for."""
+    rates = DeviceRates(
+        elapsed_s=10.0,
+        read_iops=0.0,
+        write_iops=1.0,
+        read_bytes_per_s=0.0,
+        write_bytes_per_s=8e3,
+        read_latency_s=None,
+        write_latency_s=0.001,
+        request_bytes=8e3,
+        queue=busy,
+        busy=busy,
+    )
+    device = DeviceUse(
+        tablespace="pg_default", device="vda", kind="unknown", free_bytes=None, rates=rates, temporary_iops=1.0
+    )
+    report = UsageReport(
+        elapsed_s=10.0,
+        temp_tablespaces="",
+        statements=(),
+        databases=(),
+        tablespaces=(),
+        missing=(),
+        routes=(Route(whose="this session", tablespaces=("pg_default",), ignored=()),),
+        devices=(device,),
+        sessions=2.0,
+        cpu_count=2,
+    )
+    shown = "\n".join(describe_usage(report))
+    assert gain in shown
+    assert ("times as fast" in shown) == (busy > 0.5)
 
 
 def node(kind: str, *below: dict[str, Any], **more: Any) -> dict[str, Any]:

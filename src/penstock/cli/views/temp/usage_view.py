@@ -120,12 +120,13 @@ def _describe_devices(report: UsageReport) -> list[str]:
 
 
 def _describe_gain(report: UsageReport) -> list[str]:
-    """Return what a local disk may gain, which is little where temporary work has one that does not wait."""
+    """Return what a local disk may gain, which is little where temporary work waits for no disk: caches may take it."""
     places = report.routes[0].tablespaces if report.routes else ()
-    own = [use for use in report.devices if use.tablespace in places and use.tablespace != "pg_default"]
-    apart = [use for use in own if use.kind != "shared with the data"]
-    if apart and all(use.rates is not None and use.rates.busy < _BUSY for use in apart):
-        return ["Temporary work has a disk of its own, which is not busy: little is to be gained by another."]
+    busy = [None if use.rates is None else use.rates.busy for use in report.devices if use.tablespace in places]
+    seen_busy = [share for share in busy if share is not None]
+    if busy and len(seen_busy) == len(busy) and max(seen_busy) < _BUSY:
+        found = f"The disk of temporary work was {max(seen_busy):.0%} busy"
+        return [f"{found}: little is to be gained by another.", "penstock temp replay measures it."]
     seen = []
     if report.sessions is not None and report.cpu_count is not None:
         expected = expected_speed_up(as_loaded(report.sessions, cpu_count=report.cpu_count))
