@@ -57,7 +57,7 @@ class Sampler:
     ) -> None:
         self._factory = factory
         self._devices: Mapping[str, tuple[Path, Device]] = {}
-        self._clean = (lambda text: text) if with_query_text else _Cleaner()
+        self._clean = (lambda text: text) if with_query_text else Cleaner()
         self._clock = clock
         self._read_local_storage = read_local_storage
         self._reader, self.header = self._open(interval_s, with_query_text, cpu_count)
@@ -191,18 +191,23 @@ def _find_devices(directories: Mapping[str, str]) -> dict[str, tuple[Path, Devic
     return {name: (path, device) for name, path, device in found if device is not None}
 
 
-class _Cleaner:
+class Cleaner:
     """strip_literals, which remembers the texts of late: the same ones are seen at every tick."""
 
-    _LIMIT = 10_000
+    # With a track_activity_query_size of 1 MB a few texts are many bytes.
+    _LIMIT_CHARACTERS = 16 * 1024 * 1024
 
     def __init__(self) -> None:
         self._known: dict[str, str] = {}
+        self._characters = 0
 
     def __call__(self, text: str) -> str:
+        """Return a text without its literals."""
         if text not in self._known:
-            if len(self._known) >= self._LIMIT:
+            self._characters += len(text)
+            if self._characters > self._LIMIT_CHARACTERS:
                 self._known.clear()
+                self._characters = len(text)
             self._known[text] = strip_literals(text)
         return self._known[text]
 

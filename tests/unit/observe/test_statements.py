@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.observe import strip_literals
+from penstock.observe.sampler import Cleaner
 
 SECRET = "zqsecretqz"
 NUMBER = "8675309"
@@ -92,3 +95,16 @@ def test_shape_of_a_statement_stays(statement: str, stripped: str) -> None:
 def test_word_is_whatever_is_beyond_ascii() -> None:
     """To the server, so that no quote behind it is one of an escape string."""
     assert strip_literals(f"SELECT \N{GRINNING FACE}e'x\\', '{SECRET}'") == "SELECT \N{GRINNING FACE}e? ..."
+
+
+def test_remembered_texts_have_a_bound_in_bytes() -> None:
+    """A night of statements of 100 kB, each other than the last, must not take the watcher's machine."""
+    clean = Cleaner()
+    tracemalloc.start()
+    try:
+        for number in range(600):
+            assert clean(f"SELECT {number} FROM {'x' * 100_000}").startswith("SELECT ? FROM x")
+        kept_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept_bytes < 50_000_000
