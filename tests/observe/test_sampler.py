@@ -289,6 +289,26 @@ def test_end_without_a_server_keeps_what_was_seen(database18: str) -> None:
         assert sampler.sample().interval_s < 1
 
 
+def test_outage_is_reported_once(new_server: Callable[..., EmbeddedServer]) -> None:
+    """However many ticks it lasts: a server that is away for ten minutes must not fill the terminal."""
+    server = new_server()
+    lost: list[PenstockError] = []
+    stop = threading.Event()
+    with sampling(server.ensure_running()) as sampler:
+        ticks = iter(range(100))
+
+        def tick() -> float:
+            if next(ticks) == 8:
+                stop.set()
+            return 0.05
+
+        samples = sample_on_clock(sampler, interval=tick, stop=stop, on_lost=lost.append)
+        next(samples)
+        server.stop("immediate")
+        assert list(samples) == []
+    assert len(lost) == 1
+
+
 def test_probe_gives_up_a_commit_that_nobody_acknowledges(new_server: Callable[..., EmbeddedServer]) -> None:
     """A standby that is missing is waited for without end."""
     conninfo = new_server().ensure_running()

@@ -246,8 +246,8 @@ def sample_on_clock(
     """Yield a sample at each tick until `stop` is set or `for_s` are over, and one more of all views at the end.
 
     Ticks that were missed are left out, so that the real interval is the sample's own. `interval` is asked before each.
-    A connection that is lost is reported to `on_lost` and made again at the next tick. Raises ServerError for what will
-    not pass.
+    A connection that is lost is reported to `on_lost`, once, and tried again at each tick. Raises ServerError for what
+    will not pass.
     """
     began_s = due_s = clock()
     is_lost = False
@@ -260,8 +260,9 @@ def sample_on_clock(
         except PenstockError as error:
             if not error.is_transient:
                 raise
+            if not is_lost:
+                on_lost(error)
             is_lost = True
-            on_lost(error)
         step_s = interval()
         due_s = max(due_s + step_s, clock())
         left_s = due_s - clock() if for_s is None else min(due_s, began_s + for_s) - clock()

@@ -49,4 +49,4 @@ def report_unread(header: RecordingHeader) -> None:
 
 def report_lost(error: PenstockError) -> None:
     """Say that a connection was lost, and what comes of it."""
-    write_message(f"connection lost: {error.message}; reconnecting at the next sample")
+    write_message(f"connection lost: {error.message}; reconnecting at each sample")
