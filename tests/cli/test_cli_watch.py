@@ -161,6 +161,24 @@ def read_until(terminal: int, word: str) -> str:
     return shown
 
 
+def test_lost_connection_is_told_in_our_own_words(penstock: Callable[..., Finished], database18: str) -> None:
+    """Psycopg logs beside what it raises, with the address of its object."""
+
+    def end_its_session() -> None:
+        query = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE '%observe'"
+        with psycopg.connect(database18, autocommit=True) as admin:
+            while admin.execute(query).fetchall() != [(True,)]:
+                time.sleep(0.1)
+
+    ending = threading.Timer(1.0, end_its_session)
+    ending.start()
+    finished = penstock("watch", "--to", database18, "--interval", "0.05", "--for", "3")
+    ending.join()
+    assert finished.code == 0
+    assert "connection lost: " in finished.err
+    assert "psycopg" not in finished.err
+
+
 def test_probe_needs_no_right_and_leaves_no_table(
     penstock: Callable[..., Finished], database: str, user_conninfo: str
 ) -> None:

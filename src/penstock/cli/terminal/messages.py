@@ -65,6 +65,9 @@ def showing_log() -> Iterator[None]:
 
 class _LogHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
+        # Of a connection that broke psycopg warns beside raising, in words of its own objects.
+        if record.name == "psycopg" and str(record.msg).startswith("error ignored"):
+            return
         show_warning(Notice(code="log", message=record.getMessage()))
 
 
