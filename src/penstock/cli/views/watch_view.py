@@ -40,7 +40,10 @@ _LEAST_SHARE = 0.005
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standby:
-    """Who receives the log, and how many bytes of it are not flushed there yet; None where nobody may see that."""
+    """Who receives the log, and how many bytes of it are not replayed there yet; None where nobody may see that.
+
+    Of a receiver that replays nothing, such as pg_receivewal: how many are not flushed.
+    """
 
     name: str
     state: str
@@ -201,7 +204,7 @@ def _describe_local_storage(row: Mapping[str, object]) -> str:
 
 
 def _read_standby(row: CounterRow, wal_bytes: int | None) -> Standby:
-    position = _parse_lsn(row.get("flush_lsn"))
+    position = _parse_lsn(row.get("replay_lsn") or row.get("flush_lsn"))
     return Standby(
         name=str(row.get("application_name") or f"pid {row.get('pid')}"),
         state=str(row.get("sync_state") or "hidden"),
