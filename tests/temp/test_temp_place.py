@@ -330,7 +330,9 @@ def test_disk_that_is_not_mounted_is_told_and_nothing_is_created_on_the_datas(
             subprocess.run(["umount", "--lazy", str(mounted)], check=True)
         report = placed.check()
         assert report.mended == ()
-        assert "is on the disk that has the data" in report.problems[0].what
+        (problem,) = report.problems
+        assert "is on the disk that has the data" in problem.what
+        assert "mkdir" not in problem.remedy
         assert not placed.directory.exists()
         placed.remove()
     finally:

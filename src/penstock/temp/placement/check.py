@@ -42,12 +42,13 @@ def check_placement(
     problems = list(_judge_record(control, placement, found))
     shared = _find_shared(placement, place) if is_local else ()
     if shared:
-        what = f"{placement.location} is on the disk that has the data ({', '.join(shared)})"
+        what = f"{placement.location} is on the disk that has the data ({', '.join(shared)}): sorts go there"
         problems.append(Problem(what=what, remedy="If its own disk is not mounted, mount it, and check again."))
     if found is not None:
         folder = f"{found.location}/{place.version_folder}"
-        if not folder_exists(control, folder):
-            if is_local and not shared and _mend(found.location, place):
+        # Whose disk is not mounted is not told to create the directory: it would lie on the data's.
+        if not shared and not folder_exists(control, folder):
+            if is_local and _mend(found.location, place):
                 mended.append(f"created {folder}")
             else:
                 problems.append(_missing(found.location, folder))
