@@ -179,6 +179,39 @@ def test_lost_connection_is_told_in_our_own_words(penstock: Callable[..., Finish
     assert "psycopg" not in finished.err
 
 
+@pytest.mark.parametrize("command", ["watch", "commits"])
+def test_server_that_stops_answering_keeps_nobody(
+    penstock: Callable[..., Finished], database18: str, command: str
+) -> None:
+    """Its end comes when --for says, with what was seen until then."""
+    stopped: list[int] = []
+
+    def stop_its_backend() -> None:
+        query = "SELECT pid FROM pg_stat_activity WHERE application_name LIKE '%observe'"
+        with psycopg.connect(database18, autocommit=True) as admin:
+            for _ in range(100):
+                if stopped:
+                    break
+                time.sleep(0.05)
+                stopped.extend(row[0] for row in admin.execute(query))
+        for pid in stopped:
+            os.kill(pid, signal.SIGSTOP)
+
+    stopping = threading.Thread(target=stop_its_backend)
+    stopping.start()
+    began_s = time.monotonic()
+    try:
+        finished = penstock(command, "--to", database18, "--for", "3")
+    finally:
+        stopping.join()
+        for pid in stopped:
+            os.kill(pid, signal.SIGCONT)
+    assert stopped
+    assert finished.code == 0
+    assert "the server does not answer: the last sample is missing" in finished.err
+    assert time.monotonic() - began_s < 20
+
+
 def test_probe_needs_no_right_and_leaves_no_table(
     penstock: Callable[..., Finished], database: str, user_conninfo: str
 ) -> None:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import threading
-from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path  # noqa: TC003 (typer reads annotations)
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli.commands.load import interrupting_signals
-from penstock.cli.commands.watching.watched import report_lost, report_unread
+from penstock.cli.commands.watching.watched import Watched, report_unread, sample_while
 from penstock.cli.options.declared import SERVER, takes
 from penstock.cli.options.shared import Json  # noqa: TC001 (typer reads annotations)
 from penstock.cli.options.target import open_target
@@ -20,7 +17,7 @@ from penstock.cli.views.commits_view import describe_commits
 from penstock.diagnose.batches import BATCHES, report_commits
 from penstock.errors import PenstockError, UsageError
 from penstock.model.options import parse_duration
-from penstock.observe import read_recording, sample_on_clock
+from penstock.observe import read_recording
 from penstock.units import format_duration
 
 if TYPE_CHECKING:
@@ -98,18 +95,10 @@ def _sample(sampler: Sampler, for_s: float) -> list[Sample]:
     """Return the samples of so many seconds, or of those until Ctrl-C or SIGTERM."""
     write_message(f"watching for {format_duration(for_s)}; press Ctrl-C to stop earlier")
     samples: list[Sample] = []
-    stop = threading.Event()
-
-    try:
-        with interrupting_signals():
-            samples.extend(
-                sample_on_clock(sampler, interval=lambda: _INTERVAL_S, stop=stop, for_s=for_s, on_lost=report_lost)
-            )
-    except KeyboardInterrupt:
-        # Without it, where the connection is lost or was interrupted: what was seen until then is reported
-        with suppress(PenstockError):
-            samples.append(sampler.sample(reads_all=True))
-    return samples
+    watched = Watched(interval_s=_INTERVAL_S)
+    sample_while(watched.stop.wait, sampler, watched, keep=samples.append, for_s=for_s)
+    # One that comes late is not among them.
+    return list(samples)
 
 
 def _as_object(report: CommitReport, probed: ProbeResult | None) -> dict[str, object]:

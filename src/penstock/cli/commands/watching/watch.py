@@ -1,30 +1,29 @@
 """`penstock watch`: what a server's sessions do and wait for, live, and recordings of it.
 
-Samples are taken in a thread of their own, so that keys and drawing delay none.
+What is shown never delays a sample: these are taken in a thread of their own.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-import threading
 from contextlib import ExitStack
 from pathlib import Path  # noqa: TC003 (typer reads annotations)
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli.commands.load import interrupting_signals
-from penstock.cli.commands.watching.watched import Watched, report_lost, report_unread
+from penstock.cli.commands.watching.watched import Watched, report_unread, sample_while
 from penstock.cli.options.declared import SERVER, takes
 from penstock.cli.options.target import open_target
 from penstock.cli.terminal.output import write_drawn, write_message, write_result
 from penstock.cli.views.watch_view import View, as_object, describe_line
 from penstock.errors import UsageError
 from penstock.model.options import parse_duration
-from penstock.observe import Recorder, sample_on_clock
+from penstock.observe import Recorder
 
 if TYPE_CHECKING:
+    from penstock.model.recording import Sample
     from penstock.observe import Sampler
 
 app = typer.Typer(add_completion=False)
@@ -33,9 +32,6 @@ app = typer.Typer(add_completion=False)
 _LEAST_INTERVAL_S = 0.05
 # A day: threads cannot wait for any time, and who looks less often needs no recording.
 _LARGEST_INTERVAL_S = 86_400.0
-# How long is waited for the last sample.
-_LAST_SAMPLE_S = 5.0
-
 Interval = Annotated[
     str,
     typer.Option("--interval", metavar="TIME", help="Take samples at this interval, such as 0.2 or 5s."),
@@ -100,42 +96,21 @@ def _show_while_sampling(
     sampler: Sampler, recorder: Recorder | None, watched: Watched, *, for_s: float | None, as_json: bool
 ) -> None:
     report_unread(sampler.header)
-    # A server that does not answer must not keep the process.
-    sampling = threading.Thread(target=_sample, args=(sampler, recorder, watched, for_s), name="sampling", daemon=True)
-    sampling.start()
-    with interrupting_signals():
-        try:
-            if as_json or not sys.stdout.isatty():
-                _print_lines(sampler, watched, as_json=as_json)
-            else:
-                from penstock.cli.commands.watching.screen import show_screen
 
-                show_screen(sampler.header, watched)
-        except KeyboardInterrupt:
-            pass  # How a watch ends: with what the recording has
-        finally:
-            watched.stop.set()
-            sampling.join(_LAST_SAMPLE_S)
-    if sampling.is_alive():
-        write_message("the server does not answer: the last sample is missing")
-    if watched.failure is not None:
-        raise watched.failure
+    def keep(sample: Sample) -> None:
+        if recorder is not None:
+            recorder.write(sample)
+        watched.add(sample)
 
+    def show() -> None:
+        if as_json or not sys.stdout.isatty():
+            _print_lines(sampler, watched, as_json=as_json)
+        else:
+            from penstock.cli.commands.watching.screen import show_screen
 
-def _sample(sampler: Sampler, recorder: Recorder | None, watched: Watched, for_s: float | None) -> None:
-    """Sample until told to stop; what goes wrong is left for the thread that shows."""
-    try:
-        for sample in sample_on_clock(
-            sampler, interval=lambda: watched.interval_s, stop=watched.stop, for_s=for_s, on_lost=report_lost
-        ):
-            if recorder is not None:
-                recorder.write(sample)
-            watched.add(sample)
-    except BaseException as error:  # noqa: BLE001 (raised again where it is shown)
-        watched.failure = error
-    finally:
-        watched.stop.set()
-        watched.news.set()
+            show_screen(sampler.header, watched)
+
+    sample_while(show, sampler, watched, keep=keep, for_s=for_s)
 
 
 def _print_lines(sampler: Sampler, watched: Watched, *, as_json: bool) -> None:
