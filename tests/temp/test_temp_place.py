@@ -250,8 +250,9 @@ def test_taken_name_and_missing_role_are_refused(placed: PlacedServer) -> None:
     with placed.keeper() as keeper:
         with pytest.raises(TargetError, match="was not created by penstock"):
             keeper.place(placed.request())
-        with pytest.raises(TargetError, match='role "nobody" does not exist'):
-            keeper.place(placed.request("role:nobody"))
+        with pytest.raises(TargetError, match='role "nobody" does not exist') as caught:
+            keeper.place(placed.request("role:Nobody"))
+    assert "quote capitals" in str(caught.value.hint)
 
 
 def test_repair_leaves_a_place_that_was_completed(

@@ -119,7 +119,10 @@ class PlaceKeeper:
             raise UsageError(f'"{path}" is not an absolute path', hint="Name the directory on the server's machine.")
         refuse_server(read_facts(self._control))
         if not scope_exists(self._control, request.scope):
-            raise TargetError(f"{request.scope} does not exist", hint="Name an existing one with --scope.")
+            raise TargetError(
+                f"{request.scope} does not exist",
+                hint="Name an existing one with --scope, as in SQL: quote capitals and spaces, as in 'role:\"Ann\"'.",
+            )
         role = (request.scope.name,) if request.scope.kind == "role" and request.scope.name else ()
         placement = Placement(
             location=str(path),
