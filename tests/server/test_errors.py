@@ -178,3 +178,14 @@ def test_error_in_a_pipeline_is_raised_alone(connection: Connection, caplog: pyt
             time.sleep(0.2)
     assert not caplog.records
     assert connection.execute("SELECT 3").fetchone() == (3,)
+
+
+@pytest.mark.parametrize(
+    "error", [psycopg.errors.AdminShutdown, psycopg.errors.QueryCanceled, psycopg.errors.SerializationFailure]
+)
+def test_hints_on_what_passes_are_not_of_loads_alone(error: type[psycopg.Error]) -> None:
+    """Watching, temporary work and the lab meet them too."""
+    with pytest.raises(PenstockError) as caught, translate_errors("reading temporary work"):
+        raise error("gone")
+    assert "run it again" in str(caught.value.hint)
+    assert "load" not in str(caught.value.hint)

@@ -64,16 +64,16 @@ _HINTS = {
     "42501": "Have the owner grant USAGE on the schema and INSERT on the table, or use --role.",
     "42703": "Compare the file's header with the table's columns; --columns and --skip adjust it.",
     "42P01": "Create the table first, or use --create to create it with text columns.",
-    "53100": "Free or add space on the server's volume, then run the load again.",
+    "53100": "Free or add space on the server's volume, then run it again.",
     "53200": "Lower --sessions, or raise the memory the server has.",
     "53300": "Lower --sessions, or raise max_connections or the role's connection limit.",
     "55P03": "Another session holds a lock on the table: see pg_locks, or raise lock_timeout.",
-    "57014": "The statement was cancelled; run the load again.",
-    "57P": "The server is stopping or starting: run the load again when it accepts connections.",
-    "58": "The server's system failed: see its log and its disks before running the load again.",
+    "57014": "The statement was cancelled; run it again.",
+    "57P": "The server is stopping or starting: run it again when it accepts connections.",
+    "58": "The server's system failed: see its log and its disks before running it again.",
     "XX": "The server reports corruption or a bug: see its log before anything else.",
-    "08": "The connection broke: look in the server's log for a crash or restart, then run the load again.",
-    "40": "Another transaction conflicted: run the load again.",
+    "08": "The connection broke: look in the server's log for a crash or restart, then run it again.",
+    "40": "Another transaction conflicted: run it again.",
 }
 
 
