@@ -152,7 +152,10 @@ class LoggedFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageReading:
-    """What a server tells at one moment; `missing` says what it does not, with the remedy."""
+    """What a server tells at one moment; `missing` says what it does not, with the remedy.
+
+    `sees_all`: the role has pg_monitor, so that others' statements are there, too.
+    """
 
     at_s: float
     temp_tablespaces: str
@@ -165,6 +168,7 @@ class UsageReading:
     devices: tuple[DeviceNow, ...] = ()
     builds: tuple[IndexBuild, ...] = ()
     statements_reset_at: datetime | None = None
+    sees_all: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

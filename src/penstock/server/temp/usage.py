@@ -59,6 +59,7 @@ def read_usage(connection: Connection) -> UsageReading:
         missing=tuple(missing),
         builds=tuple(builds),
         statements_reset_at=reset_at,
+        sees_all=row[2],
     )
 
 
@@ -74,6 +75,9 @@ def _read_statements(
         rows = connection.execute(compose(_STATEMENTS, schema=schema)).fetchall()
     except psycopg.errors.ObjectNotInPrerequisiteState:
         missing.append(f"statements: pg_stat_statements is not loaded; {_REMEDY}")
+        return [], None
+    except psycopg.errors.InsufficientPrivilege as error:
+        missing.append(f"statements: {error.diag.message_primary}, where pg_stat_statements is; GRANT USAGE on it")
         return [], None
     reset_at = None
     if rows and "toplevel" in rows[0][0]:
