@@ -21,6 +21,7 @@ from penstock.host import find_device
 from penstock.observe import Sampler, sample_on_clock
 from penstock.server.connect.connection import ConnectionFactory
 from penstock.server.inspect.commit_probe import probe_commits
+from support.stopped import stopped_backend
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -197,6 +198,20 @@ def test_lost_connection_is_made_again(database18: str) -> None:
     assert len(lost) == 1
     assert len(seen) == 7
     assert [sample.at_s for sample in seen] == sorted(sample.at_s for sample in seen)
+
+
+def test_session_in_which_another_thread_waits_is_not_closed(database18: str) -> None:
+    """What is opened next could get its socket, and the thread would read what is meant for that."""
+    taken: list[Sample] = []
+    with sampling(database18) as sampler:
+        with stopped_backend(database18, "observe"):
+            waiting = threading.Thread(target=lambda: taken.append(sampler.sample()))
+            waiting.start()
+            while not sampler._in_use.locked():
+                time.sleep(0.01)
+            sampler.close()
+        waiting.join()
+    assert len(taken) == 1
 
 
 def test_intervals_are_those_of_the_clock(database18: str) -> None:

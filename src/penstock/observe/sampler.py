@@ -67,12 +67,14 @@ class Sampler:
         self._own_commits = 0
         self._next_s = dict.fromkeys(self._reader.views_there, 0.0)
         self._statements: dict[tuple[object, ...], CounterRow] = {}
+        self._in_use = threading.Lock()
 
     def sample(self, *, reads_all: bool = False) -> Sample:
         """Return what is going on now; `reads_all` asks every view, due or not, as at the end of a recording."""
         at_s = self._clock() - self._began_s
         due = [name for name, next_s in self._next_s.items() if reads_all or at_s >= next_s]
-        seen = self._reader.read(views=due)
+        with self._in_use:
+            seen = self._reader.read(views=due)
         self._own_commits += 1
         counters = dict(seen.counters)
         for name in due:
@@ -97,20 +99,25 @@ class Sampler:
 
     def reconnect(self) -> None:
         """Go on over a new session, after one that was lost."""
-        self._reader.close()
-        connection = self._factory.connect(label="observe")
-        try:
-            self._reader, _ = open_reader(connection, is_aurora=self.header.flavour == "aurora")
-        except BaseException:
-            connection.close()
-            raise
+        with self._in_use:
+            self._reader.close()
+            connection = self._factory.connect(label="observe")
+            try:
+                self._reader, _ = open_reader(connection, is_aurora=self.header.flavour == "aurora")
+            except BaseException:
+                connection.close()
+                raise
         self._next_s = dict.fromkeys(self._reader.views_there, 0.0)
         # Nothing was seen meanwhile: the next sample does not stand for that time.
         self._last_s, self._busy_s = self._clock(), busy_cpu_s()
 
     def close(self) -> None:
-        """End the session."""
-        self._reader.close()
+        """End the session, unless another thread waits in it for the server: its socket may be another's by then."""
+        if self._in_use.acquire(blocking=False):
+            try:
+                self._reader.close()
+            finally:
+                self._in_use.release()
 
     def _open(
         self, interval_s: float, with_query_text: bool, given_cpus: int | None

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from penstock.cli.views.temp_usage_view import describe_usage
 
+from penstock.cli.views.temp.usage_view import describe_usage
 from penstock.model.server.device import DeviceRates
 from penstock.model.temp.usage import DeviceUse, Route, SettingRow, StatementUse, TablespaceUse, UsageReport
 from penstock.server.temp.plans import strip_explain
