@@ -71,7 +71,8 @@ def _describe_stay(plan: LoadPlan, load_id: str, *, rows: int | None, is_complet
         return f"Committed rows are kept in load {load_id}."
     if rows == 0:
         names = ", ".join(f'"{table}"' for table in emptied)
-        return f"No rows were loaded; {names} is empty." if names else "No rows were loaded."
+        verb = "is" if len(emptied) == 1 else "are"
+        return f"No rows were loaded; {names} {verb} empty." if names else "No rows were loaded."
     if fills_tables(plan):
         return f"{rows:,} rows are committed in load {load_id}."
     return f"No table was changed; {rows:,} records are staged in load {load_id}."

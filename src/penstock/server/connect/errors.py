@@ -55,7 +55,7 @@ _HINTS = {
     "22P05": "The database's encoding has no such character: load into a database that is UTF8.",
     "23": "Correct the record in the file, or the table's constraint.",
     "23502": "Name the text that stands for null with --null, or give the column a value with --set.",
-    "23503": "Load the referenced table first.",
+    "23503": "Load the referenced table first, or correct the record in the file.",
     "23505": "Check whether the file, or a part of it, has been loaded before.",
     "25006": "Connect to the primary: list all hosts, with target_session_attrs=read-write; or use --read-write.",
     "28": "Check user, password and the server's pg_hba.conf.",
