@@ -84,6 +84,15 @@ def test_directory_is_refused_with_the_reason(change: dict[str, object], reason:
         refuse_directory(_PATH, _PLACE, found, allows_same_device=False)
 
 
+def test_hints_quote_the_path_and_a_quote_in_it_is_refused() -> None:
+    """What is shown can be run as it is; PostgreSQL would take no such location."""
+    with pytest.raises(TargetError) as caught:
+        refuse_directory(PurePosixPath("/my disk"), _PLACE, replace(_DIRECTORY, mode=0o755), allows_same_device=False)
+    assert caught.value.hint == "Run chmod 700 '/my disk'"
+    with pytest.raises(TargetError, match="has a single quote"):
+        refuse_directory(PurePosixPath("/my'disk"), _PLACE, None, allows_same_device=False)
+
+
 def test_data_directory_is_known_without_its_machine() -> None:
     """By its path alone; the rest is the server's to refuse."""
     refuse_directory(_PATH, _PLACE, None, allows_same_device=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
 from penstock.errors import TargetError
@@ -55,6 +56,13 @@ def refuse_directory(
 
     `found` is None where the server's machine is not this one.
     """
+    if "'" in str(path):
+        raise TargetError(
+            f'directory "{path}" has a single quote in its name',
+            detail="PostgreSQL takes none in a tablespace's location.",
+            hint="Name another directory.",
+        )
+    quoted = shlex.quote(str(path))
     is_below = place.data_directory is not None and path.is_relative_to(place.data_directory)
     if is_below or (found is not None and found.is_inside_data):
         raise TargetError(
@@ -67,20 +75,20 @@ def refuse_directory(
     if not found.is_directory:
         raise TargetError(
             f'directory "{path}" does not exist',
-            hint=f"Create it as the server's account (user id {found.server_uid}): mkdir -m 700 {path}",
+            hint=f"Create it as the server's account (user id {found.server_uid}): mkdir -m 700 {quoted}",
         )
     if found.owner_uid != found.server_uid:
         raise TargetError(
             f'directory "{path}" is not owned by the server\'s account',
             detail=f"Its owner is user id {found.owner_uid}, and the data directory's {found.server_uid}.",
-            hint=f"Run as root: chown {found.server_uid} {path}",
+            hint=f"Run as root: chown {found.server_uid} {quoted}",
         )
     # 0750 is what initdb --allow-group-access gives.
     if found.mode & 0o027:
         raise TargetError(
             f'directory "{path}" is open to other users',
             detail=f"Its mode is {found.mode:04o}.",
-            hint=f"Run chmod 700 {path}",
+            hint=f"Run chmod 700 {quoted}",
         )
     if found.is_empty is False:
         raise TargetError(
