@@ -22,7 +22,7 @@ demo: $(STAMP)
 # Two processes for each processor: tests wait for servers half of their time.
 test: $(STAMP)
 	cargo test --quiet --manifest-path rust/Cargo.toml --target-dir rust/target
-	$(BIN)/python -m pytest -q --numprocesses $$((2 * $$(nproc))) --maxprocesses 4
+	$(BIN)/python -m pytest -q --numprocesses $$((2 * $$(nproc))) --maxprocesses 4 --dist worksteal
 
 # The long campaign: kills, crashes, failovers and the like until so many points count. It goes on where it ended.
 # Behind it one load, cut at each of its packets.
