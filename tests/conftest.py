@@ -159,6 +159,14 @@ def new_server(servers: ServerPool) -> Iterator[Callable[..., EmbeddedServer]]:
         server.stop("immediate")
 
 
+@pytest.fixture
+def debian15() -> int:
+    """Provide the version that comes with contrib; skip where it is not installed."""
+    if 15 not in majors_to_test():
+        pytest.skip("Debian's PostgreSQL 15 with contrib is not installed")
+    return 15
+
+
 @pytest.fixture(scope="session")
 def seed() -> int:
     """Provide the seed of this run, which the header shows."""

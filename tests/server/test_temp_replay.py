@@ -19,7 +19,6 @@ from penstock.cli.views.temp.replay_view import describe_replay
 from penstock.errors import PenstockError, TargetError, UsageError
 from penstock.server.connect.connection import ConnectionFactory
 from penstock.server.temp.replay import ReplaySession, find_top_statements, read_totals
-from support.servers import majors_to_test
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -265,12 +264,10 @@ def test_full_disk_is_told_and_the_statement_runs_at_the_first_place(
 
 
 def test_totals_of_two_servers_are_paired_by_their_statement(
-    new_server: Callable[..., EmbeddedServer], database18: str, tmp_path: Path
+    new_server: Callable[..., EmbeddedServer], debian15: int, database18: str, tmp_path: Path
 ) -> None:
     """With calls and milliseconds of each; where a server lacks the extension, that is said."""
-    if 15 not in majors_to_test():
-        pytest.skip("Debian's PostgreSQL 15 with contrib is not installed")
-    both = [new_server(15, shared_preload_libraries="pg_stat_statements").ensure_running() for _ in range(2)]
+    both = [new_server(debian15, shared_preload_libraries="pg_stat_statements").ensure_running() for _ in range(2)]
     for calls, conninfo in enumerate(both, start=1):
         with psycopg.connect(conninfo, autocommit=True) as admin:
             admin.execute(b"CREATE SCHEMA ext; CREATE EXTENSION pg_stat_statements SCHEMA ext; " + TABLE.encode())
@@ -291,11 +288,11 @@ def test_totals_of_two_servers_are_paired_by_their_statement(
     assert [each.statement for each in result.skipped] == ["total_exec_time by statement"]
 
 
-def test_top_statements_are_not_those_that_a_replay_has_run(new_server: Callable[..., EmbeddedServer]) -> None:
+def test_top_statements_are_not_those_that_a_replay_has_run(
+    new_server: Callable[..., EmbeddedServer], debian15: int
+) -> None:
     """Its EXPLAINs spill as the statements do, more often, and would take their places."""
-    if 15 not in majors_to_test():
-        pytest.skip("Debian's PostgreSQL 15 with contrib is not installed")
-    conninfo = new_server(15, shared_preload_libraries="pg_stat_statements").ensure_running()
+    conninfo = new_server(debian15, shared_preload_libraries="pg_stat_statements").ensure_running()
     text = "SELECT * FROM t ORDER BY pad"
     with psycopg.connect(conninfo, autocommit=True) as admin:
         admin.execute(b"CREATE EXTENSION pg_stat_statements; " + TABLE.encode())

@@ -22,7 +22,6 @@ from penstock.lab.volumes.find import PACKAGES, check_machine
 from support.changed_server import ChangedServer
 from support.files import write_to
 from support.placed import PlacedServer
-from support.servers import majors_to_test
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,15 +42,13 @@ QUERIES = {
 
 
 @pytest.fixture
-def lab(servers: ServerPool, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
+def lab(servers: ServerPool, debian15: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
     """Provide a lab on a volume with local storage and little memory, with three tables; skip where none can be."""
     try:
         check_machine("volumes", PACKAGES)
         cgroup_of(Path("/"))
     except LabError as error:
         pytest.skip(str(error))
-    if 15 not in majors_to_test():
-        pytest.skip("Debian's PostgreSQL 15 with contrib is not installed")
     home = servers.new_home()
     monkeypatch.setenv("PENSTOCK_HOME", str(home))
     options = ["--volume", "gp3:2GiB:1000:60", "--local-storage", "1GiB", "--memory", "384MiB"]

@@ -29,6 +29,12 @@ if TYPE_CHECKING:
 SORT = "SELECT md5(g::text) FROM generate_series(1, 200000) AS g ORDER BY 1 OFFSET 199999"
 
 
+@pytest.fixture
+def counting(debian15: int, new_server: Callable[..., EmbeddedServer]) -> str:
+    """Provide the conninfo of a server for this test alone that has loaded pg_stat_statements."""
+    return new_server(debian15, shared_preload_libraries="pg_stat_statements").ensure_running()
+
+
 def test_spills_of_a_database_are_those_within_the_interval(database: str) -> None:
     """What was spilled before the first reading is no part of the rate; what is missing is named."""
     with psycopg.connect(database, autocommit=True) as other, ConnectionFactory(database).connect() as watching:
@@ -49,12 +55,9 @@ def test_spills_of_a_database_are_those_within_the_interval(database: str) -> No
     assert shown[shown.index("Statements, most temporary bytes first") + 1] == "  not known"
 
 
-def test_spills_and_temporary_tables_are_counted_apart(new_server: Callable[..., EmbeddedServer]) -> None:
+def test_spills_and_temporary_tables_are_counted_apart(counting: str) -> None:
     """A sort has temp blocks alone; a temporary table beyond temp_buffers has local ones."""
-    if 15 not in majors_to_test():
-        pytest.skip("Debian's PostgreSQL 15 with contrib is not installed")
-    conninfo = new_server(15, shared_preload_libraries="pg_stat_statements").ensure_running()
-    with psycopg.connect(conninfo, autocommit=True) as other, ConnectionFactory(conninfo).connect() as watching:
+    with psycopg.connect(counting, autocommit=True) as other, ConnectionFactory(counting).connect() as watching:
         other.execute("CREATE SCHEMA ext; CREATE EXTENSION pg_stat_statements SCHEMA ext")
         other.execute("SET temp_buffers = '800kB'; SET work_mem = '64kB'")
         other.execute(SORT)
@@ -66,7 +69,7 @@ def test_spills_and_temporary_tables_are_counted_apart(new_server: Callable[...,
             other.execute("FETCH 1 FROM penstock_proof")
         other.execute("CREATE TEMPORARY TABLE kept AS SELECT md5(g::text) FROM generate_series(1, 200000) AS g")
         after = read_usage(watching)
-        with psycopg.connect(conninfo) as admin, admin.transaction(force_rollback=True):
+        with psycopg.connect(counting) as admin, admin.transaction(force_rollback=True):
             admin.execute("CREATE ROLE ordinary; GRANT USAGE ON SCHEMA ext TO ordinary; SET ROLE ordinary")
             own = read_usage(admin)
     report = compare_readings(before, after, top=10)
@@ -85,26 +88,18 @@ def test_spills_and_temporary_tables_are_counted_apart(new_server: Callable[...,
     assert table.local_written_bytes > 0
 
 
-def test_a_role_without_the_schema_of_the_extension_is_shown_what_is_left(
-    new_server: Callable[..., EmbeddedServer],
-) -> None:
+def test_a_role_without_the_schema_of_the_extension_is_shown_what_is_left(counting: str) -> None:
     """Where pg_stat_statements has a schema of its own, its view needs more than PUBLIC has."""
-    if 15 not in majors_to_test():
-        pytest.skip("Debian's PostgreSQL 15 with contrib is not installed")
-    conninfo = new_server(15, shared_preload_libraries="pg_stat_statements").ensure_running()
-    with psycopg.connect(conninfo, autocommit=True) as admin:
+    with psycopg.connect(counting, autocommit=True) as admin:
         admin.execute("CREATE SCHEMA ext; CREATE EXTENSION pg_stat_statements SCHEMA ext; CREATE ROLE ordinary LOGIN")
-    report = temp_usage(ConnectionFactory(make_conninfo(conninfo, user="ordinary")), interval_s=0)
+    report = temp_usage(ConnectionFactory(make_conninfo(counting, user="ordinary")), interval_s=0)
     assert report.statements == ()
     assert any(text.startswith("statements: permission denied for schema ext") for text in report.missing)
 
 
-def test_a_statement_on_temporary_tables_is_shown_once(new_server: Callable[..., EmbeddedServer]) -> None:
+def test_a_statement_on_temporary_tables_is_shown_once(counting: str) -> None:
     """Each session's table gives it another queryid, which would fill the list."""
-    if 15 not in majors_to_test():
-        pytest.skip("Debian's PostgreSQL 15 with contrib is not installed")
-    conninfo = new_server(15, shared_preload_libraries="pg_stat_statements").ensure_running()
-    with psycopg.connect(conninfo, autocommit=True) as other, ConnectionFactory(conninfo).connect() as watching:
+    with psycopg.connect(counting, autocommit=True) as other, ConnectionFactory(counting).connect() as watching:
         other.execute("CREATE EXTENSION pg_stat_statements")
         before = read_usage(watching)
         for _ in range(3):
@@ -229,14 +224,9 @@ def _run_until_cancelled(connection: psycopg.Connection, statement: str) -> None
         connection.execute(statement.encode())
 
 
-def test_a_statement_that_begins_to_spill_counts_from_then_and_a_reset_is_told(
-    new_server: Callable[..., EmbeddedServer],
-) -> None:
+def test_a_statement_that_begins_to_spill_counts_from_then_and_a_reset_is_told(counting: str) -> None:
     """What it did without spilling before is none of the interval's."""
-    if 15 not in majors_to_test():
-        pytest.skip("Debian's PostgreSQL 15 with contrib is not installed")
-    conninfo = new_server(15, shared_preload_libraries="pg_stat_statements").ensure_running()
-    with psycopg.connect(conninfo, autocommit=True) as other, ConnectionFactory(conninfo).connect() as watching:
+    with psycopg.connect(counting, autocommit=True) as other, ConnectionFactory(counting).connect() as watching:
         other.execute("CREATE EXTENSION pg_stat_statements")
         other.execute("SET work_mem = '1GB'")
         for _ in range(5):
@@ -278,18 +268,13 @@ def _flush(connection: psycopg.Connection) -> None:
         pytest.skip("counters of PostgreSQL 14 arrive when its collector sends them")
 
 
-def test_own_statements_have_the_use_case_of_their_plan_and_others_that_of_their_text(
-    new_server: Callable[..., EmbeddedServer],
-) -> None:
+def test_own_statements_have_the_use_case_of_their_plan_and_others_that_of_their_text(counting: str) -> None:
     """To plan another's statement would run its functions with this role's rights: here they would show."""
-    if 15 not in majors_to_test():
-        pytest.skip("Debian's PostgreSQL 15 with contrib is not installed")
-    conninfo = new_server(15, shared_preload_libraries="pg_stat_statements").ensure_running()
-    with psycopg.connect(conninfo, autocommit=True) as admin:
+    with psycopg.connect(counting, autocommit=True) as admin:
         admin.execute("CREATE EXTENSION pg_stat_statements; CREATE TABLE t AS SELECT md5(g::text) AS pad, g AS k"
                       " FROM generate_series(1, 100000) AS g; GRANT SELECT ON t TO PUBLIC; ANALYZE t")  # fmt: skip
         admin.execute("CREATE ROLE mallory LOGIN; CREATE SCHEMA mallory AUTHORIZATION mallory")
-        with psycopg.connect(make_conninfo(conninfo, user="mallory"), autocommit=True) as other:
+        with psycopg.connect(make_conninfo(counting, user="mallory"), autocommit=True) as other:
             other.execute(
                 "CREATE FUNCTION mallory.evil() RETURNS int IMMUTABLE LANGUAGE plpgsql AS"
                 " $$BEGIN IF current_user <> 'mallory' THEN RAISE EXCEPTION 'planned as %', current_user; END IF;"
@@ -300,7 +285,7 @@ def test_own_statements_have_the_use_case_of_their_plan_and_others_that_of_their
         admin.execute("SET work_mem = '64kB'; SET enable_sort = off; SET hash_mem_multiplier = 1")
         admin.execute("EXPLAIN (ANALYZE, BUFFERS) SELECT DISTINCT pad FROM t LIMIT 65000")
         admin.execute("SELECT k, length(pad) FROM t ORDER BY pad OFFSET 99999")
-        report = temp_usage(ConnectionFactory(conninfo), interval_s=0)
+        report = temp_usage(ConnectionFactory(counting), interval_s=0)
     found = {each.query.partition(" FROM")[0]: each.use_case for each in report.statements}
     explained = found["EXPLAIN (ANALYZE, BUFFERS) SELECT DISTINCT pad"]
     assert explained is not None
