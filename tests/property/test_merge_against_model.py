@@ -10,9 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from penstock.model.server.table import TableFacts, TableName
-from penstock.server.merge.merge import MergeCounts, insert_all, merge_insert_new, merge_upsert
+from penstock.server.merge.merge import MergeCounts
 from penstock.server.merge.merge_errors import DuplicateKey
 from penstock.server.merge.merge_locate import RecordPlace
+from penstock.server.merge.merge_whole import insert_all, merge_insert_new, merge_upsert
 from penstock.server.table.catalog import find_table
 from penstock.server.table.staging import make_landing_table
 

@@ -1,7 +1,7 @@
-r"""Whichever records a merge refuses, all others land as if those were not in the files; also after deaths.
+r"""Whichever records a merge refuses, the records of all other keys land; also after deaths.
 
-The model walks along the records of each key in the order of the mode: a refused one is rejected and the next takes its
-place, the first good one is stored, and those behind it give way. Records may refer to others of the same table.
+The model chooses one record of each key by the mode: if the table refuses it, all records of that key are rejected;
+otherwise it is stored, and the others give way. Records may refer to others of the same table.
 """
 
 from __future__ import annotations
@@ -13,14 +13,13 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from penstock.model.load.job import LoadRules
-from penstock.server.merge import merge_sorting
+from penstock.model.load.plan import BatchPlan
 from support.loads import Loads
 from support.modes import Killed, killing_at, landing_tables, mode_target
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import pytest
     from hypothesis.strategies import DrawFn
 
     from penstock.model.load.job import TargetJob
@@ -172,16 +171,11 @@ def _settle(case: Case, records: list[Record], rows: dict[int | None, int | None
     waiting: dict[int | None, list[Record]] = {}
     for record in reversed(staged) if case.keep == "last" else staged:
         waiting.setdefault(record.key, []).append(record)
-    while waiting:
-        while any(_try_first(key, waiting, model, case) for key in list(waiting)):
-            pass
-        # Those that refer to nothing, now that all others are in: the next of their key, where there is one.
-        followed = [key for key, records in waiting.items() if len(records) > 1]
-        for key in followed:
-            model.rejected[waiting[key].pop(0).w] = REFERENCE
-        if not followed:
-            model.rejected |= {records[0].w: REFERENCE for records in waiting.values()}
-            break
+    while any(_try_first(key, waiting, model, case) for key in list(waiting)):
+        pass
+    # Those that refer to nothing, now that all others are in.
+    for left in waiting.values():
+        model.rejected |= {record.w: REFERENCE for record in left}
     return model
 
 
@@ -200,11 +194,12 @@ def _try_first(key: int | None, waiting: dict[int | None, list[Record]], model: 
     """Try the record of a key that is first in turn; return whether anything came of it."""
     record, *others = waiting[key]
     is_left = case.mode == "insert-new" and key in model.rows
+    if key is None:
+        # No two records without a key have the same one.
+        model.rejected |= {each.w: each.own_code or "" for each in waiting.pop(key)}
+        return True
     if (code := record.own_code) is not None:
-        model.rejected[record.w] = code
-        waiting[key] = others
-        if not others:
-            del waiting[key]
+        model.rejected |= {each.w: code for each in waiting.pop(key)}
         return True
     is_fit = record.parent != 99 and (record.refers is None or record.refers in model.rows)
     if not is_fit and not is_left:
@@ -221,27 +216,25 @@ def _try_first(key: int | None, waiting: dict[int | None, list[Record]], model: 
 
 @EXAMPLES
 @given(case=_cases())
-def test_all_but_refused_records_land(
-    database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: Case
-) -> None:
+def test_all_but_refused_records_land(database: str, tmp_path: Path, case: Case) -> None:
     """On each version; each record is counted once, and rejected ones are there byte for byte."""
     loads = Loads(database, piece_bytes=case.piece_bytes, setup=SETUP)
     for key in case.existing:
         loads.execute(f"INSERT INTO t VALUES ({key}, 'old')")
-    monkeypatch.setattr(merge_sorting, "_PORTION_BYTES", case.portion_bytes)
+    batch = BatchPlan(limit_bytes=case.batch_bytes, duration_s=None, merge_portion_bytes=case.portion_bytes)
     job = _write(tmp_path, case)
     rules = LoadRules(retry_for=0.0, on_error="reject", atomic=True)
     model = _expect(case)
     for death in case.deaths:
         try:
             with killing_at(death):
-                loads.run(job, sessions=case.sessions, batch_bytes=case.batch_bytes, rules=rules)
+                loads.run(job, sessions=case.sessions, batch=batch, rules=rules)
             break
         except Killed:
             rows = dict(loads.execute("SELECT k, w FROM t"))
             assert rows in (dict.fromkeys(case.existing), model.rows)
     else:
-        loads.run(job, sessions=case.sessions, batch_bytes=case.batch_bytes, rules=rules)
+        loads.run(job, sessions=case.sessions, batch=batch, rules=rules)
     # A loader that died behind its last commit has truncated for a load that is complete.
     loads.execute("DELETE FROM penstock.loads WHERE began_at < (SELECT max(began_at) FROM penstock.loads)")
     _assert_ended(loads, case, model)

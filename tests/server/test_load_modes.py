@@ -280,7 +280,7 @@ def test_policies_are_obeyed_by_way_of_staging(
     assert loads.run(target(tmp_path / "f")).rows == 2
     with pytest.raises(PenstockError, match="row-level security") as caught:
         loads.run(target(write(tmp_path / "g", "3,a", "4,no")))
-    assert f"The first such record: {tmp_path / 'g'} line 3." in str(caught.value)
+    assert f"One such record: {tmp_path / 'g'} line 3." in str(caught.value)
     assert "pg_policies" in str(caught.value.hint)
     assert admin.count() == 2
 

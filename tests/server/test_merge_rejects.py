@@ -72,6 +72,9 @@ def find_rejects(loads: Loads) -> list[Row]:
     )
 
 
+REASONS = "SELECT message FROM penstock.rejects ORDER BY object, start"
+
+
 def find_counts(loads: Loads) -> Row:
     """Return what became of the records that were staged and not rejected."""
     return loads.execute("SELECT staged, inserted, updated, duplicates, existing, suppressed FROM penstock.targets")[0]
@@ -118,13 +121,15 @@ def run_upsert(loads: Loads, *paths: Path, rules: LoadRules = REJECT, **options:
 
 
 @pytest.mark.parametrize("keep", ["first", "last"])
-def test_refused_record_makes_room_for_the_next_of_its_key(loads: Loads, tmp_path: Path, keep: str) -> None:
-    """As if it were not in the files, however many of them are refused one after another."""
-    records = ["1,,no,,,", "1,,,,,", "1,,good,,,", "1,,other,,,", "1,,good,,,", "1,,raise,,,", "1,,no,,,"]
+def test_records_of_a_refused_key_are_rejected_with_it(loads: Loads, tmp_path: Path, keep: str) -> None:
+    """`keep` chooses one record of each key; if the table refuses it, the others say so and are rejected too."""
+    records = ["1,,no,,,", "1,,good,,,", "1,,no,,,", "2,,good,,,", "2,,good,,,"]
     outcome = run_upsert(loads, write_records(tmp_path / "file", records), keep=keep)
-    assert loads.execute("SELECT s FROM t") == [("good",)]
-    assert (outcome.rows, outcome.rejected, outcome.duplicates) == (1, 2, 4)
-    assert [line for _, line, *_ in find_rejects(loads)] == ([2, 3] if keep == "first" else [7, 8])
+    assert loads.execute("SELECT k FROM t") == [(2,)]
+    assert (outcome.rows, outcome.rejected, outcome.duplicates) == (1, 3, 1)
+    assert [(line, code) for _, line, _, code, *_ in find_rejects(loads)] == [(n, "23514") for n in (2, 3, 4)]
+    told = [reason.startswith("another record with this key") for (reason,) in loads.execute(REASONS)]
+    assert told == ([False, True, True] if keep == "first" else [True, True, False])
 
 
 def test_records_without_a_key_are_refused_one_by_one(loads: Loads, tmp_path: Path) -> None:
@@ -151,13 +156,13 @@ def test_records_without_a_key_are_refused_together(
 
 @pytest.mark.parametrize("nulls", ["", pytest.param("NULLS NOT DISTINCT", marks=pytest.mark.pg(">= 15"))])
 def test_refused_record_without_a_value_in_its_key(loads: Loads, tmp_path: Path, nulls: str) -> None:
-    """It makes room where two nulls are one key; otherwise each record has a key of its own."""
+    """Two nulls are one key only if the index says so; otherwise each record has a key of its own."""
     loads.execute(f"CREATE TABLE n (a int NOT NULL, b int, v text CHECK (v <> 'no'), UNIQUE {nulls} (a, b))")
     path = write_records(tmp_path / "file", ["1,,no", "1,,x", "1,,y", "2,2,no", "2,2,z"], header="a,b,v")
     job = mode_target(path, "upsert", into="n", key=("a", "b"), keep="first", format="csv", has_header=True)
     outcome = loads.run(job, rules=REJECT)
-    assert (outcome.rejected, outcome.duplicates) == (2, 1 if nulls else 0)
-    assert loads.rows("n") == [(1, None, "x"), *([] if nulls else [(1, None, "y")]), (2, 2, "z")]
+    assert (outcome.rejected, outcome.duplicates) == (5 if nulls else 3, 0)
+    assert loads.rows("n") == ([] if nulls else [(1, None, "x"), (1, None, "y")])
 
 
 def test_children_wait_for_parents_of_other_targets(loads: Loads, tmp_path: Path) -> None:
@@ -295,7 +300,7 @@ def test_names_like_our_own_are_no_hindrance(loads: Loads, tmp_path: Path) -> No
         ' penstock_sqlstate text, words text, "percent %s" int)'
     )
     header = "code,first,bad,penstock_state,penstock_sqlstate,words,percent %s"
-    path = write_records(tmp_path / "file", ["1,1,1,1,1,1,1", "2,1,0,1,1,1,1", "2,2,2,2,2,2,2"], header=header)
+    path = write_records(tmp_path / "file", ["1,1,1,1,1,1,1", "2,1,0,1,1,1,1", "3,2,2,2,2,2,2"], header=header)
     job = mode_target(path, "upsert", into="odd", key=("code",), keep="first", format="csv", has_header=True)
     assert loads.run(job, rules=REJECT).rejected == 1
-    assert loads.rows("odd") == [(1, 1, 1, 1, "1", "1", 1), (2, 2, 2, 2, "2", "2", 2)]
+    assert loads.rows("odd") == [(1, 1, 1, 1, "1", "1", 1), (3, 2, 2, 2, "2", "2", 2)]

@@ -121,12 +121,15 @@ class Loads:
         on_progress: Any = None,
         rules: LoadRules = IMPATIENT,
         batch_bytes: int | None = None,
+        batch: BatchPlan | None = None,
     ) -> LoadOutcome:
-        """Plan and carry out a load of the targets; `batch_bytes` ends batches early."""
+        """Plan and carry out a load of the targets; `batch_bytes` ends batches early, `batch` is all of the plan."""
+        if batch_bytes is not None:
+            batch = BatchPlan(limit_bytes=batch_bytes, duration_s=None)
         with self._loader() as loader:
             plan = loader.plan(LoadJob(targets=targets, sessions=sessions, rules=rules))
-            if batch_bytes is not None:
-                plan = replace(plan, batch=BatchPlan(limit_bytes=batch_bytes, duration_s=None))
+            if batch is not None:
+                plan = replace(plan, batch=batch)
             self.warnings = plan.notices
             return loader.run(
                 plan,

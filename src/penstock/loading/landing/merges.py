@@ -109,7 +109,13 @@ class RejectingMerges:
         if job.mode == "upsert" and job.keep == "error":
             assert parts.key is not None
             refuse_duplicates(self._connection, landing.table, parts.key, name_record=name_record)
-        sorter = MergeSorter(self._connection, parts, number=len(self._sorters), own_codes=_find_own_codes(facts))
+        sorter = MergeSorter(
+            self._connection,
+            parts,
+            number=len(self._sorters),
+            own_codes=_find_own_codes(facts),
+            portion_bytes=self._plan.batch.merge_portion_bytes,
+        )
         self._sorters.append(sorter)
         limit = self._find_limit()
         sorter.merge(limit=limit)

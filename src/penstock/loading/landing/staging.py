@@ -16,16 +16,10 @@ from penstock.model.server.table import TableName
 from penstock.server.changes.records import find_changed
 from penstock.server.ledger.schema import CHANGES_VERSION, find_publications, find_version, staging_hint
 from penstock.server.ledger.targets import drop_landing
-from penstock.server.merge.merge import (
-    MergeCounts,
-    check_merge,
-    count_staged,
-    insert_all,
-    merge_insert_new,
-    merge_upsert,
-)
+from penstock.server.merge.merge import MergeCounts, check_merge, count_staged
 from penstock.server.merge.merge_key import check_key
 from penstock.server.merge.merge_transform import check_transform, run_transform
+from penstock.server.merge.merge_whole import insert_all, merge_insert_new, merge_upsert
 from penstock.server.table.identity import LoadedTable, send_check
 from penstock.server.table.staging import (
     describe_landing_table,

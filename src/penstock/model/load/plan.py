@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from penstock.units import MIB
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -99,10 +101,15 @@ class SessionPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchPlan:
-    """When a session's transaction ends: at so many bytes, or when it has lasted so long. None: with the load."""
+    """How records are divided among transactions and statements.
+
+    A session's transaction ends after `limit_bytes` or `duration_s`; None: with the load. A merge that rejects records
+    takes `merge_portion_bytes` of them by one statement, which keeps the position of each in the server's memory.
+    """
 
     limit_bytes: int | None
     duration_s: float | None
+    merge_portion_bytes: int = 32 * MIB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

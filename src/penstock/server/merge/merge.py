@@ -1,16 +1,15 @@
-"""Records from a staging table into their table, by one statement: upsert, insert what is new, insert all.
+"""What a merge of a staging table is made of: its statements, and what the server counts in them.
 
-The transaction is the caller's, who writes down there what was merged and drops the staging table. Which record of
-several with the same key stays is decided by where they stood in the files; that two keys are the same, by the table's
-unique index (merge_key.py).
+The transaction is the caller's, who records there what was merged and drops the staging table. The position of the
+records in the files decides which of several with the same key stays; the table's unique index decides whether two keys
+are the same (merge_key.py). merge_whole.py runs the statement once, merge_sorting.py in stretches.
 
-What the statement did with each record is counted by the server: EXPLAIN ANALYZE runs it and tells how many records
-were proposed, how many met a row with their key, and how many were stored (docs/decisions/0009).
+The server counts what the statement does with each record: EXPLAIN ANALYZE runs it and returns how many records were
+proposed, how many met a row with their key, and how many were stored (docs/decisions/0009).
 """
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +19,6 @@ from penstock.model.load.landing import POSITION_COLUMNS
 from penstock.model.load.ledger import LandedCounts
 from penstock.server.connect.errors import translate_errors
 from penstock.server.connect.search_path import users_path
-from penstock.server.merge.merge_errors import explain_merge, name_by_number, refuse_duplicates
 from penstock.server.merge.merge_key import (
     conflict_target,
     find_key,
@@ -37,15 +35,12 @@ if TYPE_CHECKING:
     from penstock.model.load.job import Keep
     from penstock.model.server.table import TableFacts, TableName
     from penstock.server.connect.connection import Connection
-    from penstock.server.merge.merge_errors import NameRecord
     from penstock.server.merge.merge_key import Key, MergeMode
-
-_log = logging.getLogger(__name__)
 
 _COMMA = sql.SQL(", ")
 
 # Without times and buffers counting costs next to nothing.
-_COUNTING = sql.SQL("EXPLAIN (ANALYZE, VERBOSE OFF, COSTS OFF, BUFFERS OFF, TIMING OFF, SUMMARY OFF, FORMAT JSON) ")
+COUNTING = sql.SQL("EXPLAIN (ANALYZE, VERBOSE OFF, COSTS OFF, BUFFERS OFF, TIMING OFF, SUMMARY OFF, FORMAT JSON) ")
 
 # How EXPLAIN calls the node that gives another its rows, from among InitPlan and SubPlan (explain.c).
 _INPUTS = ("Outer", "Subquery")
@@ -134,7 +129,7 @@ class MergeParts:
         select = sql.SQL(" SELECT {} FROM {} AS s").format(_join(self.columns), chosen)
         if self.key is None:
             return insert + select, sql.SQL("")
-        return _COUNTING + insert + select, self._compose_conflict()
+        return COUNTING + insert + select, self._compose_conflict()
 
     def compose(self) -> sql.Composed:
         """Return the statement that takes all records on."""
@@ -213,72 +208,6 @@ def check_merge(
         connection.execute(sql.SQL("EXPLAIN ") + parts.compose())
 
 
-def merge_upsert(
-    connection: Connection,
-    *,
-    staging: TableName,
-    target: TableFacts,
-    columns: Sequence[str],
-    key: Sequence[str],
-    keep: Keep,
-    name_record: NameRecord = name_by_number,
-) -> MergeCounts:
-    """Insert each staged record, or update the row that has its key, in what the file has besides the key.
-
-    Of records with the same key `keep` says which counts, by file order; with "error" there must be none. A key with a
-    null is no other's, unless the index says NULLS NOT DISTINCT. `name_record` says in errors where a record stood.
-    Raises DataError, TargetError, ServerError. Needs what check_key looks for.
-    """
-    parts = find_parts(connection, staging=staging, target=target, columns=columns, mode="upsert", key=key, keep=keep)
-    assert parts.key is not None
-    if keep == "error":
-        refuse_duplicates(connection, staging, parts.key, name_record=name_record)
-    return _run(connection, parts, name_record=name_record)
-
-
-def merge_insert_new(
-    connection: Connection,
-    *,
-    staging: TableName,
-    target: TableFacts,
-    columns: Sequence[str],
-    key: Sequence[str],
-    name_record: NameRecord = name_by_number,
-) -> MergeCounts:
-    """Insert the staged records whose key no row has; of several with the same key the first by file order.
-
-    Raises DataError, TargetError, ServerError. Needs what check_key looks for.
-    """
-    parts = find_parts(connection, staging=staging, target=target, columns=columns, mode="insert-new", key=key)
-    return _run(connection, parts, name_record=name_record)
-
-
-def insert_all(
-    connection: Connection,
-    *,
-    staging: TableName,
-    target: TableFacts,
-    columns: Sequence[str],
-    name_record: NameRecord = name_by_number,
-) -> MergeCounts:
-    """Insert all staged records in file order, as INSERT does it: by row-level security's policies where there are any.
-
-    Raises DataError, TargetError, ServerError. Needs INSERT on the columns and nothing else.
-    """
-    statement = MergeParts(staging=staging, target=target, columns=tuple(columns)).compose()
-    what = f"inserting into {target.name}"
-    with (
-        explain_merge(
-            connection, staging, columns, what=what, name_record=name_record, target_oid=target.oid, has_key=False
-        ),
-        users_path(connection),
-    ):
-        # RETURNING, by which merges count, would need policies and privileges for SELECT.
-        inserted = connection.execute(statement).rowcount
-    staged = count_staged(connection, staging) if target.suppressing_triggers else inserted
-    return MergeCounts(staged=staged, inserted=inserted, suppressed=staged - inserted)
-
-
 def count_staged(connection: Connection, staging: TableName) -> int:
     """Return how many records a staging table has. Raises ServerError."""
     with translate_errors(f"counting the records of {staging}"):
@@ -339,21 +268,6 @@ def read_plan(plan: Mapping[str, Any]) -> PlanCounts:
 def _find_input(plan: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """Return the node whose rows a node works on; the subqueries of policies hang beside it."""
     return next((below for below in plan.get("Plans", ()) if below["Parent Relationship"] in _INPUTS), None)
-
-
-def _run(connection: Connection, parts: MergeParts, *, name_record: NameRecord) -> MergeCounts:
-    what = f"merging into {parts.target.name}"
-    with (
-        explain_merge(
-            connection, parts.staging, parts.columns, what=what, name_record=name_record, target_oid=parts.target.oid
-        ),
-        users_path(connection),
-    ):
-        row = connection.execute(_COUNTING + parts.compose()).fetchone()
-    assert row is not None
-    plan = row[0][0]["Plan"]
-    _log.debug("merged by plan %s", plan)
-    return parts.count(read_plan(plan))
 
 
 def _compose_insert(target: TableFacts, columns: Sequence[str]) -> sql.Composed:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -13,9 +13,7 @@ from penstock.model.load.landing import POSITION_COLUMNS
 from penstock.server.connect.errors import in_transaction, to_penstock_error, translate_errors
 from penstock.server.merge.merge_key import equals_previous, key_order
 from penstock.server.merge.merge_locate import (
-    NOT_NULL_VIOLATION,
     RecordPlace,
-    find_offender,
     find_place,
     is_policy_violation,
     position_list,
@@ -35,6 +33,7 @@ if TYPE_CHECKING:
 
 _COMMA = sql.SQL(", ")
 
+_NOT_NULL_VIOLATION = "23502"
 _UNIQUE_VIOLATION = "23505"
 
 # As much of a key's value as an error shows.
@@ -79,28 +78,28 @@ def refuse_duplicates(connection: Connection, staging: TableName, key: Key, *, n
 @contextmanager
 def explain_merge(
     connection: Connection,
-    staging: TableName,
     columns: Sequence[str],
     *,
     what: str,
     name_record: NameRecord,
-    target_oid: int,
+    find_refused: Callable[[str], RecordPlace | None],
     has_key: bool = True,
 ) -> Iterator[None]:
-    """Put what the staging table tells to a server's error in the block, which runs in a savepoint."""
+    """Run the block in a savepoint; add to a server's error what to do about it and a record that it is about.
+
+    `find_refused` returns a record that is refused with an SQLSTATE, None if it finds none.
+    """
     try:
         with in_transaction(connection):
             yield
     except psycopg.Error as error:
         explained = to_penstock_error(error, what)
         explained.hint = _choose_hint(error.diag, columns, has_key=has_key) or explained.hint
-        # The error at hand matters, not that no more could be found out about it.
-        with suppress(psycopg.Error), in_transaction(connection):
-            place = find_offender(connection, error.diag, staging=staging, target_oid=target_oid, columns=columns)
-            if place is not None:
-                named = name_record(place)
-                explained.detail = f"The first such record: {named}.\n{explained.detail}"
-                explained.place = named if isinstance(named, FilePlace) else None
+        is_records = isinstance(explained, DataError) or is_policy_violation(error.diag)
+        if is_records and error.sqlstate is not None and (place := find_refused(error.sqlstate)) is not None:
+            named = name_record(place)
+            explained.detail = f"One such record: {named}.\n{explained.detail}"
+            explained.place = named if isinstance(named, FilePlace) else None
         raise explained from error
 
 
@@ -108,7 +107,7 @@ def _choose_hint(diagnostic: Diagnostic, columns: Sequence[str], *, has_key: boo
     """Return what to do about errors that only a merge can have, or that mean something else in one."""
     if is_policy_violation(diagnostic):
         return "Correct the record in the file, or have the table's owner change the policy: see pg_policies."
-    if diagnostic.sqlstate == NOT_NULL_VIOLATION and diagnostic.column_name not in columns:
+    if diagnostic.sqlstate == _NOT_NULL_VIOLATION and diagnostic.column_name not in columns:
         return (
             f'INSERT asks for column "{diagnostic.column_name}" before it looks for a row with the key: give the'
             " column a value with --set, or a default."

@@ -15,12 +15,10 @@ from penstock.server.connect.errors import translate_errors
 from penstock.server.merge.merge_key import same_key, same_lack
 from penstock.server.merge.merge_locate import staging_identifier
 from penstock.server.merge.merge_sorting_statements import (
-    LOOK_AT,
+    ADD_SAME_KEYS,
     NOTE,
-    NOTE_ALONE,
-    NOTE_FOLLOWED,
     READ_REFUSED,
-    SAME_PLACE,
+    SAME_POSITION,
     TAKE_REFERENCES,
 )
 
@@ -32,11 +30,11 @@ if TYPE_CHECKING:
 
 _COMMA: Final = sql.SQL(", ")
 
-# Rows of a refused record: not looked at yet, without another record of its key, followed by one, and just looked at.
-_FRESH, _ALONE, _FOLLOWED, _LOOKED_AT = range(4)
+# The reason of a refused record, in columns that follow its own.
+_REASONS: Final = ("penstock_sqlstate", "penstock_message", "penstock_detail", "penstock_column")
 
-# What a refused record is noted with behind its own columns.
-_REASONS: Final = ("penstock_sqlstate", "penstock_message", "penstock_detail", "penstock_column", "penstock_state")
+# The reason of a record of which another one with its key was refused.
+_SAME_KEY: Final = "another record with this key was rejected: "
 
 # How many refused records are fetched at once.
 _FETCHED = 1000
@@ -71,28 +69,22 @@ class RefusedRecords:
             "refused": self._table,
             "staging": staging_identifier(parts.staging),
             "columns": _join(self._columns),
+            "staged_columns": _COMMA.join(sql.Identifier("s", name) for name in self._columns),
             "reasons": _join(self._reasons),
             "object": sql.Identifier(OBJECT_COLUMN),
             "block": sql.Identifier(BLOCK_COLUMN),
             "sequence": sql.Identifier(SEQUENCE_COLUMN),
             "reference": sql.Literal(FOREIGN_KEY_VIOLATION),
-            "fresh": sql.Literal(_FRESH),
-            "alone": sql.Literal(_ALONE),
-            "followed": sql.Literal(_FOLLOWED),
-            "looked_at": sql.Literal(_LOOKED_AT),
+            "same_key": sql.Literal(_SAME_KEY),
         } | {
             name: sql.Identifier(reason)
-            for name, reason in zip(("sqlstate", "message", "detail", "column", "state"), self._reasons, strict=True)
+            for name, reason in zip(("sqlstate", "message", "detail", "column"), self._reasons, strict=True)
         }
-        self._names["same_place"] = self._compose(SAME_PLACE)
+        self._names["same_position"] = self._compose(SAME_POSITION)
 
     def make(self, chosen: sql.Identifier) -> None:
         """Make the table, for records of a table of chosen ones."""
-        types = (*["pg_catalog.text"] * (len(self._reasons) - 1), "pg_catalog.int2")
-        definitions = _COMMA.join(
-            sql.SQL("{} {}").format(sql.Identifier(name), sql.SQL(type_name))
-            for name, type_name in zip(self._reasons, types, strict=True)
-        )
+        definitions = _COMMA.join(sql.SQL("{} pg_catalog.text").format(sql.Identifier(name)) for name in self._reasons)
         self._connection.execute(
             sql.SQL("CREATE TABLE {} (LIKE {}, {}) ON COMMIT DROP").format(self._table, chosen, definitions)
         )
@@ -109,9 +101,7 @@ class RefusedRecords:
 
     def count_references(self) -> int:
         """Return how many records refer to something that is not there, and may be tried again."""
-        return self._count(
-            "SELECT pg_catalog.count(*) FROM {refused} WHERE {sqlstate} = {reference} AND {state} <> {followed}"
-        )
+        return self._count("SELECT pg_catalog.count(*) FROM {refused} WHERE {sqlstate} = {reference}")
 
     def take_references(self, chosen: sql.Identifier, *, is_backwards: bool) -> int:
         """Move those to the chosen records; return how many there were."""
@@ -119,34 +109,13 @@ class RefusedRecords:
         order = _COMMA.join(sql.Identifier(name) + direction for name in POSITION_COLUMNS)
         return self._connection.execute(self._compose(TAKE_REFERENCES, chosen=chosen, order=order)).rowcount
 
-    def look_at(self, *, references: bool) -> int:
-        """Mark records that nobody has looked at for others of their key, of one kind; return how many there were."""
-        found = self._connection.execute(self._compose(LOOK_AT, references=sql.Literal(references))).rowcount
-        if found:
-            self._analyze(self._table)
-        return found
-
-    def compose_behind(self) -> sql.Composed:
-        """Return what is true of a record s that is not refused and has the key of one just looked at."""
-        arms = [
-            self._compose(
-                "SELECT s.ctid FROM {staging} AS s"
-                " WHERE EXISTS (SELECT FROM {refused} AS r WHERE r.{state} = {looked_at} AND {same})",
-                same=same,
-            )
-            for same in self._ways_to_be_same()
-        ]
-        return self._compose(
-            "s.ctid IN ({arms}) AND NOT EXISTS (SELECT FROM {refused} AS r WHERE {same_place})",
-            arms=sql.SQL(" UNION ALL ").join(arms),
-        )
-
-    def note_followers(self, chosen: sql.Identifier) -> None:
-        """Note of the records just looked at which have a chosen one of their key behind them."""
-        self._analyze(chosen)
+    def add_same_keys(self) -> None:
+        """Add the records that have the key of a refused one, with its SQLSTATE."""
+        if not self.count():
+            return
+        self._analyze(self._table)
         for same in self._ways_to_be_same():
-            self._connection.execute(self._compose(NOTE_FOLLOWED, chosen=chosen, same=same))
-        self._connection.execute(self._compose(NOTE_ALONE))
+            self._connection.execute(self._compose(ADD_SAME_KEYS, same=same))
 
     def _ways_to_be_same(self) -> list[sql.Composed]:
         """Return the conditions of which one is true of records s and r with the same key."""
@@ -177,7 +146,7 @@ class RefusedRecords:
         """Remove the refused records from the staging table."""
         with translate_errors("removing refused records"):
             self._connection.execute(
-                self._compose("DELETE FROM {staging} AS s USING {refused} AS r WHERE {same_place}")
+                self._compose("DELETE FROM {staging} AS s USING {refused} AS r WHERE {same_position}")
             )
 
     def _count(self, query: LiteralString) -> int:

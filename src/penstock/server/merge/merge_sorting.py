@@ -1,10 +1,9 @@
-"""Staged records of which the merge refuses some: all others go in, and those are known by where they stood.
+"""Staged records of which the merge refuses some: all others go in, and the refused ones are noted by position.
 
-The records that are to go to the table (one of each key) are copied into a temporary table in the order of the merge,
-and one DO statement takes them on from there by the merge's own statement, in stretches, each under a savepoint
-(sorting.py). A refused record goes to another temporary table with the reason. If the files have others with its key,
-the next of them by the rules of the merge takes its place, as if the refused one were not in the files. Records that
-refer to others are tried again as long as some go in.
+The records that are to go to the table (one of each key) are copied into a temporary table in the order of the merge.
+One DO statement merges them from there in stretches, each under a savepoint (sorting.py). A refused record goes to
+another temporary table with the reason. Records that refer to others are tried again as long as some go in. At the end,
+the other records of a refused one's key are refused too.
 
 Everything happens within the caller's transaction, and the staging table is only read. Needs TEMPORARY on the
 database and USAGE on plpgsql, besides what the merge itself needs.
@@ -42,9 +41,6 @@ if TYPE_CHECKING:
 _COMMA: Final = sql.SQL(", ")
 _TEMPORARY: Final = "pg_temp"
 
-# So much of the temporary table is taken on by one statement, which keeps the place of each of its rows in memory.
-_PORTION_BYTES = 32 * 1024 * 1024
-
 # A stretch costs as much as some hundred rows, and is undone and stored again for each bad one in it.
 _MOST_IN_STRETCH = 20_000
 
@@ -60,8 +56,9 @@ class _Sums:
 class MergeSorter:
     """The merge of one staging table, record by record where it must be. Methods raise PenstockError.
 
-    `number` tells several of one transaction apart, `refused` are the records that did not go in. Call `merge`; then,
-    with those of other tables, `settle`.
+    `number` tells several of one transaction apart, `refused` are the records that did not go in. `own_codes` are the
+    first characters of the SQLSTATEs with which a record is refused. One statement merges `portion_bytes`, and keeps
+    the position of each row in memory. Call `merge`; then, with those of other tables, `settle`.
     """
 
     def __init__(
@@ -71,8 +68,10 @@ class MergeSorter:
         *,
         number: int,
         own_codes: Sequence[str],
+        portion_bytes: int,
     ) -> None:
         self._connection = connection
+        self._portion_bytes = portion_bytes
         self._parts = replace(parts, is_sorted_out=True)
         self._own_codes = own_codes
         name = f"penstock_merge_{number}"
@@ -117,25 +116,11 @@ class MergeSorter:
         self._process(first_size=moved)
         return moved - self.refused.count_references()
 
-    def take_next(self, *, references: bool) -> bool:
-        """Take on the records that are next in turn behind refused ones of their key; return whether there were any.
-
-        Behind those that were refused for what they refer to with `references`, else behind the others.
-        """
-        if not self._has_others:
-            return False
-        with translate_errors(self._what):
-            if not self.refused.look_at(references=references):
-                return False
-            found = self._connection.execute(
-                sql.SQL("INSERT INTO {} ({}) {}").format(
-                    self._chosen, _join(self._columns), self._compose_choice(behind=self.refused.compose_behind())
-                )
-            ).rowcount
-            self.refused.note_followers(self._chosen)
-        if found:
-            self._process()
-        return bool(found)
+    def refuse_same_keys(self) -> None:
+        """Refuse the records that have the key of a refused one, when no more go in."""
+        if self._has_others:
+            with translate_errors(self._what):
+                self.refused.add_same_keys()
 
     def counts(self) -> MergeCounts:
         """Return what became of the records but the refused ones."""
@@ -171,7 +156,7 @@ class MergeSorter:
         ).fetchone()
         assert row is not None
         size_bytes, page_bytes = row
-        return size_bytes // page_bytes, max(1, _PORTION_BYTES // page_bytes)
+        return size_bytes // page_bytes, max(1, self._portion_bytes // page_bytes)
 
     def _take_on(self, page: int, behind: int, *, first_size: int) -> None:
         sums = self._sums
@@ -218,25 +203,20 @@ class MergeSorter:
 
     # ---------------------------------------------------------------- which records
 
-    def _compose_choice(self, *, behind: sql.Composable | None = None) -> sql.Composed:
+    def _compose_choice(self) -> sql.Composed:
         """Return the query for the records that are to go to the table, in the merge's order."""
-        condition = sql.SQL("") if behind is None else sql.SQL(" WHERE ") + behind
         distinct, order = self._parts.compose_order()
-        return sql.SQL("SELECT {} {} FROM {} AS s{} ORDER BY {}").format(
-            distinct, _join(self._columns), staging_identifier(self._parts.staging), condition, order
+        return sql.SQL("SELECT {} {} FROM {} AS s ORDER BY {}").format(
+            distinct, _join(self._columns), staging_identifier(self._parts.staging), order
         )
 
 
 def settle(sorters: Sequence[MergeSorter]) -> None:
     """Have merges that have been begun store all that they can: references between their tables too."""
-    while True:
-        while sum(sorter.retry_references() for sorter in sorters):
-            pass
-        # A record that refers to nothing gives way to the next of its key only when all others are in.
-        if any(sorter.take_next(references=False) for sorter in sorters):
-            continue
-        if not any(sorter.take_next(references=True) for sorter in sorters):
-            return
+    while sum(sorter.retry_references() for sorter in sorters):
+        pass
+    for sorter in sorters:
+        sorter.refuse_same_keys()
 
 
 def check_constraints_at_once(connection: Connection) -> None:

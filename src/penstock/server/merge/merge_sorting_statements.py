@@ -36,8 +36,7 @@ COUNT: Final = """
 """
 NOTE: Final = """
                 INSERT INTO {refused} ({columns}, {reasons})
-                SELECT {columns}, sorting.code, sorting.words, NULLIF(sorting.more, ''), NULLIF(sorting.field, ''),
-                       {fresh}
+                SELECT {columns}, sorting.code, sorting.words, NULLIF(sorting.more, ''), NULLIF(sorting.field, '')
                   FROM {stage} AS s
                  WHERE s.ctid = sorting.places[sorting.bad];
                 noted := noted + CASE WHEN sorting.code = {reference} THEN 0 ELSE 1 END;
@@ -61,19 +60,19 @@ READ_REFUSED: Final = """
      ORDER BY r.{object}, r.{block}, r.{sequence}
 """
 
-
-NOTE_FOLLOWED: Final = """
-    UPDATE {refused} AS r SET {state} = {followed} FROM {chosen} AS s WHERE r.{state} = {looked_at} AND {same}
-"""
-NOTE_ALONE: Final = "UPDATE {refused} SET {state} = {alone} WHERE {state} = {looked_at}"
-
-LOOK_AT: Final = """
-    UPDATE {refused} SET {state} = {looked_at} WHERE {state} = {fresh} AND ({sqlstate} = {reference}) = {references}
+# Of several refused records with one key, which only a key with nulls can have, any one gives the reason.
+ADD_SAME_KEYS: Final = """
+    INSERT INTO {refused} ({columns}, {reasons})
+    SELECT DISTINCT ON (s.{object}, s.{block}, s.{sequence})
+           {staged_columns}, r.{sqlstate}, {same_key} || r.{message}, r.{detail}, r.{column}
+      FROM {staging} AS s
+      JOIN {refused} AS r ON {same}
+     WHERE NOT EXISTS (SELECT FROM {refused} AS r WHERE {same_position})
 """
 TAKE_REFERENCES: Final = """
     WITH moved AS (
-        DELETE FROM {refused} WHERE {sqlstate} = {reference} AND {state} <> {followed} RETURNING {columns}
+        DELETE FROM {refused} WHERE {sqlstate} = {reference} RETURNING {columns}
     )
     INSERT INTO {chosen} ({columns}) SELECT {columns} FROM moved ORDER BY {order}
 """
-SAME_PLACE: Final = "r.{object} = s.{object} AND r.{block} = s.{block} AND r.{sequence} = s.{sequence}"
+SAME_POSITION: Final = "r.{object} = s.{object} AND r.{block} = s.{block} AND r.{sequence} = s.{sequence}"
