@@ -1,6 +1,6 @@
 """Fixtures for every test: real servers of all supported versions, databases, seeds.
 
-    pg          a server of each version that is here (narrow it by @pytest.mark.pg(">= 17")); a PgServer
+    pg          a server of each version that is to be tested (narrow it by @pytest.mark.pg(">= 17")); a PgServer
     database    conninfo of an empty database on `pg`
     pg18        the newest version's server only, for tests to which the version makes no difference
     database18  conninfo of an empty database on `pg18`
@@ -9,6 +9,13 @@
 
 PENSTOCK_TEST_DSN names a server to use in place of all these; PENSTOCK_TEST_SEED another seed. Hypothesis
 repeats the same examples at each run; --hypothesis-profile=explore draws new ones.
+
+Which tests run (`make test`, `make test-all`, .ci/run):
+
+    --part=main  the oldest and the newest version, small property runs; not what is marked `full`. The default
+    --part=rest  the versions between, large property runs, and what is marked `full`
+    --part=all   both
+    --limit-s=N  skip, by name, the tests that have not begun after N seconds
 """
 
 from __future__ import annotations
@@ -17,6 +24,7 @@ import os
 import random
 import secrets
 import signal
+import time
 from typing import TYPE_CHECKING
 
 import hypothesis
@@ -37,24 +45,78 @@ from support.servers import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from penstock.lab import EmbeddedServer
 
 DEFAULT_SEED = 20_260_101
 NEWEST_MAJOR = 18
 DSN = "PENSTOCK_TEST_DSN"
+# When the run began, for the processes that it starts.
+_BEGAN = "PENSTOCK_TEST_BEGAN"
+_BEGAN_S = pytest.StashKey[float]()
 
 # Deadlines would be wall-clock assertions on a shared machine.
-hypothesis.settings.register_profile("penstock", derandomize=True, deadline=None, print_blob=True, database=None)
+for _part, _examples in (("main", 25), ("rest", 100)):
+    hypothesis.settings.register_profile(
+        _part, derandomize=True, deadline=None, print_blob=True, database=None, max_examples=_examples
+    )
 hypothesis.settings.register_profile("explore", deadline=None, print_blob=True, max_examples=1000)
-hypothesis.settings.load_profile("penstock")
 
 
-def pytest_configure() -> None:
-    """Have SIGINT interrupt: what a shell starts in the background without job control ignores it, children too."""
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options that say which tests run."""
+    group = parser.getgroup("penstock")
+    group.addoption("--part", choices=["main", "rest", "all"], default="main", help="which part of the tests to run")
+    group.addoption("--limit-s", type=float, default=None, help="skip the tests that have not begun after N seconds")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Choose how many examples property tests take, and have SIGINT interrupt.
+
+    A shell without job control starts background processes, and their children, so that they ignore SIGINT.
+    """
+    if config.getoption("--hypothesis-profile", None) is None:
+        hypothesis.settings.load_profile("main" if config.getoption("--part") == "main" else "rest")
+    config.stash[_BEGAN_S] = float(os.environ.setdefault(_BEGAN, str(time.time())))
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect the tests that belong to the other part."""
+    part = config.getoption("--part")
+    if part == "all" or DSN in os.environ:
+        return
+    majors = majors_to_test()
+    chosen, others = [], []
+    for item in items:
+        is_main = _is_main(item, majors)
+        # A property test has more examples in the second part.
+        is_wanted = is_main == (part == "main") or (is_main and hasattr(getattr(item, "obj", None), "hypothesis"))
+        (chosen if is_wanted else others).append(item)
+    config.hook.pytest_deselected(items=others)
+    items[:] = chosen
+
+
+def _is_main(item: pytest.Item, majors: Sequence[int]) -> bool:
+    """Return whether `make test` runs a test: on the oldest and the newest version that the test allows."""
+    if item.get_closest_marker("full") is not None:
+        return False
+    spec = getattr(item, "callspec", None)
+    major = None if spec is None else spec.params.get("pg_major")
+    if major is None:
+        return True
+    needs = [mark.args[0] for mark in item.iter_markers("pg")]
+    allowed = [each for each in majors if all(satisfies(each, need) for need in needs)]
+    return major in {min(allowed), max(allowed)}
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip a test that begins after the limit."""
+    limit_s = item.config.getoption("--limit-s")
+    if limit_s is not None and time.time() - item.config.stash[_BEGAN_S] > limit_s:
+        pytest.skip(f"not begun within {limit_s:.0f} s: make test-all runs it")
 
 
 def pytest_report_header() -> list[str]:

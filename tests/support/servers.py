@@ -11,6 +11,7 @@ import sys
 import tempfile
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -60,6 +61,7 @@ def satisfies(major: int, requirement: str) -> bool:
     return True
 
 
+@cache
 def installed() -> dict[int, Installation]:
     """Return one installation for each major version that is here, the wheel's before the system's."""
     found: dict[int, Installation] = {}
