@@ -55,7 +55,7 @@ def test_plan_skips_what_the_load_would_skip(penstock: Run, loads: Loads, folder
     """Before there is a ledger, which a plan does not make, and after."""
     where = ("--into", "t", "--to", loads.conninfo)
     before = penstock("load", str(folder), *where, "--plan", "--json")
-    assert (before.object["ledger"]["version"], _actions(before)) == (0, ["new", "new"])
+    assert (before.object["ledger"]["exists"], _actions(before)) == (False, ["new", "new"])
     assert not loads.has_table("penstock.loads")
     assert penstock("load", str(folder / "1.csv"), *where).code == 0
     assert _actions(penstock("load", str(folder), *where, "--plan", "--json")) == ["skip", "new"]

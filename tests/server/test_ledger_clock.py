@@ -8,9 +8,8 @@ import pytest
 
 from penstock.errors import TargetError
 from penstock.model.load.job import LoadRules
-from penstock.server.ledger import schema as ledger_schema
 from support.clock import HAS_FAKETIME, faking_time
-from support.loads import AGAIN, Loads, target
+from support.loads import Loads, target
 from support.modes import mode_target
 
 if TYPE_CHECKING:
@@ -76,21 +75,6 @@ def test_rewritten_table_is_not_an_emptied_one(loads: Loads, tmp_path: Path) -> 
     loads.execute("VACUUM FULL t")
     loads.execute("ALTER TABLE t ALTER COLUMN a TYPE bigint")
     assert loads.run(target(path)).objects_skipped == 1
-
-
-def test_older_ledger_knows_what_was_truncated(loads: Loads, tmp_path: Path) -> None:
-    """By the clock, as it did until then."""
-    first, second = write(tmp_path / "1", 1), write(tmp_path / "2", 2)
-    loads.run(target(first))
-    loads.run(mode_target(second, "truncate"))
-    loads.run(target(second), rules=AGAIN)
-    loads.execute("ALTER TABLE penstock.loads DROP event; ALTER TABLE penstock.targets DROP truncation_event")
-    for statement in ledger_schema._STEPS[3]:
-        if "event" in statement or "epoch" in statement:
-            loads.execute(statement.format(schema="penstock"))
-    with pytest.raises(TargetError, match="was emptied after objects were loaded"):
-        loads.run(target(first))
-    assert loads.run(target(second)).objects_skipped == 1
 
 
 @pytest.mark.skipif(not HAS_FAKETIME, reason="needs libfaketime")

@@ -90,14 +90,6 @@ def test_ledger_of_somebody_else_is_refused(loads: Loads, role: str, what: str) 
     assert role in str(caught.value.detail)
 
 
-def test_newer_ledger_is_refused(loads: Loads) -> None:
-    """Only the penstock that made it knows what it means."""
-    ensure(loads.conninfo)
-    loads.execute("COMMENT ON TABLE penstock.loads IS 'penstock ledger, version 999'")
-    with pytest.raises(TargetError, match="version 999"):
-        ensure(loads.conninfo)
-
-
 def test_ledger_that_lacks_a_table_is_refused(loads: Loads) -> None:
     """By the table's name, before anything is looked up in it."""
     ensure(loads.conninfo)

@@ -6,7 +6,6 @@ import gzip
 import os
 import threading
 import time
-import zlib
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -491,17 +490,6 @@ def test_header_with_exchanged_columns_is_refused(loads: Loads, tmp_path: Path, 
     loads.run(target(write(path)), rules=CHANGED)
     assert loads.count() == ROWS
     assert loads.execute("SELECT FROM t WHERE a !~ '^[0-9]+$'") == []
-
-
-def test_ledger_without_headers_is_resumed(loads: Loads, tmp_path: Path) -> None:
-    """Rows of an earlier release have the records' checksums alone, and are held against these."""
-    path = write(tmp_path / "f", bad=1500)
-    fail(loads, path)
-    header = zlib.crc32(b"a,b\n")
-    loads.execute(f"UPDATE penstock.ranges SET checksum = checksum # {header}")
-    write(path)
-    loads.run(target(path), rules=CHANGED)
-    assert numbers(loads) == list(range(ROWS))
 
 
 def test_file_cut_at_what_is_loaded_is_complete_when_told(loads: Loads, tmp_path: Path) -> None:

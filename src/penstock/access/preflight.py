@@ -136,7 +136,7 @@ def _judge_ledger(found: Inspection, *, publishes: bool) -> Iterator[Finding]:
     init = f"Have the database's owner run {init_command(ledger.schema, found.server.user)}."
     if ledger.distrust is not None:
         yield Finding(severity="refusal", subject="ledger", text=ledger.distrust, remedy=ledger.remedy)
-    elif ledger.version:
+    elif ledger.exists:
         if ledger.may_write:
             yield Finding(
                 severity="ok", subject="ledger", text=f"in schema {schema}; role {user} may use all its tables"
@@ -224,7 +224,7 @@ def _judge_table(found: Inspection, *, creates: bool) -> Iterator[Finding]:
 def _judge_staging(found: Inspection) -> Iterator[Finding]:
     """Staging tables are in the ledger's schema."""
     ledger, user = found.ledger, quote_name(found.server.user)
-    if ledger is not None and ledger.version and not ledger.may_create:
+    if ledger is not None and ledger.exists and not ledger.may_create:
         schema = quote_name(ledger.schema)
         yield Finding(
             severity="refusal",

@@ -35,7 +35,7 @@ from penstock.model.source.dialect import Notice
 from penstock.server.changes.missing import refuse_missing
 from penstock.server.ledger import Ledger
 from penstock.server.ledger.rights import read_rights
-from penstock.server.ledger.schema import find_version
+from penstock.server.ledger.schema import has_ledger
 from penstock.server.ledger.upkeep import find_left_rejects
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ class Loader(Closing):
     def _check_rights(self, load_id: str, job: LoadJob, connection: Connection) -> None:
         """Refuse to do with our rights what another chose; of what another login chose, read only what all may read."""
         # Refuses a ledger that cannot be trusted.
-        find_version(connection, self._ledger.schema)
+        has_ledger(connection, self._ledger.schema)
         rights = read_rights(connection, self._ledger.schema, load_id)
         if rights is not None:
             rights.refuse_others_job("resume", job)

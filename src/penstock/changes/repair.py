@@ -20,7 +20,7 @@ from penstock.server.changes.missing import group_attached, read_failed
 from penstock.server.changes.parts import check_foreign_key_record, is_foreign_key
 from penstock.server.changes.rebuild import describe_again, drop_records
 from penstock.server.changes.records import read_changes
-from penstock.server.ledger.schema import CHANGES_VERSION, find_version
+from penstock.server.ledger.schema import has_ledger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -67,7 +67,7 @@ class TableStore:
     def plan(self) -> list[RepairStep]:
         """Return a step for each record; what is attached to a part of a partitioned table is counted with it."""
         connection, schema = self._context.connection, self._context.schema
-        if find_version(connection, schema) < CHANGES_VERSION:
+        if not has_ledger(connection, schema):
             return []
         holders = {
             hold.target_oid: f"load {hold.load_id} is running (backend {hold.pid}), and rebuilds it"
@@ -89,7 +89,7 @@ class TableStore:
     def restore(self, done: Restored) -> None:
         """Restore all tables. Raises ServerError."""
         connection, schema = self._context.connection, self._context.schema
-        if find_version(connection, schema) >= CHANGES_VERSION:
+        if has_ledger(connection, schema):
             found = restore(self._context, {change.target_oid for change in read_changes(connection, schema)})
             done.rebuilt += found.rebuilt
             done.held += found.held

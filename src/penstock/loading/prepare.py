@@ -30,7 +30,7 @@ from penstock.server.ledger.committed import find_others, move_end, read_coverag
 from penstock.server.ledger.listing import no_such_load
 from penstock.server.ledger.lookup import find_loaded, read_meaning
 from penstock.server.ledger.rights import read_rights
-from penstock.server.ledger.schema import VERSION, check_leading, check_staging, find_version
+from penstock.server.ledger.schema import check_creation, check_staging, has_ledger
 from penstock.server.ledger.targets import drop_ranges
 from penstock.server.table.catalog import find_table
 from penstock.server.table.identity import LoadedTable
@@ -73,14 +73,12 @@ def foresee_load(plan: LoadPlan, tools: LoadTools, connection: Connection) -> Le
 
     Raises PenstockError where preparing it would.
     """
-    version = find_version(connection, tools.ledger.schema)
-    if version < VERSION:
-        is_allowed = tools.is_publishing_allowed
-        check_leading(connection, tools.ledger.schema, version=version, is_publishing_allowed=is_allowed)
+    if not has_ledger(connection, tools.ledger.schema):
+        check_creation(connection, tools.ledger.schema, is_publishing_allowed=tools.is_publishing_allowed)
         works = all_objects(plan.targets)
         refuse_other_dialects(works, tools.sources, tools.warnings)
         _warn_of_unpublished(plan, tools)
-        return LedgerOutlook(version=version, resumes=None, actions=tuple("new" for _ in works))
+        return LedgerOutlook(exists=False, resumes=None, actions=tuple("new" for _ in works))
     schema = find_creation_schema(connection)
     wanted = dict.fromkeys(target.table for target in plan.targets if target.create_columns is not None)
     # As if they were made, under oids that no table of a user has.
@@ -159,7 +157,7 @@ class _Preparation:
             self._look_at_unseen(works, decisions, found.renamed)
             _warn_of_unpublished(self._plan, self._tools, self._connection)
         return LedgerOutlook(
-            version=VERSION, resumes=found.running, actions=tuple(decision.action for decision in decisions)
+            exists=True, resumes=found.running, actions=tuple(decision.action for decision in decisions)
         )
 
     def _decide(
@@ -197,7 +195,7 @@ class _Preparation:
         """
         rules, matched = self._plan.job.rules, list(known)
         for work, item in zip(works, items, strict=True):
-            at = [at for at, each in enumerate(matched) if each.uri in (item.uri, item.named)]
+            at = [at for at, each in enumerate(matched) if each.uri == item.uri]
             is_asked = not (
                 rules.again or rules.changed == "skip" or is_remote(work.source.location) or _is_fresh(work)
             )
@@ -388,13 +386,11 @@ class _Preparation:
             if schema is None:
                 schema = next((made.name.schema for made in created if made.oid == oid), "")
             for source in target.objects:
-                is_path = not source.is_pipe and "://" not in source.uri
                 item = LedgerObject(
                     number=len(items),
                     target_oid=oid,
                     target=replace(target.table, schema=schema),
                     uri=recorded_name(source),
-                    named=lasting_name(source.uri) if is_path else None,
                     version=lasting_version(source),
                     size_bytes=source.size_bytes,
                 )

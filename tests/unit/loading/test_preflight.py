@@ -66,7 +66,7 @@ SERVER = ServerFacts(
     address="host=db1",
 )
 
-LEDGER = LedgerState(schema="penstock", owner="owner", version=1, may_create=True, may_write=True)
+LEDGER = LedgerState(schema="penstock", owner="owner", exists=True, may_create=True, may_write=True)
 
 SOUND = Inspection(
     server=SERVER,
@@ -178,12 +178,12 @@ REFUSALS = {
     ),
     "standby that hides its primary": ({"server_is_in_recovery": True}, "server", "primary"),
     "no ledger and no right": (
-        {"ledger": replace(LEDGER, version=0, owner=None, may_create=False, may_write=False)},
+        {"ledger": replace(LEDGER, exists=False, owner=None, may_create=False, may_write=False)},
         "ledger",
         "penstock init --grant 'o\"brien'",
     ),
     "schema without rights": (
-        {"ledger": replace(LEDGER, version=0, may_create=False, may_write=False)},
+        {"ledger": replace(LEDGER, exists=False, may_create=False, may_write=False)},
         "ledger",
         "penstock init --grant 'o\"brien'",
     ),
@@ -199,7 +199,7 @@ REFUSALS = {
     ),
     "publication for all tables": (
         {
-            "ledger": replace(LEDGER, version=0),
+            "ledger": replace(LEDGER, exists=False),
             "publications": (Publication(name="everything", is_all_tables=True),),
         },
         "ledger",

@@ -111,14 +111,14 @@ def describe_outlook(outlook: LedgerOutlook) -> str:
     """Return what the ledger has a load do.
 
     >>> from penstock.model.load.ledger import LedgerOutlook
-    >>> describe_outlook(LedgerOutlook(version=4, resumes=None, actions=("skip", "new", "skip")))
+    >>> describe_outlook(LedgerOutlook(exists=True, resumes=None, actions=("skip", "new", "skip")))
     'skips 2 of 3 objects, which are loaded already'
-    >>> describe_outlook(LedgerOutlook(version=4, resumes="1f", actions=("resume", "new")))
+    >>> describe_outlook(LedgerOutlook(exists=True, resumes="1f", actions=("resume", "new")))
     'resumes load 1f'
-    >>> describe_outlook(LedgerOutlook(version=0, resumes=None, actions=("new",)))
+    >>> describe_outlook(LedgerOutlook(exists=False, resumes=None, actions=("new",)))
     'to be created'
     """
-    if not outlook.version:
+    if not outlook.exists:
         return "to be created"
     skipped, count = outlook.actions.count("skip"), len(outlook.actions)
     words = [] if outlook.resumes is None else [f"resumes load {outlook.resumes}"]

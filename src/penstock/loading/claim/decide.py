@@ -55,8 +55,7 @@ def decide_objects(
     following = next_number
     decisions = []
     for item in objects:
-        names = [item.uri] if item.named in (None, item.uri) else [item.named, item.uri]
-        found_here = [found for name in names for found in by_uri.get(name, ()) if _has_same_target(item, found)]
+        found_here = [found for found in by_uri.get(item.uri, ()) if _has_same_target(item, found)]
         mine = next((found for found in found_here if found.number in unclaimed and found.load_id == running), None)
         if mine is not None:
             del unclaimed[mine.number]

@@ -14,7 +14,7 @@ from penstock.model.load.landing import POSITION_COLUMNS
 from penstock.model.load.outcome import StatementOutcome
 from penstock.model.server.table import TableName
 from penstock.server.changes.records import find_changed
-from penstock.server.ledger.schema import CHANGES_VERSION, find_publications, find_version, staging_hint
+from penstock.server.ledger.schema import find_publications, has_ledger, staging_hint
 from penstock.server.ledger.targets import drop_landing
 from penstock.server.merge.merge import MergeCounts, check_merge, count_staged
 from penstock.server.merge.merge_key import check_key
@@ -56,8 +56,7 @@ def check_staging(target: TargetPlan, facts: TableFacts, connection: Connection,
 
 def _lacks_parts(connection: Connection, ledger_schema: str, oid: int) -> bool:
     """Whether a load has changed something at a table that is not put back."""
-    has_changes = find_version(connection, ledger_schema) >= CHANGES_VERSION
-    return has_changes and bool(find_changed(connection, ledger_schema, [oid]))
+    return has_ledger(connection, ledger_schema) and bool(find_changed(connection, ledger_schema, [oid]))
 
 
 class StagingMaker:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from penstock.errors import PenstockError
 from penstock.model.load.shape import RepairStep
 from penstock.server.ledger.lease_notes import delete_lease_notes, find_settled, read_lease_notes
-from penstock.server.ledger.schema import LEASES_VERSION, find_version
+from penstock.server.ledger.schema import has_ledger
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,7 +68,7 @@ def end_leases(tools: LoadTools, connection: Connection, backend: SettingsBacken
 def find_noted(tools: LoadTools, connection: Connection) -> list[str]:
     """Return the leases that the ledger notes and nobody is just taking. Raises ServerError, TargetError."""
     schema = tools.ledger.schema
-    if find_version(connection, schema) < LEASES_VERSION:
+    if not has_ledger(connection, schema):
         return []
     return find_settled(connection, read_lease_notes(connection, schema))
 

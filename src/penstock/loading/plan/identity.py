@@ -65,10 +65,6 @@ def describe_changes(before: str, now: str) -> list[str]:
     return changes
 
 
-# Options that earlier versions did not have: loads without them are theirs.
-_LATER_OPTIONS = ("skip_lines", "force_null")
-
-
 def _describe_target(target: TargetPlan, *, oid: int, sources: Sequence[str]) -> dict[str, Any]:
     return {
         "oid": oid,
@@ -79,9 +75,7 @@ def _describe_target(target: TargetPlan, *, oid: int, sources: Sequence[str]) ->
         "landing": target.landing,
         "transform": target.job.transform is not None,
         "sources": list(sources),
-        "dialect": {
-            name: value for name, value in asdict(target.dialect).items() if value or name not in _LATER_OPTIONS
-        },
+        "dialect": asdict(target.dialect),
         "columns": target.job.columns,
         "set": dict(target.job.set),
         "skip": target.job.skip,
@@ -93,47 +87,21 @@ def job_to_json(job: LoadJob) -> str:
     return to_json(asdict(job))
 
 
-# What fields were called in ledgers before each option had one name.
-_FORMER_NAMES = {
-    "is_atomic": "atomic",
-    "is_again": "again",
-    "on_changed": "changed",
-    "on_emptied": "emptied",
-    "waits": "wait",
-    "retry_for_s": "retry_for",
-    "ignores_space": "ignore_space",
-    "vacuums": "vacuum",
-    "checkpoints": "checkpoint",
-    "max_record_bytes": "max_record",
-    "table": "into",
-    "constants": "set",
-    "nulls": "null",
-    "has_header": "header",
-}
-# What earlier versions had by default: autovacuum paused once it was seen, and VACUUM within a budget.
-_FORMER_DEFAULTS = {"autovacuum": "auto", "vacuum": None}
-
-
 def job_from_json(text: str) -> LoadJob:
-    """Return the job that `job_to_json` wrote down, or that of an earlier version. Raises UsageError."""
+    """Return the job that `job_to_json` wrote down. Raises UsageError."""
     fields = json.loads(text)
     return LoadJob(
         targets=tuple(_read_target(target) for target in fields["targets"]),
         sessions=fields["sessions"],
-        rules=LoadRules(**_named(fields["rules"])),
+        rules=LoadRules(**_with_tuples(fields["rules"])),
     )
 
 
 def _read_target(fields: dict[str, Any]) -> TargetJob:
-    fields = _named(fields)
-    return TargetJob(**(fields | {"dialect": DialectOptions(**_named(fields["dialect"]))}))
+    dialect = DialectOptions(**_with_tuples(fields["dialect"]))
+    return TargetJob(**_with_tuples(fields | {"dialect": dialect}))
 
 
-def _named(fields: dict[str, Any]) -> dict[str, Any]:
-    """Return fields by today's names; what JSON has as lists are tuples."""
-    named = {_FORMER_NAMES.get(name, name): value for name, value in fields.items()}
-    return {
-        name: tuple(value) if isinstance(value, list) else value
-        for name, value in named.items()
-        if name not in _FORMER_DEFAULTS or value != _FORMER_DEFAULTS[name]
-    }
+def _with_tuples(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return fields with tuples for what JSON has as lists."""
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}

@@ -116,8 +116,7 @@ class RangeSums:
         if not self.is_done:
             return False
         header = isal_zlib.crc32(self.header or b"")
-        # Ledgers of earlier releases have the records' checksum alone.
-        return all(wanted in (found ^ header, found) for wanted, found in zip(self._wanted, self._found, strict=True))
+        return all(wanted == found ^ header for wanted, found in zip(self._wanted, self._found, strict=True))
 
     @property
     def is_followed(self) -> bool:

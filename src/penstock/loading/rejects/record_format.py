@@ -31,11 +31,10 @@ def form_from_json(text: str) -> RecordForm:
         column_map=_read_column_map(fields["column_map"]),
         table=TableName(**fields["table"]),
         encoding=fields["encoding"],
-        header=_read_header(fields),
+        header=None if fields["header_hex"] is None else bytes.fromhex(fields["header_hex"]),
         allows_suppressed_rows=fields["allows_suppressed_rows"],
-        # Forms that were written down before these were known lack them.
-        working_names=tuple((working, name) for working, name in fields.get("working_names", ())),
-        bom=fields.get("bom"),
+        working_names=tuple((working, name) for working, name in fields["working_names"]),
+        bom=fields["bom"],
     )
 
 
@@ -45,15 +44,8 @@ def make_origin(form: RecordForm, *, number: int, uri: str, server_major: int) -
     return Origin(number=number, uri=uri, form=form, encoder=encoder, server_major=server_major)
 
 
-def _read_header(fields: dict[str, Any]) -> bytes | None:
-    if "header_hex" not in fields:
-        # As ledgers before version 3 have it: a character for each byte.
-        return None if fields["header"] is None else str(fields["header"]).encode("latin-1")
-    return None if fields["header_hex"] is None else bytes.fromhex(fields["header_hex"])
-
-
 def _read_dialect(fields: dict[str, Any]) -> Dialect:
-    return replace(Dialect(**fields), nulls=tuple(fields["nulls"]), force_null=tuple(fields.get("force_null", ())))
+    return replace(Dialect(**fields), nulls=tuple(fields["nulls"]), force_null=tuple(fields["force_null"]))
 
 
 def _read_column_map(fields: dict[str, Any]) -> ColumnMap:

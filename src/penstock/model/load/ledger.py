@@ -40,7 +40,7 @@ class CommittedRange:
     """One row of the ledger: what one transaction committed of one object.
 
     `ranges` are in ascending order and `checksum` is the CRC-32 of their bytes, one after another, xor that of the
-    object's header record, which earlier releases left out. `start` is where the first begins; an object without
+    object's header record. `start` is where the first begins; an object without
     records has one row, without ranges. `records` were cut; `rows` were stored, the rest suppressed by row triggers or
     rejected. `form` tells how the records are read, where some were rejected.
     """
@@ -62,7 +62,7 @@ class CommittedRange:
 class LedgerObject:
     """One object of a load: where it goes, and which version of it. `version` is None where the source tells none.
 
-    `uri` is a file's path with every symbolic link resolved; `named` as it was named, which older ledgers have.
+    `uri` is a file's path with every symbolic link resolved.
     """
 
     number: int
@@ -71,7 +71,6 @@ class LedgerObject:
     uri: str
     version: str | None
     size_bytes: int | None
-    named: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,11 +99,10 @@ class KnownObject:
 class LedgerOutlook:
     """What a load would do with its objects, in the order of the job, by what the ledger knows of them now.
 
-    `version` is the ledger's, 0 where there is none yet; of one of an earlier version nothing is known. `resumes` is
-    the load that would be resumed.
+    `exists`: there is a ledger. `resumes` is the load that would be resumed.
     """
 
-    version: int
+    exists: bool
     resumes: str | None
     actions: tuple[Literal["new", "resume", "skip"], ...]
 

@@ -167,7 +167,7 @@ class Tablespace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerState:
-    """Whether loads can be written down in a schema: `version` 0 where there is no ledger yet.
+    """Whether loads can be written down in a schema.
 
     `owner` is the schema's, None where there is no schema; `may_write` is true where the role may use all its tables;
     `distrust` says why the ledger would be refused.
@@ -175,7 +175,7 @@ class LedgerState:
 
     schema: str
     owner: str | None
-    version: int
+    exists: bool
     may_create: bool
     may_write: bool
     distrust: str | None = None

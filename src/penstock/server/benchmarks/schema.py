@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 SCHEMA = "penstock_bench"
 
-# The comment by which the schema is known as ours, and that of earlier versions.
-_MARKS = ("made by penstock bench, which drops it", "made by penstock bench commits, which drops it")
+# The comment by which the schema is known as ours.
+_MARK = "made by penstock bench, which drops it"
 
 # "commi" in ASCII: one experiment at a time in a database.
 _LOCK = 0x636F6D6D69
@@ -54,7 +54,7 @@ def _create(control: Connection, setup: str) -> None:
         is_alone, oid, comment = row
         if not is_alone:
             raise ServerError("another penstock bench runs in this database", hint="Wait until it ends.")
-        if oid is not None and comment not in _MARKS:
+        if oid is not None and comment != _MARK:
             raise TargetError(
                 f'schema "{SCHEMA}" already exists and was not created by penstock',
                 detail="It lacks the comment of penstock bench.",
@@ -63,5 +63,5 @@ def _create(control: Connection, setup: str) -> None:
         if oid is not None:
             control.execute(f"DROP SCHEMA {SCHEMA} CASCADE".encode())
         control.execute(f"CREATE SCHEMA {SCHEMA}".encode())
-        control.execute(f"COMMENT ON SCHEMA {SCHEMA} IS '{_MARKS[0]}'".encode())
+        control.execute(f"COMMENT ON SCHEMA {SCHEMA} IS '{_MARK}'".encode())
         control.execute(f"SET LOCAL search_path = {SCHEMA}; {setup}".encode())

@@ -10,7 +10,7 @@ from penstock.server.changes.look import look_at
 from penstock.server.changes.parts import PART_KINDS, capture_for, is_foreign_key, parent_of, place_of
 from penstock.server.changes.records import read_changes
 from penstock.server.connect.errors import translate_errors
-from penstock.server.ledger.schema import CHANGES_VERSION, find_version
+from penstock.server.ledger.schema import has_ledger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -58,7 +58,7 @@ def find_missing(connection: Connection, schema: str, oids: Sequence[int] | None
 
 def read_failed(connection: Connection, schema: str, oids: Sequence[int] | None = None) -> list[list[Change]]:
     """Return the changes that the tables, or all tables, lack since a rebuild failed, by table; as find_missing."""
-    if find_version(connection, schema) < CHANGES_VERSION:
+    if not has_ledger(connection, schema):
         return []
     changes = [change for change in read_changes(connection, schema) if not change.is_copied]
     failed = {change.target_oid for change in changes if change.failure is not None}

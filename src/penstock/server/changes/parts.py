@@ -372,7 +372,6 @@ def place_of(change: Change) -> Place:
 
 def parent_of(change: Change) -> Place | None:
     """Return the place of that to which the record's was attached, None for none. Raises TargetError."""
-    # Earlier penstocks wrote records without it.
     parent = change.record.get("parent")
     if parent is None:
         return None
@@ -401,10 +400,6 @@ def spoilt_record(change: Change) -> TargetError:
 
 def _read_row(change: Change, key: str, row_type: type[_Row]) -> _Row:
     found = change.record.get(key)
-    if not isinstance(found, dict):
-        raise spoilt_record(change)
-    # What earlier penstocks wrote of a constraint besides.
-    found = {name: value for name, value in found.items() if name != "self_reference_head"}
-    if set(found) != {field.name for field in fields(row_type)}:
+    if not isinstance(found, dict) or set(found) != {field.name for field in fields(row_type)}:
         raise spoilt_record(change)
     return row_type(**found)

@@ -40,7 +40,7 @@ from penstock.server.connect.search_path import find_creation_schema
 from penstock.server.ddl.definition import PublicationRow
 from penstock.server.facts.facts import ask_server_facts
 from penstock.server.facts.recognise import recognise_flavour, recognise_managers
-from penstock.server.ledger.schema import look_for_version
+from penstock.server.ledger.schema import look_for_ledger
 from penstock.server.ledger.trust import LedgerRightsRow
 from penstock.server.sql.queries import fetch_rows, send_query
 from penstock.server.table.catalog import check_loadable, find_foreign_partitions, find_table
@@ -145,17 +145,17 @@ def _ask_basics(connection: Connection, schema: str) -> tuple[ServerFacts, Ledge
     with translate_errors("reading server and ledger"), connection.pipeline():
         facts = ask_server_facts(connection)
         rights = send_query(connection, "inspect_ledger", LedgerRightsRow, schema=schema)
-        find_version = look_for_version(connection, schema)
+        find_ledger = look_for_ledger(connection, schema)
     (row,) = rights()
-    version, distrust, remedy = 0, None, None
+    exists, distrust, remedy = False, None, None
     try:
-        version = find_version()
+        exists = find_ledger()
     except TargetError as error:
         distrust, remedy = error.message, error.hint
     return facts(), LedgerState(
         schema=schema,
         owner=row.owner,
-        version=version,
+        exists=exists,
         may_create=row.may_create,
         may_write=row.may_write,
         distrust=distrust,

@@ -16,7 +16,7 @@ from penstock.server.connect.errors import at_once, in_transaction, translate_er
 from penstock.server.ledger.committed import BE_DURABLE
 from penstock.server.ledger.locks import lock_objects, mark, send_lock
 from penstock.server.ledger.lookup import LedgerFindings, look_up, object_arrays
-from penstock.server.ledger.schema import find_version, lead_forward, look_for_version
+from penstock.server.ledger.schema import create_ledger, has_ledger, look_for_ledger
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -36,15 +36,16 @@ class Ledger:
 
     def ensure(self, connection: Connection, *, is_publishing_allowed: bool = False) -> None:
         """Make the ledger where it is missing; refuse one that cannot be trusted."""
-        version = find_version(connection, self.schema)
-        lead_forward(connection, self.schema, version=version, is_publishing_allowed=is_publishing_allowed)
+        if not has_ledger(connection, self.schema):
+            create_ledger(connection, self.schema, is_publishing_allowed=is_publishing_allowed)
 
     def open(self, connection: Connection, *, lock: str, is_publishing_allowed: bool = False) -> bool:
         """Do as `ensure` and as locks.try_lock with `lock`, in one round trip where there is nothing to make."""
         with translate_errors("opening the ledger"), connection.pipeline():
             is_locked = send_lock(connection, lock)
-            version = look_for_version(connection, self.schema)
-        lead_forward(connection, self.schema, version=version(), is_publishing_allowed=is_publishing_allowed)
+            is_found = look_for_ledger(connection, self.schema)
+        if not is_found():
+            create_ledger(connection, self.schema, is_publishing_allowed=is_publishing_allowed)
         return is_locked()
 
     def look_up(self, connection: Connection, identity: str, objects: Sequence[LedgerObject]) -> LedgerFindings:

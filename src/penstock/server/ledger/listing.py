@@ -13,7 +13,7 @@ from penstock.server.connect.errors import in_transaction, translate_errors
 from penstock.server.ledger.committed import IS_COMPLETE
 from penstock.server.ledger.locks import find_lock_holder, find_workers, try_lock_here
 from penstock.server.ledger.rights import read_rights
-from penstock.server.ledger.schema import find_version
+from penstock.server.ledger.schema import has_ledger
 from penstock.server.ledger.targets import drop_landing, read_landings
 from penstock.server.ledger.trust import naming_ledger
 
@@ -175,7 +175,7 @@ def list_loads(
 
     `into` is a table, with its schema or without; of more than `limit` the newest are returned.
     """
-    if not find_version(connection, schema):
+    if not has_ledger(connection, schema):
         return []
     query = sql.SQL(_LOADS).format(
         loads=sql.Identifier(schema, "loads"),

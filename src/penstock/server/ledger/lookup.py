@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from psycopg import sql
@@ -73,15 +73,14 @@ _RENAMED = """
     SELECT DISTINCT ON (w.number) w.number, o.uri, o.load::text
       FROM ROWS FROM (
                pg_catalog.unnest(%(numbers)s::int[]), pg_catalog.unnest(%(oids)s::oid[]),
-               pg_catalog.unnest(%(uris)s::text[]), pg_catalog.unnest(%(named)s::text[]),
-               pg_catalog.unnest(%(versions)s::text[]), pg_catalog.unnest(%(sizes)s::bigint[])
-           ) AS w (number, oid, uri, named, version, size_bytes)
+               pg_catalog.unnest(%(uris)s::text[]), pg_catalog.unnest(%(versions)s::text[]),
+               pg_catalog.unnest(%(sizes)s::bigint[])
+           ) AS w (number, oid, uri, version, size_bytes)
       JOIN {schema}.objects AS o
         ON o.version = w.version
        AND o.size_bytes = w.size_bytes
        AND o.target_oid = w.oid
        AND o.uri <> w.uri
-       AND o.uri IS DISTINCT FROM w.named
       JOIN {schema}.loads AS l
         ON l.id = o.load
      WHERE l.state = 'complete'
@@ -140,8 +139,7 @@ def look_up(connection: Connection, schema: str, identity: str, objects: Sequenc
 
     with naming_ledger(schema), translate_errors("looking up what has been loaded"), in_pipeline(connection):
         running = connection.execute(compose(_RUNNING), [identity])
-        former = [replace(item, uri=item.named) for item in objects if item.named not in (None, item.uri)]
-        known = connection.execute(compose(_KNOWN), object_arrays([*objects, *former]))
+        known = connection.execute(compose(_KNOWN), object_arrays(objects))
         renamed = connection.execute(compose(_RENAMED), object_arrays(objects))
         changes = connection.execute(compose(_CHANGED), {"oids": [item.target_oid for item in objects]})
         leases = connection.execute(compose(_LEASES))
@@ -213,7 +211,6 @@ def object_arrays(objects: Sequence[LedgerObject]) -> dict[str, Any]:
         "schemas": [item.target.schema for item in objects],
         "tables": [item.target.name for item in objects],
         "uris": [item.uri for item in objects],
-        "named": [item.named for item in objects],
         "versions": [item.version for item in objects],
         "sizes": [item.size_bytes for item in objects],
     }

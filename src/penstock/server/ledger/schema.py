@@ -1,6 +1,6 @@
-"""The ledger's tables, one step per version, and how they come into a database.
+"""The ledger's tables, and how they come into a database.
 
-The version stands in the comment on table loads, so that it is known before the table is touched.
+The comment on table loads has the schema's version, so that it is known before the table is read.
 """
 
 from __future__ import annotations
@@ -28,188 +28,169 @@ _COMMENT = re.compile(r"penstock ledger, version (\d+)")
 _PARTS = ("objects", "ranges", "targets")
 _IS_OWN_LOAD = "EXISTS (SELECT FROM {schema}.loads AS l WHERE l.id = load AND l.owner = CURRENT_USER)"
 
-# Each step leads from the version before it; a ledger is only ever led forward.
+# Any change of the statements below raises it: a ledger of another version is refused.
+VERSION = 5
+
 # Ranges are rows that are inserted; only `has_end` is moved, if the object has grown. A multirange, since sessions take
 # the blocks of one object in turn. A row with a start below zero corrects others: rejected records that were loaded
 # later. `form` is how the records are read.
-_STEPS: tuple[tuple[str, ...], ...] = (
-    (
-        """
-        CREATE TABLE {schema}.loads (
-            id uuid PRIMARY KEY,
-            identity text NOT NULL,
-            lock_key text NOT NULL,
-            epoch integer NOT NULL DEFAULT 1,
-            state text NOT NULL DEFAULT 'running' CHECK (state IN ('running', 'complete')),
-            owner name NOT NULL DEFAULT CURRENT_USER,
-            client text NOT NULL,
-            tables text[] NOT NULL,
-            meaning jsonb NOT NULL,
-            job jsonb,
-            rows bigint,
-            began_at timestamptz NOT NULL DEFAULT pg_catalog.now(),
-            changed_at timestamptz NOT NULL DEFAULT pg_catalog.now()
-        )
-        """,
-        "CREATE UNIQUE INDEX loads_running_idx ON {schema}.loads (identity) WHERE state = 'running'",
-        """
-        CREATE TABLE {schema}.objects (
-            load uuid NOT NULL REFERENCES {schema}.loads ON DELETE CASCADE,
-            number integer NOT NULL,
-            target_oid oid NOT NULL,
-            target_schema name NOT NULL,
-            target_table name NOT NULL,
-            uri text NOT NULL,
-            version text,
-            size_bytes bigint,
-            unit text NOT NULL DEFAULT 'bytes' CHECK (unit IN ('bytes', 'row groups', 'object')),
-            PRIMARY KEY (load, number)
-        )
-        """,
-        "CREATE INDEX objects_uri_idx ON {schema}.objects (uri)",
-        """
-        CREATE TABLE {schema}.ranges (
-            load uuid NOT NULL REFERENCES {schema}.loads ON DELETE CASCADE,
-            object integer NOT NULL,
-            start bigint NOT NULL,
-            ranges int8multirange NOT NULL,
-            has_start boolean NOT NULL,
-            has_end boolean NOT NULL,
-            records bigint NOT NULL,
-            rows bigint NOT NULL,
-            suppressed bigint NOT NULL,
-            rejected bigint NOT NULL DEFAULT 0,
-            checksum bigint NOT NULL,
-            form jsonb,
-            committed_at timestamptz NOT NULL DEFAULT pg_catalog.now(),
-            PRIMARY KEY (load, object, start),
-            CHECK (records = rows + suppressed + rejected)
-        )
-        """,
-        """
-        CREATE TABLE {schema}.rejects (
-            load uuid NOT NULL REFERENCES {schema}.loads ON DELETE CASCADE,
-            object integer NOT NULL,
-            start bigint NOT NULL,
-            line bigint NOT NULL,
-            "column" text,
-            sqlstate text,
-            message text NOT NULL,
-            detail text,
-            raw bytea NOT NULL,
-            owner name NOT NULL DEFAULT CURRENT_USER,
-            rejected_at timestamptz NOT NULL DEFAULT pg_catalog.now(),
-            PRIMARY KEY (load, object, start)
-        )
-        """,
-        # Raw records are read by whoever loaded them alone, even where the table is another's.
-        "ALTER TABLE {schema}.rejects ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY",
-        "CREATE POLICY rejects_owner ON {schema}.rejects USING (owner = CURRENT_USER)",
-        """
-        CREATE TABLE {schema}.targets (
-            load uuid NOT NULL REFERENCES {schema}.loads ON DELETE CASCADE,
-            number integer NOT NULL,
-            target_oid oid NOT NULL,
-            truncated_at timestamptz,
-            kind text CHECK (kind IN ('staging', 'replacement')),
-            landing_schema name,
-            landing_table name,
-            landing_oid oid,
-            definition text,
-            staged bigint NOT NULL DEFAULT 0,
-            inserted bigint NOT NULL DEFAULT 0,
-            updated bigint NOT NULL DEFAULT 0,
-            duplicates bigint NOT NULL DEFAULT 0,
-            existing bigint NOT NULL DEFAULT 0,
-            suppressed bigint NOT NULL DEFAULT 0,
-            PRIMARY KEY (load, number)
-        )
-        """,
-        "CREATE INDEX targets_truncated_idx ON {schema}.targets (target_oid) WHERE truncated_at IS NOT NULL",
-    ),
-    # What loads change at tables outlives what is known of the loads: neither refers to a load's row.
-    (
-        """
-        CREATE TABLE {schema}.changes (
-            target_oid oid NOT NULL,
-            number integer NOT NULL,
-            target_schema name NOT NULL,
-            target_table name NOT NULL,
-            kind text NOT NULL CHECK (kind IN ('index', 'constraint', 'reference', 'trigger', 'autovacuum')),
-            relation_oid oid NOT NULL,
-            name name NOT NULL,
-            record jsonb NOT NULL,
-            owner name NOT NULL DEFAULT CURRENT_USER,
-            load uuid NOT NULL,
-            made_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
-            PRIMARY KEY (target_oid, number),
-            UNIQUE (target_oid, kind, relation_oid, name)
-        )
-        """,
-        # A record is carried out as its owner: everybody reads them, and nobody writes one in another's name.
-        "ALTER TABLE {schema}.changes ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY",
-        "CREATE POLICY changes_read ON {schema}.changes FOR SELECT USING (true)",
-        "CREATE POLICY changes_insert ON {schema}.changes FOR INSERT WITH CHECK (owner = CURRENT_USER)",
-        "CREATE POLICY changes_delete ON {schema}.changes FOR DELETE USING (owner = CURRENT_USER)",
-        """
-        CREATE TABLE {schema}.holds (
-            load uuid NOT NULL,
-            target_oid oid NOT NULL,
-            lock_key text NOT NULL,
-            made_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
-            PRIMARY KEY (load, target_oid)
-        )
-        """,
-    ),
-    # Leases on the server's settings are in another database: so does a load learn of one without looking there.
-    (
-        """
-        CREATE TABLE {schema}.lease_notes (
-            lease uuid PRIMARY KEY,
-            made_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp()
-        )
-        """,
-    ),
+#
+# What loads change at tables (changes, holds) outlives what is known of the loads: neither refers to a load's row.
+# lease_notes: leases on the server's settings are in another database; a note spares a load from looking there.
+_STATEMENTS = (
+    """
+    CREATE TABLE {schema}.loads (
+        id uuid PRIMARY KEY,
+        identity text NOT NULL,
+        lock_key text NOT NULL,
+        epoch integer NOT NULL DEFAULT 1,
+        state text NOT NULL DEFAULT 'running' CHECK (state IN ('running', 'complete')),
+        owner name NOT NULL DEFAULT CURRENT_USER,
+        client text NOT NULL,
+        tables text[] NOT NULL,
+        meaning jsonb NOT NULL,
+        job jsonb,
+        rows bigint,
+        began_at timestamptz NOT NULL DEFAULT pg_catalog.now(),
+        changed_at timestamptz NOT NULL DEFAULT pg_catalog.now(),
+        login name DEFAULT SESSION_USER,
+        event bigint GENERATED BY DEFAULT AS IDENTITY
+    )
+    """,
+    "CREATE UNIQUE INDEX loads_running_idx ON {schema}.loads (identity) WHERE state = 'running'",
+    """
+    CREATE TABLE {schema}.objects (
+        load uuid NOT NULL REFERENCES {schema}.loads ON DELETE CASCADE,
+        number integer NOT NULL,
+        target_oid oid NOT NULL,
+        target_schema name NOT NULL,
+        target_table name NOT NULL,
+        uri text NOT NULL,
+        version text,
+        size_bytes bigint,
+        unit text NOT NULL DEFAULT 'bytes' CHECK (unit IN ('bytes', 'row groups', 'object')),
+        PRIMARY KEY (load, number)
+    )
+    """,
+    "CREATE INDEX objects_uri_idx ON {schema}.objects (uri)",
+    """
+    CREATE TABLE {schema}.ranges (
+        load uuid NOT NULL REFERENCES {schema}.loads ON DELETE CASCADE,
+        object integer NOT NULL,
+        start bigint NOT NULL,
+        ranges int8multirange NOT NULL,
+        has_start boolean NOT NULL,
+        has_end boolean NOT NULL,
+        records bigint NOT NULL,
+        rows bigint NOT NULL,
+        suppressed bigint NOT NULL,
+        rejected bigint NOT NULL DEFAULT 0,
+        checksum bigint NOT NULL,
+        form jsonb,
+        committed_at timestamptz NOT NULL DEFAULT pg_catalog.now(),
+        PRIMARY KEY (load, object, start),
+        CHECK (records = rows + suppressed + rejected)
+    )
+    """,
+    """
+    CREATE TABLE {schema}.rejects (
+        load uuid NOT NULL REFERENCES {schema}.loads ON DELETE CASCADE,
+        object integer NOT NULL,
+        start bigint NOT NULL,
+        line bigint NOT NULL,
+        "column" text,
+        sqlstate text,
+        message text NOT NULL,
+        detail text,
+        raw bytea NOT NULL,
+        owner name NOT NULL DEFAULT CURRENT_USER,
+        rejected_at timestamptz NOT NULL DEFAULT pg_catalog.now(),
+        PRIMARY KEY (load, object, start)
+    )
+    """,
+    """
+    CREATE TABLE {schema}.targets (
+        load uuid NOT NULL REFERENCES {schema}.loads ON DELETE CASCADE,
+        number integer NOT NULL,
+        target_oid oid NOT NULL,
+        truncated_at timestamptz,
+        truncation_event bigint,
+        kind text CHECK (kind IN ('staging', 'replacement')),
+        landing_schema name,
+        landing_table name,
+        landing_oid oid,
+        definition text,
+        staged bigint NOT NULL DEFAULT 0,
+        inserted bigint NOT NULL DEFAULT 0,
+        updated bigint NOT NULL DEFAULT 0,
+        duplicates bigint NOT NULL DEFAULT 0,
+        existing bigint NOT NULL DEFAULT 0,
+        suppressed bigint NOT NULL DEFAULT 0,
+        PRIMARY KEY (load, number)
+    )
+    """,
+    "CREATE INDEX targets_truncated_idx ON {schema}.targets (target_oid) WHERE truncated_at IS NOT NULL",
+    """
+    CREATE TABLE {schema}.changes (
+        target_oid oid NOT NULL,
+        number integer NOT NULL,
+        target_schema name NOT NULL,
+        target_table name NOT NULL,
+        kind text NOT NULL,
+        relation_oid oid NOT NULL,
+        name name NOT NULL,
+        record jsonb NOT NULL,
+        owner name NOT NULL DEFAULT CURRENT_USER,
+        load uuid NOT NULL,
+        made_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
+        PRIMARY KEY (target_oid, number),
+        UNIQUE (target_oid, kind, relation_oid, name)
+    )
+    """,
+    """
+    CREATE TABLE {schema}.holds (
+        load uuid NOT NULL,
+        target_oid oid NOT NULL,
+        lock_key text NOT NULL,
+        made_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
+        PRIMARY KEY (load, target_oid)
+    )
+    """,
+    """
+    CREATE TABLE {schema}.lease_notes (
+        lease uuid PRIMARY KEY,
+        made_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp()
+    )
+    """,
+    # Raw records are read by whoever loaded them alone, even where the table is another's.
+    "ALTER TABLE {schema}.rejects ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY",
+    "CREATE POLICY rejects_owner ON {schema}.rejects USING (owner = CURRENT_USER)",
+    f"CREATE POLICY rejects_load ON {{schema}}.rejects AS RESTRICTIVE FOR INSERT WITH CHECK ({_IS_OWN_LOAD})",
+    # A record is carried out as its owner: everybody reads them, and nobody writes one in another's name.
+    "ALTER TABLE {schema}.changes ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY",
+    "CREATE POLICY changes_read ON {schema}.changes FOR SELECT USING (true)",
+    "CREATE POLICY changes_insert ON {schema}.changes FOR INSERT WITH CHECK (owner = CURRENT_USER)",
+    "CREATE POLICY changes_delete ON {schema}.changes FOR DELETE USING (owner = CURRENT_USER)",
     # What a load's rows say is done as the role that wrote them: nobody writes in another's name, or to another's load.
-    # `login` chose the sources and the transform; null where that is not known, as of loads begun before.
-    (
-        "ALTER TABLE {schema}.loads ADD COLUMN login name",
-        "ALTER TABLE {schema}.loads ALTER COLUMN login SET DEFAULT SESSION_USER",
-        "ALTER TABLE {schema}.loads ENABLE ROW LEVEL SECURITY",
-        "CREATE POLICY loads_read ON {schema}.loads FOR SELECT USING (true)",
-        """
-        CREATE POLICY loads_write ON {schema}.loads
-            USING (owner = CURRENT_USER)
-            WITH CHECK (owner = CURRENT_USER AND (login IS NULL OR login = SESSION_USER))
-        """,
-        *(
-            statement
-            for table in _PARTS
-            for statement in (
-                f"ALTER TABLE {{schema}}.{table} ENABLE ROW LEVEL SECURITY",
-                f"CREATE POLICY {table}_read ON {{schema}}.{table} FOR SELECT USING (true)",
-                f"CREATE POLICY {table}_write ON {{schema}}.{table} USING ({_IS_OWN_LOAD})",
-            )
-        ),
-        f"CREATE POLICY rejects_load ON {{schema}}.rejects AS RESTRICTIVE FOR INSERT WITH CHECK ({_IS_OWN_LOAD})",
-        # Ends of loads and truncations are counted in the order that they happen in: the server's clock may go back.
-        # What older ledgers have is told by it one last time, in microseconds; what follows comes behind.
-        "ALTER TABLE {schema}.loads ADD COLUMN event bigint GENERATED BY DEFAULT AS IDENTITY",
-        "ALTER TABLE {schema}.targets ADD COLUMN truncation_event bigint",
-        "UPDATE {schema}.loads SET event = pg_catalog.date_part('epoch', changed_at) * 1000000",
-        "UPDATE {schema}.targets SET truncation_event = pg_catalog.date_part('epoch', truncated_at) * 1000000",
-        "ALTER TABLE {schema}.loads ALTER COLUMN event RESTART WITH 10000000000000000",
+    # `login` chose the sources and the transform; null if it is not known.
+    "ALTER TABLE {schema}.loads ENABLE ROW LEVEL SECURITY",
+    "CREATE POLICY loads_read ON {schema}.loads FOR SELECT USING (true)",
+    """
+    CREATE POLICY loads_write ON {schema}.loads
+        USING (owner = CURRENT_USER)
+        WITH CHECK (owner = CURRENT_USER AND (login IS NULL OR login = SESSION_USER))
+    """,
+    *(
+        statement
+        for table in _PARTS
+        for statement in (
+            f"ALTER TABLE {{schema}}.{table} ENABLE ROW LEVEL SECURITY",
+            f"CREATE POLICY {table}_read ON {{schema}}.{table} FOR SELECT USING (true)",
+            f"CREATE POLICY {table}_write ON {{schema}}.{table} USING ({_IS_OWN_LOAD})",
+        )
     ),
-    # What kinds of change there are is the program's knowledge: one that it lacks is refused by name.
-    ("ALTER TABLE {schema}.changes DROP CONSTRAINT changes_kind_check",),
 )
 
-VERSION = len(_STEPS)
-
-# The versions that brought what loads change at tables, and the notes of leases on settings.
-CHANGES_VERSION, LEASES_VERSION = 2, 3
-
-# Those of this version.
 TABLES = frozenset(("changes", "holds", "lease_notes", "loads", "objects", "ranges", "rejects", "targets"))
 
 
@@ -233,36 +214,34 @@ _OWN_ADDITIONS = (
 )
 
 
-def lead_forward(connection: Connection, schema: str, *, version: int, is_publishing_allowed: bool) -> None:
-    """Make the ledger where it is missing, or lead it from `version` to this penstock's.
+def create_ledger(connection: Connection, schema: str, *, is_publishing_allowed: bool) -> None:
+    """Create the ledger if it does not exist.
 
-    Making it needs CREATE on the database, or on the schema where that exists. Raises TargetError, ServerError.
+    Needs CREATE on the database, or on the schema if that exists. Raises TargetError, ServerError.
     """
     what = f'preparing the ledger in schema "{schema}"'
-    if version == VERSION:
-        return
     try:
         with translate_errors(what):
             if not is_publishing_allowed:
-                refuse_publication(connection, schema, version=version)
-            _run_steps(connection, schema)
+                refuse_publication(connection, schema)
+            _run_statements(connection, schema)
     except TargetError as error:
         if isinstance(error.__cause__, psycopg.errors.InsufficientPrivilege):
-            raise _no_right(connection, schema, error, version=version) from error
+            raise _no_right(connection, schema, error) from error
         raise
 
 
-def check_leading(connection: Connection, schema: str, *, version: int, is_publishing_allowed: bool) -> None:
-    """Raise what `lead_forward` would; changes nothing."""
+def check_creation(connection: Connection, schema: str, *, is_publishing_allowed: bool) -> None:
+    """Raise what `create_ledger` would; changes nothing."""
     what = f'looking at rights in schema "{schema}"'
     with translate_errors(what):
         if not is_publishing_allowed:
-            refuse_publication(connection, schema, version=version)
+            refuse_publication(connection, schema)
         (rights,) = fetch_rows(connection, "inspect_ledger", LedgerRightsRow, schema=schema)
-    if not rights.may_lead(version):
+    if not rights.may_create:
         where = "database" if rights.owner is None else "schema"
         denied = TargetError(f"permission denied for {where}", sqlstate="42501")
-        raise _no_right(connection, schema, denied, version=version)
+        raise _no_right(connection, schema, denied)
 
 
 def check_staging(connection: Connection, schema: str) -> None:
@@ -281,72 +260,70 @@ def staging_hint(schema: str) -> str:
     )
 
 
-def find_version(connection: Connection, schema: str) -> int:
-    """Return the version of the ledger in a schema, 0 where there is none.
+def has_ledger(connection: Connection, schema: str) -> bool:
+    """Return whether there is a ledger in a schema.
 
-    Raises TargetError where it cannot be trusted or is newer, ServerError.
+    Raises TargetError if it cannot be trusted or has another version, ServerError.
     """
-    return look_for_version(connection, schema)()
+    return look_for_ledger(connection, schema)()
 
 
-def look_for_version(connection: Connection, schema: str) -> Callable[[], int]:
-    """Do as `find_version`, where the connection is in a pipeline without waiting; what is returned tells."""
+def look_for_ledger(connection: Connection, schema: str) -> Callable[[], bool]:
+    """Do as `has_ledger`, where the connection is in a pipeline without waiting; what is returned tells."""
     what = f'looking for the ledger in schema "{schema}"'
     with translate_errors(what):
         fetch = send_query(connection, "ledger_state", LedgerRelation, schema=schema, tables=sorted(TABLES))
 
-    def version() -> int:
+    def is_found() -> bool:
         with translate_errors(what):
             relations = fetch()
         return _check(schema, relations)
 
-    return version
+    return is_found
 
 
-def _check(schema: str, relations: Sequence[LedgerRelation]) -> int:
-    """Return the ledger's version, 0 where there is none. Raises TargetError."""
-    refuse_foreign(schema, relations, allowed=_OWN_ADDITIONS)
+def _check(schema: str, relations: Sequence[LedgerRelation]) -> bool:
+    """Return whether there is a ledger. Raises TargetError."""
     loads = next((relation for relation in relations if relation.name == "loads"), None)
+    match = None if loads is None else _COMMENT.fullmatch(loads.comment or "")
+    # First: a ledger of another version may have policies that this one does not know.
+    if match is not None and int(match[1]) != VERSION:
+        raise TargetError(
+            f'the ledger in schema "{schema}" has version {match[1]}, and this penstock needs version {VERSION}',
+            hint="Use the penstock that created it, name another schema with --ledger-schema, or drop the schema if "
+            "you do not need what it records.",
+        )
+    refuse_foreign(schema, relations, allowed=_OWN_ADDITIONS)
     if loads is None:
-        return 0
-    match = _COMMENT.fullmatch(loads.comment or "")
+        return False
     if match is None:
         raise TargetError(
             f'table "{schema}.loads" is not a penstock ledger',
             hint="Name another schema with --ledger-schema.",
         )
-    version = int(match[1])
-    if version == VERSION and (missing := TABLES - {relation.name for relation in relations}):
+    if missing := TABLES - {relation.name for relation in relations}:
         raise TargetError(
             f'the ledger in schema "{schema}" lacks table "{min(missing)}"',
-            detail="It was dropped, or the ledger was created before penstock's release.",
             hint="Name another schema with --ledger-schema; or drop the schema if you do not need it.",
         )
-    if version > VERSION:
-        raise TargetError(
-            f'the ledger in schema "{schema}" has version {version}, and this penstock knows {VERSION}',
-            hint="Use the newer penstock that created it.",
-        )
-    return version
+    return True
 
 
-def _run_steps(connection: Connection, schema: str) -> None:
-    """Run the steps that are missing, in one transaction; another session may be doing the same just now."""
+def _run_statements(connection: Connection, schema: str) -> None:
+    """Create what does not exist, in one transaction; another session may be doing the same just now."""
     with in_transaction(connection):
         connection.execute("SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtext(%s))", [f"penstock {schema}"])
         relations = fetch_rows(connection, "ledger_state", LedgerRelation, schema=schema, tables=sorted(TABLES))
-        version = _check(schema, relations)
-        for statement in compose_steps(schema, version=version, has_schema=bool(relations)):
-            connection.execute(statement)
+        if not _check(schema, relations):
+            for statement in compose_ledger(schema, has_schema=bool(relations)):
+                connection.execute(statement)
 
 
-def compose_steps(schema: str, *, version: int, has_schema: bool) -> list[sql.Composed]:
-    """Return the statements that make the ledger, or lead it forward from `version`; none where it is this one."""
+def compose_ledger(schema: str, *, has_schema: bool) -> list[sql.Composed]:
+    """Return the statements that create the ledger."""
     name = sql.Identifier(schema)
-    if version == VERSION:
-        return []
     statements = [] if has_schema else [sql.SQL("CREATE SCHEMA {}").format(name)]
-    statements += [sql.SQL(text).format(schema=name) for step in _STEPS[version:] for text in step]
+    statements += [sql.SQL(text).format(schema=name) for text in _STATEMENTS]
     comment = sql.Literal(f"penstock ledger, version {VERSION}")
     return [*statements, sql.SQL("COMMENT ON TABLE {}.loads IS {}").format(name, comment)]
 
@@ -357,7 +334,7 @@ def find_publications(connection: Connection) -> tuple[str, ...]:
         return tuple(row.name for row in fetch_rows(connection, "ledger_publications", PublicationRow))
 
 
-def refuse_publication(connection: Connection, schema: str, *, version: int) -> None:
+def refuse_publication(connection: Connection, schema: str) -> None:
     """Refuse where a publication FOR ALL TABLES would stop its subscribers, which lack the ledger's tables."""
     publications = find_publications(connection)
     if not publications:
@@ -366,27 +343,18 @@ def refuse_publication(connection: Connection, schema: str, *, version: int) -> 
     raise TargetError(
         "creating the ledger would stop the subscribers of a publication for all tables",
         detail=f"Publication {names} would publish the ledger's tables, which the subscribers lack. "
-        f"They need: {describe_tables(schema, version=version)}",
+        f"They need: {describe_tables(schema)}",
         hint="Create these tables on every subscriber, then use --publish-ledger once.",
     )
 
 
-def describe_tables(schema: str, *, version: int = 0) -> str:
-    """Return the statements that make the ledger's tables, those that `version` lacks, for psql."""
-    name = sql.Identifier(schema)
-    statements = [] if version else [sql.SQL("CREATE SCHEMA {}").format(name).as_string(None)]
-    for step in _STEPS[version:]:
-        statements += [" ".join(sql.SQL(text).format(schema=name).as_string(None).split()) for text in step]
+def describe_tables(schema: str) -> str:
+    """Return the statements that create the ledger's tables, for psql."""
+    statements = [" ".join(each.as_string(None).split()) for each in compose_ledger(schema, has_schema=False)[:-1]]
     return " ".join(f"{statement};" for statement in statements)
 
 
-def _no_right(connection: Connection, schema: str, error: TargetError, *, version: int) -> TargetError:
-    if version:
-        return TargetError(
-            f"cannot upgrade the ledger from version {version} to {VERSION}: {error.message}",
-            hint="Have the owner of its tables run this penstock once, and grant the privileges on the new tables.",
-            sqlstate=error.sqlstate,
-        )
+def _no_right(connection: Connection, schema: str, error: TargetError) -> TargetError:
     row = connection.execute("SELECT CURRENT_USER").fetchone()
     assert row is not None
     return TargetError(

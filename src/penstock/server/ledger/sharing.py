@@ -13,7 +13,7 @@ from psycopg import sql
 from penstock.errors import TargetError
 from penstock.model.server.names import init_command
 from penstock.server.connect.errors import in_transaction, translate_errors
-from penstock.server.ledger.schema import TABLES, compose_steps, find_version, refuse_publication
+from penstock.server.ledger.schema import TABLES, compose_ledger, has_ledger, refuse_publication
 from penstock.server.ledger.trust import LedgerRelation, LedgerRightsRow
 from penstock.server.sql.queries import fetch_rows
 
@@ -49,11 +49,12 @@ def share_ledger(
         row = connection.execute(_OWNER).fetchone()
     assert row is not None
     _refuse_one_owner(schema, [each for each in relations if each.owner not in row[1]], roles, heir=row[0])
-    version = find_version(connection, schema)
     owner: str = rights.owner or row[0]
-    steps = compose_steps(schema, version=version, has_schema=rights.owner is not None)
-    if steps and not is_publishing_allowed:
-        refuse_publication(connection, schema, version=version)
+    steps = []
+    if not has_ledger(connection, schema):
+        steps = compose_ledger(schema, has_schema=rights.owner is not None)
+        if not is_publishing_allowed:
+            refuse_publication(connection, schema)
     as_owner = sql.SQL("SET LOCAL ROLE {}").format(sql.Identifier(owner))
     statements = [as_owner, *steps, *_compose_grants(schema, roles)]
     if not only_planned:

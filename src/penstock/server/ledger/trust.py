@@ -30,11 +30,6 @@ class LedgerRightsRow:
     owner: str | None
     may_create: bool
     may_write: bool
-    owns_tables: bool
-
-    def may_lead(self, version: int) -> bool:
-        """Return whether this role may make the ledger, or lead it forward from a version."""
-        return self.may_create and (not version or self.owns_tables)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

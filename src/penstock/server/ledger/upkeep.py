@@ -13,7 +13,7 @@ from psycopg.rows import class_row
 from penstock.model.load.ledger import LeftRejects, LeftStaging, PrunedLoads
 from penstock.server.connect.errors import in_transaction, translate_errors
 from penstock.server.ledger.locks import find_workers, try_lock_here
-from penstock.server.ledger.schema import find_version, lead_forward
+from penstock.server.ledger.schema import has_ledger
 from penstock.server.ledger.targets import drop_landing, read_landings
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def find_left_staging(connection: Connection, schema: str, *, age_s: float | Non
 
     Raises ServerError, TargetError.
     """
-    if not find_version(connection, schema):
+    if not has_ledger(connection, schema):
         return []
     with (
         translate_errors("looking for staging tables"),
@@ -168,9 +168,8 @@ def prune_loads(connection: Connection, schema: str, *, age_s: float) -> PrunedL
 
     Raises ServerError, TargetError.
     """
-    if not (version := find_version(connection, schema)):
+    if not has_ledger(connection, schema):
         return PrunedLoads(loads=0, size_bytes=0, staging=())
-    lead_forward(connection, schema, version=version, is_publishing_allowed=False)
     with in_transaction(connection, "pruning the ledger"):
         rows = connection.execute(_compose(_OLD, schema), [age_s]).fetchall()
         old = [load_id for (load_id,) in rows]

@@ -18,13 +18,6 @@ SELECT pg_catalog.pg_get_userbyid(n.nspowner)::text AS owner,
                   AND c.relname IN ('changes', 'holds', 'lease_notes', 'loads', 'objects', 'ranges', 'rejects', 'targets')
                   AND c.relkind = 'r'
                   AND NOT pg_catalog.has_table_privilege(c.oid, p.privilege)
-           ) AS may_write,
-       NOT EXISTS (
-           SELECT
-             FROM pg_catalog.pg_class AS c
-            WHERE c.relnamespace = n.oid
-              AND c.relname = 'loads'
-              AND NOT pg_catalog.pg_has_role(c.relowner, 'USAGE')
-       ) AS owns_tables
+           ) AS may_write
   FROM (SELECT) AS one
   LEFT JOIN pg_catalog.pg_namespace AS n ON n.nspname = :'schema'::text;
