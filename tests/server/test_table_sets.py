@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.cli.views.plan_view import describe_plan
+from penstock.cli.views.plan_view import describe_plan, plan_object
 from penstock.errors import TargetError
 from penstock.model.load.job import LoadJob, LoadRules
 from support.files import write_to
@@ -31,14 +31,13 @@ def loads(database18: str) -> Loads:
 
 def _jobs(tmp_path: Path, order: str, mode: str = "truncate", *, first: int = 0) -> list[TargetJob]:
     """Return a target for each table, in that order, of rows that only refer to the others' new ones."""
-    jobs = []
-    for table in order:
-        path = tmp_path / f"{table}.csv"
-        head = {"a": "id", "b": "id,a", "c": "id,b"}[table]
-        numbers = range(first, first + 1000)
-        path.write_text(f"{head}\n" + "".join(",".join([str(n)] * (head.count(",") + 1)) + "\n" for n in numbers))
-        jobs.append(replace(target(path, into=table, header=True), mode=mode))  # type: ignore[arg-type]
-    return jobs
+    heads = {"a": "id", "b": "id,a", "c": "id,b"}
+    return [_job(tmp_path / f"{table}.csv", table, heads[table], mode, first=first) for table in order]
+
+
+def _job(path: Path, table: str, head: str, mode: str, *, first: int = 0) -> TargetJob:
+    records = "".join(",".join([str(n)] * (head.count(",") + 1)) + "\n" for n in range(first, first + 1000))
+    return replace(target(write_to(path, f"{head}\n{records}"), into=table, header=True), mode=mode)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("is_atomic", [False, True])
@@ -69,13 +68,13 @@ def test_table_that_another_refers_to_is_still_refused(loads: Loads, tmp_path: P
 def test_tables_that_land_in_different_ways_do_not_excuse_each_other(
     database: str, user_name: str, user_conninfo: str, tmp_path: Path
 ) -> None:
-    """A parent with policies is truncated behind its staged rows, and its child before its own: it would be emptied."""
+    """A child with policies is truncated at the end, before its staged rows are moved; its parent, before its own rows."""
     admin = Loads(database)
     admin.execute(
         "CREATE TABLE a (id int PRIMARY KEY); CREATE TABLE b (id int PRIMARY KEY, a int NOT NULL REFERENCES a);"
         "INSERT INTO a VALUES (1); INSERT INTO b VALUES (1, 1);"
         f'ALTER TABLE a OWNER TO "{user_name}"; ALTER TABLE b OWNER TO "{user_name}";'
-        "ALTER TABLE a ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY; CREATE POLICY p ON a USING (true)"
+        "ALTER TABLE b ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY; CREATE POLICY p ON b USING (true)"
     )
     share_ledger(admin, f'"{user_name}"')
     admin.execute(f'GRANT CREATE ON SCHEMA penstock TO "{user_name}"')
@@ -125,9 +124,9 @@ def test_plan_says_how_long_readers_wait(loads: Loads, tmp_path: Path) -> None:
     with loads._loader() as loader:
         job = LoadJob(targets=tuple(_jobs(tmp_path, "abc")), rules=LoadRules(atomic=True))
         lines = describe_plan(loader.plan(job), loader.server)
-    (way,) = {line for line in lines if line.startswith("mode")}
-    assert "readers see all or nothing, and wait from the TRUNCATE at the end" in way
-    assert "with mode replace they hardly wait" in way
+    for way in [line for line in lines if line.startswith("mode")]:
+        assert "readers see all or nothing, and wait from the TRUNCATE at the end" in way
+        assert "with mode replace they hardly wait" in way
 
 
 def test_view_in_the_way_of_replace_is_named_with_two_ways_out(loads: Loads, tmp_path: Path) -> None:
@@ -140,3 +139,44 @@ def test_view_in_the_way_of_replace_is_named_with_two_ways_out(loads: Loads, tmp
     assert hint.startswith(
         "Drop view public.v before the load and create it anew after it; or load with --mode truncate"
     )
+
+
+@pytest.mark.parametrize("mode", ["append", "truncate", "replace"])
+def test_children_are_stored_after_their_upserted_parents(loads: Loads, tmp_path: Path, mode: str) -> None:
+    """Whatever the child's mode: the parent's rows are merged at the end, and the child's rows are checked after."""
+    loads.execute("CREATE TABLE d (id int PRIMARY KEY, a int NOT NULL REFERENCES a); INSERT INTO a VALUES (-1)")
+    loads.execute("INSERT INTO d VALUES (-1, -1)")
+    child = _job(tmp_path / "d.csv", "d", "id,a", mode)
+    (parent,) = _jobs(tmp_path, "a", "upsert")
+    outcome = loads.run(child, replace(parent, key=("id",)), rules=replace(AGAIN, indexes="keep"))
+    assert outcome.rows == 2000
+    assert loads.count("d") == 1000 + (mode == "append")
+
+
+def test_grandchildren_are_stored_last(loads: Loads, tmp_path: Path) -> None:
+    """A child that waits for its parent is waited for itself."""
+    a, b, c = _jobs(tmp_path, "abc", "append")
+    outcome = loads.run(c, b, replace(a, mode="upsert", key=("id",)), rules=replace(AGAIN, indexes="keep"))
+    assert (outcome.rows, loads.count("c")) == (3000, 1000)
+
+
+def test_only_children_of_rejected_parents_are_rejected(loads: Loads, tmp_path: Path) -> None:
+    """A child is judged by what the parent's merge has stored."""
+    b, a = _jobs(tmp_path, "ba", "append")
+    write_to(tmp_path / "a.csv", "id\nx\n" + "".join(f"{number}\n" for number in range(1, 1000)))
+    rules = replace(AGAIN, indexes="keep", on_error="reject")
+    outcome = loads.run(b, replace(a, mode="upsert", key=("id",)), rules=rules)
+    assert outcome.rejected == 2
+    assert loads.execute("SELECT min(id), count(*) FROM b") == [(1, 999)]
+
+
+def test_plan_names_the_tables_that_a_child_waits_for(loads: Loads, tmp_path: Path) -> None:
+    """In its mode, and as a list for programs."""
+    b, a = _jobs(tmp_path, "ba", "append")
+    with loads._loader() as loader:
+        job = LoadJob(targets=(b, replace(a, mode="upsert", key=("id",))), rules=LoadRules(indexes="keep"))
+        plan = loader.plan(job)
+        lines = describe_plan(plan, loader.server)
+        child, parent = plan_object(plan, loader.server)["targets"]  # type: ignore[misc]
+    assert any(line.startswith("mode") and 'after table "public.a"' in line for line in lines)
+    assert (child["follows"], parent["follows"]) == (["public.a"], [])

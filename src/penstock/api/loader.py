@@ -172,7 +172,7 @@ class Loader(Closing):
             return plan
 
         plan, freed = plan_parking(plan, connection)
-        if not plan.is_in_job_order:
+        if not any(freed.values()):
             return plan
         inputs = free_references(inputs, freed)
         again = plan_load(job, inputs, server=server, cpu_count=cpus, load_id=load_id)

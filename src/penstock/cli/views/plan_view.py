@@ -183,6 +183,7 @@ def _target_object(target: TargetPlan, rules: LoadRules, actions: Sequence[str])
         "keep": target.job.keep if target.job.mode == "upsert" else None,
         "transform": None if target.job.transform is None else target.job.transform.name,
         "landing": target.landing,
+        "follows": [str(table) for table in target.follows],
         "switches": [words for _, words in describe_switches(target, rules)],
         "dialect": asdict(target.dialect),
         "compression": target.sample_compression,
@@ -207,6 +208,8 @@ def _describe_way(target: TargetPlan, *, is_atomic: bool) -> str:
         what += ", duplicates are an error" if job.keep == "error" else f", the {job.keep} record of each key is used"
     if job.transform is not None:
         what = f"transform by {job.transform.name}"
+    if target.follows:
+        what += ", after table " + ", ".join(f'"{table}"' for table in target.follows)
     if target.is_staged and job.mode == "truncate":
         return (
             f"{what}; through a staging table, readers see all or nothing, and wait from the TRUNCATE at the end until "

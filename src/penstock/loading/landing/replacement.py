@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.errors import PenstockError, TargetError
@@ -15,7 +16,13 @@ from penstock.server.changes.parts import capture_many
 from penstock.server.changes.records import find_changed
 from penstock.server.ddl.capture import capture_table, find_obstacles, refuse_obstacles
 from penstock.server.ddl.compose import compose_create
-from penstock.server.ddl.replacement import create_replacement, enforce_early, finish_replacement, swap_replacement
+from penstock.server.ddl.replacement import (
+    add_foreign_keys,
+    create_replacement,
+    enforce_early,
+    finish_replacement,
+    swap_replacement,
+)
 from penstock.server.table.conflicts import find_references
 from penstock.server.table.staging import find_landing_table
 from penstock.server.table.tables import analyze_table
@@ -108,7 +115,12 @@ class ReplacedTables:
             self._finish_replacement(landing)
 
     def land(self) -> list[LandedCounts]:
-        """Exchange the tables, in the transaction that ends the load."""
+        """Exchange the tables, in the transaction that ends the load and behind its merges."""
+        for landing in self._landings:
+            if landing.target.follows:
+                assert landing.definition is not None and landing.record.oid is not None
+                wait = self._waiting_for_keys(landing)
+                add_foreign_keys(self._connection, landing.definition, landing.record.oid, with_locks=wait)
         return self._swap() if self._landings else []
 
     def _wait(self, act: Callable[[], object], *, relations: list[int], what: str) -> None:
@@ -116,13 +128,13 @@ class ReplacedTables:
 
     def _finish_replacement(self, landing: TargetLanding) -> None:
         assert landing.definition is not None and landing.record.oid is not None and landing.table is not None
-        relations = [*find_references(self._connection, landing.facts.oid)]
-
-        def with_retries(act: Callable[[], object]) -> object:
-            self._wait(act, relations=relations, what=f'add a foreign key for "{landing.facts.name}"')
-            return None
-
-        finish_replacement(self._connection, landing.definition, landing.record.oid, with_locks=with_retries)
+        finish_replacement(
+            self._connection,
+            landing.definition,
+            landing.record.oid,
+            with_foreign_keys=not landing.target.follows,
+            with_locks=self._waiting_for_keys(landing),
+        )
         try:
             analyze_table(self._connection, landing.table)
         except PenstockError as error:
@@ -130,6 +142,11 @@ class ReplacedTables:
                 raise
             # Functions of its indexes may need the user's search_path.
             self._tools.warnings.warn("upkeep", f'not analyzed: "{landing.facts.name}"; {error.message}')
+
+    def _waiting_for_keys(self, landing: TargetLanding) -> Callable[[Callable[[], object]], object]:
+        """Return what runs a statement that adds a foreign key, once it gets the lock on the referenced table."""
+        relations = [*find_references(self._connection, landing.facts.oid)]
+        return partial(self._wait, relations=relations, what=f'add a foreign key for "{landing.facts.name}"')
 
     def _swap(self) -> list[LandedCounts]:
         """Put all replacements in their places at once; where a lock is missing, none of them."""

@@ -21,7 +21,7 @@ from penstock.model.source.dialect import Notice
 from penstock.units import GIB
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from penstock.model.load.job import LoadJob, LoadRules, TargetJob
     from penstock.model.server.server import ServerFacts
@@ -66,7 +66,7 @@ def plan_load(
             hint="Close connections, or raise max_connections or the role's connection limit.",
         )
     planned = [_plan_target(gathered, job.rules, server) for gathered in inputs]
-    targets = _stage_together([target for target, _ in planned], is_atomic=job.rules.atomic)
+    targets = _follow_staged(_stage_together([target for target, _ in planned], is_atomic=job.rules.atomic))
     _refuse_double_creation(targets)
     refuse_shared_tables(targets)
     depends = _rows_depend_on_each_other(inputs, targets)
@@ -155,10 +155,28 @@ def _stage_together(targets: list[TargetPlan], *, is_atomic: bool) -> list[Targe
     """Have all tables wait for the last transaction where one does and all rows are to appear at once."""
     if not is_atomic or all(target.fills_table for target in targets):
         return targets
-    return [
-        replace(target, landing="staging", allows_suppressed_rows=False) if target.fills_table else target
-        for target in targets
-    ]
+    return [_stage(target) if target.fills_table else target for target in targets]
+
+
+def _follow_staged(targets: list[TargetPlan]) -> list[TargetPlan]:
+    """Have a table get its rows after the staged tables that its foreign keys refer to, so at the load's end too."""
+    staged = {each.facts.oid: each.table for each in targets if each.is_staged and each.facts is not None}
+    following = [replace(target, follows=_find_followed(target, staged)) for target in targets]
+    if not any(target.follows and target.fills_table for target in following):
+        return following
+    # These may be what others refer to.
+    return _follow_staged([_stage(each) if each.follows and each.fills_table else each for each in following])
+
+
+def _find_followed(target: TargetPlan, staged: Mapping[int, TableName]) -> tuple[TableName, ...]:
+    facts = target.facts
+    if facts is None:
+        return ()
+    return tuple(name for oid, name in staged.items() if oid in facts.references and oid != facts.oid)
+
+
+def _stage(target: TargetPlan) -> TargetPlan:
+    return replace(target, landing="staging", allows_suppressed_rows=False)
 
 
 def _plan_target(gathered: TargetInput, rules: LoadRules, server: ServerFacts) -> tuple[TargetPlan, tuple[Notice, ...]]:

@@ -48,7 +48,8 @@ class TargetPlan:
     object's header names, or None without a header. `column_map` is the first object's; others may order theirs
     differently. `sample_compression` and `sample_bom` are the first object's. `text_columns` are those of a staging
     table for a transform, None without one. `parking` is what of the table is parked meanwhile, None where there is
-    nothing to park. `estimated_records` is asked for where each record fires triggers; None where unknown.
+    nothing to park. `estimated_records` is asked for where each record fires triggers; None where unknown. `follows`
+    are the staged tables of this load to which the table's foreign keys refer: it gets its rows after them.
     """
 
     job: TargetJob
@@ -66,6 +67,7 @@ class TargetPlan:
     parking: ParkingPlan | None = None
     estimated_records: int | None = None
     sample_bom: str | None = None
+    follows: tuple[TableName, ...] = ()
 
     @property
     def fills_table(self) -> bool:

@@ -96,21 +96,40 @@ def finish_replacement(
     definition: TableDefinition,
     oid: int,
     *,
+    with_foreign_keys: bool = True,
     with_locks: Callable[[Callable[[], object]], object] = _at_once,
 ) -> None:
     """Give the loaded table its indexes and constraints, under working names where names belong to the schema.
 
     In autocommit mode the indexes are made in one transaction; each foreign key, and again its validation, has its own,
-    so that writers to the referenced table wait only for the moment of adding it. `with_locks` is called to add each
-    foreign key, for a lock on the referenced table: it may call with_lock_retries. May be called again after an error:
+    so that writers to the referenced table wait only for the moment of adding it. Without `with_foreign_keys`, call
+    add_foreign_keys before the swap. May be called again after an error:
     what exists is kept. Raises DataError where the rows violate a constraint, TargetError, ServerError.
     """
     replacement = capture_table(connection, oid)
     with translate_errors(f"finishing table {replacement.name}"):
         with in_transaction(connection):
             _make_indexes(connection, definition, replacement)
-        _add_foreign_keys(connection, definition, replacement, with_locks)
+    if with_foreign_keys:
+        add_foreign_keys(connection, definition, oid, with_locks=with_locks)
     _log.info("finished table %s", replacement.name)
+
+
+def add_foreign_keys(
+    connection: Connection,
+    definition: TableDefinition,
+    oid: int,
+    *,
+    with_locks: Callable[[Callable[[], object]], object] = _at_once,
+) -> None:
+    """Give the loaded table its foreign keys that do not exist yet.
+
+    `with_locks` is called to add each, for a lock on the referenced table: it may call with_lock_retries. Raises
+    DataError where the rows violate a key, TargetError, ServerError.
+    """
+    replacement = capture_table(connection, oid)
+    with translate_errors(f"finishing table {replacement.name}"):
+        _add_foreign_keys(connection, definition, replacement, with_locks)
 
 
 def swap_replacement(connection: Connection, definition: TableDefinition, oid: int) -> None:
