@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 import pytest
 
-from penstock.errors import TargetError
+from penstock.errors import DataError, TargetError
 from penstock.model.load.job import LoadRules
-from support.loads import Loads, target
+from support.files import write_to
+from support.loads import IMPATIENT, Loads, target
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from penstock.model.load.job import Mode
 
 
 @pytest.fixture
@@ -121,3 +125,49 @@ def test_file_of_the_same_bytes_has_not_changed(
     path.write_text(content.replace("50000", "50001"))
     with pytest.raises(TargetError, match="has changed since it was loaded"):
         loads.run(target(path))
+
+
+@pytest.mark.parametrize("mode", ["append", "upsert", "insert-new"])
+def test_loaded_files_without_a_new_column_stop_nothing(loads: Loads, tmp_path: Path, mode: Mode) -> None:
+    """A folder whose new files have one more column, which the table has got: the old ones are not compared."""
+    loads.execute("CREATE TABLE u (a int PRIMARY KEY, b text)")
+    folder = tmp_path / "nightly"
+    folder.mkdir()
+    job = replace(target(folder, into="u"), mode=mode, key=() if mode == "append" else ("a",))
+    write_to(folder / "1.csv", "a,b\n1,x\n")
+    assert loads.run(job).rows == 1
+    loads.execute("ALTER TABLE u ADD c text")
+    # Nothing is to be read: nothing is compared.
+    assert loads.run(job).objects_skipped == 1
+    write_to(folder / "2.csv", "c,a,b\nnew,2,y\n")
+    outcome = loads.run(job)
+    assert (outcome.rows, outcome.objects_skipped) == (1, 1)
+    assert loads.rows("u") == [(1, "x", None), (2, "y", "new")]
+    assert loads.run(job).objects_skipped == 2
+
+
+def test_files_to_load_with_other_columns_are_refused_before_the_load_begins(loads: Loads, tmp_path: Path) -> None:
+    """One statement takes on the records of all: nothing is left that would keep the files from being loaded alone."""
+    loads.execute("CREATE TABLE u (a int PRIMARY KEY, b text, c text)")
+    records = "".join(f"{number},{'x' * 1000}\n" for number in range(10, 1000))
+    paths = [write_to(tmp_path / "1.csv", f"a,b\n{records}"), write_to(tmp_path / "2.csv", "a,b,c\n2,y,z\n")]
+    job = replace(target(paths, into="u"), mode="upsert", key=("a",))
+    with pytest.raises(DataError, match="different columns"):
+        loads.run(job, sessions=1, batch_bytes=1)
+    assert loads.execute("SELECT to_regclass('penstock.loads') IS NULL OR NOT EXISTS (TABLE penstock.loads)") == [
+        (True,)
+    ]
+    for path in paths:
+        assert loads.run(replace(job, sources=(str(path),))).rows > 0
+
+
+@pytest.mark.parametrize("emptied", ["error", "load"])
+def test_loaded_files_that_are_read_again_are_compared(
+    loads: Loads, path: Path, emptied: Literal["error", "load"]
+) -> None:
+    """As when their rows are gone, and the table has got a column that they lack."""
+    loads.run(target(path))
+    loads.execute("TRUNCATE t; ALTER TABLE t ADD b text NOT NULL")
+    with pytest.raises(TargetError) as caught:
+        loads.run(target(path), rules=replace(IMPATIENT, emptied=emptied))
+    assert ("is not in the file" in caught.value.message) is (emptied == "load")

@@ -68,7 +68,7 @@ def test_table_that_another_refers_to_is_still_refused(loads: Loads, tmp_path: P
 def test_tables_that_land_in_different_ways_do_not_excuse_each_other(
     database: str, user_name: str, user_conninfo: str, tmp_path: Path
 ) -> None:
-    """A child with policies is truncated at the end, before its staged rows are moved; its parent, before its own rows."""
+    """A child with policies is truncated at the end, before its staged rows are moved; its parent is before any row."""
     admin = Loads(database)
     admin.execute(
         "CREATE TABLE a (id int PRIMARY KEY); CREATE TABLE b (id int PRIMARY KEY, a int NOT NULL REFERENCES a);"

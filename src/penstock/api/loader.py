@@ -126,7 +126,13 @@ class Loader(Closing):
         with self._connect.borrow() as connection:
             if self._resumes is not None:
                 self._check_rights(self._resumes, job, connection)
-            server, job, inputs = gather_inputs(job, sources=self._sources, connection=connection, on_notice=heard.add)
+            server, job, inputs = gather_inputs(
+                job,
+                sources=self._sources,
+                connection=connection,
+                on_notice=heard.add,
+                ledger_schema=self._ledger.schema,
+            )
             self._server = server = replace(server, is_embedded=self._connect.is_embedded)
             if oids := [gathered.facts.oid for gathered in inputs if gathered.facts is not None]:
                 refuse_missing(connection, self._ledger.schema, oids)

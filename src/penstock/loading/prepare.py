@@ -12,7 +12,7 @@ from itertools import compress
 from typing import TYPE_CHECKING
 
 from penstock.errors import DataError, SourceError, TargetError
-from penstock.files.listing import is_remote, lasting_name, lasting_version, recorded_name
+from penstock.files.listing import is_remote, lasting_name
 from penstock.loading.claim.claims import client_name, open_ledger, take_over
 from penstock.loading.claim.decide import Decision, decide_objects
 from penstock.loading.claim.prepared import NothingToDo, PreparedLoad, tables_made
@@ -21,9 +21,9 @@ from penstock.loading.plan.identity import describe_changes, describe_meaning, d
 from penstock.loading.plan.modes import is_fresh, needs_more_than_copy
 from penstock.loading.plan.notices import unpublished_notice
 from penstock.loading.plan.plan import table_after_creation
-from penstock.loading.plan.work import ObjectWork, all_objects
+from penstock.loading.plan.work import ObjectWork, all_objects, ledger_object
 from penstock.loading.reading.objects import compare_committed
-from penstock.model.load.ledger import Claim, Coverage, LedgerObject, LedgerOutlook
+from penstock.model.load.ledger import Claim, Coverage, LedgerOutlook
 from penstock.server.connect.errors import in_transaction
 from penstock.server.connect.search_path import find_creation_schema
 from penstock.server.ledger.committed import find_others, move_end, read_coverage, read_ranges
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from penstock.loading.claim.prepared import TargetLanding
     from penstock.loading.context import LoadTools
     from penstock.model.load.job import LoadJob
-    from penstock.model.load.ledger import KnownObject
+    from penstock.model.load.ledger import KnownObject, LedgerObject
     from penstock.model.load.plan import LoadPlan
     from penstock.model.server.table import TableFacts, TableName
     from penstock.server.connect.connection import Connection
@@ -184,6 +184,9 @@ class _Preparation:
             landed=frozenset(work.number for work in works if not work.target.fills_table),
             fresh=frozenset(work.number for work in works if _is_fresh(work)),
         )
+        for work, decision in zip(works, decisions, strict=True):
+            if decision.action != "skip" and work.target.refusal is not None:
+                raise work.target.refusal
         return found, decisions, meaning
 
     def _match_touched(
@@ -386,15 +389,8 @@ class _Preparation:
             if schema is None:
                 schema = next((made.name.schema for made in created if made.oid == oid), "")
             for source in target.objects:
-                item = LedgerObject(
-                    number=len(items),
-                    target_oid=oid,
-                    target=replace(target.table, schema=schema),
-                    uri=recorded_name(source),
-                    version=lasting_version(source),
-                    size_bytes=source.size_bytes,
-                )
-                items.append(item)
+                table = replace(target.table, schema=schema)
+                items.append(ledger_object(source, number=len(items), target_oid=oid, target=table))
         return items
 
     def _look_at_unseen(

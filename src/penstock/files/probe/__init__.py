@@ -12,13 +12,14 @@ from penstock.files.probe.agreement import Contradiction, find_contradiction, re
 from penstock.files.probe.json_text import check_is_not_json
 from penstock.files.probe.options import validate_options
 from penstock.files.probe.probing import ProbeResult, probe_dialect, separator_notice
-from penstock.files.probe.records import split_header, split_record
+from penstock.files.probe.records import find_header, split_header, split_record
 
 __all__ = [
     "Contradiction",
     "ProbeResult",
     "check_is_not_json",
     "find_contradiction",
+    "find_header",
     "probe_dialect",
     "refuse_unclear_escapes",
     "separator_notice",

@@ -188,15 +188,22 @@ def split_record(record: bytes, dialect: Dialect) -> list[str | None]:
 
     Raises DataError for a quoted field that does not end and for bytes that the encoding does not have.
     """
-    delimiter = dialect.delimiter.encode()
+    form = _form_of(dialect)
     if dialect.format == "csv":
-        quote = (dialect.quote or DEFAULT_QUOTE).encode()
-        escape = quote if dialect.escape is None else dialect.escape.encode()
-        return _split_csv(record, dialect, Form(format="csv", delimiter=delimiter, quote=quote, escape=escape))
+        return _split_csv(record, dialect, form)
     if dialect.format == "tsv":
-        texts = [decode(raw, dialect.encoding) for raw in record.split(delimiter)]
+        texts = [decode(raw, dialect.encoding) for raw in record.split(form.delimiter)]
         return [None if text in dialect.nulls else text for text in texts]
-    return [_read_text_field(raw, dialect) for raw in _split_text(record, delimiter)]
+    return [_read_text_field(raw, dialect) for raw in _split_text(record, form.delimiter)]
+
+
+def _form_of(dialect: Dialect) -> Form:
+    delimiter = dialect.delimiter.encode()
+    if dialect.format != "csv":
+        return Form(format=dialect.format, delimiter=delimiter)
+    quote = (dialect.quote or DEFAULT_QUOTE).encode()
+    escape = quote if dialect.escape is None else dialect.escape.encode()
+    return Form(format="csv", delimiter=delimiter, quote=quote, escape=escape)
 
 
 def split_header(record: bytes, dialect: Dialect, *, uri: str, line: int = 1) -> list[str]:
@@ -206,6 +213,12 @@ def split_header(record: bytes, dialect: Dialect, *, uri: str, line: int = 1) ->
     except DataError as exc:
         place = FilePlace(file=uri, line=line)
         raise DataError(exc.message, detail=f"{place}, the header.", hint=exc.hint, place=place) from exc
+
+
+def find_header(head: bytes, dialect: Dialect, *, is_whole: bool, uri: str, line: int = 1) -> list[str] | None:
+    """Return the names of a sample's first record, None if the sample does not hold all of it. Raises DataError."""
+    records = cut_records(head, _form_of(dialect), is_whole=is_whole).whole
+    return split_header(head[records[0].start : records[0].end], dialect, uri=uri, line=line) if records else None
 
 
 def _split_csv(record: bytes, dialect: Dialect, form: Form) -> list[str | None]:

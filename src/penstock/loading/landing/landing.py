@@ -41,7 +41,7 @@ def check_landings(plan: LoadPlan, connection: Connection, *, ledger_schema: str
         if each.facts is not None and each.job.mode == "truncate"
     ]
     for target in plan.targets:
-        if target.facts is None:
+        if target.facts is None or target.refusal is not None:
             continue
         if target.job.mode == "truncate":
             # Tables that COPY fills are truncated before their rows, staged ones behind them: not by one statement.

@@ -6,7 +6,8 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from penstock.errors import DataError, FilePlace
-from penstock.files.probe import check_is_not_json, find_contradiction, separator_notice
+from penstock.files.probe import check_is_not_json, find_contradiction, find_header, separator_notice
+from penstock.loading.plan.columns import map_columns
 from penstock.loading.plan.plan import options_of, table_after_creation
 
 if TYPE_CHECKING:
@@ -16,31 +17,54 @@ if TYPE_CHECKING:
     from penstock.files.probe import Contradiction
     from penstock.loading.plan.work import ObjectWork
     from penstock.loading.warned import WarningLog
+    from penstock.model.load.plan import ObjectSample, TargetPlan
+    from penstock.model.server.table import ColumnMap
 
 
-def refuse_other_dialects(works: Sequence[ObjectWork], sources: SourceReader, warnings: WarningLog) -> None:
+def refuse_other_dialects(
+    works: Sequence[ObjectWork], sources: SourceReader, warnings: WarningLog, *, with_columns: bool = True
+) -> None:
     """Raise DataError where an object could be meant otherwise than the first one, and no option says how.
 
-    Raises SourceError for one that is JSON. Warns of first lines that name a separator in all but the first.
+    Raises SourceError for one that is JSON; `with_columns`, TargetError or DataError for one whose header does not fit
+    the table. Warns of first lines that name a separator in all but the first.
 
     Pipes are left to `refuse_other_pipe`: one may not be written before another is read.
     """
     seen = [work for work in works if not _is_unseen(work)]
     for _, of_target in groupby(seen, key=lambda work: work.place):
-        _look_at(list(of_target), sources, warnings)
+        _look_at(list(of_target), sources, warnings, with_columns=with_columns)
 
 
 def refuse_other_pipe(work: ObjectWork, sources: SourceReader, warnings: WarningLog) -> None:
     """Do the same for a pipe that is about to be read: nothing is committed before the end of what comes by pipes."""
     if _is_unseen(work):
-        _look_at([work], sources, warnings)
+        # The header is mapped as the pipe is read.
+        _look_at([work], sources, warnings, with_columns=False)
 
 
 def _is_unseen(work: ObjectWork) -> bool:
     return work.source.is_pipe and not work.source.is_spooled
 
 
-def _look_at(works: Sequence[ObjectWork], sources: SourceReader, warnings: WarningLog) -> None:
+def map_object(header: Sequence[str] | None, target: TargetPlan, *, uri: str) -> ColumnMap:
+    """Return where the fields of one object go, by its own header.
+
+    Raises TargetError if they do not fit the table, DataError if one statement takes on the records of all objects and
+    the first one has other columns.
+    """
+    column_map = map_columns(header, job=target.job, table=table_after_creation(target), uri=uri)
+    if target.is_staged and set(column_map.columns) != set(target.column_map.columns):
+        here, first = ", ".join(column_map.columns), ", ".join(target.column_map.columns)
+        raise DataError(
+            "the file has different columns from the first one",
+            detail=f"{uri} fills {here}; the first file {first}.",
+            hint="Load files with different columns separately, or skip columns with --skip.",
+        )
+    return column_map
+
+
+def _look_at(works: Sequence[ObjectWork], sources: SourceReader, warnings: WarningLog, *, with_columns: bool) -> None:
     target = works[0].target
     fields = target.column_map.field_count
     if fields is None:
@@ -72,6 +96,15 @@ def _look_at(works: Sequence[ObjectWork], sources: SourceReader, warnings: Warni
         )
         if found is not None:
             raise _explain(found, FilePlace(file=sample.source.uri, line=sample.first_line + found.line - 1))
+        if with_columns and target.dialect.has_header:
+            _check_columns(sample, target)
+
+
+def _check_columns(sample: ObjectSample, target: TargetPlan) -> None:
+    uri = sample.source.uri
+    header = find_header(sample.head, target.dialect, is_whole=sample.is_whole, uri=uri, line=sample.first_line)
+    if header is not None and tuple(header) != target.header:
+        map_object(header, target, uri=uri)
 
 
 def _explain(found: Contradiction, place: FilePlace) -> DataError:

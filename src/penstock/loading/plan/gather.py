@@ -5,9 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from penstock.errors import SourceError
+from penstock.errors import SourceError, TargetError
+from penstock.loading.plan.modes import is_fresh
 from penstock.loading.plan.plan import TargetInput
+from penstock.loading.plan.work import ledger_object
 from penstock.model.source.dialect import Notice
+from penstock.server.ledger.lookup import look_up
+from penstock.server.ledger.schema import VERSION, find_version
 from penstock.server.table.catalog import check_loadable, find_foreign_partitions, survey
 
 if TYPE_CHECKING:
@@ -22,19 +26,34 @@ if TYPE_CHECKING:
     from penstock.model.source.source import SourceObject
     from penstock.server.connect.connection import Connection
 
+_INSUFFICIENT_PRIVILEGE = "42501"
+
 
 def gather_inputs(
-    job: LoadJob, *, sources: SourceReader, connection: Connection, on_notice: Callable[[Notice], None]
+    job: LoadJob,
+    *,
+    sources: SourceReader,
+    connection: Connection,
+    on_notice: Callable[[Notice], None],
+    ledger_schema: str | None = None,
 ) -> tuple[ServerFacts, LoadJob, tuple[TargetInput, ...]]:
     """Return the server's facts, and the objects, sample and table facts of each target of the job that is returned.
 
     That job lacks targets whose folders are empty, and those to be created of empty files, of which `on_notice` hears.
-    Reads a few hundred KiB of one object a target, and those before it that hold nothing. Raises SourceError,
-    TargetError, ServerError.
+    Reads a few hundred KiB of one object a target, and those before it that hold nothing: of an object that the ledger
+    in `ledger_schema` does not say is loaded, if there is one. Raises SourceError, TargetError, ServerError.
     """
     server, tables = survey(connection, [target.into for target in job.targets])
     gathered = [
-        _gather_target(target, facts, sources=sources, connection=connection, server=server, on_notice=on_notice)
+        _gather_target(
+            target,
+            facts,
+            sources=sources,
+            connection=connection,
+            server=server,
+            on_notice=on_notice,
+            ledger_schema=None if job.rules.again else ledger_schema,
+        )
         for target, facts in zip(job.targets, tables, strict=True)
     ]
     inputs = tuple(each for each in gathered if each is not None)
@@ -50,6 +69,7 @@ def _gather_target(
     connection: Connection,
     server: ServerFacts,
     on_notice: Callable[[Notice], None],
+    ledger_schema: str | None,
 ) -> TargetInput | None:
     notices: list[Notice] = []
     objects = sources.list(target.sources, on_notice=notices.append)
@@ -64,13 +84,43 @@ def _gather_target(
             is_in_recovery=server.is_in_recovery,
             foreign_partitions=find_foreign_partitions(connection, facts),
         )
-    sample = _sample_first(objects, target.dialect, sources)
+    unknown = objects
+    if facts is not None and ledger_schema is not None and not is_fresh(target):
+        unknown = _find_unknown(objects, facts, connection, ledger_schema)
+    sample = _sample_first(unknown or objects, target.dialect, sources)
     if facts is None and target.create and not sample.head:
         message = f'every source is empty: table "{target.into}" is not created'
         for notice in (*notices, Notice(code="empty", message=message, uri=sample.source.uri)):
             on_notice(notice)
         return None
-    return TargetInput(job=target, objects=objects, sample=sample, facts=facts, notices=tuple(notices))
+    return TargetInput(
+        job=target, objects=objects, sample=sample, facts=facts, notices=tuple(notices), is_loaded=not unknown
+    )
+
+
+def _find_unknown(
+    objects: tuple[SourceObject, ...], facts: TableFacts, connection: Connection, ledger_schema: str
+) -> tuple[SourceObject, ...]:
+    """Return the objects that no complete load has had in the same size, as far as this role may read the ledger."""
+    try:
+        if find_version(connection, ledger_schema) < VERSION:
+            return objects
+        items = [
+            ledger_object(source, number=number, target_oid=facts.oid, target=facts.name)
+            for number, source in enumerate(objects)
+        ]
+        known = look_up(connection, ledger_schema, "", items).known
+    except TargetError as error:
+        if error.sqlstate != _INSUFFICIENT_PRIVILEGE:
+            raise
+        # Whoever may not read the ledger cannot load, and is told of that.
+        return objects
+    loaded = {(each.uri, each.size_bytes) for each in known if each.state == "complete"}
+    return tuple(
+        source
+        for source, item in zip(objects, items, strict=True)
+        if source.is_pipe or loaded.isdisjoint({(item.uri, item.size_bytes), (item.named, item.size_bytes)})
+    )
 
 
 def _sample_first(objects: tuple[SourceObject, ...], options: DialectOptions, sources: SourceReader) -> ObjectSample:

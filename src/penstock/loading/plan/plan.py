@@ -16,13 +16,14 @@ from penstock.loading.plan.modes import check_way, choose_landing, describe_noti
 from penstock.loading.plan.notices import check_switches, estimate_records, server_notices, table_notices
 from penstock.loading.plan.pace import plan_sessions
 from penstock.model.load.plan import BatchPlan, LoadPlan, ObjectSample, TargetPlan, stored_size
-from penstock.model.server.table import Column, TableFacts, TableName
+from penstock.model.server.table import Column, ColumnMap, TableFacts, TableName
 from penstock.model.source.dialect import Notice
 from penstock.units import GIB
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from penstock.errors import PenstockError
     from penstock.model.load.job import LoadJob, LoadRules, TargetJob
     from penstock.model.server.server import ServerFacts
     from penstock.model.source.dialect import DialectOptions
@@ -37,7 +38,8 @@ _BATCH = BatchPlan(limit_bytes=GIB, duration_s=10.0)
 class TargetInput:
     """What was gathered for one target.
 
-    `sample` is its first object's that holds any text, `facts` None without a table. `notices` tell what is not loaded.
+    `sample` is the first object's that holds any text, of those that are not known to be loaded if there are any;
+    otherwise `is_loaded`. `facts` is None without a table. `notices` tell what is not loaded.
     """
 
     job: TargetJob
@@ -45,6 +47,7 @@ class TargetInput:
     sample: ObjectSample
     facts: TableFacts | None
     notices: tuple[Notice, ...] = ()
+    is_loaded: bool = False
 
 
 def plan_load(
@@ -198,6 +201,7 @@ def _plan_target(gathered: TargetInput, rules: LoadRules, server: ServerFacts) -
     table = facts if facts is not None else _text_table(job.into, created or ())
     landing = choose_landing(job, facts, is_atomic=rules.atomic)
     filled = table if staged is None else _text_table(table.name, staged)
+    column_map, refusal = _map_sample(probe.header, gathered, filled)
     target = TargetPlan(
         job=job,
         table=table.name,
@@ -205,13 +209,14 @@ def _plan_target(gathered: TargetInput, rules: LoadRules, server: ServerFacts) -
         create_columns=created,
         dialect=probe.dialect,
         header=probe.header,
-        column_map=map_columns(probe.header, job=job, table=filled, uri=uri),
+        column_map=column_map,
         objects=gathered.objects,
         sample_compression=sample.compression,
         sample_bom=sample.bom,
         allows_suppressed_rows=landing == "table" and bool(table.suppressing_triggers),
         landing=landing,
         text_columns=staged,
+        refusal=refusal,
     )
     notices = probe.notices
     if created is not None or staged is not None:
@@ -220,6 +225,18 @@ def _plan_target(gathered: TargetInput, rules: LoadRules, server: ServerFacts) -
         target = replace(target, estimated_records=estimate_records(target, sample))
     notices = (*notices, *_header_notices(probe, job, filled, uri=uri), *_table_notices(table, gathered))
     return target, (*gathered.notices, *notices, *describe_notices(job, table))
+
+
+def _map_sample(
+    header: tuple[str, ...] | None, gathered: TargetInput, table: TableFacts
+) -> tuple[ColumnMap, PenstockError | None]:
+    """Return where the sample's fields go; no column, and why, if that is of no concern unless it is read again."""
+    try:
+        return map_columns(header, job=gathered.job, table=table, uri=gathered.sample.source.uri), None
+    except (TargetError, UsageError) as error:
+        if not gathered.is_loaded:
+            raise
+        return ColumnMap(columns=()), error
 
 
 def _probe(gathered: TargetInput, server: ServerFacts, *, rejects: bool) -> ProbeResult:

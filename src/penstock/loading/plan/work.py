@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from penstock.model.load.ledger import Coverage
+from penstock.files.listing import lasting_version, recorded_name
+from penstock.model.load.ledger import Coverage, LedgerObject
 
 if TYPE_CHECKING:
     from penstock.model.load.plan import TargetPlan
@@ -39,3 +40,15 @@ def all_objects(targets: tuple[TargetPlan, ...]) -> list[ObjectWork]:
         ObjectWork(target=target, source=source, number=number, place=place)
         for number, (place, target, source) in enumerate(found)
     ]
+
+
+def ledger_object(source: SourceObject, *, number: int, target_oid: int, target: TableName) -> LedgerObject:
+    """Return an object as the ledger knows it."""
+    return LedgerObject(
+        number=number,
+        target_oid=target_oid,
+        target=target,
+        uri=recorded_name(source),
+        version=lasting_version(source),
+        size_bytes=source.size_bytes,
+    )

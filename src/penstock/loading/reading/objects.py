@@ -13,9 +13,7 @@ from penstock.files.blocks import BlockReader, make_cutter
 from penstock.files.encodings import client_encoding, normalize_encoding
 from penstock.files.probe import split_header
 from penstock.files.torn import TornReader
-from penstock.loading.plan.columns import map_columns
-from penstock.loading.plan.dialects import refuse_other_pipe
-from penstock.loading.plan.plan import table_after_creation
+from penstock.loading.plan.dialects import map_object, refuse_other_pipe
 from penstock.loading.reading.coverage import Edges
 from penstock.model.load.reject import RecordForm
 
@@ -27,8 +25,6 @@ if TYPE_CHECKING:
     from penstock.loading.plan.work import ObjectWork
     from penstock.loading.reading.testimony import Testimony
     from penstock.model.load.ledger import CommittedRange
-    from penstock.model.load.plan import TargetPlan
-    from penstock.model.server.table import ColumnMap
     from penstock.model.source.block import Block
 
 
@@ -169,8 +165,7 @@ def _make_encoder(work: ObjectWork, blocks: BlockReader, stream: ObjectStream) -
     column_map = target.column_map
     if header != target.header or target.job.set:
         # Objects may order their columns differently, and a constant may hold the object's name.
-        column_map = map_columns(header, job=target.job, table=table_after_creation(target), uri=uri)
-        _refuse_other_columns(column_map, target, uri=uri)
+        column_map = map_object(header, target, uri=uri)
     form = RecordForm(
         # A mark may say more of the encoding than the first object did.
         dialect=replace(target.dialect, encoding=normalize_encoding(stream.encoding or target.dialect.encoding)),
@@ -190,14 +185,3 @@ def _make_encoder(work: ObjectWork, blocks: BlockReader, stream: ObjectStream) -
         positions=work.number if work.has_positions else None,
     )
     return encoder, form
-
-
-def _refuse_other_columns(column_map: ColumnMap, target: TargetPlan, *, uri: str) -> None:
-    """Refuse an object with other columns than the first, where one statement takes all records on."""
-    if not target.is_staged or set(column_map.columns) == set(target.column_map.columns):
-        return
-    raise DataError(
-        "the file has different columns from the first one",
-        detail=f"{uri} fills {', '.join(column_map.columns)}; the first file {', '.join(target.column_map.columns)}.",
-        hint="Load files with different columns separately, or skip columns with --skip.",
-    )

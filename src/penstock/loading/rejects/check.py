@@ -55,9 +55,12 @@ def check_load(plan: LoadPlan, tools: LoadTools, *, on_problem: OnProblem | None
     table. Raises PenstockError where the check itself cannot go on.
     """
     tools.connect.refuse_unwritable("check")
+    for target in plan.targets:
+        if target.refusal is not None:
+            raise target.refusal
     # The check itself tells what cannot be read.
     with suppress(SourceError):
-        refuse_other_dialects(all_objects(plan.targets), tools.sources, tools.warnings)
+        refuse_other_dialects(all_objects(plan.targets), tools.sources, tools.warnings, with_columns=False)
     return _Check(plan, tools, on_problem).run()
 
 

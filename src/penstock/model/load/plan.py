@@ -10,6 +10,7 @@ from penstock.units import MIB
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from penstock.errors import PenstockError
     from penstock.model.load.job import LoadJob, TargetJob
     from penstock.model.load.shape import ParkingPlan
     from penstock.model.server.table import ColumnMap, TableFacts, TableName
@@ -49,7 +50,8 @@ class TargetPlan:
     differently. `sample_compression` and `sample_bom` are the first object's. `text_columns` are those of a staging
     table for a transform, None without one. `parking` is what of the table is parked meanwhile, None where there is
     nothing to park. `estimated_records` is asked for where each record fires triggers; None where unknown. `follows`
-    are the staged tables of this load to which the table's foreign keys refer: it gets its rows after them.
+    are the staged tables of this load to which the table's foreign keys refer: it gets its rows after them. `refusal`
+    is why the table does not take the columns of files that are loaded already: raised if one is to be read again.
     """
 
     job: TargetJob
@@ -68,6 +70,7 @@ class TargetPlan:
     estimated_records: int | None = None
     sample_bom: str | None = None
     follows: tuple[TableName, ...] = ()
+    refusal: PenstockError | None = None
 
     @property
     def fills_table(self) -> bool:
