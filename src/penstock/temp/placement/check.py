@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pwd
 import shlex
 from contextlib import suppress
 from pathlib import Path
@@ -70,32 +69,6 @@ def check_placement(
     )
 
 
-def compose_unit(location: str, place: PlaceRow) -> list[str]:
-    """Return a unit of systemd that creates a place's directory before PostgreSQL starts, as after a reboot.
-
-    Source: systemd.service(5), "Command lines"; systemd.unit(5); install(1).
-    """
-    account = "postgres"
-    with suppress(OSError, KeyError):
-        account = pwd.getpwuid(Path(place.data_directory or "").stat().st_uid).pw_name
-    folders = " ".join(map(_quote_unit, (location, f"{location}/{place.version_folder}")))
-    return [
-        "# /etc/systemd/system/penstock-temp.service; then: systemctl enable penstock-temp",
-        "# Name the server's own unit in place of postgresql.service, such as postgresql@15-main.service.",
-        "[Unit]",
-        "Description=Directory of PostgreSQL's tablespace for temporary work",
-        f"RequiresMountsFor={_quote_unit(str(Path(location).parent))}",
-        "Before=postgresql.service",
-        "",
-        "[Service]",
-        "Type=oneshot",
-        f"ExecStart=/usr/bin/install -d -o {account} -m 700 {folders}",
-        "",
-        "[Install]",
-        "RequiredBy=postgresql.service",
-    ]
-
-
 def _judge_record(control: Connection, placement: Placement, found: TablespaceRow | None) -> Iterator[Problem]:
     again = "Run penstock temp remove, then place again."
     if placement.stage != "placed":
@@ -131,8 +104,7 @@ def _missing(location: str, folder: str) -> Problem:
     return Problem(
         what=f"{folder} is missing, as after a reboot of instance storage: sorts go to the data's disk, and temporary "
         "tables fail",
-        remedy=f"As the server's account: mkdir -m 700 -p {shlex.quote(location)} {shlex.quote(folder)}; "
-        "for every reboot: penstock temp check --systemd",
+        remedy=f"As the server's account: mkdir -m 700 -p {shlex.quote(location)} {shlex.quote(folder)}",
     )
 
 
@@ -160,8 +132,3 @@ def _mend(location: str, place: PlaceRow) -> bool:
                 os.chown(folder, owner.st_uid, owner.st_gid)
         return True
     return False
-
-
-def _quote_unit(path: str) -> str:
-    escaped = path.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
-    return f'"{escaped}"'

@@ -30,7 +30,7 @@ from penstock.server.temp.tablespaces import (
     read_place,
     run_statement,
 )
-from penstock.temp.placement.check import check_placement, compose_unit
+from penstock.temp.placement.check import check_placement
 from penstock.temp.placement.decide import list_remarks, refuse_directory, refuse_server
 from penstock.temp.placement.directory import look_at
 
@@ -205,10 +205,6 @@ class PlaceKeeper:
             return None
         is_local = read_server_facts(self._control).is_local
         return check_placement(self._connect, self._control, placement, is_local=is_local)
-
-    def systemd(self) -> list[str]:
-        """Return a unit of systemd that creates the place's directory before PostgreSQL starts."""
-        return compose_unit(self._require().location, read_place(self._control))
 
     # ---------------------------------------------------------------- removed
 

@@ -43,12 +43,6 @@ Grant = Annotated[
 ]
 SameDevice = Annotated[bool, typer.Option("--same-device", help="Place it there though the data is on the same disk.")]
 Plan = Annotated[bool, typer.Option("--plan", help="Print the statements, and do nothing else.")]
-Systemd = Annotated[
-    bool,
-    typer.Option(
-        "--systemd", help="Print a unit of systemd that creates the directory before PostgreSQL starts, and end."
-    ),
-]
 _WRITES = ("read_write", *SERVER)
 
 
@@ -86,7 +80,7 @@ def place(
 
 
 @takes(SERVER)
-def check(systemd: Systemd = False, as_json: Json = False, **options: Any) -> None:
+def check(as_json: Json = False, **options: Any) -> None:
     """Check the place for temporary work, and create its directory again if a reboot has removed it.
 
     Looks for a missing directory, for tables and indexes there that would be lost with the disk, for roles that may not
@@ -96,10 +90,6 @@ def check(systemd: Systemd = False, as_json: Json = False, **options: Any) -> No
     Exit codes: 0 no problem was found, 5 problems were found; others as for every command.
     """
     with closing(_open(options)) as keeper:
-        if systemd:
-            unit = keeper.systemd()
-            write_result({"unit": "\n".join(unit)} if as_json else unit)
-            return
         report = keeper.check()
     if report is None:
         write_result({"placement": None} if as_json else "no temporary work is placed")
