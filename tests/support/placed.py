@@ -99,7 +99,7 @@ def placed_server(servers: ServerPool, major: int) -> Iterator[PlacedServer]:
     """Provide a server of a version with a directory; afterwards nothing of any place is left on it."""
     server = make_changed_server(servers, major)
     server.reset()
-    parent = servers.new_home()
+    parent = servers.new_closed_home()
     parent.mkdir(mode=0o755)
     placed = PlacedServer(server, make_directory(parent, like=server.data_dir))
     try:

@@ -1,7 +1,7 @@
 """Outlives the test run, however that ends, and leaves no server and no file of it behind.
 
-Run as `reaper.py DIRECTORY` with a pipe as standard input: when its other end closes (the run has ended, or
-was killed), every server process that works below DIRECTORY is stopped and DIRECTORY is removed.
+Run as `reaper.py DIRECTORY ...` with a pipe as standard input: when its other end closes (the run has ended, or
+was killed), every server process that works below a DIRECTORY is stopped, and each DIRECTORY is removed.
 """
 
 from __future__ import annotations
@@ -19,16 +19,17 @@ _PATIENCE_S = 10
 _SERVERS = ("postgres", "pgbouncer", "pg_receivewal")
 
 
-def main(directory: Path) -> None:
+def main(directories: list[Path]) -> None:
     """Wait for the end of standard input, then clean up."""
     sys.stdin.buffer.read()
     # On SIGQUIT a postmaster takes its backends along and gives back its System V segment; SIGKILL leaks it.
     for signal_number in (signal.SIGQUIT, signal.SIGKILL):
-        processes = _servers_below(directory)
+        processes = [process for directory in directories for process in _servers_below(directory)]
         for process in processes:
             _send(process, signal_number)
         psutil.wait_procs(processes, timeout=_PATIENCE_S)
-    shutil.rmtree(directory, ignore_errors=True)
+    for directory in directories:
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 def _servers_below(directory: Path) -> list[psutil.Process]:
@@ -49,4 +50,4 @@ def _send(process: psutil.Process, signal_number: signal.Signals) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]).resolve())
+    main([Path(argument).resolve() for argument in sys.argv[1:]])

@@ -118,10 +118,14 @@ class PgServer:
 
 
 class ServerPool:
-    """The embedded servers of one test run, below `directory`, each started when it is first asked for."""
+    """The embedded servers of one test run, below `directory`, each started when it is first asked for.
 
-    def __init__(self, directory: Path) -> None:
+    `closed` is a directory on the way to which other users may write to none.
+    """
+
+    def __init__(self, directory: Path, closed: Path) -> None:
         self.directory = directory
+        self._closed = closed
         self._servers: dict[int, EmbeddedServer] = {}
         self._missing: dict[int, str] = {}
         self._numbers = itertools.count(1)
@@ -152,26 +156,35 @@ class ServerPool:
         """Return a path for a server's home, or for PENSTOCK_HOME; nothing is there yet."""
         return self.directory / f"server-{next(self._numbers)}"
 
-    def new_server(self, installation: Installation, *, settings: dict[str, str]) -> EmbeddedServer:
+    def new_closed_home(self) -> Path:
+        """Return such a path that other users cannot replace anything on the way to it, as in /tmp."""
+        return self._closed / f"closed-{next(self._numbers)}"
+
+    def new_server(
+        self, installation: Installation, *, settings: dict[str, str], home: Path | None = None
+    ) -> EmbeddedServer:
         """Return a server of its own, not started, for a test that stops or breaks it."""
         copies = self.directory / "postgresql"
-        return EmbeddedServer.create(self.new_home(), installation, settings, listens_on_tcp=True, copies=copies)
+        return EmbeddedServer.create(
+            home or self.new_home(), installation, settings, listens_on_tcp=True, copies=copies
+        )
 
 
 @contextmanager
 def server_pool() -> Iterator[ServerPool]:
     """Provide a pool in a directory that vanishes with all its servers, also when this process is killed."""
-    directory = Path(tempfile.mkdtemp(prefix="penstock-test-", dir=_choose_place()))
-    if is_root():
+    places = (_choose_place(), Path("/var/lib") if is_root() else Path.home())
+    directories = [Path(tempfile.mkdtemp(prefix="penstock-test-", dir=place)) for place in places]
+    for directory in directories if is_root() else ():
         # The servers' account must get through.
         directory.chmod(0o755)
     reaper = subprocess.Popen(
-        [sys.executable, str(Path(__file__).with_name("reaper.py")), str(directory)],
+        [sys.executable, str(Path(__file__).with_name("reaper.py")), *map(str, directories)],
         stdin=subprocess.PIPE,
         start_new_session=True,
     )
     try:
-        yield ServerPool(directory)
+        yield ServerPool(*directories)
     finally:
         assert reaper.stdin is not None
         reaper.stdin.close()

@@ -49,7 +49,7 @@ def lab(servers: ServerPool, debian15: int, monkeypatch: pytest.MonkeyPatch) -> 
         cgroup_of(Path("/"))
     except LabError as error:
         pytest.skip(str(error))
-    home = servers.new_home()
+    home = servers.new_closed_home()
     monkeypatch.setenv("PENSTOCK_HOME", str(home))
     options = ["--volume", "gp3:2GiB:1000:60", "--local-storage", "1GiB", "--memory", "384MiB"]
     try:

@@ -15,12 +15,18 @@ from penstock.cli.main import main
 from penstock.errors import TargetError, UsageError
 from support.changed_server import ChangedServer
 from support.placed import PlacedServer, make_directory, placed_server
+from support.servers import TEST_SETTINGS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from penstock.lab import EmbeddedServer
     from support.servers import ServerPool
+
+
+# Another user of the machine.
+_NOBODY = 65534
 
 
 @pytest.fixture
@@ -234,12 +240,70 @@ def test_unfit_directories_are_refused(placed: PlacedServer) -> None:
     assert "inside the data directory" in refusal(f"{placed.server.data_dir}/base/x")
     (path.parent / "link").symlink_to(placed.server.data_dir)
     assert "inside the data directory" in refusal(str(path.parent / "link"))
-    assert "on the disk that has the data" in refusal(str(path), allows_same_device=False)
+    beside = make_directory(placed.server.data_dir.parent, like=placed.server.data_dir)
+    assert "on the disk that has the data" in refusal(str(beside), allows_same_device=False)
+    beside.rmdir()
     path.chmod(0o755)
     assert "open to other users" in refusal(str(path))
     path.chmod(0o700)
     (path / "file").touch()
     assert "not empty" in refusal(str(path))
+
+
+def test_directory_that_others_may_replace_is_refused(placed: PlacedServer) -> None:
+    """Below one that others may write to, sticky or not, and behind a symbolic link."""
+
+    def refusal(directory: Path) -> str:
+        with placed.keeper() as keeper, pytest.raises(TargetError, match="can be replaced") as caught:
+            keeper.plan(placed.request(directory=str(directory)))
+        return str(caught.value.detail)
+
+    parent = placed.directory.parent
+    for mode in (0o1777, 0o775, 0o757):
+        parent.chmod(mode)
+        assert f"{mode:04o}" in refusal(placed.directory)
+    parent.chmod(0o755)
+    link = parent / "link"
+    link.symlink_to(parent)
+    assert f"{link} is a symbolic link" in refusal(link / placed.directory.name)
+
+
+def _plant_directory(placed: PlacedServer, _: Path) -> None:
+    placed.directory.mkdir(mode=0o777)
+    os.chown(placed.directory, _NOBODY, -1)
+
+
+def _plant_version_folder(placed: PlacedServer, _: Path) -> None:
+    own = make_directory(placed.directory.parent, like=placed.server.data_dir)
+    folder = own / "PG_18_202506291"
+    folder.mkdir(mode=0o777)
+    os.chown(folder, _NOBODY, -1)
+
+
+def _plant_link(placed: PlacedServer, victim: Path) -> None:
+    placed.directory.symlink_to(victim)
+
+
+def _open_parent(placed: PlacedServer, _: Path) -> None:
+    placed.directory.parent.chmod(0o1777)
+
+
+@pytest.mark.parametrize("plant", [_plant_directory, _plant_version_folder, _plant_link, _open_parent])
+def test_check_finds_what_another_user_put_in_place_of_the_directory(
+    placed: PlacedServer, plant: Callable[[PlacedServer, Path], None]
+) -> None:
+    """As after a reboot, before the directory is created again: it is a problem, and nothing is created there."""
+    if os.geteuid() != 0:
+        pytest.skip("needs the right to give directories away")
+    placed.place()
+    shutil.rmtree(placed.directory)
+    victim = placed.directory.with_name("victim")
+    victim.mkdir(mode=0o755)
+    plant(placed, victim)
+    report = placed.check()
+    assert report.mended == ()
+    assert any("other users may read or replace" in problem.what for problem in report.problems)
+    assert (list(victim.iterdir()), victim.stat().st_uid) == ([], 0)
 
 
 def test_taken_name_and_missing_role_are_refused(placed: PlacedServer) -> None:
@@ -277,18 +341,19 @@ def test_check_names_roles_that_may_not_use_it(roles: PlacedServer) -> None:
     roles.remove()
 
 
-def _own(server: EmbeddedServer) -> PlacedServer:
+def _own(server: EmbeddedServer, servers: ServerPool) -> PlacedServer:
     conninfo = server.ensure_running()
-    parent = server.data_dir.parent
-    return PlacedServer(
-        ChangedServer(conninfo, server.data_dir, 18), make_directory(parent.parent, like=server.data_dir)
-    )
+    parent = servers.new_closed_home()
+    parent.mkdir(mode=0o755)
+    return PlacedServer(ChangedServer(conninfo, server.data_dir, 18), make_directory(parent, like=server.data_dir))
 
 
-def test_directory_lost_while_the_server_runs_or_is_stopped(new_server: Callable[[], EmbeddedServer]) -> None:
+def test_directory_lost_while_the_server_runs_or_is_stopped(
+    new_server: Callable[[], EmbeddedServer], servers: ServerPool
+) -> None:
     """As at a reboot of instance storage: temporary tables fail until check has created it again."""
     server = new_server()
-    placed = _own(server)
+    placed = _own(server, servers)
     try:
         placed.place()
         for is_stopped in (False, True):
@@ -309,14 +374,12 @@ def test_directory_lost_while_the_server_runs_or_is_stopped(new_server: Callable
         shutil.rmtree(placed.directory, ignore_errors=True)
 
 
-def test_disk_that_is_not_mounted_is_told_and_nothing_is_created_on_the_datas(
-    new_server: Callable[[], EmbeddedServer],
-) -> None:
+def test_disk_that_is_not_mounted_is_told_and_nothing_is_created_on_the_datas(servers: ServerPool) -> None:
     """Its mount point is a directory of the data's disk then: spills would go there."""
     if os.geteuid() != 0 or shutil.which("mount") is None:
         pytest.skip("needs the right to mount")
-    server = new_server()
-    placed = _own(server)
+    server = servers.new_server(servers.installation(18), settings=TEST_SETTINGS, home=servers.new_closed_home())
+    placed = _own(server, servers)
     mounted = placed.directory
     try:
         subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(mounted)], check=True)
@@ -385,10 +448,10 @@ def test_tablespace_that_was_renamed_is_left_and_named(placed: PlacedServer) -> 
         placed.server.execute("DROP TABLESPACE IF EXISTS mine")
 
 
-def test_standby_is_refused_and_checked(new_server: Callable[[], EmbeddedServer]) -> None:
+def test_standby_is_refused_and_checked(new_server: Callable[[], EmbeddedServer], servers: ServerPool) -> None:
     """Its places come from the primary; its directory is its own."""
     server = new_server()
-    placed = _own(server)
+    placed = _own(server, servers)
     try:
         placed.place()
         server.stop()

@@ -15,7 +15,7 @@ from penstock.model.temp import placement
 from penstock.model.temp.placement import parse_scope, parse_setting
 from penstock.server.temp.tablespaces import PlaceRow
 from penstock.temp.placement.decide import list_remarks, refuse_directory, refuse_server
-from penstock.temp.placement.directory import DirectoryFacts
+from penstock.temp.placement.directory import DirectoryFacts, PartFacts
 
 _PATH = PurePosixPath("/mnt/nvme/temp")
 _DIRECTORY = DirectoryFacts(is_directory=True, server_uid=101, owner_uid=101, mode=0o700, is_empty=True)
@@ -40,6 +40,10 @@ _SERVER = SettingsFacts(
     settings=(),
 )
 _PATRONI = Manager(name="Patroni", told_by="cluster_name", change="patronictl edit-config")
+
+
+def _part(path: str, *, is_link: bool = False, owner_uid: int = 0, mode: int = 0o755) -> PartFacts:
+    return PartFacts(path=path, is_link=is_link, owner_uid=owner_uid, mode=mode)
 
 
 def test_examples_in_docstrings_hold() -> None:
@@ -73,12 +77,16 @@ def test_server_is_refused_with_the_reason(change: dict[str, object], reason: st
         ({"mode": 0o770}, "open to other users"),
         ({"is_empty": False}, "not empty"),
         ({"is_inside_data": True}, "inside the data directory"),
+        ({"parents": (_part("/mnt", owner_uid=7),)}, "replaced by other users"),
+        ({"parents": (_part("/mnt", mode=0o1777),)}, "replaced by other users"),
+        ({"parents": (_part("/mnt", is_link=True),)}, "replaced by other users"),
         ({"shared": ("nvme0n1",)}, "on the disk that has the data"),
     ],
 )
 def test_directory_is_refused_with_the_reason(change: dict[str, object], reason: str) -> None:
     """One that group members of the server's account may read is initdb's own choice."""
-    refuse_directory(_PATH, _PLACE, replace(_DIRECTORY, mode=0o750), allows_same_device=False)
+    parents = (_part("/"), _part("/mnt", owner_uid=101))
+    refuse_directory(_PATH, _PLACE, replace(_DIRECTORY, mode=0o750, parents=parents), allows_same_device=False)
     found = replace(_DIRECTORY, **change)  # type: ignore[arg-type]
     with pytest.raises(TargetError, match=reason):
         refuse_directory(_PATH, _PLACE, found, allows_same_device=False)

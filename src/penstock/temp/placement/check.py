@@ -14,7 +14,8 @@ from penstock.model.temp.placement import SETTING, TABLESPACE, CheckReport, Prob
 from penstock.server.facts.facts import read_server_facts
 from penstock.server.temp.setting import read_setting, setting_statement
 from penstock.server.temp.tablespaces import find_occupants, find_tablespace, folder_exists, read_place
-from penstock.temp.placement.directory import look_at
+from penstock.temp.placement.decide import find_open, find_untrusted
+from penstock.temp.placement.directory import create_folders, look_at, look_at_parts
 from penstock.units import format_bytes
 
 if TYPE_CHECKING:
@@ -43,10 +44,13 @@ def check_placement(
     if shared:
         what = f"{placement.location} is on the disk that has the data ({', '.join(shared)}): sorts go there"
         problems.append(Problem(what=what, remedy="If its own disk is not mounted, mount it, and check again."))
+    untrusted = _judge_path(found.location, place) if is_local and found is not None else None
+    if untrusted is not None:
+        problems.append(untrusted)
     if found is not None:
         folder = f"{found.location}/{place.version_folder}"
-        # Whose disk is not mounted is not told to create the directory: it would lie on the data's.
-        if not shared and not folder_exists(control, folder):
+        # Do not suggest creating the directory if its disk is not mounted: it would be created on the data's disk.
+        if not shared and untrusted is None and not folder_exists(control, folder):
             if is_local and _mend(found.location, place):
                 mended.append(f"created {folder}")
             else:
@@ -120,15 +124,28 @@ def _find_shared(placement: Placement, place: PlaceRow) -> tuple[str, ...]:
     return ()
 
 
+def _judge_path(location: str, place: PlaceRow) -> Problem | None:
+    """Return whether others than the server's account may read what lies there, or replace the directory."""
+    with suppress(OSError):
+        server_uid = Path(place.data_directory or "").stat().st_uid
+        parts = look_at_parts(Path(location) / place.version_folder)
+        own = [part for part in parts if Path(part.path).is_relative_to(location)]
+        why = find_untrusted(parts, server_uid) or find_open(own, server_uid)
+        if why is not None:
+            remedy = (
+                "Run penstock temp remove, then place again, below directories that only root and the server's account "
+                "may write to."
+            )
+            return Problem(what=f"other users may read or replace temporary files: {why}", remedy=remedy)
+    return None
+
+
 def _mend(location: str, place: PlaceRow) -> bool:
     """Create the directory and its version's folder, owned as the data directory is; return whether it could."""
     with suppress(OSError):
         owner = Path(place.data_directory or "").stat()
         if os.geteuid() not in {0, owner.st_uid}:
             return False
-        for folder in (Path(location), Path(location) / place.version_folder):
-            if not folder.is_dir():
-                folder.mkdir(mode=0o700)
-                os.chown(folder, owner.st_uid, owner.st_gid)
+        create_folders(Path(location), place.version_folder, uid=owner.st_uid, gid=owner.st_gid)
         return True
     return False

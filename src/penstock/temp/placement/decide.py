@@ -9,14 +9,18 @@ from penstock.errors import TargetError
 from penstock.units import MIB, format_bytes
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import PurePosixPath
 
     from penstock.model.server.settings import SettingsFacts
     from penstock.server.temp.tablespaces import PlaceRow
-    from penstock.temp.placement.directory import DirectoryFacts
+    from penstock.temp.placement.directory import DirectoryFacts, PartFacts
 
 # Of what is free, so much for one process: a few spill at a time, and a full disk fails all of them.
 _LIMIT_SHARE = 4
+
+# 0750 is what initdb --allow-group-access gives.
+_OPEN = 0o027
 
 
 def refuse_server(facts: SettingsFacts) -> None:
@@ -83,8 +87,7 @@ def refuse_directory(
             detail=f"Its owner is user id {found.owner_uid}, and the data directory's {found.server_uid}.",
             hint=f"Run as root: chown {found.server_uid} {quoted}",
         )
-    # 0750 is what initdb --allow-group-access gives.
-    if found.mode & 0o027:
+    if found.mode & _OPEN:
         raise TargetError(
             f'directory "{path}" is open to other users',
             detail=f"Its mode is {found.mode:04o}.",
@@ -101,6 +104,37 @@ def refuse_directory(
             detail=f"Both are on {', '.join(found.shared)}: temporary work there takes from the same IOPS.",
             hint="Name a directory on another disk, or place it there all the same with --same-device.",
         )
+    if (why := find_untrusted(found.parents, found.server_uid)) is not None:
+        raise TargetError(
+            f'directory "{path}" can be replaced by other users',
+            detail=f"{why[0].upper()}{why[1:]}.",
+            hint="Name a directory below ones that only root and the server's account may write to, without links.",
+        )
+
+
+def find_untrusted(parts: Sequence[PartFacts], server_uid: int) -> str | None:
+    """Return why others than root and the server's account may replace what is below these directories, if they may.
+
+    A sticky directory such as /tmp is one of them: after a reboot the first to come creates what was there.
+    """
+    for part in parts:
+        if part.is_link:
+            return f"{part.path} is a symbolic link"
+        if part.owner_uid not in {0, server_uid}:
+            return f"{part.path} belongs to user id {part.owner_uid}"
+        if part.mode & 0o022:
+            return f"others may write to {part.path}: its mode is {part.mode:04o}"
+    return None
+
+
+def find_open(parts: Sequence[PartFacts], server_uid: int) -> str | None:
+    """Return why others than the server's account may read what is in these directories, if they may."""
+    for part in parts:
+        if part.owner_uid != server_uid:
+            return f"{part.path} does not belong to the server's account"
+        if part.mode & _OPEN:
+            return f"the mode of {part.path} is {part.mode:04o}"
+    return None
 
 
 def list_remarks(path: PurePosixPath, place: PlaceRow, found: DirectoryFacts | None) -> list[str]:

@@ -1,9 +1,10 @@
-"""What can be seen of a directory beside the server's data directory, where that machine is this one."""
+"""What can be seen of a directory beside the server's data directory, where that machine is this one; its creation."""
 
 from __future__ import annotations
 
 import os
 import stat
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,11 +13,24 @@ from penstock.host import find_device, measure_disk
 if TYPE_CHECKING:
     from pathlib import Path
 
+_NO_LINKS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartFacts:
+    """A directory on the way to another one, itself and not what a symbolic link names."""
+
+    path: str
+    is_link: bool
+    owner_uid: int
+    mode: int
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DirectoryFacts:
     """What is there; None for what this process may not see. `shared` are the disks that the data lies on too.
 
+    `parents` are the directories above it, the root first.
     `owner_uid` and `server_uid` are user ids, the latter the data directory's owner.
     """
 
@@ -28,6 +42,7 @@ class DirectoryFacts:
     is_inside_data: bool = False
     shared: tuple[str, ...] = ()
     free_bytes: int | None = None
+    parents: tuple[PartFacts, ...] = ()
 
 
 def look_at(directory: Path, data_directory: Path) -> DirectoryFacts | None:
@@ -52,7 +67,41 @@ def look_at(directory: Path, data_directory: Path) -> DirectoryFacts | None:
         is_inside_data=resolved.is_relative_to(data),
         shared=_find_shared(resolved, data),
         free_bytes=None if disk is None else disk.free_bytes,
+        parents=look_at_parts(directory)[:-1],
     )
+
+
+def look_at_parts(directory: Path) -> tuple[PartFacts, ...]:
+    """Return the directories from the root to this one, as far as they exist and can be seen. Follows no links."""
+    parts: list[PartFacts] = []
+    with suppress(OSError):
+        for path in (*reversed(directory.parents), directory):
+            found = path.lstat()
+            mode = stat.S_IMODE(found.st_mode)
+            is_link = stat.S_ISLNK(found.st_mode)
+            parts.append(PartFacts(path=str(path), is_link=is_link, owner_uid=found.st_uid, mode=mode))
+    return tuple(parts)
+
+
+def create_folders(location: Path, version_folder: str, *, uid: int, gid: int) -> None:
+    """Create a tablespace's directory and the version's folder in it, if they do not exist. Follows no links.
+
+    Only a directory that this process has created itself is given to the account. Raises OSError.
+    """
+    with ExitStack() as stack:
+        opened = os.open("/", _NO_LINKS)
+        stack.callback(os.close, opened)
+        names = (*location.parts[1:], version_folder)
+        for number, name in enumerate(names):
+            is_new = False
+            if number >= len(names) - 2:
+                with suppress(FileExistsError):
+                    os.mkdir(name, 0o700, dir_fd=opened)
+                    is_new = True
+            opened = os.open(name, _NO_LINKS, dir_fd=opened)
+            stack.callback(os.close, opened)
+            if is_new and os.fstat(opened).st_uid == os.geteuid():
+                os.fchown(opened, uid, gid)
 
 
 def _find_shared(one: Path, other: Path) -> tuple[str, ...]:
