@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from contextlib import suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -69,20 +68,11 @@ def test_spills_and_temporary_tables_are_counted_apart(counting: str) -> None:
             other.execute("FETCH 1 FROM penstock_proof")
         other.execute("CREATE TEMPORARY TABLE kept AS SELECT md5(g::text) FROM generate_series(1, 200000) AS g")
         after = read_usage(watching)
-        with psycopg.connect(counting) as admin, admin.transaction(force_rollback=True):
-            admin.execute("CREATE ROLE ordinary; GRANT USAGE ON SCHEMA ext TO ordinary; SET ROLE ordinary")
-            own = read_usage(admin)
     report = compare_readings(before, after, top=10)
-    # Of one role's statements nothing follows for how many sessions spill at once.
-    assert compare_readings(before, own, top=10).sessions is None
     assert not [each for each in report.statements if each.query.startswith(("EXPLAIN (ANALYZE", "FETCH"))]
     (sort,) = [each for each in report.statements if each.query.startswith("SELECT md5")]
     (table,) = [each for each in report.statements if each.query.startswith("CREATE TEMPORARY")]
     assert sort.calls == 1
-    assert report.sessions is not None
-    assert 0 < report.sessions < 1
-    text = "\n".join(describe_usage(replace(report, sessions=2.0, cpu_count=2)))
-    assert "ran in 2.0 sessions on average, on 2 CPUs: a local disk may make them 2.1 times as fast" in text
     assert sort.temp_written_bytes > 0
     assert sort.local_written_bytes == 0
     assert table.local_written_bytes > 0

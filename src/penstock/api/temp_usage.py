@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from penstock.api.watching import ask_local_storage
 from penstock.errors import AwsError
-from penstock.host import cpu_count
 from penstock.server.facts.facts import read_server_facts
 from penstock.server.temp.plans import explain_kept, strip_explain
 from penstock.server.temp.server_log import read_log_end
@@ -62,7 +61,6 @@ def temp_usage(
         report,
         statements=explained,
         log_path=None if log is None else log.path,
-        cpu_count=cpu_count() if facts.is_local else None,
         logged=() if log is None else find_logged(log, top=top),
         local_storage=None if host is None else _ask_local_storage(host, missing=missing),
         missing=(*report.missing, *missing),

@@ -32,9 +32,9 @@ def use(query: str, *, local: int = 0) -> StatementUse:
     )
 
 
-@pytest.mark.parametrize(("busy", "gain"), [(0.01, "was 1% busy: little is to be gained"), (0.95, "2.1 times as fast")])
-def test_gain_is_expected_where_temporary_work_waits_for_its_disk(busy: float, gain: str) -> None:
-    """Where files stay in the cache, none is: the published gain is that of a volume that all wait for."""
+@pytest.mark.parametrize(("busy", "is_little"), [(0.01, True), (0.95, False)])
+def test_no_gain_is_foretold_and_a_disk_that_is_not_busy_is_named(busy: float, *, is_little: bool) -> None:
+    """What others have measured on their machines says nothing of this one."""
     rates = DeviceRates(
         elapsed_s=10.0,
         read_iops=0.0,
@@ -59,12 +59,10 @@ def test_gain_is_expected_where_temporary_work_waits_for_its_disk(busy: float, g
         missing=(),
         routes=(Route(whose="this session", tablespaces=("pg_default",), ignored=()),),
         devices=(device,),
-        sessions=2.0,
-        cpu_count=2,
     )
     shown = "\n".join(describe_usage(report))
-    assert gain in shown
-    assert ("times as fast" in shown) == (busy > 0.5)
+    assert ("was 1% busy" in shown) == is_little
+    assert "times as fast" not in shown
 
 
 def node(kind: str, *below: dict[str, Any], **more: Any) -> dict[str, Any]:

@@ -12,7 +12,6 @@ pages, so that there are fewer runs to merge than in tables of 100 M rows.
 
 from __future__ import annotations
 
-import itertools
 import statistics
 from dataclasses import dataclass
 
@@ -164,19 +163,6 @@ def published_speed_up(sessions: float) -> float | None:
     """
     minutes = MINUTES.get(int(sessions)) if sessions == int(sessions) else None
     return None if minutes is None else minutes[0] / minutes[1]
-
-
-def expected_speed_up(sessions: float) -> float:
-    """Return the article's between its numbers of sessions, none for none at all, and its last for more.
-
-    >>> round(expected_speed_up(6), 2), expected_speed_up(0), expected_speed_up(40) == expected_speed_up(16)
-    (1.2, 1.0, True)
-    """
-    known = [(0, 1.0), *((number, volume / local) for number, (volume, local) in MINUTES.items())]
-    for (low, before), (high, after) in itertools.pairwise(known):
-        if sessions <= high:
-            return before + (after - before) * (sessions - low) / (high - low)
-    return known[-1][1]
 
 
 def as_loaded(sessions: float, *, cpu_count: int) -> float:

@@ -152,10 +152,7 @@ class LoggedFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageReading:
-    """What a server tells at one moment; `missing` says what it does not, with the remedy.
-
-    `sees_all`: the role has pg_monitor, so that others' statements are there, too.
-    """
+    """What a server tells at one moment; `missing` says what it does not, with the remedy."""
 
     at_s: float
     temp_tablespaces: str
@@ -168,7 +165,6 @@ class UsageReading:
     devices: tuple[DeviceNow, ...] = ()
     builds: tuple[IndexBuild, ...] = ()
     statements_reset_at: datetime | None = None
-    sees_all: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,8 +181,7 @@ class UsageReport:
     """Temporary work within `elapsed_s`, None: since the statistics were reset, with no rates.
 
     `logged` is of the log's end, whenever that was; `log_path` is None where it cannot be read. `local_storage` are
-    CloudWatch's metrics of an instance of RDS. `sessions` is how many ran statements that spilled, on average; None
-    where that is not counted. `cpu_count` is the server's, None where it is not on this machine.
+    CloudWatch's metrics of an instance of RDS.
     """
 
     elapsed_s: float | None
@@ -201,5 +196,3 @@ class UsageReport:
     log_path: str | None = None
     logged: tuple[LoggedFiles, ...] = ()
     local_storage: LocalStorageMetrics | None = None
-    sessions: float | None = None
-    cpu_count: int | None = None

@@ -59,7 +59,6 @@ def read_usage(connection: Connection) -> UsageReading:
         missing=tuple(missing),
         builds=tuple(builds),
         statements_reset_at=reset_at,
-        sees_all=row[2],
     )
 
 

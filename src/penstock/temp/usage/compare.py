@@ -66,8 +66,6 @@ def compare_readings(before: UsageReading, after: UsageReading, *, top: int) -> 
         spilling.append(
             DatabaseRate(name=database.name, files_per_s=files / elapsed_s, bytes_per_s=length_bytes / elapsed_s)
         )
-    # A role's own statements alone say nothing of how many spill at once.
-    is_counted = bool(after.statements) and after.sees_all
     return UsageReport(
         elapsed_s=elapsed_s,
         temp_tablespaces=after.temp_tablespaces,
@@ -78,7 +76,6 @@ def compare_readings(before: UsageReading, after: UsageReading, *, top: int) -> 
         routes=after.routes,
         builds=after.builds,
         devices=tuple(_compare_devices(before, after, sum(rate.bytes_per_s for rate in spilling))),
-        sessions=sum(each.total_exec_time_ms for each in spilled) / 1000 / elapsed_s if is_counted else None,
     )
 
 

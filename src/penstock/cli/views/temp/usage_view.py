@@ -6,7 +6,6 @@ from dataclasses import asdict
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
-from penstock.bench.optimized_reads.plan import as_loaded, expected_speed_up
 from penstock.cli.terminal.columns import line_up, shorten_right
 from penstock.cli.views.temp.local_storage_view import describe_local_storage
 from penstock.units import format_bytes, format_count, format_duration
@@ -120,24 +119,14 @@ def _describe_devices(report: UsageReport) -> list[str]:
 
 
 def _describe_gain(report: UsageReport) -> list[str]:
-    """Return what a local disk may gain, which is little where temporary work waits for no disk: caches may take it."""
+    """Return whether another disk may gain anything: little if this one is not busy, since files stay in the cache."""
     places = report.routes[0].tablespaces if report.routes else ()
     busy = [None if use.rates is None else use.rates.busy for use in report.devices if use.tablespace in places]
     seen_busy = [share for share in busy if share is not None]
     if busy and len(seen_busy) == len(busy) and max(seen_busy) < _BUSY:
         found = f"The disk of temporary work was {max(seen_busy):.0%} busy"
-        return [f"{found}: little is to be gained by another.", "penstock temp replay measures it."]
-    seen = []
-    if report.sessions is not None and report.cpu_count is not None:
-        expected = expected_speed_up(as_loaded(report.sessions, cpu_count=report.cpu_count))
-        where = f"{report.sessions:.1f} sessions on average, on {report.cpu_count} CPUs"
-        seen = [f"Statements that spilled ran in {where}: a local disk may make them {expected:.1f} times as fast."]
-    return [
-        *seen,
-        "A local disk gains most where many sessions spill at once: published are 1.07 times as fast with 4 sessions",
-        "on 16 vCPUs, 2.07 times with 16. On Multi-AZ the mirror carries temporary files too; local storage spares it.",
-        "penstock temp replay measures it on your own statements.",
-    ]
+        return [f"{found}: little is to be gained by another. penstock temp replay measures it."]
+    return ["penstock temp replay measures on your own statements what a local disk gains."]
 
 
 def _describe_statement(number: int, use: StatementUse) -> list[str]:
