@@ -51,10 +51,7 @@ def temp_usage(
             sleep(interval_s)
             after = _read(connection, is_local=facts.is_local)
         report = compare_readings(before, after, top=top)
-        explained = tuple(
-            replace(each, use_case=find_use_case(each, _plan(connection, each, facts.user, facts.database)))
-            for each in report.statements
-        )
+        explained = tuple(_explain(connection, each, facts.user, facts.database) for each in report.statements)
         missing: list[str] = []
         log = read_log_end(connection, missing=missing)
     return replace(
@@ -84,9 +81,19 @@ def _read(connection: Connection, *, is_local: bool) -> UsageReading:
     )
 
 
-def _plan(connection: Connection, use: StatementUse, user: str, database: str) -> dict[str, object] | None:
-    """Return a statement's plan, if it is this role's own: to plan is to run immutable functions with its rights."""
+def _explain(connection: Connection, use: StatementUse, user: str, database: str) -> StatementUse:
+    """Return a statement with what it spills for by its plan, or why it has none.
+
+    Only this role's own are planned: to plan is to run immutable functions with its rights.
+    """
     query = strip_explain(use.query)
-    if use.role != user or use.database != database or not begins_to_read(query):
-        return None
-    return explain_kept(connection, query)
+    if use.role != user:
+        return replace(use, unplanned="it is another role's")
+    if use.database != database:
+        return replace(use, unplanned="it is another database's")
+    if not begins_to_read(query):
+        return replace(use, unplanned="it is not one that only reads")
+    plan = explain_kept(connection, query)
+    if plan is None:
+        return replace(use, unplanned="the server cannot plan its text")
+    return replace(use, use_case=find_use_case(use, plan))

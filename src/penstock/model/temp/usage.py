@@ -17,10 +17,9 @@ LogFormat = Literal["jsonlog", "csvlog", "stderr"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UseCase:
-    """What a statement uses temporary files for, told by its plan or its text; `remedy` is what is cheapest."""
+    """What a statement uses temporary files for, by its plan; `remedy` is what is cheapest."""
 
     names: tuple[str, ...]
-    told_by: Literal["plan", "text", "nothing"]
     remedy: str
 
 
@@ -92,6 +91,7 @@ class StatementUse:
     temp_write_time_ms: float | None
     is_top: bool | None = None
     use_case: UseCase | None = None
+    unplanned: str | None = None
 
     @property
     def temporary_bytes(self) -> int:

@@ -1,4 +1,4 @@
-"""What a statement spills for, by its plan or by its text, and what helps before any disk does. Pure.
+"""What a statement spills for, by its plan, and what helps before any disk does. Pure.
 
 Source: AWS Database Blog, "Introducing Optimized Reads for Amazon RDS for PostgreSQL": sorts, hashes, grouping, CTEs,
 materialised subqueries, temporary tables, index builds.
@@ -6,7 +6,6 @@ materialised subqueries, temporary tables, index builds.
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
 from penstock.model.temp.usage import UseCase
@@ -31,34 +30,19 @@ _NODES = {
     "Recursive Union": "CTE",
 }
 
-_WORDS = (
-    (re.compile(r"\bcreate\s+(unique\s+)?index\b|\breindex\b", re.IGNORECASE), "index build"),
-    (re.compile(r"\bcreate\s+(global\s+|local\s+)?temp(orary)?\b", re.IGNORECASE), "temporary table"),
-    (re.compile(r"^\s*with\b", re.IGNORECASE), "CTE"),
-    (re.compile(r"\bgroup\s+by\b|\bselect\s+distinct\b", re.IGNORECASE), "grouping"),
-    (re.compile(r"\border\s+by\b", re.IGNORECASE), "sort"),
-    (re.compile(r"\bjoin\b", re.IGNORECASE), "hash join"),
-)
-
 # On disk a row has no header of a tuple in memory, nor its pointer: about half of what memory takes.
 _MEMORY_FACTOR = 2.5
 
-_BUILD = "maintenance_work_mem for the session that builds, as far as memory allows"
 
-
-def find_use_case(use: StatementUse, plan: Plan | None) -> UseCase:
-    """Return what a statement spills for: by its plan where there is one, otherwise by its words."""
-    names = list(dict.fromkeys(_read_plan(plan))) if plan is not None else _read_text(use.query)
+def find_use_case(use: StatementUse, plan: Plan) -> UseCase:
+    """Return what a statement spills for."""
+    names = list(dict.fromkeys(_read_plan(plan)))
     if use.local_written_bytes and "temporary table" not in names:
         names.append("temporary table")
-    keys = [] if plan is None else [str(key) for node in walk_nodes(plan) for key in node.get("Sort Key", ())]
+    keys = [str(key) for node in walk_nodes(plan) for key in node.get("Sort Key", ())]
     # An index holds what one table has, not what is computed of many rows.
     keys = [] if any("(" in key for key in keys) else keys
-    return UseCase(
-        names=tuple(names),
-        told_by="plan" if plan is not None else "text" if names else "nothing",
-        remedy=_remedy(use, names, keys),
-    )
+    return UseCase(names=tuple(names), remedy=_remedy(use, names, keys))
 
 
 def _read_plan(plan: Plan) -> Iterator[str]:
@@ -73,13 +57,7 @@ def _read_plan(plan: Plan) -> Iterator[str]:
             yield _NODES[kind]
 
 
-def _read_text(query: str) -> list[str]:
-    return [name for pattern, name in _WORDS if pattern.search(query)]
-
-
 def _remedy(use: StatementUse, names: list[str], keys: list[str]) -> str:
-    if "index build" in names:
-        return _BUILD
     if names == ["temporary table"]:
         return "temp_buffers for the session, before its first temporary table; or fewer columns in the table"
     each_bytes = use.temp_written_bytes // max(1, use.calls)

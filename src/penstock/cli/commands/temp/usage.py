@@ -34,7 +34,7 @@ def usage(
 ) -> None:
     """Show which statements and databases write temporary files, and what lies in each tablespace now.
 
-    Each statement has what it spills for (by its plan if it is yours, otherwise by its text) and the cheapest remedy.
+    Each statement of yours has what it spills for, by its plan, and the cheapest remedy.
     Reads the server twice and changes nothing; works on standbys. Statements need the extension pg_stat_statements;
     those of other roles, and files on disk, need pg_monitor. A statement is counted when it ends.
 

@@ -141,11 +141,12 @@ def _describe_statement(number: int, use: StatementUse) -> list[str]:
     ]
     if use.use_case is not None:
         names = ", ".join(use.use_case.names) or "not known"
-        by = "" if use.use_case.told_by != "text" else " (by its text)"
         lines += [
-            f"     for: {names}{by}",
+            f"     for: {names}",
             *wrap(f"first: {use.use_case.remedy}", _WIDTH, initial_indent=" " * 5, subsequent_indent=" " * 7),
         ]
+    elif use.unplanned is not None:
+        lines.append(f"     for: not known, since it may not be planned: {use.unplanned}")
     return lines
 
 
