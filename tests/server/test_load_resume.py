@@ -130,6 +130,46 @@ def test_change_in_what_is_committed_is_refused(loads: Loads, tmp_path: Path) ->
     assert loads.count() == before
 
 
+def _overwrite(path: Path, old: bytes, new: bytes) -> None:
+    """Write other bytes into a file in place, and restore its time of modification."""
+    status = path.stat()
+    content = path.read_bytes()
+    assert old in content
+    with path.open("r+b") as file:
+        file.write(content.replace(old, new))
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def test_file_overwritten_in_place_with_its_time_restored_is_not_mixed(loads: Loads, tmp_path: Path) -> None:
+    """Its time of change shows that it may be another; what is committed of it is not the same."""
+    path = write(tmp_path / "f", bad=1500)
+    fail(loads, path)
+    before = loads.count()
+    _overwrite(path, b"value", b"VALUE")
+    with pytest.raises(DataError, match="has changed in a part that is already loaded"):
+        loads.run(target(path))
+    assert loads.count() == before
+
+
+def test_file_corrected_in_place_with_its_time_restored_is_resumed(loads: Loads, tmp_path: Path) -> None:
+    """What is committed of it is the same; the next run has the new time of change to compare with."""
+    path = write(tmp_path / "f", bad=1500)
+    load_id = fail(loads, path)
+    _overwrite(path, b"xxxx,value 1500", b"1500,value 1500")
+    outcome = loads.run(target(path))
+    assert (outcome.load_id, numbers(loads)) == (load_id, list(range(ROWS)))
+    assert loads.execute("SELECT ctime_ns FROM penstock.objects") == [(path.stat().st_ctime_ns,)]
+
+
+def test_file_with_other_permissions_stays_loaded(loads: Loads, tmp_path: Path) -> None:
+    """Its time of change moves, and is no part of what it is known by."""
+    path = write(tmp_path / "f")
+    loads.run(target(path))
+    path.chmod(0o600)
+    outcome = loads.run(target(path))
+    assert (outcome.rows, outcome.objects_skipped) == (0, 1)
+
+
 def test_shorter_object_is_refused(loads: Loads, tmp_path: Path) -> None:
     """Its end is before that of what is committed."""
     path = write(tmp_path / "f", bad=1500)

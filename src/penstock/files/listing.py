@@ -230,11 +230,19 @@ def resolved_name(source: SourceObject) -> str:
 def lasting_version(source: SourceObject) -> str | None:
     """Return an object's version as it stays wherever a load is started from.
 
-    The number of a file's device is the host's own, and may be another after each mount.
+    The number of a file's device is the host's own, and may be another after each mount. The time of change also
+    moves if a file is renamed, linked, or given other permissions.
     """
     if source.version is None or is_remote(source.location):
         return source.version
-    return source.version.partition(":")[2]
+    return source.version.partition(":")[2].rpartition(":")[0]
+
+
+def ctime_ns(source: SourceObject) -> int | None:
+    """Return the time of change that pins a local file, None for other objects."""
+    if source.version is None or is_remote(source.location):
+        return None
+    return int(source.version.rpartition(":")[2])
 
 
 def _is_no_path(source: str) -> bool:

@@ -93,12 +93,17 @@ class LocalObject:
     def _check_unchanged(self) -> None:
         version = self._source.version
         if version is not None and file_version(os.fstat(self._fd)) != version:
-            raise _changed(self._source, "Its identity, size or modification time has changed since it was listed.")
+            raise _changed(
+                self._source, "Its identity, size, modification or change time differs from when it was listed."
+            )
 
 
 def file_version(status: os.stat_result) -> str:
-    """Return what pins a regular file: device, inode, size and time of modification."""
-    return f"{status.st_dev}:{status.st_ino}:{status.st_size}:{status.st_mtime_ns}"
+    """Return what pins a regular file: device, inode, size, and the times of modification and of change.
+
+    Whoever writes to a file can restore the first of the times; the second is the kernel's alone.
+    """
+    return f"{status.st_dev}:{status.st_ino}:{status.st_size}:{status.st_mtime_ns}:{status.st_ctime_ns}"
 
 
 def stat_object(path: str, *, uri: str) -> SourceObject | None:

@@ -158,7 +158,7 @@ def test_listed_version_pins_identity_size_and_time(folder: Path) -> None:
     with SourceReader() as reader:
         before = reader.list(["a.csv"])[0]
         status = (folder / "a.csv").stat()
-        assert before.version == f"{status.st_dev}:{status.st_ino}:2:{status.st_mtime_ns}"
+        assert before.version == f"{status.st_dev}:{status.st_ino}:2:{status.st_mtime_ns}:{status.st_ctime_ns}"
         os.utime(folder / "a.csv", ns=(0, 1))
         assert reader.list(["a.csv"])[0].version != before.version
 

@@ -19,7 +19,8 @@ class Decision:
     """What is done with one object.
 
     "new": it joins the load. "resume": it is part of the load already, as object `number`; `is_changed` if its version
-    is another now, or unknown, so that what is committed of it must prove to be the same. "skip": it is loaded already.
+    is another now, or unknown, or it may have been written to in place, so that what is committed of it must prove to
+    be the same. "skip": it is loaded already.
     """
 
     item: LedgerObject
@@ -61,9 +62,10 @@ def decide_objects(
             del unclaimed[mine.number]
             if item.number not in landed:
                 _refuse_loss(item, mine, emptied=emptied, rules=rules)
-            is_changed = not _is_same(item, mine)
-            if is_changed and item.version is not None and rules.changed == "error":
+            is_same = _is_same(item, mine)
+            if not is_same and item.version is not None and rules.changed == "error":
                 raise _changed_since_it_began(item, mine)
+            is_changed = not is_same or item.ctime_ns != mine.ctime_ns
             decisions.append(Decision(item=item, action="resume", number=mine.number, is_changed=is_changed))
         elif item.number not in fresh and _is_loaded(item, found_here, running=running, emptied=emptied, rules=rules):
             decisions.append(Decision(item=item, action="skip", number=-1))

@@ -11,7 +11,7 @@ from penstock.loading.plan.plan import TargetInput
 from penstock.loading.plan.work import ledger_object
 from penstock.model.source.dialect import Notice
 from penstock.server.ledger.lookup import look_up
-from penstock.server.ledger.schema import VERSION, find_version
+from penstock.server.ledger.schema import has_ledger
 from penstock.server.table.catalog import check_loadable, find_foreign_partitions, survey
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def _find_unknown(
 ) -> tuple[SourceObject, ...]:
     """Return the objects that no complete load has had in the same size, as far as this role may read the ledger."""
     try:
-        if find_version(connection, ledger_schema) < VERSION:
+        if not has_ledger(connection, ledger_schema):
             return objects
         items = [
             ledger_object(source, number=number, target_oid=facts.oid, target=facts.name)
@@ -119,7 +119,7 @@ def _find_unknown(
     return tuple(
         source
         for source, item in zip(objects, items, strict=True)
-        if source.is_pipe or loaded.isdisjoint({(item.uri, item.size_bytes), (item.named, item.size_bytes)})
+        if source.is_pipe or (item.uri, item.size_bytes) not in loaded
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from penstock.files.listing import lasting_version, recorded_name
+from penstock.files.listing import ctime_ns, lasting_version, recorded_name
 from penstock.model.load.ledger import Coverage, LedgerObject
 
 if TYPE_CHECKING:
@@ -51,4 +51,5 @@ def ledger_object(source: SourceObject, *, number: int, target_oid: int, target:
         uri=recorded_name(source),
         version=lasting_version(source),
         size_bytes=source.size_bytes,
+        ctime_ns=ctime_ns(source),
     )

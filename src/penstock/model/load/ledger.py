@@ -62,7 +62,8 @@ class CommittedRange:
 class LedgerObject:
     """One object of a load: where it goes, and which version of it. `version` is None where the source tells none.
 
-    `uri` is a file's path with every symbolic link resolved.
+    `uri` is a file's path with every symbolic link resolved. `ctime_ns` is a local file's time of change: an unfinished
+    load compares what it has committed if that has moved.
     """
 
     number: int
@@ -71,6 +72,7 @@ class LedgerObject:
     uri: str
     version: str | None
     size_bytes: int | None
+    ctime_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +95,7 @@ class KnownObject:
     rows: int
     is_superseded: bool = False
     size_bytes: int | None = None
+    ctime_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ class SourceObject:
 
     `uri` is safe to show and store: no userinfo, no query string. `location` is what the file room opens (a path, a URL
     that may hold a signature, "-" for standard input) and must never be shown. `size_bytes` and `version` (an ETag,
-    version id, or device:inode:mtime; opaque) are None where the source does not tell, as for standard input.
+    version id, or file_version; opaque) are None where the source does not tell, as for standard input.
     `is_spooled`: a pipe's, by way of a temporary file.
     """
 

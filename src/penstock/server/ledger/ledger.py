@@ -167,11 +167,10 @@ class Ledger:
 
     def change_version(self, connection: Connection, claim: Claim, number: int, item: LedgerObject) -> None:
         """Write down the version of an object with which the load goes on."""
-        query = sql.SQL("UPDATE {} SET version = %s, size_bytes = %s WHERE load = %s AND number = %s")
+        query = sql.SQL("UPDATE {} SET version = %s, size_bytes = %s, ctime_ns = %s WHERE load = %s AND number = %s")
+        values = [item.version, item.size_bytes, item.ctime_ns, claim.load_id, number]
         with translate_errors("recording an object's version"):
-            connection.execute(
-                query.format(self._table("objects")), [item.version, item.size_bytes, claim.load_id, number]
-            )
+            connection.execute(query.format(self._table("objects")), values)
 
     def fence(self, claim: Claim) -> sql.Composed:
         """Return the query that every loading transaction begins with: no row means that the load was taken over."""
@@ -226,13 +225,15 @@ class Ledger:
         """Return the statement that adds objects to `load`, for each row of `source`."""
         return sql.SQL(
             """
-            INSERT INTO {objects} (load, number, target_oid, target_schema, target_table, uri, version, size_bytes)
+            INSERT INTO {objects} (
+                load, number, target_oid, target_schema, target_table, uri, version, size_bytes, ctime_ns
+            )
             SELECT {load}, w.*
               FROM {source},
                    ROWS FROM (
                        unnest(%(numbers)s::integer[]), unnest(%(oids)s::oid[]), unnest(%(schemas)s::name[]),
                        unnest(%(tables)s::name[]), unnest(%(uris)s::text[]), unnest(%(versions)s::text[]),
-                       unnest(%(sizes)s::bigint[])
+                       unnest(%(sizes)s::bigint[]), unnest(%(ctimes)s::bigint[])
                    ) AS w
             """
         ).format(objects=self._table("objects"), load=load, source=source)

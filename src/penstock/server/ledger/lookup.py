@@ -55,7 +55,7 @@ _KNOWN = """
                   AND t.truncated_at IS NOT NULL
                   AND t.load <> o.load
                   AND t.truncation_event > l.event
-           ), o.size_bytes
+           ), o.size_bytes, o.ctime_ns
       FROM ROWS FROM (
                unnest(%(oids)s::oid[]), unnest(%(schemas)s::name[]), unnest(%(tables)s::name[]),
                unnest(%(uris)s::text[])
@@ -160,8 +160,23 @@ def look_up(connection: Connection, schema: str, identity: str, objects: Sequenc
             rows=int(count),
             is_superseded=state == "complete" and is_superseded,
             size_bytes=size,
+            ctime_ns=ctime_ns,
         )
-        for load_id, identity, state, number, oid, schema_name, table, uri, version, count, is_superseded, size in known
+        for (
+            load_id,
+            identity,
+            state,
+            number,
+            oid,
+            schema_name,
+            table,
+            uri,
+            version,
+            count,
+            is_superseded,
+            size,
+            ctime_ns,
+        ) in known
     ]
     return LedgerFindings(
         running=None if row is None else str(row[0]),
@@ -213,4 +228,5 @@ def object_arrays(objects: Sequence[LedgerObject]) -> dict[str, Any]:
         "uris": [item.uri for item in objects],
         "versions": [item.version for item in objects],
         "sizes": [item.size_bytes for item in objects],
+        "ctimes": [item.ctime_ns for item in objects],
     }

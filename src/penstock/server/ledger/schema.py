@@ -29,7 +29,7 @@ _PARTS = ("objects", "ranges", "targets")
 _IS_OWN_LOAD = "EXISTS (SELECT FROM {schema}.loads AS l WHERE l.id = load AND l.owner = CURRENT_USER)"
 
 # Any change of the statements below raises it: a ledger of another version is refused.
-VERSION = 5
+VERSION = 6
 
 # Ranges are rows that are inserted; only `has_end` is moved, if the object has grown. A multirange, since sessions take
 # the blocks of one object in turn. A row with a start below zero corrects others: rejected records that were loaded
@@ -68,6 +68,7 @@ _STATEMENTS = (
         uri text NOT NULL,
         version text,
         size_bytes bigint,
+        ctime_ns bigint,
         unit text NOT NULL DEFAULT 'bytes' CHECK (unit IN ('bytes', 'row groups', 'object')),
         PRIMARY KEY (load, number)
     )
