@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
+import subprocess
+import sys
 from dataclasses import MISSING
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import penstock
+from penstock.api import keywords
 from penstock.cli.options.declared import LOAD_OPTIONS, TARGET_OPTIONS, flag
+from penstock.cli.options.reference import render_keywords
 from penstock.errors import UsageError
 from penstock.loading.job.jobfile import read_job_file
 from penstock.loading.job.request import make_request, make_target
@@ -113,6 +118,44 @@ def test_unknown_option_of_python_is_a_type_error_with_the_nearest() -> None:
         penstock.load("f", "t", colums="a")
     with pytest.raises(TypeError, match=r"loads\(\) got an unexpected keyword argument 'mode'"):
         penstock.loads(mode="append")
+
+
+def test_keywords_of_python_are_typed_as_the_options_are_declared() -> None:
+    """If this fails, run `python -m penstock.cli.options.reference` and commit what it wrote."""
+    assert Path(keywords.__file__).read_text(encoding="utf-8") == render_keywords()
+
+
+def _find_type_errors(program: str, folder: Path) -> list[str]:
+    """Return the errors that mypy finds in a program of a user."""
+    (folder / "program.py").write_text(program)
+    argv = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--no-error-summary", "program.py"]
+    done = subprocess.run(argv, cwd=folder, capture_output=True, text=True, check=False)
+    assert not done.stderr
+    return [line for line in done.stdout.splitlines() if ": note: " not in line]
+
+
+def test_documented_python_is_typed(tmp_path: Path) -> None:
+    """The blocks of docs/python.md pass mypy --strict, as one program."""
+    text = (_SOURCE.parents[1] / "docs" / "python.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    assert len(blocks) > 8
+    assert _find_type_errors("\n".join(blocks), tmp_path) == []
+
+
+def test_type_checker_finds_words_and_options_that_do_not_exist(tmp_path: Path) -> None:
+    """Before the program runs; what an option may be otherwise is no error."""
+    calls = [
+        'penstock.load("f", "t", mode="upsert", key="id", retry_for="5s", sessions="auto", null=["", "x"])',
+        'penstock.load("f", "t", mode="upsertt")',
+        'penstock.load("f", "t", colums="a")',
+        'penstock.loads(to="service=x", mode="append")',
+    ]
+    found = _find_type_errors("\n".join(["import penstock", *calls]), tmp_path)
+    assert [(line.split(":")[1], line.rpartition("[")[2]) for line in found] == [
+        ("3", "arg-type]"),
+        ("4", "call-arg]"),
+        ("5", "call-arg]"),
+    ]
 
 
 def test_help_of_python_shows_all_options() -> None:

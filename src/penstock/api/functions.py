@@ -8,12 +8,12 @@ import tempfile
 from contextlib import ExitStack, closing
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, Unpack
 
 from penstock.api.connect import connect_to
 from penstock.api.loader import Loader
 from penstock.api.logs import log_warning
-from penstock.api.options import ACCESS, OPTIONS, takes
+from penstock.api.options import ACCESS_KEYWORDS, LOAD_KEYWORDS, takes
 from penstock.errors import ServerError, SourceError
 from penstock.loading.job.request import make_request, make_target
 from penstock.model.load.job import Access
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from penstock.api.doctor import Diagnosis
+    from penstock.api.keywords import AccessKeywords, LoadKeywords
     from penstock.api.ledger_view import LedgerView
     from penstock.api.repair import RepairOutcome
     from penstock.model.load.ledger import LoadRecord
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 _PIECE = 1 << 20
 
 
-@takes(name for name in OPTIONS if name not in ("into", "to"))
+@takes(LOAD_KEYWORDS)
 def load(
     source: Source | Sequence[Source],
     into: str | TableName,
@@ -49,7 +50,7 @@ def load(
     to: str | None = None,
     dialect: DialectOptions | None = None,
     on_progress: Callable[[LoadProgress], None] | None = None,
-    **options: Any,
+    **options: Unpack[LoadKeywords],
 ) -> LoadOutcome:
     """Load files into one table and return what was done; objects that are loaded already are skipped.
 
@@ -99,13 +100,13 @@ def _read(source: Any) -> bytes | str:
     return piece
 
 
-@takes(name for name in OPTIONS if name not in ("into", "to"))
+@takes(LOAD_KEYWORDS)
 def doctor(
     into: str | TableName | None = None,
     source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] = (),
     *,
     to: str | None = None,
-    **options: Any,
+    **options: Unpack[LoadKeywords],
 ) -> Diagnosis:
     """Return what a server is, what the role may do there, and what of a load would work; changes nothing.
 
@@ -138,14 +139,14 @@ def doctor(
         connect.close()
 
 
-@takes(("pg_bin", *ACCESS))
+@takes(ACCESS_KEYWORDS)
 def loads(
     *,
     to: str | None = None,
     since: datetime | None = None,
     into: str | None = None,
     limit: int | None = None,
-    **options: Any,
+    **options: Unpack[AccessKeywords],
 ) -> list[LoadRecord]:
     """Return the loads that are written down in a database, the newest last.
 
@@ -156,9 +157,13 @@ def loads(
         return view.loads(since=since, into=into, limit=limit)
 
 
-@takes(("pg_bin", *ACCESS))
+@takes(ACCESS_KEYWORDS)
 def retry(
-    load_id: str, file: str | os.PathLike[str] | None = None, *, to: str | None = None, **options: Any
+    load_id: str,
+    file: str | os.PathLike[str] | None = None,
+    *,
+    to: str | None = None,
+    **options: Unpack[AccessKeywords],
 ) -> RetryOutcome:
     """Load the rejected records of a load once more, or those of a corrected reject file in their place.
 
@@ -168,8 +173,8 @@ def retry(
         return view.retry(view.find(load_id), None if file is None else Path(file))
 
 
-@takes(("pg_bin", *ACCESS))
-def repair(*, to: str | None = None, **options: Any) -> RepairOutcome:
+@takes(ACCESS_KEYWORDS)
+def repair(*, to: str | None = None, **options: Unpack[AccessKeywords]) -> RepairOutcome:
     """Restore what loads that are gone have left changed. Raises ServerError, TargetError.
 
     What could not be restored is in the outcome's errors.
@@ -180,8 +185,10 @@ def repair(*, to: str | None = None, **options: Any) -> RepairOutcome:
         return repairer.run()
 
 
-@takes(("pg_bin", *ACCESS))
-def temp_usage(*, to: str | None = None, interval_s: float = 60.0, top: int = 10, **options: Any) -> UsageReport:
+@takes(ACCESS_KEYWORDS)
+def temp_usage(
+    *, to: str | None = None, interval_s: float = 60.0, top: int = 10, **options: Unpack[AccessKeywords]
+) -> UsageReport:
     """Return what temporary work a server does within an interval, the `top` statements by temporary bytes.
 
     With an interval of 0 statements are counted since their statistics were reset. Statements need pg_stat_statements,

@@ -20,6 +20,9 @@ _Result = TypeVar("_Result")
 OPTIONS = {name: field for kind in (*TARGET_KINDS, *LOAD_KINDS) for name, field in option_fields(kind).items()}
 # Which server, how it is reached, and where its ledger is.
 ACCESS = ("role", "iam_auth", "tunnel", "read_write", "ledger_schema")
+# What functions take by name: keywords.py has their types.
+LOAD_KEYWORDS = tuple(name for name in OPTIONS if name not in ("into", "to"))
+ACCESS_KEYWORDS = ("pg_bin", *ACCESS)
 
 
 def takes(names: Iterable[str]) -> Callable[[Callable[_Given, _Result]], Callable[_Given, _Result]]:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _KEY = "option"
 _SIZES = {"kB": 1000, "MB": MB, "GB": GB}
 _SECONDS = {"ms": 0.001, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_TEXTS = "str | list[str] | tuple[str, ...]"
 _NAMED_ESCAPES = {r"\t": "\t", r"\n": "\n", r"\r": "\r", r"\b": "\b", r"\f": "\f", r"\v": "\v", r"\\": "\\"}
 _NUMBERED_ESCAPE = re.compile(r"\\(?:x([0-9A-Fa-f]{1,2})|([0-7]{1,3}))")
 
@@ -33,10 +34,12 @@ class Kind:
     """How values of a kind are read and shown; a switch has no `metavar`. `is_list`: it may be typed several times.
 
     `read` takes what an option was given as, which may be its value already. It raises ValueError with what it may be.
+    `hint` is the type of what Python may give.
     """
 
     read: Callable[[Any], object]
     metavar: str | None
+    hint: str
     is_list: bool = False
 
 
@@ -129,7 +132,8 @@ def words(literal: Any) -> Kind:
             raise ValueError(f"{', '.join(others)} or {last}")
         return str(value)
 
-    return Kind(read=read, metavar="|".join(known))
+    hint = f"Literal[{', '.join(f'{chr(34)}{word}{chr(34)}' for word in known)}]"
+    return Kind(read=read, metavar="|".join(known), hint=hint)
 
 
 def read_texts(value: Any) -> tuple[str, ...]:
@@ -253,29 +257,29 @@ def size(least_bytes: int, most_bytes: int, expected: str) -> Kind:
             raise ValueError(expected)
         return length_bytes
 
-    return Kind(read=read, metavar="SIZE")
+    return Kind(read=read, metavar="SIZE", hint="int | str")
 
 
 def text(metavar: str) -> Kind:
     """Return the kind of any text."""
-    return Kind(read=read_text, metavar=metavar)
+    return Kind(read=read_text, metavar=metavar, hint="str")
 
 
 def texts(metavar: str) -> Kind:
     """Return the kind of several texts."""
-    return Kind(read=read_texts, metavar=metavar, is_list=True)
+    return Kind(read=read_texts, metavar=metavar, hint=_TEXTS, is_list=True)
 
 
 def path(metavar: str) -> Kind:
     """Return the kind of a file's path."""
-    return Kind(read=_read_path, metavar=metavar)
+    return Kind(read=_read_path, metavar=metavar, hint="str | Path")
 
 
-SWITCH = Kind(read=_read_switch, metavar=None)
-TABLE = Kind(read=_read_table, metavar="TABLE")
-NAMES = Kind(read=read_names, metavar="LIST")
-VALUES = Kind(read=_read_values, metavar="COLUMN=VALUE", is_list=True)
-CHARACTER = Kind(read=read_character, metavar="CHAR")
-COUNT = Kind(read=_read_count, metavar="N")
-SESSIONS = Kind(read=_read_sessions, metavar="auto|N")
-TIME = Kind(read=read_duration, metavar="TIME")
+SWITCH = Kind(read=_read_switch, metavar=None, hint="bool")
+TABLE = Kind(read=_read_table, metavar="TABLE", hint="str | TableName")
+NAMES = Kind(read=read_names, metavar="LIST", hint=_TEXTS)
+VALUES = Kind(read=_read_values, metavar="COLUMN=VALUE", hint=f"Mapping[str, str] | {_TEXTS}", is_list=True)
+CHARACTER = Kind(read=read_character, metavar="CHAR", hint="str")
+COUNT = Kind(read=_read_count, metavar="N", hint="int")
+SESSIONS = Kind(read=_read_sessions, metavar="auto|N", hint='int | Literal["auto"]')
+TIME = Kind(read=read_duration, metavar="TIME", hint="float | str")

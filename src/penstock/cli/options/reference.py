@@ -1,7 +1,8 @@
-"""Writes what is declared into docs/reference: `python -m penstock.cli.options.reference`.
+"""Writes what is declared into docs/reference, and as types: `python -m penstock.cli.options.reference`.
 
-cli.md is of the commands themselves; job.md gets its tables of keys. A test compares the files with what this returns,
-so that no option goes undocumented.
+cli.md is of the commands themselves; job.md gets its tables of keys, and penstock.api.keywords the types of what
+functions of Python take. A test compares the files with what this returns, so that no option goes undocumented or
+untyped.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import typer.core
 from typer.main import get_command
 
+from penstock.api.options import ACCESS_KEYWORDS, LOAD_KEYWORDS, OPTIONS
 from penstock.cli.main import app
 from penstock.cli.options.declared import LOAD_OPTIONS, TARGET_OPTIONS, flags
 from penstock.cli.terminal.exit_codes import EXIT_CODES
@@ -24,6 +26,20 @@ if TYPE_CHECKING:
     from typer._click import Command, Context
 
 _FOLDER = Path("docs/reference")
+_KEYWORDS = Path("src/penstock/api/keywords.py")
+_KEYWORDS_HEAD = '''\
+"""The types of the options that functions take by name, written by `python -m penstock.cli.options.reference`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, TypedDict
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from penstock.model.load.job import Transform
+'''
 
 _INTRODUCTION = """\
 # Command line
@@ -98,11 +114,30 @@ def _key_row(field: Field[Any]) -> str:
     return f"| `{field.name}` | {value} | {_escape(option.help)} | `{flags(field).replace('/', '`, `')}` |"
 
 
+def render_keywords() -> str:
+    """Return the module of the types of what functions take by name."""
+    parts = [_KEYWORDS_HEAD]
+    for name, text, names in (
+        ("LoadKeywords", "Options of a load, as penstock.load takes them.", LOAD_KEYWORDS),
+        ("AccessKeywords", "How a server is reached, and where its ledger is.", ACCESS_KEYWORDS),
+    ):
+        keywords = "\n".join(_keyword(OPTIONS[each]) for each in names)
+        parts.append(f'class {name}(TypedDict, total=False):\n    """{text}"""\n\n{keywords}\n')
+    return "\n\n".join(parts)
+
+
+def _keyword(field: Field[Any]) -> str:
+    option = find_option(field)
+    assert option is not None
+    return f"    {field.name}: {option.kind.hint}{' | None' if field.default is None else ''}"
+
+
 def main() -> None:
-    """Write the references to their places in the documents."""
+    """Write the references to their places."""
     (_FOLDER / "cli.md").write_text(render_reference(), encoding="utf-8")
     job = _FOLDER / "job.md"
     job.write_text(render_job_tables(job.read_text(encoding="utf-8")), encoding="utf-8")
+    _KEYWORDS.write_text(render_keywords(), encoding="utf-8")
 
 
 if __name__ == "__main__":

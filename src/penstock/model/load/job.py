@@ -78,7 +78,7 @@ def _read_transform(value: object) -> Transform:
     return value
 
 
-_TRANSFORM = Kind(read=_read_transform, metavar="FILE.sql")
+_TRANSFORM = Kind(read=_read_transform, metavar="FILE.sql", hint="str | Path | Transform")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

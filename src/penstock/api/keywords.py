@@ -1,0 +1,73 @@
+"""The types of the options that functions take by name, written by `python -m penstock.cli.options.reference`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, TypedDict
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from penstock.model.load.job import Transform
+
+
+class LoadKeywords(TypedDict, total=False):
+    """Options of a load, as penstock.load takes them."""
+
+    create: bool
+    mode: Literal["append", "truncate", "replace", "upsert", "insert-new"]
+    key: str | list[str] | tuple[str, ...]
+    keep: Literal["first", "last", "error"]
+    transform: str | Path | Transform | None
+    columns: str | list[str] | tuple[str, ...] | None
+    set: Mapping[str, str] | str | list[str] | tuple[str, ...]
+    skip: str | list[str] | tuple[str, ...]
+    missing: Literal["error", "default"]
+    format: Literal["csv", "text", "tsv"] | None
+    delimiter: str | None
+    quote: str | None
+    escape: str | None
+    null: str | list[str] | tuple[str, ...] | None
+    force_null: str | list[str] | tuple[str, ...]
+    skip_lines: int
+    header: bool | None
+    encoding: str | None
+    role: str | None
+    iam_auth: bool
+    tunnel: str | None
+    read_write: bool
+    pg_bin: str | Path | None
+    sessions: int | Literal["auto"] | None
+    atomic: bool
+    again: bool
+    changed: Literal["error", "load", "skip"]
+    emptied: Literal["error", "load", "skip"]
+    wait: bool
+    retry_for: float | str
+    ignore_space: bool
+    on_error: Literal["stop", "reject"]
+    max_rejects: int | None
+    max_record: int | str
+    indexes: Literal["auto", "keep", "rebuild"]
+    triggers: Literal["keep", "disable"]
+    autovacuum: Literal["keep", "pause"]
+    vacuum: bool
+    checkpoint: bool | None
+    warnings: Literal["show", "error"]
+    settings: str
+    shared_group: bool
+    ledger_schema: str
+    publish_ledger: bool
+    spool: bool
+    reject_file: str | Path | None
+
+
+class AccessKeywords(TypedDict, total=False):
+    """How a server is reached, and where its ledger is."""
+
+    pg_bin: str | Path | None
+    role: str | None
+    iam_auth: bool
+    tunnel: str | None
+    read_write: bool
+    ledger_schema: str
