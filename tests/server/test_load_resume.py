@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.lab import EmbeddedServer
-    from penstock.model.load.outcome import LoadOutcome
+    from penstock.model.load.outcome import LoadOutcome, LoadProgress
 
 ROWS = 2000
 BATCH = 4000
@@ -117,6 +117,49 @@ def test_load_goes_on_once_the_bad_record_is_corrected(loads: Loads, tmp_path: P
     assert numbers(loads) == list(range(ROWS))
     assert (outcome.load_id, outcome.rows, outcome.rows_before) == (load_id, ROWS - before, before)
     assert loads.execute("SELECT state, rows FROM penstock.loads") == [("complete", ROWS)]
+
+
+class _TiredError(Exception):
+    """What a caller's own function raises."""
+
+
+def _raise_after(rows: int) -> Callable[[LoadProgress], None]:
+    def show(progress: LoadProgress) -> None:
+        if progress.rows >= rows:
+            raise _TiredError
+
+    return show
+
+
+def test_exception_in_on_progress_leaves_what_an_interrupt_leaves(loads: Loads, tmp_path: Path) -> None:
+    """What is committed, a load that can be resumed, and the indexes; the exception says how to resume."""
+    loads.execute("CREATE INDEX t_b ON t (b)")
+    path = write(tmp_path / "f")
+    loads.at_piece = lambda _: time.sleep(0.02)
+    rules = replace(IMPATIENT, indexes="rebuild")
+    with pytest.raises(_TiredError) as caught:
+        loads.run(target(path), rules=rules, batch_bytes=BATCH, on_progress=_raise_after(1))
+    assert 0 < loads.count() < ROWS
+    ((load_id, state),) = loads.execute("SELECT id::text, state FROM penstock.loads")
+    assert state == "running"
+    assert f"penstock resume {load_id}" in caught.value.__notes__[0]
+    assert loads.execute("SELECT indexname FROM pg_indexes WHERE tablename = 't'") == [("t_b",)]
+    assert loads.execute("SELECT * FROM penstock.changes") == []
+    loads.at_piece = None
+    assert loads.run(target(path), rules=rules).load_id == load_id
+    assert numbers(loads) == list(range(ROWS))
+
+
+def test_exception_in_on_progress_before_the_first_row_leaves_nothing(loads: Loads, tmp_path: Path) -> None:
+    """No table that was created for the load, and no load."""
+    with pytest.raises(_TiredError):
+        loads.run(
+            target(write(tmp_path / "f"), into="new", create=True),
+            rules=replace(IMPATIENT, atomic=True),
+            on_progress=_raise_after(0),
+        )
+    assert loads.execute("SELECT to_regclass('new')") == [(None,)]
+    assert loads.execute("SELECT * FROM penstock.loads") == []
 
 
 def test_change_in_what_is_committed_is_refused(loads: Loads, tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
@@ -18,6 +18,7 @@ from penstock.files.listing import recorded_name
 from penstock.files.newfile import check_writable
 from penstock.host import cpu_count
 from penstock.loading.context import LoadTools
+from penstock.loading.listener import Listener
 from penstock.loading.plan.gather import gather_inputs
 from penstock.loading.plan.guard import SpaceGuard
 from penstock.loading.plan.modes import needs_more_than_copy
@@ -249,14 +250,17 @@ class Loader(Closing):
         """Load what the plan names and is not loaded yet.
 
         `on_notice` hears what is done and waited for, `on_warning` what is warned of beside the plan's notices; the
-        outcome has both kinds of warnings. Raises PenstockError, which says what stays and how to go on.
+        outcome has both kinds of warnings. Raises PenstockError, which says what stays and how to go on; and what
+        `on_progress` raises, once the load has ended as by an interrupt.
         """
         is_strict = _refuse_warned(plan)
+        listener = None if on_progress is None else Listener(on_progress)
         with self._hearing(on_warning or log_warning, is_strict=is_strict) as heard:
-            tools = replace(self._tools(on_progress, on_notice, rules=plan.job.rules), warnings=heard)
+            tools = replace(self._tools(listener, on_notice, rules=plan.job.rules), warnings=heard)
             if self._housekeeping.settings != "none":
                 tools = replace(tools, lease=self._lease(plan, tools))
-            outcome = run_load(plan, tools)
+            with nullcontext() if listener is None else listener.raising():
+                outcome = run_load(plan, tools)
         outcome = replace(outcome, server=self.server.name, database=self.server.database)
         left = self._find_left_rejects(plan, outcome) if outcome.objects_skipped else ()
         return replace(outcome, rejects_left=left, warnings=(*plan.notices, *heard.notices))

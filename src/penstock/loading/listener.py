@@ -1,0 +1,45 @@
+"""Tells a user's function of a load's progress; what it raises ends the load as an interrupt does."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from penstock.errors import PenstockError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from penstock.model.load.outcome import LoadProgress
+
+
+class Listener:
+    """Calls `on_progress` until it raises an exception, which becomes a KeyboardInterrupt of the load."""
+
+    def __init__(self, on_progress: Callable[[LoadProgress], None]) -> None:
+        self._on_progress = on_progress
+        self._failure: BaseException | None = None
+
+    def __call__(self, progress: LoadProgress) -> None:
+        """Call the function, unless it has raised an exception before."""
+        if self._failure is not None:
+            return
+        try:
+            self._on_progress(progress)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as exc:
+            self._failure = exc
+            raise KeyboardInterrupt from exc
+
+    @contextmanager
+    def raising(self) -> Iterator[None]:
+        """Raise at the end what the function has raised, with a note of what stays and how to resume."""
+        try:
+            yield
+        except PenstockError as error:
+            if self._failure is None:
+                raise
+            self._failure.add_note(str(error))
+        if self._failure is not None:
+            raise self._failure
