@@ -70,7 +70,7 @@ def test_complete_load_is_listed_and_shown(penstock: Run, database18: str, peopl
     """With its rows, its objects and nothing missing."""
     done = penstock("load", people, "--into", "public.people", "--create", "--to", database18, "--json").object
     _, head, line = penstock("loads", "--to", database18).out.splitlines()
-    assert head.split() == ["id", "state", "began", "tables", "objects", "missing", "rows", "MB/s", "by"]
+    assert head.split() == ["id", "state", "began", "tables", "objects", "missing", "rows", "rejected", "MB/s", "by"]
     assert line.startswith(f"{done['load_id'][:8]}  complete  ")
     shown = penstock("loads", "show", done["load_id"][:6], "--to", database18).out
     assert f"load {done['load_id']}: complete" in shown

@@ -46,6 +46,46 @@ def test_bad_records_stop_a_load_by_default(penstock: Run, database18: str, numb
     assert "No rows were loaded." in finished.err
 
 
+def test_quiet_load_with_rejects_writes_one_line(penstock: Run, database18: str, numbers: str) -> None:
+    """With the load's id and how many there are; the next run, which skips the file, names the same load."""
+    command = ["load", numbers, "--into", "t", "--on-error", "reject", "--quiet", "--to", database18]
+    finished = penstock(*command)
+    (record,) = penstock("loads", "--to", database18, "--json").object["loads"]
+    assert (finished.code, finished.out) == (3, "")
+    assert finished.err == f"rejected 2 records: see penstock rejects {record['load_id']}\n"
+    again = penstock(*command)
+    assert (again.code, again.out, again.err.count("\n")) == (3, "", 1)
+    assert f"2 records rejected by load {record['load_id']}" in again.err
+
+
+def test_loads_show_how_many_records_each_has_rejected(penstock: Run, database18: str, numbers: str) -> None:
+    """Until they are loaded by a retry."""
+    penstock("load", numbers, "--into", "t", "--on-error", "reject", "--to", database18)
+    _, head, line = penstock("loads", "--to", database18).out.splitlines()
+    assert line[: head.index("rejected") + len("rejected")].endswith(" 2")
+    with psycopg.connect(database18, autocommit=True) as connection:
+        connection.execute("ALTER TABLE t ALTER COLUMN b DROP NOT NULL")
+    assert penstock("retry", "latest", "--to", database18).code == 3
+    (record,) = penstock("loads", "--to", database18, "--json").object["loads"]
+    assert record["rejected"] == 1
+
+
+def test_latest_is_the_newest_load_with_rejected_records(
+    penstock: Run, database18: str, numbers: str, tmp_path: Path
+) -> None:
+    """A load behind it that rejected none does not count; without any there is an error."""
+    to = ("--to", database18)
+    none = penstock("rejects", "latest", *to)
+    assert (none.code, "no load has rejected records" in none.err) == (6, True)
+    penstock("load", numbers, "--into", "t", "--on-error", "reject", *to)
+    (record,) = penstock("loads", *to, "--json").object["loads"]
+    (tmp_path / "good.csv").write_text("a,b\n9,x\n")
+    assert penstock("load", str(tmp_path / "good.csv"), "--into", "t", *to).code == 0
+    assert penstock("rejects", "latest", *to, "--json").object["load_id"] == record["load_id"]
+    assert penstock("rejects", "latest", "--discard", *to).code == 0
+    assert penstock("rejects", "latest", *to).code == 6
+
+
 def test_rejected_records_are_told_shown_corrected_and_loaded(
     penstock: Run, database18: str, numbers: str, tmp_path: Path
 ) -> None:

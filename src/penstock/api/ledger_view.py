@@ -18,7 +18,7 @@ from penstock.server.changes.missing import find_missing
 from penstock.server.facts.facts import read_server_facts
 from penstock.server.ledger import Ledger
 from penstock.server.ledger.listing import forget_load, list_loads, list_objects, no_such_load
-from penstock.server.ledger.rejects import RejectStore
+from penstock.server.ledger.rejects import RejectStore, find_latest
 from penstock.server.ledger.rights import read_rights
 from penstock.server.ledger.sharing import share_ledger
 from penstock.server.ledger.upkeep import find_left_staging, prune_loads
@@ -112,6 +112,16 @@ class LedgerView(Closing):
                 raise TargetError(f'several loads begin with "{beginning}"', detail=f"{', '.join(found)}.")
             raise no_such_load(beginning)
         return found[0]
+
+    def find_rejecting(self, beginning: str) -> str:
+        """Do as `find`; "latest" stands for the newest load with rejected records that this role may see."""
+        if beginning != "latest":
+            return self.find(beginning)
+        with self._connect.borrow() as connection:
+            found = find_latest(connection, self._schema)
+        if found is None:
+            raise TargetError("no load has rejected records that this role may see", hint="See penstock loads.")
+        return found
 
     def load(self, load_id: str) -> tuple[LoadRecord, list[ObjectRecord]]:
         """Return one load and its objects."""

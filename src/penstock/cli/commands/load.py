@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from penstock.cli.options.declared import LOAD_OPTIONS, TARGET_OPTIONS, flag, takes
-from penstock.cli.options.shared import Json, Quiet  # noqa: TC001 (typer reads annotations)
+from penstock.cli.options.shared import Json, QuietLoad  # noqa: TC001 (typer reads annotations)
 from penstock.cli.options.target import warn_of_secrets
 from penstock.cli.options.textcommand import TextCommand
 from penstock.cli.terminal.exit_codes import REJECTS, WOULD_NOT_LOAD
 from penstock.cli.terminal.messages import Messages, show_warning
-from penstock.cli.terminal.output import shown_warnings, write_result
+from penstock.cli.terminal.output import shown_warnings, write_message, write_result
 from penstock.cli.terminal.progress import showing_progress
 from penstock.cli.views.dialect_view import describe_dialect
 from penstock.cli.views.outcome_view import (
@@ -24,6 +24,7 @@ from penstock.cli.views.outcome_view import (
     describe_check,
     describe_outcome,
     describe_problem,
+    describe_rejected,
     outcome_object,
 )
 from penstock.cli.views.rejects_view import note_reject_files
@@ -68,7 +69,7 @@ def load(
     sources: Sources,
     plan: PlanOnly = False,
     check: CheckOnly = False,
-    quiet: Quiet = False,
+    quiet: QuietLoad = False,
     as_json: Json = False,
     **options: Any,
 ) -> None:
@@ -207,6 +208,8 @@ class LoadCommand:
         as_text = describe_outcome(outcome)
         done = f"The load itself succeeded: {as_text[0]}."
         self._print(outcome_object(outcome), as_text, done=done)
+        if self.is_quiet and not self.as_json and (rejected := describe_rejected(outcome)):
+            write_message(*rejected)
         if outcome.rejected and outcome.load_id is not None:
             note_reject_files(loader.write_rejects(outcome), self.messages)
             raise typer.Exit(REJECTS)

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from penstock.cli.options.declared import LEDGER, takes
-from penstock.cli.options.shared import Json, LoadId  # noqa: TC001 (typer reads annotations)
+from penstock.cli.options.shared import Json, RejectingId  # noqa: TC001 (typer reads annotations)
 from penstock.cli.options.target import open_ledger
 from penstock.cli.terminal.messages import Messages
 from penstock.cli.terminal.output import write_result
@@ -24,7 +24,7 @@ Discard = Annotated[bool, typer.Option("--discard", help="Delete them: they will
 
 @app.command("rejects")
 @takes((*LEDGER, "reject_file"))
-def rejects(load_id: LoadId, discard: Discard = False, as_json: Json = False, **options: Any) -> None:
+def rejects(load_id: RejectingId, discard: Discard = False, as_json: Json = False, **options: Any) -> None:
     """Show why records of a load were rejected, by cause, with the first record of each.
 
     The records are in the ledger, visible only to the role that loaded them; --reject-file writes
@@ -36,7 +36,7 @@ def rejects(load_id: LoadId, discard: Discard = False, as_json: Json = False, **
             hint="Write the file first, then run penstock rejects ID --discard.",
         )
     with open_ledger(options) as view:
-        whole_id, server = view.find(load_id), view.server()
+        whole_id, server = view.find_rejecting(load_id), view.server()
         head = place_object(server) | {"load_id": whole_id}
         place = describe_place(server.name, server.database)
         if discard:

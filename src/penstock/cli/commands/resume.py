@@ -9,7 +9,7 @@ import typer
 
 from penstock.cli.commands.load import LoadCommand, interrupting_signals
 from penstock.cli.options.declared import takes
-from penstock.cli.options.shared import Json, LoadId, Quiet  # noqa: TC001 (typer reads annotations)
+from penstock.cli.options.shared import Json, LoadId, QuietLoad  # noqa: TC001 (typer reads annotations)
 from penstock.cli.options.target import open_target
 from penstock.cli.options.textcommand import TextCommand
 from penstock.cli.terminal.messages import Messages
@@ -39,7 +39,7 @@ _OPTIONS = (
 
 @app.command("resume", cls=TextCommand)
 @takes(_OPTIONS)
-def resume(load_id: LoadId, quiet: Quiet = False, as_json: Json = False, **options: Any) -> None:
+def resume(load_id: LoadId, quiet: QuietLoad = False, as_json: Json = False, **options: Any) -> None:
     """Resume a load that was cut short, on any host that reads the same sources.
 
     Its sources, table and options are those of the command that began it.

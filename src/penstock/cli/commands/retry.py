@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from penstock.cli.options.declared import LEDGER, takes
-from penstock.cli.options.shared import Json, LoadId  # noqa: TC001 (typer reads annotations)
+from penstock.cli.options.shared import Json, RejectingId  # noqa: TC001 (typer reads annotations)
 from penstock.cli.options.target import open_ledger
 from penstock.cli.terminal.exit_codes import REJECTS
 from penstock.cli.terminal.output import write_result
@@ -30,7 +30,7 @@ File = Annotated[
 
 @app.command("retry")
 @takes(LEDGER)
-def retry(load_id: LoadId, file: File = None, as_json: Json = False, **options: Any) -> None:
+def retry(load_id: RejectingId, file: File = None, as_json: Json = False, **options: Any) -> None:
     """Load the rejected records of a load again, after the table was changed, or from a corrected file.
 
     Records that are loaded are removed from the rejected ones, so none is loaded twice; the others remain. Rejected
@@ -40,7 +40,7 @@ def retry(load_id: LoadId, file: File = None, as_json: Json = False, **options: 
     """
     with open_ledger(options) as view:
         server = view.server()
-        outcome = view.retry(view.find(load_id), None if file is None else Path(file))
+        outcome = view.retry(view.find_rejecting(load_id), None if file is None else Path(file))
     place = describe_place(server.name, server.database)
     write_result(place_object(server) | asdict(outcome) if as_json else describe_retry(outcome, place))
     if outcome.left:

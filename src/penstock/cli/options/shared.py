@@ -9,8 +9,22 @@ import typer
 LoadId = Annotated[
     str, typer.Argument(metavar="ID", show_default=False, help="The load's id, or its first characters.")
 ]
+RejectingId = Annotated[
+    str,
+    typer.Argument(
+        metavar="ID|latest",
+        show_default=False,
+        help="The load's id, or its first characters; latest is the newest load with rejected records.",
+    ),
+]
 Json = Annotated[
     bool,
     typer.Option("--json", help="Print the result as one JSON object on standard output; messages on standard error."),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Show nothing but warnings and errors, and results as JSON.")]
+QuietLoad = Annotated[
+    bool,
+    typer.Option(
+        "--quiet", help="Show nothing but warnings, errors, a line if records were rejected, and results as JSON."
+    ),
+]

@@ -22,7 +22,7 @@ def describe_loads(records: Sequence[LoadRecord], place: str = "") -> list[str]:
     """Return a line for each load, below one that says at which place."""
     if not records:
         return [f"no loads{place}"]
-    heads = ("id", "state", "began", "tables", "objects", "missing", "rows", "MB/s", "by")
+    heads = ("id", "state", "began", "tables", "objects", "missing", "rows", "rejected", "MB/s", "by")
     rows = [
         (
             record.load_id[:_SHOWN_OF_ID],
@@ -32,12 +32,13 @@ def describe_loads(records: Sequence[LoadRecord], place: str = "") -> list[str]:
             format_count(record.objects),
             format_count(record.objects - record.complete_objects),
             format_count(record.rows),
+            format_count(record.rejected),
             _rate(record),
             record.owner,
         )
         for record in records
     ]
-    return [f"loads{place}", *line_up([heads, *rows], align="<<<<>>>><")]
+    return [f"loads{place}", *line_up([heads, *rows], align="<<<<>>>>><")]
 
 
 def describe_load(record: LoadRecord, objects: Sequence[ObjectRecord]) -> list[str]:
@@ -63,6 +64,8 @@ def describe_load(record: LoadRecord, objects: Sequence[ObjectRecord]) -> list[s
         for item in objects
     ]
     lines += line_up([heads, *rows], align="<<>>>><", indent="  ")
+    if record.rejected:
+        lines.append(f"to see its rejected records: penstock rejects {record.load_id}")
     if record.state == "running" and not record.is_active and record.job is not None:
         lines.append(f"to resume it: penstock resume {record.load_id}")
     return lines
@@ -112,6 +115,7 @@ def load_object(record: LoadRecord, objects: Sequence[ObjectRecord] | None = Non
         "objects": record.objects,
         "complete_objects": record.complete_objects,
         "rows": record.rows,
+        "rejected": record.rejected,
         "bytes_committed": record.bytes_committed,
         "began_at": record.began_at.isoformat(),
         "changed_at": record.changed_at.isoformat(),

@@ -51,13 +51,7 @@ def describe_outcome(outcome: LoadOutcome) -> list[str]:
         lines.append(_describe_merge(outcome))
     if outcome.suppressed:
         lines.append(f"row triggers skipped {_rows(outcome.suppressed)}")
-    if outcome.rejected:
-        lines.append(f"rejected {_count(outcome.rejected, 'record')}: see penstock rejects {outcome.load_id}")
-    lines += [
-        f"not loaded: {_count(left.count, 'record')} rejected by load {left.load_id}: see penstock rejects "
-        f"{left.load_id}, which can --discard them, and penstock retry"
-        for left in outcome.rejects_left
-    ]
+    lines += describe_rejected(outcome)
     lines += [*describe_rebuilt(outcome), *outcome.gains]
     if outcome.settings:
         from penstock.cli.views.settings_view import describe_leased
@@ -66,6 +60,18 @@ def describe_outcome(outcome: LoadOutcome) -> list[str]:
     if len(outcome.files) > 1:
         lines += _describe_files(outcome.files, transformed)
     return lines + describe_upkeep(outcome)
+
+
+def describe_rejected(outcome: LoadOutcome) -> list[str]:
+    """Return a line for each load whose rejected records are why not everything is loaded."""
+    lines = []
+    if outcome.rejected:
+        lines.append(f"rejected {_count(outcome.rejected, 'record')}: see penstock rejects {outcome.load_id}")
+    return lines + [
+        f"not loaded: {_count(left.count, 'record')} rejected by load {left.load_id}: see penstock rejects "
+        f"{left.load_id}, which can --discard them, and penstock retry"
+        for left in outcome.rejects_left
+    ]
 
 
 def _describe_files(files: Sequence[FileOutcome], transformed: Collection[str]) -> list[str]:

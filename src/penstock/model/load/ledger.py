@@ -197,7 +197,8 @@ class StayingRows:
 class LoadRecord:
     """One load as `penstock loads` lists it: what is committed; times are the server's.
 
-    `seconds` lie between its beginning and the last commit. `is_active`: a process works on it now. `job` is the job as
+    `rejected` are the records that it rejected and that were not loaded since. `seconds` lie between its beginning and
+    the last commit. `is_active`: a process works on it now. `job` is the job as
     JSON, None where its sources cannot be read again.
     """
 
@@ -210,6 +211,7 @@ class LoadRecord:
     objects: int
     complete_objects: int
     rows: int
+    rejected: int
     bytes_committed: int
     began_at: datetime
     changed_at: datetime

@@ -80,6 +80,7 @@ _LOADS = """
                coalesce(s.rows, 0)
                + (SELECT coalesce(pg_catalog.sum(t.inserted + t.updated), 0) FROM {targets} AS t WHERE t.load = l.id)
            )::int8 AS rows,
+           coalesce(s.rejected, 0)::int8 AS rejected,
            coalesce(s.bytes_committed, 0)::int8 AS bytes_committed,
            l.began_at,
            greatest(l.changed_at, s.committed_at) AS changed_at,
@@ -112,6 +113,7 @@ _LOADS = """
                       pg_catalog.count(*) AS objects,
                       pg_catalog.count(*) FILTER (WHERE o.is_complete) AS complete_objects,
                       pg_catalog.sum(o.rows) FILTER (WHERE NOT o.is_staged) AS rows,
+                      pg_catalog.sum(o.rejected) AS rejected,
                       pg_catalog.sum(o.bytes_committed) AS bytes_committed,
                       pg_catalog.max(o.committed_at) AS committed_at
                  FROM ({all_objects}) AS o

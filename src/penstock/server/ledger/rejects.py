@@ -14,6 +14,8 @@ from penstock.model.jsontext import to_json
 from penstock.model.load.reject import Reason, Reject, RejectCause, RejectingLoad, StoredForm
 from penstock.server.connect.errors import in_transaction, translate_errors
 from penstock.server.ledger.listing import refuse_at_work
+from penstock.server.ledger.schema import find_version
+from penstock.server.ledger.trust import naming_ledger
 from penstock.units import MIB
 
 if TYPE_CHECKING:
@@ -286,6 +288,24 @@ class RejectStore:
         with translate_errors("reading the dialect of rejected records"):
             rows = connection.execute(query, [self._load_id]).fetchall()
         return {number: StoredForm(uri=uri, form=form) for number, uri, form in rows}
+
+
+def find_latest(connection: Connection, schema: str) -> str | None:
+    """Return the newest load of which this role may see rejected records, None if there is none. Raises ServerError."""
+    if not find_version(connection, schema):
+        return None
+    query = sql.SQL(
+        """
+        SELECT l.id::text
+          FROM {schema}.loads AS l
+         WHERE EXISTS (SELECT FROM {schema}.rejects AS r WHERE r.load = l.id)
+         ORDER BY l.began_at DESC, l.id DESC
+         LIMIT 1
+        """
+    ).format(schema=sql.Identifier(schema))
+    with naming_ledger(schema), translate_errors("looking for rejected records"):
+        row = connection.execute(query).fetchone()
+    return None if row is None else str(row[0])
 
 
 def _describe_all(rejects: Sequence[Reject]) -> str:
