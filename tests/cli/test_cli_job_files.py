@@ -86,7 +86,7 @@ def test_keys_of_a_file_are_the_options(job_path: Path) -> None:
     )
     request = read_job_file(job_path)
     assert request.access.tunnel == "localhost:6000"
-    assert request.housekeeping == Housekeeping(settings="auto", spool=True, reject_file=Path("bad.csv"))
+    assert request.housekeeping == Housekeeping(settings="auto", spool=True, reject_file=job_path.parent / "bad.csv")
     assert request.job.rules == LoadRules(
         on_error="reject",
         max_rejects=7,
@@ -103,6 +103,19 @@ def test_keys_of_a_file_are_the_options(job_path: Path) -> None:
     rules = read_job_file(job_path, typed).job.rules
     assert (rules.max_rejects, rules.retry_for, rules.max_record) == (0, 5.0, 2_000_000)
     assert rules.indexes == "rebuild"
+
+
+def test_reject_file_of_a_job_starts_from_its_folder(
+    job_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A path in full stays, ~ is the home directory, and what is typed starts from the current directory."""
+    monkeypatch.setenv("HOME", "/home/me")
+    paths = {"bad.csv": tmp_path / "bad.csv", "/x/bad.csv": Path("/x/bad.csv"), "~/bad.csv": Path("/home/me/bad.csv")}
+    for written, expected in paths.items():
+        text = f'on_error = "reject"\nreject_file = "{written}"\n[[target]]\nsources = "a"\ninto = "t"'
+        assert _read(job_path, text).housekeeping.reject_file == expected
+    typed = read_job_file(job_path, {"reject_file": "bad.csv"})
+    assert typed.housekeeping.reject_file == Path("bad.csv")
 
 
 def test_settings_of_a_file_are_taken_and_a_check_leaves_them_alone(

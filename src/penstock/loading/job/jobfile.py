@@ -37,6 +37,8 @@ def read_job_file(path: Path, typed: Mapping[str, Any] | None = None) -> Request
         if not isinstance(tables, list) or not tables or not all(isinstance(table, dict) for table in tables):
             raise UsageError('key "target" is missing', hint="A job is made of [[target]] tables.")
     targets = [_read_target(table, path=path, number=number) for number, table in enumerate(tables, start=1)]
+    if isinstance(reject_file := content.get("reject_file"), str):
+        content["reject_file"] = path.parent / os.path.expanduser(reject_file)  # noqa: PTH111 (as of sources)
     with _naming_place(path, "top level"):
         request = make_request(content, targets)
     return make_request({**content, **typed}, targets) if typed else request
