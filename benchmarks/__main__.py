@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
 from benchmarks import (
     bad_rows,
     commits,
@@ -21,6 +24,12 @@ from benchmarks import (
     unequal_files,
 )
 from benchmarks.options import read_options
+from benchmarks.record import UncleanTree, read, require_commit
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from benchmarks.options import Options
 
 BENCHMARKS = {
     "single_file": single_file,
@@ -51,9 +60,23 @@ def main() -> None:
         return
     if unknown := set(names) - set(BENCHMARKS):
         raise SystemExit(f"no such benchmark: {', '.join(sorted(unknown))} (see: python -m benchmarks list)")
-    for name in names or BENCHMARKS:
-        print(f"== {name}", flush=True)
-        BENCHMARKS[name].run(options)
+    try:
+        options = replace(options, commit=require_commit())
+        if options.record is not None:
+            _compute_again(options.record, options)
+            return
+        for name in names or BENCHMARKS:
+            print(f"== {name}", flush=True)
+            BENCHMARKS[name].run(options)
+    except UncleanTree as reason:
+        raise SystemExit(f"no record: {reason}") from None
+
+
+def _compute_again(record: Path, options: Options) -> None:
+    module = BENCHMARKS[read(record)["benchmark"]]
+    if not hasattr(module, "compute_again"):
+        raise SystemExit(f"the runs of {record.name} are not enough to compute it again")
+    module.compute_again(record, options)
 
 
 if __name__ == "__main__":

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
+import sys
 from dataclasses import dataclass
 from pathlib import Path
+
+from benchmarks.record import RECORDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """Where data and results go, how much is loaded, how often.
 
-    At scale 1/9 title.principals has 10 million rows.
+    At scale 1/9 title.principals has 10 million rows. `command` is what was typed; `commit` is that of the code that
+    runs. `record` is one whose tables and plot are written again, without measuring.
     """
 
     scale: float
@@ -22,6 +27,9 @@ class Options:
     tspc: Path | None
     baseline: Path | None = None
     pollock: Path | None = None
+    record: Path | None = None
+    command: str = ""
+    commit: str = ""
 
 
 def read_options(arguments: list[str] | None = None) -> tuple[list[str], Options]:
@@ -36,11 +44,13 @@ def read_options(arguments: list[str] | None = None) -> tuple[list[str], Options
         default=Path(os.environ.get("PENSTOCK_BENCH_DATA", "/tmp/penstock-bench")),  # noqa: S108 (--data overrules)
         help="folder for files and servers, kept between runs (PENSTOCK_BENCH_DATA)",
     )
-    parser.add_argument("--results", type=Path, default=Path(__file__).with_name("results"), help="folder for results")
+    parser.add_argument("--results", type=Path, default=RECORDS, help="folder for results")
     parser.add_argument("--tspc", type=Path, help="timescaledb-parallel-copy's binary; without it, it is left out")
     parser.add_argument("--baseline", type=Path, help="another penstock's command, for ledger_overhead")
     parser.add_argument("--pollock", type=Path, help="a checkout of Pollock; without it, it is left out")
-    given = parser.parse_args(arguments)
+    parser.add_argument("--record", type=Path, help="compute a record again from its runs; measure nothing")
+    typed = sys.argv[1:] if arguments is None else arguments
+    given = parser.parse_args(typed)
     options = Options(
         scale=given.scale,
         runs=given.runs,
@@ -49,5 +59,7 @@ def read_options(arguments: list[str] | None = None) -> tuple[list[str], Options
         tspc=given.tspc,
         baseline=given.baseline,
         pollock=given.pollock,
+        record=given.record,
+        command=shlex.join(["python", "-m", "benchmarks", *typed]),
     )
     return given.names, options

@@ -1,4 +1,7 @@
-"""Writes a benchmark's results down: what ran where, every run, medians and spread, as JSON and as a table."""
+"""Writes a benchmark's results down: what ran where, every run, medians and spread, as JSON and as a table.
+
+A record names the commit and the command that made it, and is written from a clean working tree only.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +24,35 @@ if TYPE_CHECKING:
     from benchmarks.processes import Cost
 
 _ROOT = Path(__file__).parents[1]
+
+# Records are added while benchmarks run, and no benchmark reads them.
+_RECORDS = "benchmarks/results"
+RECORDS = _ROOT / _RECORDS
+
+
+class UncleanTree(Exception):
+    """The code that ran is not that of a commit."""
+
+
+def require_commit(root: Path = _ROOT) -> str:
+    """Return the commit of a working tree. Raises UncleanTree if anything but records differs from it."""
+    commit = _git(root, "rev-parse", "--short=12", "HEAD")
+    if not commit:
+        raise UncleanTree(f'no commit was found in "{root}"')
+    if changed := _git(root, "status", "--porcelain", "--", ".", f":(exclude){_RECORDS}"):
+        names = ", ".join(line.split(maxsplit=1)[1] for line in changed.splitlines())
+        raise UncleanTree(f"the working tree differs from commit {commit}, commit first: {names}")
+    return commit
+
+
+def read_commit() -> str:
+    """Return the commit, marked if the sources differ from it."""
+    return _git(_ROOT, "describe", "--always", "--dirty", "--abbrev=12") or "unknown"
+
+
+def _git(root: Path, *arguments: str) -> str:
+    shown = subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True, check=False)
+    return shown.stdout.strip() if shown.returncode == 0 else ""
 
 
 def summarize(costs: Sequence[Cost]) -> dict[str, Any]:
@@ -48,39 +80,69 @@ def save(
     table: Sequence[Sequence[str]],
     notes: Sequence[str],
 ) -> Path:
-    """Write DATE-NAME.json, whose path is returned, and .md; `table` begins with its heading, `notes` follow it."""
+    """Write DATE-NAME.json, whose path is returned, and .md; `table` begins with its heading, `notes` follow it.
+
+    Raises UncleanTree if the code has changed since the benchmark began.
+    """
+    check_unchanged(options)
     now = dt.datetime.now(dt.UTC)
     record = {
         "benchmark": name,
+        "command": options.command,
         "finished_at": now.isoformat(timespec="seconds"),
         "machine": {**asdict(read_machine()), "disk": _describe_disk(options.data)},
-        "versions": {**_versions(), "postgresql": postgresql["server_version"]},
+        "versions": {**_versions(options.commit), "postgresql": postgresql["server_version"]},
         "settings": {"scale": options.scale, "runs": options.runs, **settings, "postgresql": dict(postgresql)},
         "results": results,
     }
     options.results.mkdir(parents=True, exist_ok=True)
     path = options.results / f"{now:%Y-%m-%d}-{name}.json"
-    path.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
-    text = "\n".join([f"# {name}, {now:%Y-%m-%d}", "", _describe(record), "", *_markdown(table), "", *notes]) + "\n"
-    path.with_suffix(".md").write_text(text, encoding="utf-8")
-    print(text)
+    _write(path, record, table=table, notes=notes)
     return path
 
 
-def _versions() -> dict[str, str]:
-    return {"penstock": __version__, "commit": read_commit(), "python": platform.python_version()}
+def read(path: Path) -> dict[str, Any]:
+    """Return a record."""
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return found
 
 
-def read_commit() -> str:
-    """Return the commit, marked where the sources differ from it."""
-    shown = subprocess.run(
-        ["git", "describe", "--always", "--dirty", "--abbrev=12"],
-        cwd=_ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return shown.stdout.strip() or "unknown"
+def save_again(
+    path: Path,
+    *,
+    options: Options,
+    settings: Mapping[str, Any],
+    results: Mapping[str, Any],
+    table: Sequence[Sequence[str]],
+    notes: Sequence[str],
+) -> None:
+    """Write what is computed from a record's runs again; the record says by which commit and command.
+
+    Raises UncleanTree as `save` does.
+    """
+    check_unchanged(options)
+    record = read(path)
+    record["computed_again"] = {"commit": options.commit, "command": options.command}
+    record["settings"] |= settings
+    _write(path, {**record, "results": results}, table=table, notes=notes)
+
+
+def check_unchanged(options: Options) -> None:
+    """Raise UncleanTree if the working tree is no longer the commit at which the benchmark began."""
+    if (commit := require_commit()) != options.commit:
+        raise UncleanTree(f"the commit was {options.commit} when the benchmark began, and is {commit}")
+
+
+def _write(path: Path, record: Mapping[str, Any], *, table: Sequence[Sequence[str]], notes: Sequence[str]) -> None:
+    path.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    heading = f"# {record['benchmark']}, {record['finished_at'][:10]}"
+    text = "\n".join([heading, "", *_describe(record), "", *markdown(table), "", *notes]) + "\n"
+    path.with_suffix(".md").write_text(text, encoding="utf-8")
+    print(text)
+
+
+def _versions(commit: str) -> dict[str, str]:
+    return {"penstock": __version__, "commit": commit, "python": platform.python_version()}
 
 
 def _describe_disk(folder: Path) -> str:
@@ -91,18 +153,24 @@ def _describe_disk(folder: Path) -> str:
     return f"{kind} on {device}"
 
 
-def _describe(record: Mapping[str, Any]) -> str:
+def _describe(record: Mapping[str, Any]) -> list[str]:
     machine, versions, settings = record["machine"], record["versions"], record["settings"]
     memory = f"{machine['memory_bytes'] / 2**30:.1f} GiB"
     changed = ", ".join(f"{name} {value}" for name, value in settings["postgresql"].items() if name != "server_version")
-    return (
+    lines = [
         f"{machine['cpu_model']}, {machine['cpu_count']} cores for client and server, {memory}, {machine['kernel']}, "
-        f"{machine['disk']}; PostgreSQL {versions['postgresql']} ({changed}); penstock {versions['penstock']} at "
-        f"{versions['commit']}, Python {versions['python']}. "
+        f"{machine['disk']}; PostgreSQL {versions['postgresql']}{f' ({changed})' if changed else ''}; penstock "
+        f"{versions['penstock']} at {versions['commit']}, Python {versions['python']}. "
         + (f"{settings['runs']} runs after a warm-up, interleaved." if settings["runs"] > 1 else "One run.")
-    )
+    ]
+    if "command" in record:
+        lines.append(f"Command: `{record['command']}`.")
+    if again := record.get("computed_again"):
+        lines.append(f"Computed again from its runs at {again['commit']}: `{again['command']}`.")
+    return lines
 
 
-def _markdown(table: Sequence[Sequence[str]]) -> list[str]:
+def markdown(table: Sequence[Sequence[str]]) -> list[str]:
+    """Return a table, which begins with its heading, as lines of Markdown."""
     heading, *rows = [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in table]
     return [heading, "|" + "---|" * len(table[0]), *rows]

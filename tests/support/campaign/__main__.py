@@ -16,6 +16,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from benchmarks.record import RECORDS, UncleanTree, require_commit
+
 from support.campaign.record import add_up, append, read_record, write_summary
 
 if TYPE_CHECKING:
@@ -76,6 +78,11 @@ class _Campaign:
 def main() -> int:
     """Run or go on with a campaign; return the process's exit status."""
     options = _read_options()
+    if options.record.resolve().is_relative_to(RECORDS):
+        try:
+            require_commit()
+        except UncleanTree as reason:
+            sys.exit(f"no record: {reason}")
     ends_s = time.monotonic() + 60 * options.minutes
     campaign = _Campaign(options.record, first_seed=options.seed, points=options.points, ends_s=ends_s)
     threads = [threading.Thread(target=campaign.work) for _ in range(options.workers)]

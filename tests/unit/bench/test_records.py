@@ -1,0 +1,122 @@
+"""Records of benchmarks: each says by which commit and command it was made, and figures that are shown have one."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from benchmarks.record import RECORDS, UncleanTree, require_commit
+
+from support.files import write_to
+
+ROOT = Path(__file__).parents[3]
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "benchmarks").glob("*.md"))]
+
+# Made before records named their command. One that is made again leaves this list, and none joins it.
+FORMER = frozenset(
+    (
+        "2026-11-21-ledger_overhead",
+        "2026-11-21-memory",
+        "2026-11-21-unequal_files",
+        "2026-11-22-bad_rows",
+        "2026-11-22-commits",
+        "2026-11-22-disk_space",
+        "2026-11-22-foretold_commits",
+        "2026-11-22-indexed_load",
+        "2026-11-22-latency_tls",
+        "2026-11-22-rebuild_schedules",
+        "2026-11-22-sampler_cost",
+        "2026-11-22-single_file",
+        "2026-11-23-dialects",
+        "2026-11-23-optimized_reads",
+        "2026-11-23-optimized_reads_multi_az",
+        "2026-11-23-optimized_reads_three_rounds",
+        "2026-11-23-pollock",
+    )
+)
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """Provide a working tree with one commit."""
+    write_to(tmp_path / "code.py", b"pass\n")
+    for arguments in (
+        ("init", "-q"),
+        ("add", "."),
+        ("-c", "user.name=a", "-c", "user.email=a@example.com", "commit", "-qm", "one"),
+    ):
+        subprocess.run(["git", *arguments], cwd=tmp_path, check=True)
+    return tmp_path
+
+
+def test_a_clean_tree_has_a_commit(tree: Path) -> None:
+    """Also beside records that other benchmarks have just written."""
+    (tree / "benchmarks" / "results").mkdir(parents=True)
+    (tree / "benchmarks" / "results" / "new.json").touch()
+    assert re.fullmatch(r"[0-9a-f]{12}", require_commit(tree))
+
+
+@pytest.mark.parametrize("name", ["code.py", "new.py"])
+def test_a_tree_that_differs_from_its_commit_gets_no_record(tree: Path, name: str) -> None:
+    """By a file that was changed, or by one that git does not know."""
+    write_to(tree / name, b"raise SystemExit\n")
+    with pytest.raises(UncleanTree, match=name):
+        require_commit(tree)
+
+
+def test_code_without_a_commit_gets_no_record(tmp_path: Path) -> None:
+    """As in an unpacked archive."""
+    with pytest.raises(UncleanTree):
+        require_commit(tmp_path)
+
+
+def test_a_benchmark_refuses_to_begin_without_a_commit(tmp_path: Path) -> None:
+    """Before it measures for an hour what it could not write down."""
+    argv = [sys.executable, "-m", "benchmarks", "commits", "--results", str(tmp_path), "--data", str(tmp_path)]
+    environment = {**os.environ, "GIT_DIR": str(tmp_path / "missing")}
+    refused = subprocess.run(argv, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert refused.returncode == 1
+    assert refused.stderr.startswith("no record: ")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("path", sorted(RECORDS.glob("*.json")), ids=lambda path: path.stem)
+def test_records_name_the_commit_and_the_command_that_made_them(path: Path) -> None:
+    """The commit whole, without changes that nobody has; the command as it can be typed again."""
+    record = json.loads(path.read_text(encoding="utf-8"))
+    if path.stem in FORMER:
+        assert "command" not in record, f"{path.stem} was made again: remove it from FORMER"
+        return
+    for made in (record | {"commit": record["versions"]["commit"]}, record.get("computed_again")):
+        if made is not None:
+            assert re.fullmatch(r"[0-9a-f]{12}", made["commit"])
+            assert made["command"].startswith("python -m benchmarks ")
+
+
+def test_former_records_that_are_gone_leave_the_list() -> None:
+    """So that it ends empty."""
+    assert {path.stem for path in RECORDS.glob("*.json")} >= FORMER
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_records_that_documents_name_exist(document: Path) -> None:
+    """A figure whose record is gone has none."""
+    named = re.findall(r"\]\(([^)#]*results/[^)]+)\)", document.read_text(encoding="utf-8"))
+    assert [name for name in named if not (document.parent / name).exists()] == []
+
+
+def test_tables_of_readme_are_those_of_their_records() -> None:
+    """Each line of figures stands in the record that is named before it."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    for record in ("commits",):
+        (name,) = set(re.findall(rf"\]\((benchmarks/results/[\d-]+-{record}\.md)\)", text))
+        known = (ROOT / name).read_text(encoding="utf-8")
+        section = text[text.index(name) :].split("\n### ")[0]
+        lines = [line for line in section.splitlines() if line.startswith("| ")]
+        assert lines
+        assert [line for line in lines if line not in known] == []
