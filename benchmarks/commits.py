@@ -8,12 +8,19 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.record import save
+from benchmarks.record import markdown, read, save, save_again
+from penstock.bench.commits.chart import chart
+from penstock.bench.commits.plan import BASE, advise
+from penstock.bench.commits.record import as_object, from_object
+from penstock.bench.commits.table import HEADING, describe_rounds, overview, rows
+from penstock.report.plot import draw_plot
+from penstock.units import format_count
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from pathlib import Path
 
     from benchmarks.options import Options
+    from penstock.bench.commits.run import CommitsResult
 
 # Smaller scales ask whether it works here.
 _FULL_SCALE = 1 / 9
@@ -21,57 +28,55 @@ _FULL_SCALE = 1 / 9
 
 def run(options: Options) -> None:
     """Run penstock bench commits and write its results, its plot beside them."""
-    options.results.mkdir(parents=True, exist_ok=True)
-    plot = options.results / f".commits-{os.getpid()}.svg"
-    argv = [sys.executable, "-m", "penstock", "bench", "commits", "--json", "--plot", str(plot)]
+    argv = [sys.executable, "-m", "penstock", "bench", "commits", "--json"]
     argv += [] if options.scale >= _FULL_SCALE else ["--quick"]
     environment = {**os.environ, "PENSTOCK_HOME": str(options.data)}
     shown = subprocess.run(argv, env=environment, stdout=subprocess.PIPE, check=True)
-    results = json.loads(shown.stdout)
-    path = save(
-        "commits",
-        options=options,
-        postgresql={"server_version": results["targets"][0]["postgresql"]},
-        settings={"runs": results["rounds"], "rows": results["rows"], "parameters": "postgres"},
-        results=results,
-        table=[
+    result = from_object(json.loads(shown.stdout))
+    postgresql = {"server_version": result.targets[0].postgresql}
+    _draw(save("commits", options=options, postgresql=postgresql, **_describe(result)), result)
+
+
+def compute_again(path: Path, options: Options) -> None:
+    """Write a record's tables and plot again, from its runs."""
+    result = from_object(read(path)["results"])
+    save_again(path, options=options, **_describe(result))
+    _draw(path, result)
+
+
+def _describe(result: CommitsResult) -> dict[str, Any]:
+    """Return what of a record depends on the runs."""
+    results = as_object(result)
+    published: Any = results["published"]
+    return {
+        "settings": {"runs": result.rounds, "rows": result.rows, "parameters": "postgres"},
+        "results": results,
+        "table": [
+            ("topology", *HEADING),
+            *((target.name, *row) for target in result.targets for row in rows(target)),
+        ],
+        "notes": [
+            f"Medians of {describe_rounds(result)} (bare), which median, min and max include.",
             (
-                "topology",
-                "rows per commit",
-                "seconds",
-                "min",
-                "max",
-                "bare",
-                "of the largest",
-                "published",
-                "CPU/write/commit %",
+                "The warm-up is the check of rows and commits. * extrapolated: fewer rows were inserted, and seconds "
+                "scaled up, of this batch or of the one that it is a multiple of."
             ),
-            *(row for target in results["targets"] for row in _rows(target, results["published"]["seconds"])),
+            f"Published, not measured here: {published['source']}.",
+            *(f"{target.name}: {format_count(advise(target.sizes))} advised." for target in result.targets),
+            "",
+            "Multiples of the largest batch, medians with lowest and highest:",
+            "",
+            *markdown(overview(result)),
+            "",
+            f"Multiples of {format_count(BASE)} rows per commit:",
+            "",
+            *markdown(overview(result, base=BASE)),
         ],
-        notes=[
-            "The warm-up is the check of rows and commits. * fewer rows were inserted, and the seconds scaled up.",
-            f"Published, not measured here: {results['published']['source']}.",
-            *(f"{target['name']}: {target['advised_rows_per_commit']:,} advised." for target in results["targets"]),
-        ],
-    )
-    plot.replace(path.with_suffix(".svg"))
+    }
+
+
+def _draw(path: Path, result: CommitsResult) -> None:
+    plot = path.with_suffix(".svg")
+    draw_plot(plot, chart(result))
     with path.with_suffix(".md").open("a", encoding="utf-8") as text:
-        text.write(f"\n![Seconds by rows per commit]({path.with_suffix('.svg').name})\n")
-
-
-def _rows(target: dict[str, Any], published: dict[str, float]) -> Iterator[tuple[str, ...]]:
-    largest_s = published[max(published, key=int)]
-    for size in target["sizes"]:
-        totals_s = [taken_s * size["total_rows"] / size["rows"] for taken_s in size["runs_s"]]
-        theirs_s = published.get(str(size["rows_per_commit"]))
-        yield (
-            target["name"],
-            f"{size['rows_per_commit']:,}",
-            f"{size['median_s']:.2f}{'*' if size['is_scaled'] else ''}",
-            f"{min(totals_s):.2f}",
-            f"{max(totals_s):.2f}",
-            "-" if size["bare_s"] is None else f"{size['bare_s'] * size['total_rows'] / size['rows']:.2f}",
-            f"{size['multiple_of_largest']:.2f}",
-            "-" if theirs_s is None else f"{theirs_s / largest_s:.2f}",
-            "/".join(f"{100 * share:.0f}" for share in (size["shares"] or {}).values()) or "-",
-        )
+        text.write(f"\n![Seconds by rows per commit]({plot.name})\n")

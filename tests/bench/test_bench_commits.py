@@ -14,7 +14,16 @@ import pytest
 
 from cli.conftest import run_process
 from penstock.bench.commits import plan
-from penstock.bench.commits.plan import QUICK, Size, SizeResult, Sweep, advise, normalise, plan_sizes
+from penstock.bench.commits.plan import (
+    QUICK,
+    Size,
+    SizeResult,
+    Sweep,
+    advise,
+    multiples,
+    plan_sizes,
+    published_multiple,
+)
 from penstock.bench.commits.run import check_sums, measure_commits
 from penstock.errors import ServerError, TargetError
 from penstock.lab.installations import default_installation
@@ -61,7 +70,15 @@ def test_advice_is_the_smallest_batch_within_seven_percent_of_the_best() -> None
         for batch, taken_s in seconds.items()
     ]
     assert advise(results) == 10_000
-    assert normalise(results)[2] == pytest.approx(141.8 / 136.1)
+    assert multiples(results)[2] == pytest.approx(141.8 / 136.1)
+    assert multiples(results, base=10_000)[3] == pytest.approx(177.6 / 141.8)
+    assert multiples(results, base=10) == [None] * 4
+
+
+def test_published_times_are_multiples_of_both_bases() -> None:
+    """373.5 s at 100 rows per commit, against 135.9 s in one transaction and 141.8 s at 10,000."""
+    assert published_multiple(100) == pytest.approx(2.748, abs=0.001)
+    assert published_multiple(100, base=10_000) == pytest.approx(2.634, abs=0.001)
 
 
 @pytest.mark.parametrize(("rows", "commits", "counted_rows"), [(299, 30, 300), (300, 29, 300), (300, 30, 0)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -12,7 +13,9 @@ import pytest
 from cli.conftest import run_process
 from penstock.bench.commits.chart import chart
 from penstock.bench.commits.plan import Size, SizeResult
+from penstock.bench.commits.record import as_object, from_object
 from penstock.bench.commits.run import Check, CommitsResult, TargetResult
+from penstock.bench.commits.table import MARK, describe_rounds, overview, rows
 from penstock.errors import SourceError, UsageError
 from penstock.host import read_machine
 from penstock.report.plot import check_plot, draw_plot
@@ -25,11 +28,11 @@ _CHECK = Check(rows=1, commits=1, counted_rows=1, counted_commits=1, background_
 
 def _result(name: str = "quorum") -> CommitsResult:
     sizes = (
-        SizeResult(size=Size(rows_per_commit=1_000, rows=1_000, total_rows=1_000), runs_s=(2.0, 1.0, 4.0)),
-        SizeResult(size=Size(rows_per_commit=1, rows=10, total_rows=1_000), runs_s=(0.2, 0.1, 0.4)),
+        SizeResult(size=Size(rows_per_commit=1_000, rows=1_000, total_rows=1_000), runs_s=(2.0, 1.0), bare_s=4.0),
+        SizeResult(size=Size(rows_per_commit=1, rows=10, total_rows=1_000), runs_s=(0.2, 0.1), bare_s=0.4),
     )
     target = TargetResult(name=name, postgresql="18.4", check=_CHECK, sizes=sizes)
-    return CommitsResult(rows=1_000, rounds=3, machine=read_machine(), targets=(target,))
+    return CommitsResult(rows=1_000, machine=read_machine(), targets=(target,))
 
 
 def test_lines_are_multiples_of_their_own_largest_batch() -> None:
@@ -42,6 +45,28 @@ def test_lines_are_multiples_of_their_own_largest_batch() -> None:
     assert published.name.startswith("published: Aurora")
     assert published.points[0].median == 1
     assert any("dbi-services.com" in note for note in plot.notes)
+
+
+def test_the_round_without_a_sampler_is_in_median_and_spread() -> None:
+    """It was often the slowest."""
+    (target,) = _result().targets
+    assert [(run.median_s, max(run.totals_s)) for run in target.sizes] == [(2.0, 4.0), (20.0, 40.0)]
+    assert "one of them without the sampler" in describe_rounds(_result())
+
+
+def test_what_was_extrapolated_is_marked_in_table_and_object() -> None:
+    """Seconds of fewer rows, and what is a multiple of them; the plot draws them hollow."""
+    whole, scaled = rows(_result().targets[0])
+    assert not any(MARK in cell for cell in whole)
+    assert [cell for cell in scaled if MARK in cell] == ["20.00*", "10.00*", "40.00*", "40.00*", "10.00*"]
+    assert overview(_result())[1:] == [("1,000", "1.00 (0.50-2.00)", "1.31"), ("1", "10.0* (5.00-20.0)", "-")]
+    sizes = json.loads(json.dumps(as_object(_result())))["targets"][0]["sizes"]
+    assert [size["is_scaled"] for size in sizes] == [False, True]
+
+
+def test_a_result_is_read_back_from_its_object() -> None:
+    """So that a record's tables and plot can be computed again."""
+    assert from_object(json.loads(json.dumps(as_object(_result())))) == _result()
 
 
 def test_the_ending_decides_the_format(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.bench.commits.published import SECONDS, SHORT_SOURCE, SOURCE
+from penstock.bench.commits.table import describe_rounds
 from penstock.report.plot import Line, Plot, Point
 
 if TYPE_CHECKING:
@@ -16,9 +17,9 @@ def chart(result: CommitsResult) -> Plot:
     machine = result.machine
     versions = ", ".join(sorted({target.postgresql for target in result.targets}))
     measured = (
-        f"Measured: PostgreSQL {versions}; {result.rows:,} rows, medians of {result.rounds}, shaded from lowest to "
-        "highest; hollow: fewer rows, scaled up. Points of one batch length stand side by side. Client, and what the "
-        f"lab brought up, on {machine.cpu_model}, {machine.cpu_count} cores."
+        f"Measured: PostgreSQL {versions}; {result.rows:,} rows, medians of {describe_rounds(result)}, shaded from "
+        "lowest to highest; hollow: fewer rows, scaled up. Points of one batch length stand side by side. Client, and "
+        f"what the lab brought up, on {machine.cpu_model}, {machine.cpu_count} cores."
     )
     return Plot(
         title="Inserting the same rows with different commit sizes",

@@ -67,9 +67,13 @@ class CommitsResult:
     """All that was measured, and on what machine."""
 
     rows: int
-    rounds: int
     machine: Machine
     targets: tuple[TargetResult, ...]
+
+    @property
+    def rounds(self) -> int:
+        """Return how often everything ran, without a sampler too."""
+        return len(self.targets[0].sizes[0].totals_s)
 
 
 @dataclass(slots=True)
@@ -132,8 +136,7 @@ def measure_commits(
             )
             for target, check, chosen in zip(targets, checks, sizes, strict=True)
         ]
-    rounds = len(results[0].sizes[0].runs_s)
-    return CommitsResult(rows=sweep.rows, rounds=rounds, machine=read_machine(), targets=tuple(results))
+    return CommitsResult(rows=sweep.rows, machine=read_machine(), targets=tuple(results))
 
 
 def check_sums(result: CallResult, *, rows: int, commits: int) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path  # noqa: TC003 (typer reads annotations)
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,15 +15,11 @@ from penstock.units import format_count
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.bench.commits.plan import SizeResult
     from penstock.bench.commits.run import Check, CommitsResult, TargetResult
     from penstock.lab.topology.shapes import Shape
 
 # Those that differ in what a commit waits for.
 _SHAPES: tuple[Shape, ...] = ("single", "cluster", "quorum")
-
-# What the parts of samples are, in this order.
-_SHARES = "CPU/write/commit"
 
 
 def commits(
@@ -58,6 +53,7 @@ def commits(
     """
     from penstock.bench.commits.chart import chart
     from penstock.bench.commits.plan import FULL, QUICK
+    from penstock.bench.commits.record import as_object
     from penstock.bench.commits.run import measure_commits
     from penstock.cli.commands.load import interrupting_signals
     from penstock.cli.options.target import open_target
@@ -82,30 +78,29 @@ def commits(
 def describe_commits(result: CommitsResult) -> list[str]:
     """Return what was measured as lines of text."""
     from penstock.bench.commits.published import SOURCE
+    from penstock.bench.commits.table import MARK, SHARES, describe_rounds
 
     machine = f"{result.machine.cpu_model}, {result.machine.cpu_count} cores for client, server and receivers"
-    rounds = "1 round" if result.rounds == 1 else f"{result.rounds} interleaved rounds"
-    lines = [f"{format_count(result.rows)} rows, median of {rounds}", f"on {machine}"]
+    lines = [f"{format_count(result.rows)} rows, medians of {describe_rounds(result)}", f"on {machine}"]
     for target in result.targets:
         lines += ["", *_describe_target(target)]
     lines += ["", "Published for Aurora's storage, not measured here:", f"  {SOURCE}."]
-    lines.append("bare: one run without a sampler.")
-    lines.append("CPU/write/commit: per cent of samples that wait for nothing, write WAL, and wait for a commit.")
+    lines.append("bare: the run without a sampler, which median, min and max include.")
+    lines.append(f"{SHARES}: per cent of samples that wait for nothing, write WAL, and wait for a commit.")
     if any(run.size.is_scaled for target in result.targets for run in target.sizes):
-        lines.append("* fewer rows were inserted, and the seconds scaled up to all.")
+        lines.append(f"{MARK} extrapolated: fewer rows were inserted, and the seconds scaled up to all.")
     if any(target.name == "quorum" for target in result.targets):
         lines.append("quorum: unlike on Aurora, the primary also flushes its own WAL and writes its own pages.")
     return lines
 
 
 def _describe_target(target: TargetResult) -> list[str]:
-    from penstock.bench.commits.plan import advise, normalise
+    from penstock.bench.commits.plan import advise
+    from penstock.bench.commits.table import HEADING, rows
 
-    heading = ("rows per commit", "seconds", "min", "max", "bare", "of largest", "published", _SHARES, "published")
-    rows = [_row(run, multiple) for run, multiple in zip(target.sizes, normalise(target.sizes), strict=True)]
     return [
         f"{target.name}, PostgreSQL {target.postgresql}",
-        *line_up([heading, *rows], align=">>>>>>>>>", indent="  "),
+        *line_up([HEADING, *rows(target)], align=">" * len(HEADING), indent="  "),
         f"  check: {_describe_check(target.check)}",
         f"  advice: {format_count(advise(target.sizes))} rows per commit, the fewest within 7 % of the best",
     ]
@@ -118,63 +113,6 @@ def _describe_check(check: Check) -> str:
         f"{format_count(check.rows)} rows with a commit every 1,000: {others} by others or around the call, "
         f"{check.background_commits_per_s:.1f} per second before it"
     )
-
-
-def _row(run: SizeResult, multiple: float) -> tuple[str, ...]:
-    from penstock.bench.commits.plan import published_multiple, published_shares
-
-    published = published_multiple(run.size.rows_per_commit)
-    return (
-        format_count(run.size.rows_per_commit),
-        f"{run.median_s:.2f}{'*' if run.size.is_scaled else ''}",
-        f"{min(run.totals_s):.2f}",
-        f"{max(run.totals_s):.2f}",
-        "-" if run.bare_s is None else f"{run.size.to_total(run.bare_s):.2f}",
-        f"{multiple:.2f}",
-        "-" if published is None else f"{published:.2f}",
-        _describe_shares(run.shares),
-        _describe_shares(published_shares(run.size.rows_per_commit)),
-    )
-
-
-def _describe_shares(shares: Sequence[float] | None) -> str:
-    return "-" if shares is None else "/".join(f"{100 * share:.0f}" for share in shares)
-
-
-def as_object(result: CommitsResult) -> dict[str, object]:
-    """Return what was measured for machines."""
-    from penstock.bench.commits.plan import advise, normalise
-    from penstock.bench.commits.published import SAMPLES, SECONDS, SOURCE
-
-    fields = asdict(result)
-    fields["targets"] = [
-        {
-            "name": target.name,
-            "postgresql": target.postgresql,
-            "check": asdict(target.check),
-            "advised_rows_per_commit": advise(target.sizes),
-            "sizes": [
-                {
-                    **asdict(run.size),
-                    "is_scaled": run.size.is_scaled,
-                    "runs_s": run.runs_s,
-                    "bare_s": run.bare_s,
-                    "samples": dict(run.waits),
-                    "shares": None if run.shares is None else dict(zip(_SHARES.split("/"), run.shares, strict=True)),
-                    "median_s": run.median_s,
-                    "multiple_of_largest": multiple,
-                }
-                for run, multiple in zip(target.sizes, normalise(target.sizes), strict=True)
-            ],
-        }
-        for target in result.targets
-    ]
-    fields["published"] = {
-        "source": SOURCE,
-        "seconds": {str(size): seconds for size, seconds in SECONDS.items()},
-        "samples": {str(size): dict(zip(_SHARES.split("/"), found, strict=True)) for size, found in SAMPLES.items()},
-    }
-    return fields
 
 
 def parse_shapes(text: str, known: Sequence[Shape]) -> tuple[Shape, ...]:

@@ -1,0 +1,85 @@
+"""A result as an object for machines, and read back from one: what can be computed from the runs is computed again."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from penstock.bench.commits.plan import BASE, Size, SizeResult, advise, multiples
+from penstock.bench.commits.published import SAMPLES, SECONDS, SOURCE, UNSAMPLED
+from penstock.bench.commits.run import Check, CommitsResult, TargetResult
+from penstock.bench.commits.table import SHARES
+from penstock.host import Machine
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def as_object(result: CommitsResult) -> dict[str, object]:
+    """Return what was measured for machines."""
+    fields = asdict(result)
+    fields["rounds"] = result.rounds
+    fields["targets"] = [
+        {
+            "name": target.name,
+            "postgresql": target.postgresql,
+            "check": asdict(target.check),
+            "advised_rows_per_commit": advise(target.sizes),
+            "sizes": [
+                _size(run, of_largest=of_largest, of_base=of_base)
+                for run, of_largest, of_base in zip(
+                    target.sizes, multiples(target.sizes), multiples(target.sizes, base=BASE), strict=True
+                )
+            ],
+        }
+        for target in result.targets
+    ]
+    fields["published"] = {
+        "source": SOURCE,
+        "seconds": {str(size): seconds for size, seconds in SECONDS.items()},
+        "without_sampler": sorted(UNSAMPLED),
+        "samples": {str(size): dict(zip(SHARES.split("/"), found, strict=True)) for size, found in SAMPLES.items()},
+    }
+    return fields
+
+
+def _size(run: SizeResult, *, of_largest: float | None, of_base: float | None) -> dict[str, object]:
+    return {
+        **asdict(run.size),
+        "is_scaled": run.size.is_scaled,
+        "runs_s": run.runs_s,
+        "bare_s": run.bare_s,
+        "samples": dict(run.waits),
+        "shares": None if run.shares is None else dict(zip(SHARES.split("/"), run.shares, strict=True)),
+        "median_s": run.median_s,
+        "lowest_s": min(run.totals_s),
+        "highest_s": max(run.totals_s),
+        "multiple_of_largest": of_largest,
+        f"multiple_of_{BASE}": of_base,
+    }
+
+
+def from_object(fields: Mapping[str, Any]) -> CommitsResult:
+    """Return the result that an object was made of, from its runs alone."""
+    return CommitsResult(
+        rows=fields["rows"],
+        machine=Machine(**fields["machine"]),
+        targets=tuple(
+            TargetResult(
+                name=target["name"],
+                postgresql=target["postgresql"],
+                check=Check(**target["check"]),
+                sizes=tuple(map(_read_size, target["sizes"])),
+            )
+            for target in fields["targets"]
+        ),
+    )
+
+
+def _read_size(fields: Mapping[str, Any]) -> SizeResult:
+    return SizeResult(
+        size=Size(**{name: fields[name] for name in ("rows_per_commit", "rows", "total_rows")}),
+        runs_s=tuple(fields["runs_s"]),
+        bare_s=fields["bare_s"],
+        waits=tuple(fields["samples"].items()),
+    )
