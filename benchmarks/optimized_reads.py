@@ -8,12 +8,18 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.record import save, spread
+from benchmarks.record import markdown, read, save, save_again
+from penstock.bench.optimized_reads.chart import chart
+from penstock.bench.optimized_reads.record import as_object, from_object
+from penstock.bench.optimized_reads.table import IO_HEADING, TIME_HEADING, caveats, io_rows, time_rows
+from penstock.report.plot import draw_plot
+from penstock.units import MB
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from pathlib import Path
 
     from benchmarks.options import Options
+    from penstock.bench.optimized_reads.run import ReadsResult
 
 # Smaller scales ask whether it works here.
 _FULL_SCALE = 1 / 9
@@ -21,63 +27,62 @@ _FULL_SCALE = 1 / 9
 
 def run(options: Options) -> None:
     """Run penstock bench optimized-reads and write its results, its plot beside them. Needs root."""
-    options.results.mkdir(parents=True, exist_ok=True)
-    plot = options.results / f".optimized-reads-{os.getpid()}.svg"
-    argv = [sys.executable, "-m", "penstock", "bench", "optimized-reads", "--json", "--plot", str(plot)]
+    argv = [sys.executable, "-m", "penstock", "bench", "optimized-reads", "--json"]
     argv += [] if options.scale >= _FULL_SCALE else ["--quick"]
-    for option in ("topology", "sessions"):
-        argv += [f"--{option}", given] if (given := os.environ.get(option.upper())) else []
     environment = {**os.environ, "PENSTOCK_HOME": str(options.data)}
     shown = subprocess.run(argv, env=environment, stdout=subprocess.PIPE, check=True)
-    results = json.loads(shown.stdout)
-    experiment, scaled = results["experiment"], results["scaled"]
-    path = save(
-        "optimized_reads",
-        options=options,
-        postgresql={"server_version": results["targets"][0]["postgresql"]},
-        settings={"runs": experiment["rounds"], "rows": experiment["rows"], "parameters": "rds", **scaled},
-        results=results,
-        table=[
-            (
-                "topology",
-                "sessions",
-                "volume s",
-                "min",
-                "max",
-                "local s",
-                "min",
-                "max",
-                "speed-up",
-                "published",
-                "published, same sessions by core",
-                "temporary GB",
-                "volume busy %",
-                "queue",
+    result = from_object(json.loads(shown.stdout))
+    postgresql = {"server_version": result.targets[0].postgresql}
+    _draw(save("optimized_reads", options=options, postgresql=postgresql, **_describe(result)), result)
+
+
+def compute_again(path: Path, options: Options) -> None:
+    """Write a record's tables and plot again, from its runs."""
+    result = from_object(read(path)["results"])
+    save_again(path, options=options, **_describe(result))
+    _draw(path, result)
+
+
+def _describe(result: ReadsResult) -> dict[str, Any]:
+    """Return what of a record depends on the runs."""
+    results, experiment, scaled = as_object(result), result.experiment, result.scaled
+    assert scaled is not None
+    published: Any = results["published"]
+    machine: Any = results["scaled"]
+    io = ((target.name, *row) for target in result.targets for row in io_rows(target, rows=experiment.rows))
+    return {
+        "settings": {"runs": experiment.rounds, "rows": experiment.rows, "parameters": "rds", **machine},
+        "results": results,
+        "table": [
+            ("topology", *TIME_HEADING),
+            *(
+                (target.name, *row)
+                for target in result.targets
+                for row in time_rows(target, cpu_count=result.machine.cpu_count)
             ),
-            *(row for target in results["targets"] for row in _rows(target)),
         ],
-        notes=[
-            "Three queries in turn, all sessions with the same one; seconds are the three's sum.",
-            f"The volume has {scaled['iops']} IOPS and {scaled['bytes_per_s'] / 1e6:.0f} MB/s.",
-            f"Published, not measured here: {results['published']['source']}.",
+        "notes": [
+            (
+                f"The side that is first in each round: {', '.join(experiment.first_sides)}. All sessions run the same "
+                "query at a time; published: at as many sessions; by core: at as many sessions for each core."
+            ),
+            "",
+            *markdown([("topology", *IO_HEADING), *io]),
+            "",
+            (
+                "The volume's and the local disk's I/O is that of the round's runs with temporary work there; the disk "
+                "below the local one is used by all of the machine. The temporary files published are those of as many "
+                "rows."
+            ),
+            f"The volume has {scaled.iops} IOPS and {scaled.bytes_per_s / MB:.0f} MB/s.",
+            *caveats(result),
+            f"Published, not measured here: {published['source']}.",
         ],
-    )
-    plot.replace(path.with_suffix(".svg"))
+    }
+
+
+def _draw(path: Path, result: ReadsResult) -> None:
+    plot = path.with_suffix(".svg")
+    draw_plot(plot, chart(result))
     with path.with_suffix(".md").open("a", encoding="utf-8") as text:
-        text.write(f"\n![Speed-up by sessions]({path.with_suffix('.svg').name})\n")
-
-
-def _rows(target: dict[str, Any]) -> Iterator[tuple[str, ...]]:
-    for step in target["steps"]:
-        volume, local = spread(step["volume_s"]), spread(step["local_s"])
-        published = [step["published_speed_up"], step["published_by_core"]]
-        yield (
-            target["name"],
-            str(step["sessions"]),
-            *(f"{side[name]:.1f}" for side in (volume, local) for name in ("median", "lowest", "highest")),
-            f"{step['speed_up']:.2f}",
-            *("-" if value is None else f"{value:.2f}" for value in published),
-            f"{step['temp_bytes'] / 1e9:.2f}",
-            f"{100 * step['volume_busy']:.0f}",
-            f"{step['volume_queue']:.1f}",
-        )
+        text.write(f"\n![Speed-up by sessions]({plot.name})\n")

@@ -12,18 +12,24 @@ from penstock.bench.optimized_reads.chart import chart
 from penstock.bench.optimized_reads.plan import (
     FULL,
     QUICK,
+    DeviceUse,
+    Experiment,
     QueryRuns,
     Step,
     as_loaded,
     published_speed_up,
+    published_temp_bytes,
     queries,
     scale,
 )
+from penstock.bench.optimized_reads.record import as_object, from_object
 from penstock.bench.optimized_reads.run import ReadsResult, TargetResult
-from penstock.cli.commands.bench.optimized_reads import as_object, describe_reads, optimized_reads
+from penstock.bench.optimized_reads.table import ALL, caveats, io_rows, time_rows
+from penstock.cli.commands.bench.optimized_reads import describe_reads, optimized_reads
 from penstock.errors import LabError, UsageError
 from penstock.host import read_machine
 from penstock.lab.volumes.find import check_machine
+from penstock.model.server.device import Device
 
 
 def runs(name: str, volume: float, local: float) -> QueryRuns:
@@ -34,12 +40,18 @@ def runs(name: str, volume: float, local: float) -> QueryRuns:
         temp_bytes=10**9,
         workers_planned=4,
         workers_launched=2,
-        volume_busy=0.5,
-        volume_queue=3.0,
+        volume=DeviceUse(read_bytes=1e9, write_bytes=2e9, busy=0.5, queue=3.0),
     )
 
 
 STEP = Step(sessions=4, runs=(runs("a", 1.0, 1.0), runs("b", 2.0, 0.5)))
+
+
+def _result(*targets: TargetResult) -> ReadsResult:
+    experiment = Experiment(rows=1_000_000, sessions=(4,), rounds=3)
+    return ReadsResult(
+        experiment=experiment, machine=read_machine(), scaled=scale(experiment, cpu_count=2), targets=targets
+    )
 
 
 def test_rates_scale_by_cores_and_memory_by_rows() -> None:
@@ -71,8 +83,7 @@ def test_published_figures_are_the_articles_and_compared_by_core() -> None:
 
 
 def test_result_is_shown_with_both_published_columns_and_drawn() -> None:
-    target = TargetResult(name="single", postgresql="18.4", steps=(STEP,))
-    result = ReadsResult(experiment=FULL, machine=read_machine(), scaled=scale(FULL, cpu_count=2), targets=(target,))
+    result = _result(TargetResult(name="single", postgresql="18.4", steps=(STEP,)))
     text = "\n".join(describe_reads(result))
     assert "volume: 625 IOPS, 74 MB/s" in text
     assert "4.00       1.07" in text
@@ -81,6 +92,38 @@ def test_result_is_shown_with_both_published_columns_and_drawn() -> None:
     assert published.is_published
     steps = json.loads(json.dumps(as_object(result)))["targets"][0]["steps"]
     assert steps[0]["speed_up"] == 4.0
+
+
+def test_each_query_stands_by_itself_and_spills_beside_the_article() -> None:
+    """With what reached the devices; 1,090 GB of 100 million rows are 10.9 GB of one million."""
+    target = TargetResult(name="single", postgresql="18.4", steps=(STEP,))
+    assert [row[1:3] for row in time_rows(target, cpu_count=2)] == [(ALL, "6.0"), ("a", "2.0"), ("b", "4.0")]
+    assert io_rows(target, rows=1_000_000) == [
+        ("4", "2.00", "10.9", "4.00/2.00", "50%", "3.0", "-", "-", "-", "4/8"),
+    ]
+    assert published_temp_bytes(5, rows=1_000_000) is None
+
+
+def test_sides_begin_in_turn() -> None:
+    """What one side leaves to write would always meet the other."""
+    assert FULL.first_sides == ("volume", "local", "volume")
+
+
+def test_what_is_not_shown_is_said() -> None:
+    """That Multi-AZ gains more: it was not measured, the spreads overlap, or they do not."""
+    single = TargetResult(name="single", postgresql="18.4", steps=(STEP,))
+    assert any("only single was measured" in text for text in caveats(_result(single)))
+    mirrored = TargetResult(name="multi-az", postgresql="18.4", steps=(STEP,))
+    assert any("the spreads overlap at 4 sessions" in text for text in caveats(_result(single, mirrored)))
+    faster = TargetResult(name="multi-az", postgresql="18.4", steps=(Step(sessions=4, runs=(runs("a", 99.0, 1.0),)),))
+    assert not any("Multi-AZ" in text for text in caveats(_result(single, faster)))
+
+
+def test_a_result_is_read_back_from_its_object() -> None:
+    """So that a record's tables and plot can be computed again."""
+    device = Device(name="loop1", number="7:1", file_system="ext4", disks=("loop1",), kind="unknown")
+    result = _result(TargetResult(name="single", postgresql="18.4", steps=(STEP,), local_devices=(device,)))
+    assert from_object(json.loads(json.dumps(as_object(result)))) == result
 
 
 def test_options_that_cannot_go_together_are_refused() -> None:
@@ -112,3 +155,6 @@ def test_the_gain_grows_with_the_sessions() -> None:
     assert gains[-1] > gains[0]
     assert gains[-1] > 1.2
     assert all(step["temp_bytes"] > 50_000_000 for step in target["steps"])
+    # Temporary files lie on a disk: what is written to them is written to the local device.
+    assert [device["kind"] for device in target["local_devices"]].count("memory") == 0
+    assert sum(query["local"]["write_bytes"] for query in target["steps"][-1]["queries"]) > 50_000_000

@@ -18,6 +18,7 @@ import pytest
 
 from penstock.cli.main import main
 from penstock.errors import LabError, UsageError
+from penstock.host import find_devices
 from penstock.lab.topology.processes import Launch, Processes
 from penstock.lab.volumes.cgroup import cgroup_of
 from penstock.lab.volumes.find import PACKAGES, check_machine, mounts_below
@@ -128,6 +129,8 @@ def test_servers_lie_on_their_volume_and_run_in_their_memory_beside_local_storag
     assert f"local storage: {local}" in capfd.readouterr().out
     devices = {path.stat().st_dev for path in (folder, folder / "primary" / "data", local)}
     assert len(devices) == 3
+    # A file system on a loop device, and what the loop device's file lies on.
+    assert [device.name.startswith("loop") for device in find_devices(local)][:2] == [True, False]
     assert (local.stat().st_mode & 0o777, list(local.iterdir())) == (0o700, [])
     group = cgroup_of(folder)
     with psycopg.connect(lab.conninfo(), autocommit=True) as connection:

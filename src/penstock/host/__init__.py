@@ -1,7 +1,7 @@
 """This machine: its processors, as far as this process may use them, its disks, and what else results depend on."""
 
 from penstock.host.cpus import busy_cpu_s, cpu_count, process_cpu_s
-from penstock.host.devices import find_device, read_counters
+from penstock.host.devices import find_device, find_devices, read_counters
 from penstock.host.disks import Disk, measure_disk, measure_files
 from penstock.host.machine import Machine, read_machine
 from penstock.host.memory import memory_bytes
@@ -12,6 +12,7 @@ __all__ = [
     "busy_cpu_s",
     "cpu_count",
     "find_device",
+    "find_devices",
     "measure_disk",
     "measure_files",
     "memory_bytes",

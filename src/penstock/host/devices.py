@@ -32,6 +32,7 @@ _NETWORK_MODELS = ("amazon elastic block store", "nvme_card-pd", "msft nvme acce
 _VIRTUAL_MODELS = ("qemu", "vmware", "virtual", "vbox", "xen", "msft")
 _NETWORK_PATHS = ("/nvme-fabrics/", "/session", "/rbd", "/nbd", "/drbd")
 _NETWORK_FILE_SYSTEMS = frozenset(("nfs", "nfs4", "cifs", "smb3", "ceph", "glusterfs", "lustre", "9p", "fuse.sshfs"))
+_MEMORY_DISK = re.compile(r"/z?ram\d+$")
 _MEMORY_FILE_SYSTEMS = frozenset(("tmpfs", "ramfs"))
 
 
@@ -56,6 +57,16 @@ def find_device(path: Path) -> Device | None:
         disks=tuple(disk.name for disk in disks),
         kind=judge_kind(file_system, [(str(disk), _read_model(disk)) for disk in disks]),
     )
+
+
+def find_devices(path: Path) -> tuple[Device, ...]:
+    """Return the device that a path lies on, and below a loop device what its file lies on, and so on."""
+    found: list[Device] = []
+    below: Path | None = path
+    while below is not None and (device := find_device(below)) is not None:
+        found.append(device)
+        below = _read_backing_file(device)
+    return tuple(found)
 
 
 def read_counters(device: Device) -> DeviceCounters | None:
@@ -111,7 +122,7 @@ def judge_kind(file_system: str, disks: Sequence[tuple[str, str]]) -> DeviceKind
     """
     if file_system in _NETWORK_FILE_SYSTEMS:
         return "network"
-    if file_system in _MEMORY_FILE_SYSTEMS:
+    if file_system in _MEMORY_FILE_SYSTEMS or any(_MEMORY_DISK.search(path) for path, _ in disks):
         return "memory"
     kinds = {_judge_disk(path, model.lower()) for path, model in disks}
     if "network" in kinds:
@@ -144,6 +155,14 @@ def _disks_below(device: Path) -> set[Path]:
     slaves = device / "slaves"
     parts = [part.resolve() for part in slaves.iterdir()] if slaves.is_dir() else []
     return set().union(*map(_disks_below, parts)) if parts else {device}
+
+
+def _read_backing_file(device: Device) -> Path | None:
+    try:
+        text = Path("/sys/block", device.name, "loop", "backing_file").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    return Path(text.strip())
 
 
 def _read_model(disk: Path) -> str:

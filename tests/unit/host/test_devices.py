@@ -48,6 +48,7 @@ def test_a_path_is_on_the_deepest_and_last_mount_that_has_it(path: str, source: 
         ("ext4", [("/sys/devices/platform/host9/session4/target9/sdc", "LUN")], "network"),
         ("nfs4", [], "network"),
         ("tmpfs", [], "memory"),
+        ("ext4", [("/sys/devices/virtual/block/zram0", "")], "memory"),
         ("zfs", [], "unknown"),
     ],
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.bench.optimized_reads.plan import published_speed_up
+from penstock.bench.optimized_reads.plan import published_speed_up, speed_up_range
 from penstock.bench.optimized_reads.published import MINUTES, SHORT_SOURCE, SOURCE, VCPUS
 from penstock.report.plot import Line, Plot, Point
 
@@ -37,8 +37,8 @@ def _line(target: TargetResult, cpu_count: int) -> Line:
         Point(
             x=step.sessions / cpu_count,
             median=step.speed_up,
-            low=min(step.volume_s) / max(step.local_s),
-            high=max(step.volume_s) / min(step.local_s),
+            low=speed_up_range(step.volume_s, step.local_s)[0],
+            high=speed_up_range(step.volume_s, step.local_s)[1],
         )
         for step in target.steps
     )

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import statistics
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
 from penstock.bench.optimized_reads.published import (
     BYTES_PER_S,
@@ -22,9 +23,18 @@ from penstock.bench.optimized_reads.published import (
     MINUTES,
     QUERIES,
     ROWS,
+    TEMP_GB,
     VCPUS,
 )
-from penstock.units import GIB, MIB
+from penstock.model.server.device import rates
+from penstock.units import GB, GIB, MIB
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.model.server.device import DeviceCounters
+
+Side = Literal["volume", "local"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,10 +45,15 @@ class Experiment:
     sessions: tuple[int, ...]
     rounds: int
 
+    @property
+    def first_sides(self) -> tuple[Side, ...]:
+        """Return the side that each round begins with: what one leaves to write, the other finds in turn."""
+        return tuple("local" if number % 2 else "volume" for number in range(self.rounds))
 
-# About an hour for each topology on two cores. The article begins at 4 sessions, on 16 vCPUs. Fewer rows leave less
-# memory than the processes of sixteen sessions need.
-FULL = Experiment(rows=1_000_000, sessions=(1, 2, 4, 8, 12, 16), rounds=3)
+
+# Less than half an hour for each topology on two cores. The article has 4 to 16 sessions, on 16 vCPUs; 12 and 16 here
+# take an hour more. Fewer rows leave less memory than the processes of sixteen sessions need.
+FULL = Experiment(rows=1_000_000, sessions=(1, 2, 4, 8), rounds=3)
 
 # For less than two minutes on two cores. Fewer rows leave less memory than the processes of the largest step need.
 QUICK = Experiment(rows=400_000, sessions=(1, 2, 4), rounds=1)
@@ -98,11 +113,22 @@ def queries(experiment: Experiment, *, schema: str) -> tuple[Query, ...]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceUse:
+    """What a device did while a query ran, the mean of its rounds; `busy` is the part of time with work, 0 to 1."""
+
+    read_bytes: float
+    write_bytes: float
+    busy: float
+    queue: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class QueryRuns:
     """One query at so many sessions: seconds of each round on the volume and on the local disk.
 
-    `temp_bytes` were written to temporary files by one round; `volume_busy` and `volume_queue` are the means of the
-    volume's device while its rounds ran, None where the server's devices cannot be seen.
+    `temp_bytes` were written to temporary files by one round. `volume` and `local` are the uses of these devices while
+    temporary work was there, `below` that of the disk below the local device meanwhile, by all of the machine; None if
+    the server's devices cannot be seen.
     """
 
     query: str
@@ -111,8 +137,9 @@ class QueryRuns:
     temp_bytes: int
     workers_planned: int
     workers_launched: int
-    volume_busy: float | None = None
-    volume_queue: float | None = None
+    volume: DeviceUse | None = None
+    local: DeviceUse | None = None
+    below: DeviceUse | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,24 +162,65 @@ class Step:
     @property
     def speed_up(self) -> float:
         """Return how many times as fast the local disk is, by medians."""
-        return statistics.median(self.volume_s) / statistics.median(self.local_s)
+        return speed_up(self.volume_s, self.local_s)
 
     @property
     def temp_bytes(self) -> int:
         """Return what one round writes to temporary files."""
         return sum(run.temp_bytes for run in self.runs)
 
-    @property
-    def volume_busy(self) -> float | None:
-        """Return the part of the time in which the volume had work, the queries' mean; None where nobody can see it."""
-        seen = [run.volume_busy for run in self.runs if run.volume_busy is not None]
-        return statistics.mean(seen) if seen else None
+    def use(self, device: Literal["volume", "local", "below"]) -> DeviceUse | None:
+        """Return what a device did in one round: bytes summed, the rest the queries' mean; None if nobody can see it.
 
-    @property
-    def volume_queue(self) -> float | None:
-        """Return the volume's mean queue; None where nobody can see it."""
-        seen = [run.volume_queue for run in self.runs if run.volume_queue is not None]
-        return statistics.mean(seen) if seen else None
+        >>> Step(sessions=1, runs=()).use("volume") is None
+        True
+        """
+        seen = [use for run in self.runs if (use := getattr(run, device)) is not None]
+        if not seen:
+            return None
+        return DeviceUse(
+            read_bytes=sum(use.read_bytes for use in seen),
+            write_bytes=sum(use.write_bytes for use in seen),
+            busy=statistics.mean(use.busy for use in seen),
+            queue=statistics.mean(use.queue for use in seen),
+        )
+
+
+def speed_up(volume_s: Sequence[float], local_s: Sequence[float]) -> float:
+    """Return how many times as fast the local disk is, by medians."""
+    return statistics.median(volume_s) / statistics.median(local_s)
+
+
+def speed_up_range(volume_s: Sequence[float], local_s: Sequence[float]) -> tuple[float, float]:
+    """Return the least and the largest quotient of any two rounds.
+
+    >>> speed_up_range([2.0, 3.0], [1.0, 1.5])
+    (1.333..., 3.0)
+    """
+    return min(volume_s) / max(local_s), max(volume_s) / min(local_s)
+
+
+def mean_use(pairs: Sequence[tuple[DeviceCounters, DeviceCounters]]) -> DeviceUse | None:
+    """Return a device's use, the mean of pairs of readings before and after; None without any."""
+    if not pairs:
+        return None
+    means = [rates(before, after) for before, after in pairs]
+    return DeviceUse(
+        read_bytes=statistics.mean(after.read_bytes - before.read_bytes for before, after in pairs),
+        write_bytes=statistics.mean(after.write_bytes - before.write_bytes for before, after in pairs),
+        busy=statistics.mean(each.busy for each in means),
+        queue=statistics.mean(each.queue for each in means),
+    )
+
+
+def published_temp_bytes(sessions: int, *, rows: int) -> float | None:
+    """Return what the article spilled with as many sessions, for as many rows; None if it has no such number.
+
+    >>> published_temp_bytes(4, rows=1_000_000)
+    10900000000.0
+    """
+    spilled_gb = TEMP_GB.get(sessions)
+    return None if spilled_gb is None else spilled_gb * GB * rows / ROWS
 
 
 def published_speed_up(sessions: float) -> float | None:

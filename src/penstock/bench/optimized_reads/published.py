@@ -27,6 +27,9 @@ MINUTES = {
     16: (66.2, 32.0),
 }
 
+# Temporary files by sessions, in GB: of all sessions together, however much was there at a time.
+TEMP_GB = {4: 1_090, 8: 2_268, 12: 3_449, 16: 4_629}
+
 # The article's queries with its limits, which count rows of the tables.
 QUERIES = (
     ("distinct", "sbtest1", "SELECT DISTINCT pad FROM {schema}.sbtest1 LIMIT {limit}", 65_000_000),

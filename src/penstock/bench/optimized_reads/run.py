@@ -1,39 +1,38 @@
 """Runs experiment B: the three queries at several numbers of sessions, their temporary work here and there in turn.
 
-At each number of sessions, for each query: the volume, then the local disk; then the next round, so that what the
-machine does meanwhile meets both. Rows are counted after the load: a table that lacks any is no result.
+At each number of sessions, for each query: the volume, then the local disk, in the next round the local disk first, so
+that what the machine does meanwhile, and what a run leaves to write, meets both. Rows are counted after the load: a
+table that lacks any is no result.
 """
 
 from __future__ import annotations
 
 import os
-import statistics
 import tempfile
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.bench.optimized_reads.plan import QueryRuns, Step, queries, scale
+from penstock.bench.optimized_reads.plan import QueryRuns, Step, mean_use, queries, scale
 from penstock.bench.ways import load_files
 from penstock.errors import LabError
-from penstock.host import Machine, find_device, read_counters, read_machine
+from penstock.host import Machine, find_device, find_devices, read_counters, read_machine
 from penstock.lab.datasets.sysbench import CREATE, TABLES, write_sysbench
 from penstock.lab.installations import default_installation
 from penstock.lab.topology import Lab
-from penstock.model.server.device import rates
 from penstock.server.benchmarks.schema import SCHEMA
 from penstock.server.benchmarks.spills import spill_experiment
 from penstock.server.benchmarks.tables import count_rows
 from penstock.server.connect.connection import ConnectionFactory, over_own_socket
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from penstock.bench.optimized_reads.plan import Experiment, Query, Scaled
+    from penstock.bench.optimized_reads.plan import Experiment, Query, Scaled, Side
     from penstock.lab.datasets.datafiles import DataFile
     from penstock.lab.topology.shapes import Shape
-    from penstock.model.server.device import Device, DeviceRates
+    from penstock.model.server.device import Device, DeviceCounters
     from penstock.server.benchmarks.spills import SpillExperiment, SpillRun
 
 
@@ -42,11 +41,15 @@ _LOCAL = "local_storage"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetResult:
-    """One topology, or a pair of endpoints: its steps by sessions."""
+    """One topology, or a pair of endpoints: its steps by sessions.
+
+    `local_devices` are that of the local disk and, for loop devices, what lies below it; none if nobody can see them.
+    """
 
     name: str
     postgresql: str
     steps: tuple[Step, ...]
+    local_devices: tuple[Device, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,12 +64,21 @@ class ReadsResult:
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """A place where the queries run: which server and tablespace for either side, and the volume's device."""
+    """A place where the queries run: which server and tablespace for either side, and their devices."""
 
     name: str
-    volume: tuple[SpillExperiment, str]
-    local: tuple[SpillExperiment, str]
-    device: Device | None
+    sides: Mapping[Side, tuple[SpillExperiment, str]]
+    volume_device: Device | None = None
+    local_devices: tuple[Device, ...] = ()
+
+    def devices(self, side: Side) -> dict[str, Device]:
+        """Return the devices whose counters are read while temporary work is on a side."""
+        if side == "volume":
+            return {} if self.volume_device is None else {"volume": self.volume_device}
+        first, *below = self.local_devices or (None,)
+        if first is None:
+            return {}
+        return {"local": first, "below": below[-1]} if below else {"local": first}
 
 
 def measure_reads(
@@ -118,8 +130,12 @@ def _topology(shape: Shape, scaled: Scaled, files: Sequence[DataFile], say: Call
         factory = ConnectionFactory(over_own_socket(found.conninfo))
         with _loaded(factory, files, say) as made:
             made.create_tablespace(_LOCAL, str(found.local_storage))
-            volume = find_device(found.folder / "primary")
-            yield _Target(name=shape, volume=(made, "pg_default"), local=(made, _LOCAL), device=volume)
+            yield _Target(
+                name=shape,
+                sides={"volume": (made, "pg_default"), "local": (made, _LOCAL)},
+                volume_device=find_device(found.folder / "primary"),
+                local_devices=find_devices(found.local_storage),
+            )
     finally:
         lab.down()
 
@@ -130,11 +146,12 @@ def _endpoints(
 ) -> Iterator[_Target]:
     with _loaded(to, files, say) as volume:
         if against is None:
-            yield _Target(name=to.safe_description, volume=(volume, "pg_default"), local=(volume, ""), device=None)
+            sides: dict[Side, tuple[SpillExperiment, str]] = {"volume": (volume, "pg_default"), "local": (volume, "")}
+            yield _Target(name=to.safe_description, sides=sides)
             return
         with _loaded(against, files, say) as local:
             name = f"{to.safe_description} against {against.safe_description}"
-            yield _Target(name=name, volume=(volume, "pg_default"), local=(local, ""), device=None)
+            yield _Target(name=name, sides={"volume": (volume, "pg_default"), "local": (local, "")})
 
 
 @contextmanager
@@ -163,49 +180,51 @@ def _measure(target: _Target, experiment: Experiment, say: Callable[[str], None]
     # Cold caches and what the load has left to write are nobody's result.
     say(f"{target.name}: warming up")
     for query in chosen:
-        _Seen().add(target, query, experiment.sessions[0])
+        _Seen().add(target, query, experiment.sessions[0], first="volume")
     seen: dict[tuple[int, str], _Seen] = {}
-    for number in range(experiment.rounds):
+    for number, first in enumerate(experiment.first_sides):
         for sessions in experiment.sessions:
-            say(f"{target.name}: round {number + 1} of {experiment.rounds}, {sessions} sessions")
+            say(f"{target.name}: round {number + 1} of {experiment.rounds}, {sessions} sessions, {first} first")
             for query in chosen:
-                seen.setdefault((sessions, query.name), _Seen()).add(target, query, sessions)
+                seen.setdefault((sessions, query.name), _Seen()).add(target, query, sessions, first=first)
     steps = tuple(
         Step(sessions=sessions, runs=tuple(seen[sessions, query.name].conclude(query.name) for query in chosen))
         for sessions in experiment.sessions
     )
-    return TargetResult(name=target.name, postgresql=target.volume[0].facts().version, steps=steps)
+    version = target.sides["volume"][0].facts().version
+    return TargetResult(name=target.name, postgresql=version, steps=steps, local_devices=target.local_devices)
 
 
 class _Seen:
     def __init__(self) -> None:
-        self._volume: list[SpillRun] = []
-        self._local: list[SpillRun] = []
-        self._rates: list[DeviceRates] = []
+        self._runs: dict[Side, list[SpillRun]] = {"volume": [], "local": []}
+        self._counters: dict[str, list[tuple[DeviceCounters, DeviceCounters]]] = {}
 
-    def add(self, target: _Target, query: Query, sessions: int) -> None:
-        """Run the query on both sides, the volume first, each with the table as far in the cache as memory lets it."""
-        target.volume[0].warm(query.table)
-        before = None if target.device is None else read_counters(target.device)
-        server, tablespace = target.volume
-        self._volume.append(server.run(query.sql, sessions=sessions, tablespace=tablespace))
-        after = None if target.device is None else read_counters(target.device)
-        if before is not None and after is not None:
-            self._rates.append(rates(before, after))
-        server, tablespace = target.local
-        server.warm(query.table)
-        self._local.append(server.run(query.sql, sessions=sessions, tablespace=tablespace))
+    def add(self, target: _Target, query: Query, sessions: int, *, first: Side) -> None:
+        """Run the query on both sides, each with the table as far in the cache as memory lets it."""
+        other: Side = "local" if first == "volume" else "volume"
+        for side in (first, other):
+            server, tablespace = target.sides[side]
+            server.warm(query.table)
+            devices = target.devices(side)
+            before = {name: read_counters(device) for name, device in devices.items()}
+            self._runs[side].append(server.run(query.sql, sessions=sessions, tablespace=tablespace))
+            after = {name: read_counters(device) for name, device in devices.items()}
+            for name, counters in before.items():
+                if counters is not None and (later := after[name]) is not None:
+                    self._counters.setdefault(name, []).append((counters, later))
 
     def conclude(self, name: str) -> QueryRuns:
         """Return what the runs came to."""
-        last = self._volume[-1]
+        last = self._runs["volume"][-1]
         return QueryRuns(
             query=name,
-            volume_s=tuple(run.elapsed_s for run in self._volume),
-            local_s=tuple(run.elapsed_s for run in self._local),
+            volume_s=tuple(run.elapsed_s for run in self._runs["volume"]),
+            local_s=tuple(run.elapsed_s for run in self._runs["local"]),
             temp_bytes=last.temp_bytes,
             workers_planned=last.workers_planned,
             workers_launched=last.workers_launched,
-            volume_busy=statistics.mean(each.busy for each in self._rates) if self._rates else None,
-            volume_queue=statistics.mean(each.queue for each in self._rates) if self._rates else None,
+            volume=mean_use(self._counters.get("volume", ())),
+            local=mean_use(self._counters.get("local", ())),
+            below=mean_use(self._counters.get("below", ())),
         )

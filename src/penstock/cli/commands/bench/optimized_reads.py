@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path  # noqa: TC003 (typer reads annotations)
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,10 +13,9 @@ from penstock.cli.terminal.columns import line_up
 from penstock.cli.terminal.output import write_message, write_result
 from penstock.errors import UsageError
 from penstock.model.options import parse_counts
-from penstock.units import GB, GIB, MB, format_count
+from penstock.units import GIB, MB, format_count
 
 if TYPE_CHECKING:
-    from penstock.bench.optimized_reads.plan import Step
     from penstock.bench.optimized_reads.run import ReadsResult, TargetResult
     from penstock.lab.topology.shapes import Shape
 
@@ -39,20 +38,16 @@ Against = Annotated[
 
 
 def optimized_reads(
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Use fewer rows, 1, 2 and 4 sessions, one round, and one topology.")
-    ] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Use fewer rows, 1, 2 and 4 sessions, and one round.")] = False,
     topology: Annotated[
         str | None,
         typer.Option(
-            "--topology", metavar="LIST", help="Measure these lab topologies: single, multi-az (default: both)."
+            "--topology", metavar="LIST", help="Measure these lab topologies: single, multi-az (default: single)."
         ),
     ] = None,
     sessions: Annotated[
         str | None,
-        typer.Option(
-            "--sessions", metavar="LIST", help="Numbers of sessions (default: 1,2,4,8,12,16; with --quick 1,2,4)."
-        ),
+        typer.Option("--sessions", metavar="LIST", help="Numbers of sessions (default: 1,2,4,8; with --quick 1,2,4)."),
     ] = None,
     to: To = None,
     against: Against = None,
@@ -65,14 +60,15 @@ def optimized_reads(
     """Measure how much faster queries that spill to disk are with temporary work on a local disk.
 
     The lab's server has a volume with the published one's IOPS and throughput for as many cores as this machine has,
-    and a local disk beside it; it needs root, FUSE and qemu-storage-daemon. Without --quick it takes an hour and more
-    for each topology on two cores.
+    and a local disk beside it; it needs root, FUSE and qemu-storage-daemon. Without --quick it takes less than half an
+    hour for each topology on two cores.
 
     Exit codes: 0 measured, 2 no such topology or no matplotlib, 4 the plot cannot be written, 6 a foreign
     schema is in the way, 7 the server refused, 8 a topology could not be brought up, or rows are missing.
     """
     from penstock.bench.optimized_reads.chart import chart
     from penstock.bench.optimized_reads.plan import FULL, QUICK
+    from penstock.bench.optimized_reads.record import as_object
     from penstock.bench.optimized_reads.run import measure_reads
     from penstock.cli.commands.load import interrupting_signals
     from penstock.cli.options.target import open_target
@@ -82,7 +78,7 @@ def optimized_reads(
         raise UsageError("--against needs --to", hint="Name the server without local storage with --to.")
     if plot is not None:
         check_plot(plot)
-    default = () if to is not None else _SHAPES[:1] if quick else _SHAPES
+    default = () if to is not None else _SHAPES[:1]
     shapes = default if topology is None else parse_shapes(topology, _SHAPES)
     experiment = QUICK if quick else FULL
     if sessions is not None:
@@ -103,9 +99,10 @@ def optimized_reads(
 def describe_reads(result: ReadsResult) -> list[str]:
     """Return what was measured as lines of text."""
     from penstock.bench.optimized_reads.published import BYTES_PER_S, IOPS, SOURCE, VCPUS
+    from penstock.bench.optimized_reads.table import caveats
 
     experiment, machine, scaled = result.experiment, result.machine, result.scaled
-    rounds = "1 round" if experiment.rounds == 1 else f"medians of {experiment.rounds} interleaved rounds"
+    rounds = "1 round" if experiment.rounds == 1 else f"medians of {experiment.rounds} rounds, sides in turn first"
     lines = [
         f"{format_count(experiment.rows)} rows in each of three tables, three queries, {rounds}",
         f"on {machine.cpu_model}, {machine.cpu_count} cores for client and server",
@@ -117,84 +114,22 @@ def describe_reads(result: ReadsResult) -> list[str]:
             f"memory: {scaled.memory_bytes / GIB:.2f} GiB"
         )
     for target in result.targets:
-        lines += ["", *_describe_target(target, cpu_count=machine.cpu_count)]
+        lines += ["", *_describe_target(target, result)]
     lines += ["", "Published, not measured here:", f"  {SOURCE}."]
     if scaled is not None:
         lines.append("published: at as many sessions; by core: at as many sessions for each core.")
-    return lines
+    return [*lines, *caveats(result)]
 
 
-def _describe_target(target: TargetResult, *, cpu_count: int) -> list[str]:
-    heads = ["sessions", "volume s", "min", "max", "local s", "min", "max", "speed-up", "published", "by core"]
-    heads += ["temp GB", "volume busy", "queue", "workers"]
-    rows = [_row(step, cpu_count) for step in target.steps]
+def _describe_target(target: TargetResult, result: ReadsResult) -> list[str]:
+    from penstock.bench.optimized_reads.table import IO_HEADING, TIME_HEADING, io_rows, time_rows
+
+    times = time_rows(target, cpu_count=result.machine.cpu_count)
+    io = io_rows(target, rows=result.experiment.rows)
     return [
         f"{target.name}, PostgreSQL {target.postgresql}",
-        *line_up([heads, *rows], align=">" * len(heads), indent="  "),
+        *line_up([TIME_HEADING, *times], align="><" + ">" * (len(TIME_HEADING) - 2), indent="  "),
+        "",
+        "  one round's temporary files, the article's for as many rows, and what reached the devices:",
+        *line_up([IO_HEADING, *io], align=">" * len(IO_HEADING), indent="  "),
     ]
-
-
-def _row(step: Step, cpu_count: int) -> tuple[str, ...]:
-    from statistics import median
-
-    from penstock.bench.optimized_reads.plan import as_loaded, published_speed_up
-
-    sides = [
-        text
-        for seconds in (step.volume_s, step.local_s)
-        for text in (f"{median(seconds):.1f}", f"{min(seconds):.1f}", f"{max(seconds):.1f}")
-    ]
-    planned = sum(run.workers_planned for run in step.runs)
-    launched = sum(run.workers_launched for run in step.runs)
-    return (
-        str(step.sessions),
-        *sides,
-        f"{step.speed_up:.2f}",
-        _known(published_speed_up(step.sessions), "{:.2f}"),
-        _known(published_speed_up(as_loaded(step.sessions, cpu_count=cpu_count)), "{:.2f}"),
-        f"{step.temp_bytes / GB:.2f}",
-        _known(step.volume_busy, "{:.0%}"),
-        _known(step.volume_queue, "{:.1f}"),
-        f"{launched}/{planned}",
-    )
-
-
-def as_object(result: ReadsResult) -> dict[str, object]:
-    """Return what was measured for machines."""
-    from penstock.bench.optimized_reads.plan import as_loaded, published_speed_up
-    from penstock.bench.optimized_reads.published import MINUTES, SOURCE
-
-    fields = asdict(result)
-    fields["targets"] = [
-        {
-            "name": target.name,
-            "postgresql": target.postgresql,
-            "steps": [
-                {
-                    "sessions": step.sessions,
-                    "volume_s": step.volume_s,
-                    "local_s": step.local_s,
-                    "speed_up": step.speed_up,
-                    "published_speed_up": published_speed_up(step.sessions),
-                    "published_by_core": published_speed_up(
-                        as_loaded(step.sessions, cpu_count=result.machine.cpu_count)
-                    ),
-                    "temp_bytes": step.temp_bytes,
-                    "volume_busy": step.volume_busy,
-                    "volume_queue": step.volume_queue,
-                    "queries": [asdict(run) for run in step.runs],
-                }
-                for step in target.steps
-            ],
-        }
-        for target in result.targets
-    ]
-    fields["published"] = {
-        "source": SOURCE,
-        "minutes": {str(sessions): {"volume": ebs, "local": local} for sessions, (ebs, local) in MINUTES.items()},
-    }
-    return fields
-
-
-def _known(value: float | None, form: str) -> str:
-    return "-" if value is None else form.format(value)

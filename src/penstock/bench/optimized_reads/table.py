@@ -1,0 +1,168 @@
+"""What of a result is shown as tables, and what it does not show. Pure."""
+
+from __future__ import annotations
+
+from statistics import median
+from typing import TYPE_CHECKING
+
+from penstock.bench.optimized_reads.plan import (
+    as_loaded,
+    published_speed_up,
+    published_temp_bytes,
+    speed_up,
+    speed_up_range,
+)
+from penstock.bench.optimized_reads.published import ROWS, TEMP_GB
+from penstock.units import GB
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from penstock.bench.optimized_reads.plan import DeviceUse, Step
+    from penstock.bench.optimized_reads.run import ReadsResult, TargetResult
+    from penstock.model.server.device import Device
+
+ALL = "all three"
+
+_MILLION = 1_000_000
+
+TIME_HEADING = (
+    "sessions",
+    "query",
+    "volume s",
+    "min",
+    "max",
+    "local s",
+    "min",
+    "max",
+    "speed-up",
+    "published",
+    "by core",
+)
+
+IO_HEADING = (
+    "sessions",
+    "temp GB",
+    "published",
+    "volume GB written/read",
+    "busy",
+    "queue",
+    "local GB written/read",
+    "busy",
+    "disk below GB written/read",
+    "workers",
+)
+
+
+def time_rows(target: TargetResult, *, cpu_count: int) -> list[tuple[str, ...]]:
+    """Return the rows below TIME_HEADING: of each step the sum of its queries, then each by itself."""
+    rows = []
+    for step in target.steps:
+        rows.append(
+            (
+                str(step.sessions),
+                ALL,
+                *_times(step.volume_s, step.local_s),
+                _known(published_speed_up(step.sessions), "{:.2f}"),
+                _known(published_speed_up(as_loaded(step.sessions, cpu_count=cpu_count)), "{:.2f}"),
+            )
+        )
+        # The article has no times of single queries.
+        rows += [(str(step.sessions), run.query, *_times(run.volume_s, run.local_s), "-", "-") for run in step.runs]
+    return rows
+
+
+def io_rows(target: TargetResult, *, rows: int) -> list[tuple[str, ...]]:
+    """Return the rows below IO_HEADING, of one round; what the article spilled is that of as many rows."""
+    return [_io_row(step, rows=rows) for step in target.steps]
+
+
+def _io_row(step: Step, *, rows: int) -> tuple[str, ...]:
+    published = published_temp_bytes(step.sessions, rows=rows)
+    volume, local, below = step.use("volume"), step.use("local"), step.use("below")
+    planned = sum(run.workers_planned for run in step.runs)
+    launched = sum(run.workers_launched for run in step.runs)
+    return (
+        str(step.sessions),
+        f"{step.temp_bytes / GB:.2f}",
+        "-" if published is None else f"{published / GB:.1f}",
+        _traffic(volume),
+        _known(None if volume is None else volume.busy, "{:.0%}"),
+        _known(None if volume is None else volume.queue, "{:.1f}"),
+        _traffic(local),
+        _known(None if local is None else local.busy, "{:.0%}"),
+        _traffic(below),
+        f"{launched}/{planned}",
+    )
+
+
+def describe_devices(devices: Sequence[Device]) -> str:
+    """Return what a local disk lies on, in one line.
+
+    >>> describe_devices([])
+    'unknown'
+    """
+    if not devices:
+        return "unknown"
+    kind = devices[-1].kind
+    where = "memory" if kind == "memory" else "not memory" if devices[-1].number else "unknown"
+    return " in a file on ".join(f"{device.file_system} on {device.name}" for device in devices) + f" ({where})"
+
+
+def caveats(result: ReadsResult) -> Iterator[str]:
+    """Yield what a result does not show, a sentence each."""
+    for target in result.targets:
+        if target.local_devices:
+            yield f"The local disk of {target.name} is {describe_devices(target.local_devices)}; no NVMe was measured."
+        if (text := _describe_reads(target)) is not None:
+            yield text
+        each_gb = (
+            max(step.temp_bytes / step.sessions for step in target.steps) / GB / (result.experiment.rows / _MILLION)
+        )
+        theirs_gb = [spilled / sessions / (ROWS / _MILLION) for sessions, spilled in TEMP_GB.items()]
+        yield (
+            f"{target.name} spills {each_gb:.2f} GB for each session and million rows, the article "
+            f"{min(theirs_gb):.1f} to {max(theirs_gb):.1f} GB."
+        )
+    if result.scaled is not None and (why := _multi_az_unshown(result)) is not None:
+        yield f"Not shown: that Multi-AZ gains more; {why}."
+
+
+def _describe_reads(target: TargetResult) -> str | None:
+    """Return how much of what was read from the local disk came from memory at the most sessions, None if unknown."""
+    step = max(target.steps, key=lambda step: step.sessions)
+    local, below = step.use("local"), step.use("below")
+    if local is None or below is None:
+        return None
+    return (
+        f"Of {local.read_bytes / GB:.2f} GB read from the local disk of {target.name} at {step.sessions} sessions, at "
+        f"most {below.read_bytes / GB:.2f} GB were read from the disk below it: the rest came from the machine's "
+        "memory, beyond the server's limit."
+    )
+
+
+def _multi_az_unshown(result: ReadsResult) -> str | None:
+    """Return why a result does not show that two mirrored volumes gain more than one; None if it does."""
+    steps = {target.name: {step.sessions: step for step in target.steps} for target in result.targets}
+    if not {"single", "multi-az"} <= set(steps):
+        return f"only {' and '.join(steps)} was measured"
+    overlapping = [
+        str(sessions)
+        for sessions, single in steps["single"].items()
+        if speed_up_range(single.volume_s, single.local_s)[1]
+        >= speed_up_range(steps["multi-az"][sessions].volume_s, steps["multi-az"][sessions].local_s)[0]
+    ]
+    return f"the spreads overlap at {', '.join(overlapping)} sessions" if overlapping else None
+
+
+def _times(volume_s: Sequence[float], local_s: Sequence[float]) -> tuple[str, ...]:
+    sides = (f"{value:.1f}" for side in (volume_s, local_s) for value in (median(side), min(side), max(side)))
+    return (*sides, f"{speed_up(volume_s, local_s):.2f}")
+
+
+def _traffic(use: DeviceUse | None) -> str:
+    return "-" if use is None else f"{use.write_bytes / GB:.2f}/{use.read_bytes / GB:.2f}"
+
+
+def _known(value: float | None, form: str) -> str:
+    return "-" if value is None else form.format(value)
