@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from benchmarks import (
     bad_rows,
     commits,
+    default_settings,
     dialects,
     disk_space,
     foretold_commits,
@@ -22,6 +23,7 @@ from benchmarks import (
     single_file,
     small_objects,
     unequal_files,
+    volumes,
 )
 from benchmarks.options import read_options
 from benchmarks.record import UncleanTree, read, require_commit
@@ -40,6 +42,7 @@ BENCHMARKS = {
     "small_objects": small_objects,
     "bad_rows": bad_rows,
     "indexed_load": indexed_load,
+    "default_settings": default_settings,
     "rebuild_schedules": rebuild_schedules,
     "sampler_cost": sampler_cost,
     "commits": commits,
@@ -48,6 +51,7 @@ BENCHMARKS = {
     "optimized_reads": optimized_reads,
     "pollock": pollock,
     "dialects": dialects,
+    "volumes": volumes,
 }
 
 

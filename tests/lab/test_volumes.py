@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal
 import psutil
 import psycopg
 import pytest
+from benchmarks.direct_io import Delivered, fill, measure
 
 from penstock.cli.main import main
 from penstock.errors import LabError, UsageError
@@ -26,7 +27,6 @@ from penstock.lab.volumes.loops import loops_below
 from penstock.lab.volumes.volume import VolumeFiles, create_image, daemon_argv, release_volumes
 from penstock.storage.bucket import Bucket
 from penstock.storage.volume import Throttle
-from support.direct_io import Delivered, fill, measure
 
 if TYPE_CHECKING:
     from collections.abc import Callable

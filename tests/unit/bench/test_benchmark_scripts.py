@@ -78,6 +78,7 @@ def test_benchmarks_are_listed() -> None:
         "small_objects",
         "bad_rows",
         "indexed_load",
+        "default_settings",
         "rebuild_schedules",
         "sampler_cost",
         "commits",
@@ -86,6 +87,7 @@ def test_benchmarks_are_listed() -> None:
         "optimized_reads",
         "pollock",
         "dialects",
+        "volumes",
     ]
 
 
