@@ -1,13 +1,16 @@
-//! What in whole records speaks against a format that was guessed, which has no quotes: fields in quotes, and
-//! backslashes that only one of text and tsv explains.
+//! What in whole records speaks against a format that was guessed: quotes that are not as the format has them,
+//! backslashes that only one of the formats explains, fields in single quotes, and words for null.
 
 use memchr::memchr;
 
 use crate::fields::LineEnd;
-use crate::lanes::{with_widest, Lanes, Work, WORD};
+use crate::lanes::{prefix_xor, with_widest, Lanes, Work, WORD};
 
 /// What COPY TO writes behind a backslash in text.
 const COPY_ESCAPES: &[u8] = b"\\bfnrtv";
+
+/// So many bytes behind a candidate decide whether it is one: `"NULL"` and what ends its field.
+const LOOKAHEAD: u32 = 6;
 
 /// How often something was met, and the index of the first's line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -16,12 +19,28 @@ pub struct Doubt {
     pub line: u64,
 }
 
-/// `escapes` are as COPY TO writes them, `others` are none of its; a `\N` field and a lone `\.` are neither.
+/// `escapes` are backslashes as COPY TO writes them, `others` none of its; a `\N` field and a lone `\.` are neither.
+///
+/// `quoted` are fields in quotes of a format without quotes. `strays` are quotes of csv that open behind a value or
+/// close before one: COPY takes them away, and reads what follows as quoted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Doubts {
     pub quoted: Doubt,
     pub escapes: Doubt,
     pub others: Doubt,
+    pub strays: Doubt,
+    pub apostrophes: Doubt,
+    pub nulls: Doubt,
+}
+
+/// A format that was guessed: csv has quotes, which are their own escape, others have none. `nulls` are words for null
+/// of other programs that the dialect takes for text.
+#[derive(Clone, Copy)]
+pub struct Guess<'a> {
+    pub is_csv: bool,
+    pub delimiter: u8,
+    pub line_end: LineEnd,
+    pub nulls: &'a [&'a [u8]],
 }
 
 /// Runs of bytes that together hold whole records, read as one.
@@ -70,21 +89,28 @@ impl Runs<'_> {
 
 /// Look through runs that together hold whole records; backslashes are not looked for if it is known that none matters.
 #[must_use]
-pub fn find_doubts(runs: &[&[u8]], delimiter: u8, line_end: LineEnd, with_backslashes: bool) -> Doubts {
-    let is_in = |run: &&[u8]| memchr(b'"', run).is_some() || (with_backslashes && memchr(b'\\', run).is_some());
-    if !runs.iter().any(is_in) {
-        return Doubts::default();
-    }
-    let runs = Runs { parts: runs, delimiter, line_end };
-    with_widest(Search { runs, with_backslashes, doubts: Doubts::default(), behind_escape: 0 })
+pub fn find_doubts(runs: &[&[u8]], guess: Guess, with_backslashes: bool) -> Doubts {
+    let has = |byte| runs.iter().any(|run| memchr(byte, run).is_some());
+    let (with_backslashes, with_quotes) = (with_backslashes && has(b'\\'), has(b'"'));
+    let runs = Runs { parts: runs, delimiter: guess.delimiter, line_end: guess.line_end };
+    let (doubts, behind_escape) = (Doubts::default(), 0);
+    with_widest(Search { runs, guess, with_backslashes, with_quotes, doubts, behind_escape })
 }
 
 struct Search<'a> {
     runs: Runs<'a>,
+    guess: Guess<'a>,
     with_backslashes: bool,
+    with_quotes: bool,
     doubts: Doubts,
     /// What an escape has taken along lies before it.
     behind_escape: usize,
+}
+
+/// What may speak against the format in a word of bytes, and which of its bytes are quoted or open a quote.
+struct Candidates {
+    mask: u64,
+    inside: u64,
 }
 
 impl Work for Search<'_> {
@@ -92,14 +118,16 @@ impl Work for Search<'_> {
 
     #[inline(always)]
     fn run<L: Lanes>(mut self) -> Doubts {
-        let (mut start, mut before) = (0, b'\n');
+        let (mut start, mut before, mut in_quote) = (0, b'\n', false);
         for run in self.runs.parts {
             for word in run.chunks(WORD) {
-                let mut candidates = self.candidates::<L>(word, before);
-                while candidates != 0 {
-                    self.judge(start + candidates.trailing_zeros() as usize);
-                    candidates &= candidates - 1;
+                let Candidates { mut mask, inside } = self.candidates::<L>(word, before, in_quote);
+                while mask != 0 {
+                    let offset = mask.trailing_zeros();
+                    self.judge(start + offset as usize, inside >> offset & 1 != 0);
+                    mask &= mask - 1;
                 }
+                in_quote = inside >> (word.len() - 1) & 1 != 0;
                 (start, before) = (start + word.len(), word[word.len() - 1]);
             }
         }
@@ -108,39 +136,84 @@ impl Work for Search<'_> {
 }
 
 impl Search<'_> {
-    /// The quotes that begin a field, and the backslashes that are no whole `\N` field's; at a run's end, all of them.
+    /// The bytes that may be doubtful; those near the word's end are more of them, as what follows is not seen.
     #[inline(always)]
-    fn candidates<L: Lanes>(&self, word: &[u8], before: u8) -> u64 {
-        let Ok(word) = <&[u8; WORD]>::try_from(word) else {
-            let is_one = |byte: u8| byte == b'"' || (self.with_backslashes && byte == b'\\');
-            return word.iter().rev().fold(0, |mask, &byte| mask << 1 | u64::from(is_one(byte)));
-        };
+    fn candidates<L: Lanes>(&self, bytes: &[u8], before: u8, in_quote: bool) -> Candidates {
+        let mut padded = [0; WORD];
+        let word = <&[u8; WORD]>::try_from(bytes).unwrap_or_else(|_| {
+            padded[..bytes.len()].copy_from_slice(bytes);
+            &padded
+        });
+        let valid = u64::MAX >> (WORD - bytes.len());
+        let unseen = valid & !(valid >> LOOKAHEAD);
         let lanes = L::load(word);
-        let quotes = lanes.equal(b'"');
-        let backslashes = if self.with_backslashes { lanes.equal(b'\\') } else { 0 };
-        if quotes | backslashes == 0 {
-            return 0;
+        let separators = lanes.equal(self.guess.delimiter) | lanes.equal(b'\n') | lanes.equal(b'\r');
+        let mut starts = (separators << 1) | u64::from(self.runs.separates(before));
+        let (mut mask, mut inside) = (0, 0);
+        let quotes = if self.with_quotes { lanes.equal(b'"') } else { 0 };
+        if self.guess.is_csv && (quotes != 0 || in_quote) {
+            inside = prefix_xor(quotes) ^ if in_quote { u64::MAX } else { 0 };
+            let behind_quote = (quotes << 1) | u64::from(before == b'"');
+            mask |= quotes & inside & !(starts | behind_quote);
+            mask |= quotes & !inside & !((separators | quotes) >> 1);
+            mask |= quotes & inside & starts & ((separators >> 6) | unseen);
+            starts &= !((inside << 1) | u64::from(in_quote));
+        } else {
+            mask |= quotes & starts;
         }
-        let separators = lanes.equal(self.runs.delimiter) | lanes.equal(b'\n') | lanes.equal(b'\r');
-        let starts = (separators << 1) | u64::from(self.runs.separates(before));
-        let nulls = starts & (lanes.equal(b'N') >> 1) & (separators >> 2);
-        (quotes & starts) | (backslashes & !nulls)
+        let null_ends = (separators >> 4) | unseen;
+        mask |= starts & (lanes.equal(b'\'') | ((lanes.equal(b'N') | lanes.equal(b'n')) & null_ends));
+        if self.with_backslashes {
+            mask |= lanes.equal(b'\\');
+        }
+        Candidates { mask: mask & valid, inside }
     }
 
-    fn judge(&mut self, at: usize) {
+    /// Look at a candidate; `is_inside`: it opens a quote of csv or is quoted.
+    fn judge(&mut self, at: usize, is_inside: bool) {
         if at < self.behind_escape {
             return;
         }
-        if self.runs.byte(at) == Some(b'"') {
-            if self.runs.is_edge(at.checked_sub(1)) && self.closes(at + 1) {
+        match self.runs.byte(at) {
+            Some(b'"') if self.guess.is_csv => self.judge_csv_quote(at, is_inside),
+            Some(b'"') if self.runs.is_edge(at.checked_sub(1)) && self.closes(at + 1) => {
                 self.doubts.quoted = self.runs.note(self.doubts.quoted, at);
             }
-            return;
+            Some(b'\'') if !is_inside && self.is_in_apostrophes(at) => {
+                self.doubts.apostrophes = self.runs.note(self.doubts.apostrophes, at);
+            }
+            Some(b'N' | b'n') if !is_inside && self.is_null_word(at, 4) => {
+                self.doubts.nulls = self.runs.note(self.doubts.nulls, at);
+            }
+            Some(b'\\') => self.judge_backslash(at, is_inside),
+            _ => {}
         }
+    }
+
+    fn judge_csv_quote(&mut self, at: usize, is_open: bool) {
+        let neighbour = if is_open { at.checked_sub(1) } else { Some(at + 1) };
+        if !self.runs.is_edge(neighbour) && neighbour.and_then(|next| self.runs.byte(next)) != Some(b'"') {
+            self.doubts.strays = self.runs.note(self.doubts.strays, at);
+        } else if is_open && self.is_quoted_null(at) {
+            self.doubts.nulls = self.runs.note(self.doubts.nulls, at);
+        }
+    }
+
+    fn judge_backslash(&mut self, at: usize, is_inside: bool) {
         self.behind_escape = at + 2;
+        let begins = self.runs.is_edge(at.checked_sub(1)) && !is_inside;
         match self.runs.byte(at + 1) {
-            Some(b'N' | b'.') if self.runs.is_edge(at.checked_sub(1)) && self.runs.is_edge(Some(at + 2)) => {}
-            Some(next) if next == self.runs.delimiter || COPY_ESCAPES.contains(&next) => {
+            Some(b'N' | b'.') if begins && self.runs.is_edge(Some(at + 2)) => {
+                if self.is_null_word(at, 2) {
+                    self.doubts.nulls = self.runs.note(self.doubts.nulls, at);
+                }
+            }
+            Some(b'"') if begins && !self.guess.is_csv => {
+                self.doubts.quoted = self.runs.note(self.doubts.quoted, at);
+                self.doubts.others = self.runs.note(self.doubts.others, at);
+            }
+            Some(b'"') if self.guess.is_csv => self.behind_escape = at + 1,
+            Some(next) if next == self.guess.delimiter || COPY_ESCAPES.contains(&next) => {
                 self.doubts.escapes = self.runs.note(self.doubts.escapes, at);
             }
             _ => self.doubts.others = self.runs.note(self.doubts.others, at),
@@ -158,15 +231,55 @@ impl Search<'_> {
             }
         }
     }
+
+    /// Whether the field that begins at `at` with a single quote ends with another.
+    fn is_in_apostrophes(&self, at: usize) -> bool {
+        let end = (at + 1..).find(|&end| self.runs.is_edge(Some(end))).unwrap_or(at);
+        end > at + 1 && self.runs.byte(end - 1) == Some(b'\'')
+    }
+
+    /// Whether the `length` bytes at `at` are a field that is one of the words.
+    fn is_null_word(&self, at: usize, length: usize) -> bool {
+        let is_at =
+            |word: &&[u8]| word.iter().enumerate().all(|(index, &byte)| self.runs.byte(at + index) == Some(byte));
+        let mut words = self.guess.nulls.iter().filter(|word| word.len() == length);
+        self.runs.is_edge(Some(at + length)) && words.any(is_at)
+    }
+
+    /// Whether the quote at `at` begins the field `"NULL"` on a line that begins and ends with quotes.
+    fn is_quoted_null(&self, at: usize) -> bool {
+        let is_word = |word: &[u8]| (0..4).all(|index| self.runs.byte(at + 1 + index) == word.get(index).copied());
+        let is_field = self.runs.byte(at + 5) == Some(b'"') && self.runs.is_edge(Some(at + 6));
+        if !is_field || !self.guess.nulls.iter().any(|word| word.len() == 4 && is_word(word)) {
+            return false;
+        }
+        let is_end = |&position: &usize| matches!(self.runs.byte(position), None | Some(b'\n' | b'\r'));
+        let first = (0..at).rev().find(is_end).map_or(0, |end| end + 1);
+        let last = (at + 5..).find(is_end).unwrap_or(at) - 1;
+        [first, last].iter().all(|&edge| self.runs.byte(edge) == Some(b'"'))
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const TSV: Guess = Guess { is_csv: false, delimiter: b'\t', line_end: LineEnd::Lf, nulls: &[b"NULL", b"null"] };
+    const CSV: Guess = Guess { is_csv: true, delimiter: b',', nulls: &[b"NULL", b"null", b"\\N"], ..TSV };
+
     fn counts(data: &[u8]) -> [(u64, u64); 3] {
-        let doubts = find_doubts(&[data], b'\t', LineEnd::Lf, true);
+        let doubts = find_doubts(&[data], TSV, true);
         [doubts.quoted, doubts.escapes, doubts.others].map(|doubt| (doubt.count, doubt.line))
+    }
+
+    fn strays(data: &[u8]) -> (u64, u64) {
+        let found = find_doubts(&[data], CSV, true).strays;
+        (found.count, found.line)
+    }
+
+    fn words(data: &[u8], guess: Guess) -> [(u64, u64); 2] {
+        let doubts = find_doubts(&[data], guess, true);
+        [doubts.apostrophes, doubts.nulls].map(|doubt| (doubt.count, doubt.line))
     }
 
     #[test]
@@ -174,6 +287,7 @@ mod tests {
         assert_eq!(counts(b"a\tb\n\"a\" b\tc \"d\"\n5\"\t{\"a\": \"b\"}\nsay \"x\"\ty\n"), [(0, 0); 3]);
         assert_eq!(counts(b"a\tb\n\"a\"\t\"b\tc\"\nd\t\"\"\"e\"\"\""), [(3, 1), (0, 0), (0, 0)]);
         assert_eq!(counts(b"a\t\"open\nb\tclosed\"\n"), [(0, 0); 3]);
+        assert_eq!(counts(b"a\tb\n\\\"a\\\"\tb\n"), [(1, 1), (0, 0), (2, 1)]);
     }
 
     #[test]
@@ -181,25 +295,62 @@ mod tests {
         assert_eq!(counts(b"\\N\ta\n\\.\n"), [(0, 0); 3]);
         assert_eq!(counts(b"a\nb\\tc\t\\\\\n\\\t"), [(0, 0), (3, 1), (0, 0)]);
         assert_eq!(counts(b"a\nb\nC:\\Users\tx\\Ny\n"), [(0, 0), (0, 0), (2, 2)]);
+        let doubts = find_doubts(&[b"a,\"C:\\\\temp\"\nb,\"C:\\\"\n"], CSV, true);
+        assert_eq!((doubts.escapes.count, doubts.others.count, doubts.strays.count), (1, 0, 0));
+    }
+
+    #[test]
+    fn regular_csv_has_no_strays() {
+        assert_eq!(strays(b"\"a\",\"b, \"\"c\"\"\"\n,\"\",\"\"\"\"\n\"x\ny\",z\r\n\"last\""), (0, 0));
+    }
+
+    #[test]
+    fn quotes_that_open_behind_a_value_or_close_before_one_are_strays() {
+        assert_eq!(strays(b"a,b\n1,5\" x 3\"\n2,say \"x\" y\n"), (3, 1));
+        assert_eq!(strays(b"a\nb\n\"c\"d,e\n"), (1, 2));
+        assert_eq!(strays(b"a,5\"\nb,6\n\"c\",7\n"), (3, 0));
+        assert_eq!(strays(b"a,some name 5\"\nb,6\n"), (1, 0));
+    }
+
+    #[test]
+    fn words_for_null_and_single_quotes_are_fields_outside_of_quotes() {
+        assert_eq!(words(b"a\tb\n'a'\tNULL\nnull\t'\n", TSV), [(1, 1), (2, 1)]);
+        assert_eq!(words(b"'twas,NULLs\ndogs',nulls\nNull,\"a,'b',NULL,\"\n", CSV), [(0, 0); 2]);
+        assert_eq!(words(b"a,\\N\n\"x\",\"NULL\",\"y\"\nx,\"NULL\"\n", CSV), [(0, 0), (2, 0)]);
     }
 
     #[test]
     fn words_and_single_bytes_agree() {
-        let parts: [&[u8]; 9] =
-            [b"a", b"\t", b"\n", b"\"", b"\\", b"\\N", b"\t\\N\t", b"\t\"b\"\t", b"bcdefghijklmnopqrstuvwxyz"];
+        let parts: [&[u8]; 14] = [
+            b"a",
+            b"\t",
+            b"\n",
+            b"\"",
+            b"\\",
+            b"\\N",
+            b"\t\\N\t",
+            b"\t\"b\"\t",
+            b"'",
+            b"\tNULL\t",
+            b"\n\"NULL\"\n",
+            b"null",
+            b"\"\"",
+            b"bcdefghijklmnopqrstuvwxyz",
+        ];
         let mut seed = 7_usize;
-        for _ in 0..3000 {
-            let mut data = Vec::new();
-            for _ in 0..100 {
-                seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-                data.extend_from_slice(parts[(seed >> 33) % parts.len()]);
-            }
-            let bytes: Vec<&[u8]> = data.chunks(1).collect();
-            let by_bytes = find_doubts(&bytes, b'\t', LineEnd::Lf, true);
-            assert_eq!(find_doubts(&[&data], b'\t', LineEnd::Lf, true), by_bytes, "{data:?}");
-            let without = Doubts { quoted: by_bytes.quoted, ..Doubts::default() };
-            if !data.contains(&b'\\') {
-                assert_eq!(find_doubts(&[&data], b'\t', LineEnd::Lf, false), without, "{data:?}");
+        for guess in [TSV, Guess { delimiter: b'\t', ..CSV }] {
+            for _ in 0..1000 {
+                let mut data = Vec::new();
+                for _ in 0..100 {
+                    seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                    data.extend_from_slice(parts[(seed >> 33) % parts.len()]);
+                }
+                let bytes: Vec<&[u8]> = data.chunks(1).collect();
+                let by_bytes = find_doubts(&bytes, guess, true);
+                assert_eq!(find_doubts(&[&data], guess, true), by_bytes, "{data:?}");
+                if !data.contains(&b'\\') {
+                    assert_eq!(find_doubts(&[&data], guess, false), by_bytes, "{data:?}");
+                }
             }
         }
     }
@@ -207,11 +358,11 @@ mod tests {
     #[test]
     fn runs_are_read_as_one() {
         let data = b"a\\tb\t\"c\"\n\"d\"\t\\N\n\\Qe\n";
-        let whole = find_doubts(&[data], b'\t', LineEnd::Lf, true);
+        let whole = find_doubts(&[data], TSV, true);
         assert_eq!((whole.quoted.count, whole.escapes.count, whole.others.count), (2, 1, 1));
         for middle in 0..data.len() {
             let (first, second) = data.split_at(middle);
-            assert_eq!(find_doubts(&[first, second], b'\t', LineEnd::Lf, true), whole);
+            assert_eq!(find_doubts(&[first, second], TSV, true), whole);
         }
     }
 }

@@ -19,6 +19,15 @@ pub trait Lanes {
     fn equal(&self, byte: u8) -> u64;
 }
 
+/// For each bit, whether an odd number of bits are set up to and with it: inside quotes.
+#[inline(always)]
+pub(crate) fn prefix_xor(mut bits: u64) -> u64 {
+    for shift in [1, 2, 4, 8, 16, 32] {
+        bits ^= bits << shift;
+    }
+    bits
+}
+
 /// Work on words. What `run` calls for each word must be `#[inline(always)]`, or it is compiled without AVX2.
 pub trait Work {
     type Output;

@@ -10,4 +10,3 @@ pub mod lanes;
 mod python;
 pub mod records;
 pub mod rewrite;
-pub mod strays;

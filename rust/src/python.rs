@@ -4,13 +4,12 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use crate::doubts;
+use crate::doubts::{self, Guess};
 use crate::error::{RecordError as NativeRecordError, RewriterError};
 use crate::escape;
 use crate::fields::{Format, LineEnd};
 use crate::records::{Cut as NativeCut, RecordCutter as NativeCutter};
 use crate::rewrite::Rewriter as NativeRewriter;
-use crate::strays::{find_strays, Quoting};
 
 pyo3::create_exception!(penstock._native, RecordError, PyValueError);
 
@@ -177,35 +176,23 @@ fn double_backslashes<'py>(
 /// `segments` are (buffer, start, end) runs that together hold whole records.
 #[allow(clippy::needless_pass_by_value)] // arguments that come from Python are owned by the call
 #[pyfunction]
-#[pyo3(signature = (segments, *, delimiter, line_end, with_backslashes))]
+#[pyo3(signature = (segments, *, is_csv, delimiter, line_end, nulls, with_backslashes))]
 fn find_doubts(
     py: Python<'_>,
     segments: Vec<(Bound<'_, PyBytes>, usize, usize)>,
+    is_csv: bool,
     delimiter: &[u8],
     line_end: &str,
+    nulls: Vec<Vec<u8>>,
     with_backslashes: bool,
-) -> PyResult<[(u64, u64); 3]> {
+) -> PyResult<[(u64, u64); 6]> {
+    let nulls: Vec<&[u8]> = nulls.iter().map(Vec::as_slice).collect();
     let (delimiter, line_end) = (to_byte(delimiter)?, to_line_end(line_end)?);
+    let guess = Guess { is_csv, delimiter, line_end, nulls: &nulls };
     let runs = to_runs(&segments)?;
-    let found = py.detach(|| doubts::find_doubts(&runs, delimiter, line_end, with_backslashes));
-    Ok([found.quoted, found.escapes, found.others].map(|doubt| (doubt.count, doubt.line)))
-}
-
-#[allow(clippy::needless_pass_by_value)] // arguments that come from Python are owned by the call
-#[pyfunction]
-#[pyo3(signature = (segments, *, delimiter, quote, escape, line_end))]
-fn find_stray_quotes(
-    py: Python<'_>,
-    segments: Vec<(Bound<'_, PyBytes>, usize, usize)>,
-    delimiter: &[u8],
-    quote: &[u8],
-    escape: &[u8],
-    line_end: &str,
-) -> PyResult<(u64, u64)> {
-    let quoting = Quoting { delimiter: to_byte(delimiter)?, quote: to_byte(quote)?, escape: to_byte(escape)? };
-    let (runs, line_end) = (to_runs(&segments)?, to_line_end(line_end)?);
-    let found = py.detach(|| find_strays(&runs, quoting, line_end));
-    Ok((found.count, found.line))
+    let found = py.detach(|| doubts::find_doubts(&runs, guess, with_backslashes));
+    let kinds = [found.quoted, found.escapes, found.others, found.strays, found.apostrophes, found.nulls];
+    Ok(kinds.map(|doubt| (doubt.count, doubt.line)))
 }
 
 #[allow(clippy::needless_pass_by_value)] // what map_err hands over
@@ -253,6 +240,5 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<RecordCutter>()?;
     module.add_class::<Rewriter>()?;
     module.add_function(wrap_pyfunction!(double_backslashes, module)?)?;
-    module.add_function(wrap_pyfunction!(find_doubts, module)?)?;
-    module.add_function(wrap_pyfunction!(find_stray_quotes, module)?)
+    module.add_function(wrap_pyfunction!(find_doubts, module)?)
 }

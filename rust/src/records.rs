@@ -7,7 +7,7 @@
 
 use crate::error::RecordError;
 use crate::fields::{FieldReader, Format, LineEnd};
-use crate::lanes::{with_widest, Lanes, Work, WORD};
+use crate::lanes::{prefix_xor, with_widest, Lanes, Work, WORD};
 
 /// `PostgreSQL`'s own limit of a line buffer (`MaxAllocSize`, src/include/utils/memutils.h).
 const RECORD_LIMIT_BYTES: u64 = 0x3fff_ffff;
@@ -563,15 +563,6 @@ impl Counts {
             null_fields: self.null_fields + ones(masks.null_fields),
         }
     }
-}
-
-/// For each bit, whether an odd number of bits are set up to and with it: inside quotes.
-#[inline(always)]
-fn prefix_xor(mut bits: u64) -> u64 {
-    for shift in [1, 2, 4, 8, 16, 32] {
-        bits ^= bits << shift;
-    }
-    bits
 }
 
 /// The bytes that stand behind an unescaped backslash, and whether the next word's first does.

@@ -97,17 +97,17 @@ def double_backslashes(segments: Sequence[tuple[bytes, int, int]], *, delimiter:
     """Return tsv records that end with line feeds as COPY text; `count` are their stray backslashes."""
 
 def find_doubts(
-    segments: Sequence[tuple[bytes, int, int]], *, delimiter: bytes, line_end: LineEnd, with_backslashes: bool
+    segments: Sequence[tuple[bytes, int, int]],
+    *,
+    is_csv: bool,
+    delimiter: bytes,
+    line_end: LineEnd,
+    nulls: Sequence[bytes],
+    with_backslashes: bool,
 ) -> list[tuple[int, int]]:
-    r"""Return how many fields are in quotes, backslashes COPY TO writes, and others, each with its first's line from 0.
+    r"""Return how often each kind of doubt is met in a format that was guessed, and its first's line from 0.
 
-    The runs together hold whole records of a format without quotes. Fields that are \N are not counted.
-    """
-
-def find_stray_quotes(
-    segments: Sequence[tuple[bytes, int, int]], *, delimiter: bytes, quote: bytes, escape: bytes, line_end: LineEnd
-) -> tuple[int, int]:
-    """Return how many quotes stand inside a field of csv, where COPY takes them away, and the first's line from 0.
-
-    The runs together hold whole records.
+    The runs together hold whole records. The kinds: fields in quotes of a format without quotes; backslashes that
+    COPY TO writes; other backslashes; quotes of csv that open behind a value or close before one; fields in single
+    quotes; fields that are one of `nulls`. Fields that are \N are no backslashes.
     """

@@ -67,6 +67,7 @@ def test_tsv_that_later_lines_contradict_is_warned_of(
     [
         ('a,5" x 3"\nsay "x" y,b\n', 3),
         ('"a"b,c\n', 1),
+        ('a,some name 5"\nb,c\nd,e 6"\n', 1),
         ('"a ""b"" c","d, e"\n"",""""\n"f\ng",h\n', 0),
     ],
 )
@@ -74,10 +75,33 @@ def test_csv_with_quotes_in_later_fields_is_warned_of(loads: Loads, tmp_path: Pa
     """COPY drops them: a size in inches loses what it is measured in."""
     path = tmp_path / "t.csv"
     path.write_text("".join(f'"{number}","some, words"\n' for number in range(_PLAIN_ROWS)) + tail)
-    message = f"quotes in the middle of a field, which csv drops: {count} from this line on"
+    message = f"quotes that are not around a whole field, which csv drops: {count} from this line on"
     expected = [("quote-dropped", message, _PLAIN_ROWS + 1)] if count else []
     assert told(loads.run(target(path))) == expected
     assert told(loads.check(target(path))) == expected
+
+
+@pytest.mark.parametrize(
+    ("tail", "code"),
+    [
+        ("C:\\\\new,a\n", "backslash-kept"),
+        ("'a',b\n", "quote-kept"),
+        ("NULL,a\n", "literal-null"),
+        ("\\N,a\n", "literal-null"),
+        ('"NULL","a"\n', "literal-null"),
+        ("C:\\new,C:\\Users\n", None),
+        ("'twas,dogs'\n", None),
+        ('x,"a NULL, \'b\'"\n', None),
+    ],
+)
+def test_csv_that_later_lines_contradict_is_warned_of(
+    loads: Loads, tmp_path: Path, tail: str, code: str | None
+) -> None:
+    """What the first lines of a file are warned of, later lines are as well, by its line."""
+    path = tmp_path / "t.csv"
+    path.write_text("".join(f"{number},some words\n" for number in range(_PLAIN_ROWS)) + tail)
+    found = [(notice.code, notice.line) for notice in loads.run(target(path)).warnings]
+    assert found == ([(code, _PLAIN_ROWS + 1)] if code else [])
 
 
 def test_text_that_later_lines_contradict_is_warned_of(loads: Loads, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from penstock.files.probe.agreement import Contradiction, find_contradiction, refuse_unclear_escapes
 from penstock.files.probe.json_text import check_is_not_json
+from penstock.files.probe.mangling import find_null_words
 from penstock.files.probe.options import validate_options
 from penstock.files.probe.probing import ProbeResult, probe_dialect, separator_notice
 from penstock.files.probe.records import find_header, split_header, split_record
@@ -20,6 +21,7 @@ __all__ = [
     "check_is_not_json",
     "find_contradiction",
     "find_header",
+    "find_null_words",
     "probe_dialect",
     "refuse_unclear_escapes",
     "separator_notice",

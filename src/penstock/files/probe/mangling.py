@@ -20,7 +20,7 @@ from penstock.units import format_bytes
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from penstock.model.source.dialect import Dialect
+    from penstock.model.source.dialect import Dialect, Format
 
 _LINE_END_NAMES: Final = {b"\n": "newline", b"\r\n": "carriage return and newline", b"\r": "carriage return"}
 # A quoted field this long in one record of a sample is more likely a quote that never was one.
@@ -164,13 +164,18 @@ def _stray_quote(sample: Sample) -> Notice | None:
 
 def _literal_null(sample: Sample, nulls: Sequence[str]) -> Notice | None:
     r"""Find a field that is \N or the word NULL where the dialect will take it as text."""
-    words = [word for word in _NULL_WORDS if word not in nulls and (word != "\\N" or sample.form.format == "csv")]
+    words = find_null_words(nulls, sample.form.format)
     found = [match for word in words if (match := _find_field(sample, re.escape(word.encode()))) is not None]
     if not found:
         return _quoted_null(sample)
     word = found[0][0].decode()
     message, hint = f"{word} is not null in this dialect, but text", f"Use --null='{word}'."
     return sample.notice("literal-null", found[0].start(), message, hint)
+
+
+def find_null_words(nulls: Sequence[str], format_name: Format) -> list[str]:
+    """Return the words for null of other programs that a dialect takes for text."""
+    return [word for word in _NULL_WORDS if word not in nulls and (word != "\\N" or format_name == "csv")]
 
 
 def _quoted_null(sample: Sample) -> Notice | None:

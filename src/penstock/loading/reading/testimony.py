@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from penstock import _native
+from penstock.files.probe import find_null_words
 from penstock.model.source.dialect import Notice
 from penstock.units import format_count
 
@@ -38,8 +39,8 @@ _QUOTED: Final = _Kind(
 )
 _ESCAPES: Final = _Kind(
     code="backslash-kept",
-    message="backslash escapes, which format tsv keeps as they are",
-    hint="Use --format=text if the file was written by COPY TO, or --format=tsv if they are data.",
+    message="backslash escapes, which format {format} keeps as they are",
+    hint="Use --format=text if the file was written by COPY TO, or --format={format} if they are data.",
 )
 _OTHERS: Final = _Kind(
     code="backslash-escape",
@@ -49,8 +50,18 @@ _OTHERS: Final = _Kind(
 
 _STRAYS: Final = _Kind(
     code="quote-dropped",
-    message="quotes in the middle of a field, which csv drops",
+    message="quotes that are not around a whole field, which csv drops",
     hint="Use --format=tsv if quotes are data, or --quote with a character that is not in the file.",
+)
+_APOSTROPHES: Final = _Kind(
+    code="quote-kept",
+    message="fields in single quotes, which are kept as data",
+    hint="""Use --quote="'" if they are quoting, or --format={format} if they are data.""",
+)
+_NULLS: Final = _Kind(
+    code="literal-null",
+    message="fields that are a word for null, which this dialect takes for text",
+    hint="Use --null with that word, and --force-null='*' if it is quoted, or --format={format} if it is text.",
 )
 
 
@@ -70,20 +81,25 @@ class _Found:
             self.counts[kind] += count
 
     def notices(self) -> Iterator[Notice]:
-        quoted, escapes, others, strays = self.counts
-        if quoted:
-            yield self._notice(_QUOTED, 0)
-        # Where there are others too, all of them are data: C:\temp is followed by C:\Users
-        if self.dialect.format == "tsv" and escapes and not others:
-            yield self._notice(_ESCAPES, 1)
-        if self.dialect.format == "text" and others:
-            yield self._notice(_OTHERS, 2)
-        if strays:
-            yield self._notice(_STRAYS, 3)
+        quoted, escapes, others, strays, apostrophes, nulls = self.counts
+        is_text = self.dialect.format == "text"
+        tells = (
+            (_QUOTED, quoted > 0),
+            # Where there are others too, all of them are data: C:\temp is followed by C:\Users
+            (_ESCAPES, escapes > 0 and not others and not is_text),
+            (_OTHERS, others > 0 and is_text),
+            (_STRAYS, strays > 0),
+            (_APOSTROPHES, apostrophes > 0),
+            (_NULLS, nulls > 0),
+        )
+        for at, (kind, is_told) in enumerate(tells):
+            if is_told:
+                yield self._notice(kind, at)
 
     def _notice(self, kind: _Kind, at: int) -> Notice:
         _, line, uri = self.places[at]
-        message = f"{kind.message}: {format_count(self.counts[at])} from this line on"
+        words = kind.message.format(format=self.dialect.format)
+        message = f"{words}: {format_count(self.counts[at])} from this line on"
         hint = kind.hint.format(format=self.dialect.format)
         return Notice(code=kind.code, message=message, uri=uri, line=line, hint=hint)
 
@@ -133,21 +149,18 @@ class Testimony:
             if block.start < self._read.get(work.number, 0):
                 return
             self._read[work.number] = block.end
-            found = self._found.setdefault(work.place, _Found(work.target.dialect, [0] * 4, [(0, 0, "")] * 4))
+            found = self._found.setdefault(work.place, _Found(work.target.dialect, [0] * 6, [(0, 0, "")] * 6))
             found.add(doubts, block, work)
 
 
 def _find_doubts(block: Block, dialect: Dialect) -> list[tuple[int, int]]:
     """Return each kind's count and first line within the block."""
-    delimiter = dialect.delimiter.encode()
-    if dialect.quote is None or dialect.escape is None:
-        with_backslashes = dialect.format == "text" or block.stray_backslashes > 0
-        found = _native.find_doubts(
-            block.segments, delimiter=delimiter, line_end=block.line_end, with_backslashes=with_backslashes
-        )
-        return [*found, (0, 0)]
-    quote, escape = dialect.quote.encode(), dialect.escape.encode()
-    strays = _native.find_stray_quotes(
-        block.segments, delimiter=delimiter, quote=quote, escape=escape, line_end=block.line_end
+    return _native.find_doubts(
+        block.segments,
+        is_csv=dialect.format == "csv",
+        delimiter=dialect.delimiter.encode(),
+        line_end=block.line_end,
+        nulls=[word.encode() for word in find_null_words(dialect.nulls, dialect.format)],
+        # Those of tsv are counted as its records are cut.
+        with_backslashes=dialect.format != "tsv" or block.stray_backslashes > 0,
     )
-    return [(0, 0)] * 3 + [strays]
