@@ -91,7 +91,7 @@ def test_csv_with_quotes_in_later_fields_is_warned_of(loads: Loads, tmp_path: Pa
         ('"NULL","a"\n', "literal-null"),
         ("C:\\new,C:\\Users\n", None),
         ("'twas,dogs'\n", None),
-        ('x,"a NULL, \'b\'"\n', None),
+        ("x,\"a NULL, 'b'\"\n", None),
     ],
 )
 def test_csv_that_later_lines_contradict_is_warned_of(
