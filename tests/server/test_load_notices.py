@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
+import os
+import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -35,6 +38,19 @@ def warnings(database: str, path: Path) -> list[str]:
     """Return what a load of a file into table t warns of."""
     loads = Loads(database)
     return [warning.message for warning in loads.run(target(path)).warnings]
+
+
+@pytest.mark.parametrize("kind", ["plain", "gzip", "pipe"])
+def test_source_without_text_is_warned_of(database: str, tmp_path: Path, kind: str) -> None:
+    """Whatever its size is, none of it becomes a row."""
+    Loads(database).execute("CREATE TABLE t (a int)")
+    path = tmp_path / "source"
+    if kind == "pipe":
+        os.mkfifo(path)
+        threading.Thread(target=path.write_bytes, args=(b"",), daemon=True).start()
+    else:
+        path.write_bytes(gzip.compress(b"") if kind == "gzip" else b"")
+    assert warnings(database, path) == ["every source is empty"]
 
 
 def test_unlogged_table_is_warned_of(database: str, numbers: Path) -> None:

@@ -337,7 +337,8 @@ def table_after_creation(target: TargetPlan) -> TableFacts:
 
 def _table_notices(table: TableFacts, gathered: TargetInput) -> list[Notice]:
     notices = table_notices(table)
-    if all(source.size_bytes == 0 for source in gathered.objects):
+    # The sample is the first object's that holds any text.
+    if not gathered.sample.head:
         notices.append(Notice(code="empty", message="every source is empty", uri=gathered.objects[0].uri))
     return notices
 
