@@ -6,11 +6,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from penstock.errors import DataError, TargetError
 from penstock.model.load.job import LoadRules
 from support.loads import AGAIN, Loads, chop_commands, target
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from penstock.errors import PenstockError
 
 
 @pytest.fixture
@@ -190,3 +193,31 @@ def test_forced_column_is_the_tables(loads: Loads, path: Path) -> None:
     path.write_text('a,b\n"","x"\n')
     assert '"none" of --force-null' in loads.refuse(target(path, force_null=("none",))).message
     assert "CSV mode" in loads.refuse(target(path, format="text", delimiter=",", force_null=("a",))).message
+
+
+@pytest.mark.parametrize(
+    ("columns", "error"),
+    [
+        ("country text, code text, a int, b int, c int", TargetError),
+        ("country text, x text, a int, b int, c int", DataError),
+    ],
+)
+def test_first_line_with_names_of_columns_and_numbers_is_no_row(
+    loads: Loads, path: Path, columns: str, error: type[PenstockError]
+) -> None:
+    """Two columns of the table make it a header, of which years are no columns; one leaves the choice to an option."""
+    loads.execute(f"CREATE TABLE t ({columns})")
+    path.write_text("country,code,1960,1961,1962\nAruba,ABW,1,2,3\nChad,TCD,4,5,6\n")
+    refused = loads.refuse(target(path))
+    assert type(refused) is error
+    assert "--no-header" in (refused.hint or "")
+    loads.run(target(path, header=True, columns=["country", "code" if "code" in columns else "x", "a", "b", "c"]))
+    assert loads.count() == 2
+
+
+def test_missing_header_is_told_with_the_option_for_it(loads: Loads, path: Path) -> None:
+    """--columns alone would leave the first line as a row."""
+    path.write_text("1960,1961\n1,2\n3,4\n")
+    loads.run(target(path, create=True))
+    assert [warning.code for warning in loads.warnings] == ["column-names"]
+    assert "--header" in (loads.warnings[0].hint or "")

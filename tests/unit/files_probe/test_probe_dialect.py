@@ -153,6 +153,8 @@ def test_defaults_of_csv() -> None:
         (b"id,foo\n1,x\n", ["id", "name"], ("id", "foo")),
         (b"x,y,id\nw,x,z\n", ["id", "name"], ("x", "y", "id")),
         (b"x,,id\nw,x,z\n", ["id", "name"], None),
+        (b"id,name,1960,1961,1962\n1,x,2,3,4\n", ["id", "name", "a", "b", "c"], ("id", "name", "1960", "1961", "1962")),
+        (b"1960,1961,1962\n1,2,3\n", ["id", "name", "a"], None),
         (b"a,,b,c,\n1,x,2,z,\n", None, ("a", "", "b", "c", "")),
         (b",a\n0,x\n1,y\n", None, ("", "a")),
         (b",a\n0,x\n2,y\n", None, None),

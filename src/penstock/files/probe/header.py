@@ -36,14 +36,14 @@ def judge_header(
 ) -> HeaderVerdict:
     """Tell whether a first record is a header; `rows` are some of the records after it.
 
-    It is where at least half of its fields are the table's columns, or one is and all could be names (all fields are
-    there, none looks like a number, a date or a null); and where most could be names and under one of them a column's
-    other records are of another kind. Where only words follow words, distinct names are a header for a table yet to be
+    It is where two of its fields or at least half of them are the table's columns, or one is and all could be names
+    (all fields are there, none looks like a number, a date or a null); and where most could be names and under one of
+    them a column's other records are of another kind. It may be where one field is a column and another a number. Where only words follow words, distinct names are a header for a table yet to be
     made, certainly if a column's other records are spelled unlike its name; for a table that exists they may be. An
     empty first name over row numbers is how R and pandas write theirs.
     """
     known = 0 if table_columns is None else _count_known(fields, table_columns)
-    if known and 2 * known >= len(fields):
+    if known > 1 or (known and 2 * known >= len(fields)):
         return "certain"
     names = [_folded(field or "") for field in fields]
     if len(names) > 1 and not names[0] and _are_row_numbers(rows):
@@ -52,6 +52,8 @@ def judge_header(
     if 2 * sum(map(bool, names)) <= len(names):
         return "none"
     if any(_VALUE.fullmatch(name) for name in names):
+        if known:
+            return "likely"
         return "possible" if all(names) and _is_number_over_text(names, rows) else "none"
     if _differs_in_kind(names, rows) or (known and all(names)):
         return "certain"
@@ -71,8 +73,7 @@ def _judge_words(
 
 
 def _count_known(fields: Sequence[str | None], table_columns: Sequence[str]) -> int:
-    known = {_folded(name) for name in table_columns}
-    return sum(field is not None and _folded(field) in known for field in fields)
+    return len({_folded(name) for name in table_columns} & {_folded(field) for field in fields if field is not None})
 
 
 def _are_row_numbers(rows: Sequence[Sequence[str | None]]) -> bool:

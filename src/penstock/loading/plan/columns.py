@@ -46,18 +46,15 @@ def naming_notice(header: Sequence[str] | None, field_count: int, *, uri: str) -
     """Return a warning of created columns that the header does not name, or names otherwise."""
     if header is None:
         named = "column_1" if field_count == 1 else f"column_1 to column_{field_count}"
-        return _naming_notice(f"no header was found: created columns are named {named}", uri)
+        hint = "Use --header if the first line names the columns; if it is data, name them with --columns."
+        message = f"no header was found: created columns are named {named}"
+        return Notice(code="column-names", message=message, uri=uri, hint=hint)
     pairs = zip(header, name_columns(header), strict=True)
     changed = [f'"{field.strip()}" is {name}' for field, name in pairs if fold_name(field.strip()) != name]
     if not changed:
         return None
     more = f" and {len(changed) - _NAMES_SHOWN:,} more" if len(changed) > _NAMES_SHOWN else ""
-    return _naming_notice(
-        f"created columns are not named as in the header: {', '.join(changed[:_NAMES_SHOWN])}{more}", uri
-    )
-
-
-def _naming_notice(message: str, uri: str) -> Notice:
+    message = f"created columns are not named as in the header: {', '.join(changed[:_NAMES_SHOWN])}{more}"
     return Notice(code="column-names", message=message, uri=uri, hint="Name the columns with --columns.")
 
 

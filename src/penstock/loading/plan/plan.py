@@ -194,8 +194,7 @@ def _plan_target(gathered: TargetInput, rules: LoadRules, server: ServerFacts) -
     check_way(job, facts)
     check_switches(rules, facts)
     probe = _probe(gathered, server, rejects=rules.on_error == "reject")
-    if facts is None:
-        _refuse_unclear_start(probe, job)
+    _refuse_unclear_start(probe, job, is_new=facts is None)
     created = None if facts is not None else _created_columns(probe, job, uri=uri)
     staged = None if job.transform is None else _created_columns(probe, job, uri=uri)
     table = facts if facts is not None else _text_table(job.into, created or ())
@@ -293,17 +292,17 @@ def _created_columns(probe: ProbeResult, job: TargetJob, *, uri: str) -> tuple[s
     return name_created_columns([""] * probe.field_count if names is None else names, job, uri=uri)
 
 
-def _refuse_unclear_start(probe: ProbeResult, job: TargetJob) -> None:
-    """Refuse to create a table where lines before the header could be it, or the header a record."""
+def _refuse_unclear_start(probe: ProbeResult, job: TargetJob, *, is_new: bool) -> None:
+    """Refuse a header that could be a record, and to create a table where lines before the header could be it."""
     for notice in probe.notices:
-        if notice.code == "preamble":
+        if notice.code == "preamble" and is_new:
             raise DataError(notice.message, detail=notice.place, hint=notice.hint)
         if notice.code == "first-line" and probe.header is not None and job.columns is None:
             names = ", ".join(f'"{name}"' for name in probe.header)
             raise DataError(
                 "the first line may be a header or a record",
                 detail=f"{notice.place}\nWith --header, columns are named {names}.\n"
-                "With --no-header, this is the table's first row.",
+                "With --no-header, this is the first row.",
                 hint=notice.hint,
             )
 
