@@ -6,7 +6,12 @@ Rooms that know an outside thing turn its errors into these; only the command li
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,3 +114,13 @@ class Interrupted(PenstockError):
     """The user asked to stop."""
 
     exit_code = 130
+
+
+@contextmanager
+def naming_file(file: str) -> Iterator[None]:
+    """Have a SourceError say which file it is of, unless it does."""
+    try:
+        yield
+    except SourceError as error:
+        error.place = error.place or FilePlace(file=file)
+        raise

@@ -79,6 +79,24 @@ def test_complete_load_is_listed_and_shown(penstock: Run, database18: str, peopl
     assert (found["rows"], found["files"][0]["uri"], found["files"][0]["is_complete"]) == (3, people, True)
 
 
+def test_records_of_a_merge_that_failed_are_shown_as_staged(penstock: Run, database18: str, tmp_path: Path) -> None:
+    """Also if the file has changed since; no row of the table is of this load."""
+    Loads(database18).execute("CREATE TABLE t (a int PRIMARY KEY, b text)")
+    path = tmp_path / "f.csv"
+    path.write_text("a,b\n2,x\n2,y\n")
+    command = ["load", str(path), "--into", "t", "--mode", "upsert", "--key", "a", "--to", database18]
+    assert penstock(*command).code == 5
+    (record,) = penstock("loads", "--to", database18, "--json").object["loads"]
+    assert record["rows"] == 0
+    shown = penstock("loads", "show", record["load_id"], "--to", database18).out
+    assert "2 records staged, 0 rows" in shown
+    assert "2 staged" in shown.splitlines()[-2]
+    files = penstock("loads", "show", record["load_id"], "--to", database18, "--json").object["files"]
+    assert [file["is_staged"] for file in files] == [True]
+    path.write_text("a,b\n2,x\n3,y\n4,z\n")
+    assert "2 records of it are staged" in penstock(*command).err
+
+
 def test_second_run_says_that_nothing_is_left_to_load(penstock: Run, database18: str, people: str) -> None:
     """In one line, and with nothing loaded."""
     command = ["load", people, "--into", "public.people", "--create", "--to", database18]

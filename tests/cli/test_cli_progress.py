@@ -160,3 +160,12 @@ def test_plain_progress_speaks_every_ten_seconds(capsys: pytest.CaptureFixture[s
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 2
     assert lines[0] == "progress: 1,000,000 rows, 2.5 MB/s read, 50.0 MB/s sent, 25 %, 30 s left, 2 sessions"
+
+
+def test_records_that_are_staged_are_not_called_rows() -> None:
+    """They are in no table yet, on a terminal and in a log."""
+    progress = replace(_progress(_file(1), _file(2)), is_staged=True)
+    assert "2,000,000 records staged" in describe_progress(progress, Meter().read(progress))
+    lines = _drawn(progress)
+    assert lines[0].split("  ")[-3].strip() == "2,000,000 records staged"
+    assert lines[1].endswith("1,000,000 records staged")

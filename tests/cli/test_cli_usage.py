@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -87,6 +88,25 @@ def test_unreadable_conninfo_is_not_repeated(penstock: Run) -> None:
     assert finished.code == 2
     assert "s3cret" not in finished.err + finished.out
     assert "***" not in finished.err
+
+
+@pytest.mark.parametrize("value", ["ann:s3cret@localhost:6000", "ann:s3cret@localhost", "ssh://ann:s3cret@host:22/x"])
+def test_user_name_in_tunnel_is_refused_and_not_repeated(penstock: Run, value: str) -> None:
+    """Whoever types one may have typed a password."""
+    finished = penstock("loads", "--to", "host=db.example.com", "--tunnel", value, "--json")
+    assert finished.code == 2
+    assert "localhost:PORT" in finished.object["error"]["hint"]
+    assert "s3cret" not in finished.err + finished.out
+
+
+@pytest.mark.parametrize("name", ["missing.csv", "missing*.csv", "cut.csv.gz", "job.toml"])
+def test_error_of_a_file_names_it_in_json(penstock: Run, database18: str, tmp_path: Path, name: str) -> None:
+    """One that does not exist, a pattern that matches none, and one that cannot be read to its end."""
+    (tmp_path / "cut.csv.gz").write_bytes(gzip.compress(b"a,b\n1,2\n")[:-9])
+    path = str(tmp_path / name)
+    options = [] if name == "job.toml" else ["--into", "t", "--create"]
+    finished = penstock("load", path, *options, "--to", database18, "--json")
+    assert (finished.code, finished.object["error"]["file"]) == (4, path)
 
 
 def test_interrupt_exits_with_130(penstock: Run, monkeypatch: pytest.MonkeyPatch) -> None:

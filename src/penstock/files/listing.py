@@ -11,7 +11,7 @@ import re
 from typing import TYPE_CHECKING
 from urllib.parse import unquote_to_bytes
 
-from penstock.errors import SourceError
+from penstock.errors import SourceError, naming_file
 from penstock.files.local import STDIN_LOCATION, stat_object
 from penstock.files.parallel import map_at_once
 from penstock.files.skipped import is_skipped, note_empty, note_skipped_files
@@ -83,13 +83,16 @@ def _list_sources(
 ) -> Iterator[list[SourceObject]]:
     """Yield what each source stands for; remote ones are asked for at once."""
     if not any(map(is_remote, sources)):
-        yield from (list(_list_source(source, stores, on_notice)) for source in sources)
+        yield from (_list_named(source, stores, on_notice) for source in sources)
         return
     # Made before threads ask for them
     found = stores()
-    yield from map_at_once(
-        lambda source: list(_list_source(source, lambda: found, on_notice)), sources, threads=_REQUESTS
-    )
+    yield from map_at_once(lambda source: _list_named(source, lambda: found, on_notice), sources, threads=_REQUESTS)
+
+
+def _list_named(source: str, stores: Callable[[], Stores], on_notice: OnNotice) -> list[SourceObject]:
+    with naming_file(_shown(source)):
+        return list(_list_source(source, stores, on_notice))
 
 
 def _list_source(source: str, stores: Callable[[], Stores], on_notice: OnNotice) -> Iterator[SourceObject]:

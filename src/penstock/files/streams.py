@@ -10,7 +10,7 @@ import random
 from itertools import chain
 from typing import TYPE_CHECKING, Protocol, Self
 
-from penstock.errors import SourceError
+from penstock.errors import SourceError, naming_file
 from penstock.files.beginning import skip_beginning
 from penstock.files.compression import decompress
 from penstock.files.encodings import detect_bom, is_ascii_safe, resolve_encoding, transcode
@@ -83,7 +83,8 @@ class ObjectStream:
             raise
 
     def __iter__(self) -> Iterator[bytes]:
-        return self._pieces
+        with naming_file(self.source.uri):
+            yield from self._pieces
 
     def __enter__(self) -> Self:
         return self
@@ -236,8 +237,9 @@ class SourceReader:
             self._spool.close()
 
     def _open(self, source: SourceObject, options: DialectOptions, *, is_sample: bool) -> ObjectStream:
-        stored = self._open_stored(source, is_sample=is_sample)
-        return ObjectStream(source, stored, options)
+        with naming_file(source.uri):
+            stored = self._open_stored(source, is_sample=is_sample)
+            return ObjectStream(source, stored, options)
 
     def _open_stored(self, source: SourceObject, *, is_sample: bool) -> StoredObject:
         if is_remote(source.location):

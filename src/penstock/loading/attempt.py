@@ -84,6 +84,7 @@ class LoadAttempt:
             clock=tools.clock,
         )
         self._watch = ConflictWatch(tools)
+        self._is_staged = all(target.is_staged for target in plan.targets)
         self._to_rebuild = sum(len(target.parking.parked) for target in plan.targets if target.parking is not None)
         self._pace = Pace(sessions=sessions.initial)
         self._paced_s, self._paced_bytes = tools.clock(), 0
@@ -257,7 +258,9 @@ class LoadAttempt:
             progress = self._feed.progress(
                 bytes_copied=self._bytes_copied(), size_bytes=self._plan.size_bytes, elapsed_s=elapsed_s
             )
-            told = replace(progress, activity=activity, steps=steps, to_rebuild=self._to_rebuild)
+            told = replace(
+                progress, activity=activity, steps=steps, to_rebuild=self._to_rebuild, is_staged=self._is_staged
+            )
             self._tools.on_progress(told)
 
     # ---------------------------------------------------------------- the end

@@ -16,6 +16,7 @@ from penstock.files.listing import is_remote, lasting_name
 from penstock.loading.claim.claims import client_name, open_ledger, take_over
 from penstock.loading.claim.decide import Decision, decide_objects
 from penstock.loading.claim.prepared import NothingToDo, PreparedLoad, tables_made
+from penstock.loading.failure import fills_tables
 from penstock.loading.plan.dialects import refuse_other_dialects
 from penstock.loading.plan.identity import describe_changes, describe_meaning, digest, job_to_json
 from penstock.loading.plan.modes import is_fresh, needs_more_than_copy
@@ -474,7 +475,7 @@ class _Preparation:
             if found is not None and not found.is_complete:
                 raise SourceError(
                     f'"{uri}" does not exist any more, and a part of it is loaded',
-                    detail=f"Load {claim.load_id} has committed {found.rows} of its rows.",
+                    detail=self._describe_part(claim, found.rows),
                     hint="Restore it, or remove the load's rows and run "
                     f"penstock loads forget {claim.load_id} --keep-rows.",
                 )
@@ -519,10 +520,15 @@ class _Preparation:
         if not work.coverage.is_complete:
             raise DataError(
                 f'"{work.source.uri}" has changed, and a part of it is loaded',
-                detail=f"Load {claim.load_id} has committed {work.coverage.rows} of its rows.",
+                detail=self._describe_part(claim, work.coverage.rows),
                 hint="Restore the object, or use --changed load, which resumes if these rows are unchanged.",
             )
         return work
+
+    def _describe_part(self, claim: Claim, rows: int) -> str:
+        if fills_tables(self._plan):
+            return f"Load {claim.load_id} has committed {rows:,} of its rows."
+        return f"Load {claim.load_id} has staged {rows:,} of its records."
 
     def _drop_committed(self, work: ObjectWork, claim: Claim) -> None:
         """Have an object loaded from its beginning, in the caller's transaction."""

@@ -21,6 +21,7 @@ from penstock.cli.terminal.meter import (
     format_left,
     format_percent,
     format_rebuilds,
+    format_rows,
     format_sessions,
     is_all_sent,
 )
@@ -55,7 +56,7 @@ def list_bars(progress: LoadProgress, reading: Reading) -> Iterator[Bar]:
     """Yield a bar for the whole load, for a few of its open files, and for what is created behind the last row."""
     is_over = is_all_sent(progress)
     words = [
-        f"{format_count(progress.rows)} rows",
+        format_rows(progress.rows, progress),
         "" if is_over else f"{reading.read_rate / MB:.1f} MB/s",
         "" if is_over else format_left(reading.left_s),
     ]
@@ -64,7 +65,7 @@ def list_bars(progress: LoadProgress, reading: Reading) -> Iterator[Bar]:
     is_open = [] if progress.file_count == 1 else [file for file in progress.files if not file.is_done]
     for file in is_open[:_FILES_SHOWN]:
         fraction = min(1.0, file.bytes_read / file.size_bytes) if file.size_bytes else None
-        yield Bar(name=file.uri, fraction=fraction, words=f"{format_count(file.rows)} rows")
+        yield Bar(name=file.uri, fraction=fraction, words=format_rows(file.rows, progress))
     for step in progress.steps:
         yield Bar(name=step.name, fraction=step.fraction, words=step.phase)
 

@@ -9,7 +9,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from penstock.units import format_duration
+from penstock.units import format_count, format_duration
 
 if TYPE_CHECKING:
     from penstock.model.load.outcome import LoadProgress
@@ -57,6 +57,11 @@ class Meter:
 def is_all_sent(progress: LoadProgress) -> bool:
     """Return whether only the end is left: constraints, commits."""
     return len(progress.files) == progress.file_count and all(file.is_done for file in progress.files)
+
+
+def format_rows(count: int, progress: LoadProgress) -> str:
+    """Return how many rows there are, or records that are staged."""
+    return f"{format_count(count)} {'records staged' if progress.is_staged else 'rows'}"
 
 
 def format_left(left_s: float | None) -> str:

@@ -6,8 +6,15 @@ import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from penstock.cli.terminal.meter import Meter, format_left, format_percent, format_rebuilds, format_sessions
-from penstock.units import MB, format_count
+from penstock.cli.terminal.meter import (
+    Meter,
+    format_left,
+    format_percent,
+    format_rebuilds,
+    format_rows,
+    format_sessions,
+)
+from penstock.units import MB
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -69,7 +76,7 @@ def describe_activity(progress: LoadProgress) -> str:
 def describe_progress(progress: LoadProgress, reading: Reading) -> str:
     """Return a load's progress in one line."""
     words = [
-        f"{format_count(progress.rows)} rows",
+        format_rows(progress.rows, progress),
         f"{reading.read_rate / MB:.1f} MB/s read",
         f"{reading.sent_rate / MB:.1f} MB/s sent",
         format_percent(reading.fraction),

@@ -44,18 +44,20 @@ def describe_loads(records: Sequence[LoadRecord], place: str = "") -> list[str]:
 def describe_load(record: LoadRecord, objects: Sequence[ObjectRecord]) -> list[str]:
     """Return one load and a line for each of its objects."""
     took = format_duration(record.seconds)
+    staged = sum(item.rows for item in objects if item.is_staged)
+    waiting = f"{format_count(staged)} records staged, " if staged and record.state == "running" else ""
     lines = [
         f"load {record.load_id}: {_state(record)}",
         f"  into {', '.join(record.tables)}",
         f"  began {record.began_at:%Y-%m-%d %H:%M:%S %Z} by {record.owner} on {record.client}",
-        f"  {format_count(record.rows)} rows, {format_bytes(record.bytes_committed)} committed within {took}",
+        f"  {waiting}{format_count(record.rows)} rows, {format_bytes(record.bytes_committed)} committed within {took}",
     ]
     heads = ("object", "table", "rows", "skipped", "rejected", "committed", "state")
     rows = [
         (
             item.uri,
             item.table,
-            format_count(item.rows),
+            f"{format_count(item.rows)}{' staged' if item.is_staged else ''}",
             format_count(item.suppressed),
             format_count(item.rejected),
             format_bytes(item.bytes_committed),
@@ -129,6 +131,7 @@ def load_object(record: LoadRecord, objects: Sequence[ObjectRecord] | None = Non
                 "version": item.version,
                 "size_bytes": item.size_bytes,
                 "is_complete": item.is_complete,
+                "is_staged": item.is_staged,
                 "rows": item.rows,
                 "suppressed": item.suppressed,
                 "rejected": item.rejected,

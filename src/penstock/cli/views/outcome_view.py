@@ -47,7 +47,7 @@ def describe_outcome(outcome: LoadOutcome) -> list[str]:
         f"ran {statement.name} on {_count(statement.records, 'record')}: {statement.tag}"
         for statement in outcome.statements
     ]
-    if outcome.inserted or outcome.updated or outcome.existing or outcome.duplicates:
+    if _is_merged(outcome):
         lines.append(_describe_merge(outcome))
     if outcome.suppressed:
         lines.append(f"row triggers skipped {_rows(outcome.suppressed)}")
@@ -58,7 +58,8 @@ def describe_outcome(outcome: LoadOutcome) -> list[str]:
 
         lines += describe_leased(outcome.settings)
     if len(outcome.files) > 1:
-        lines += _describe_files(outcome.files, transformed)
+        is_merged = _is_merged(outcome) or bool(outcome.statements)
+        lines += _describe_files(outcome.files, transformed, counted="records" if is_merged else "rows")
     return lines + describe_upkeep(outcome)
 
 
@@ -74,14 +75,18 @@ def describe_rejected(outcome: LoadOutcome) -> list[str]:
     ]
 
 
-def _describe_files(files: Sequence[FileOutcome], transformed: Collection[str]) -> list[str]:
+def _is_merged(outcome: LoadOutcome) -> bool:
+    return bool(outcome.inserted or outcome.updated or outcome.existing or outcome.duplicates)
+
+
+def _describe_files(files: Sequence[FileOutcome], transformed: Collection[str], *, counted: str) -> list[str]:
     """Return a line for each file, or for the ones that took longest where there are many."""
     shown: Sequence[FileOutcome] = files
     lines: list[str] = []
     if len(files) > _FILES_SHOWN:
         shown = sorted(files, key=lambda file: -file.seconds)[:_SLOWEST_SHOWN]
         lines.append(f"{format_count(len(files))} files; those that took longest (--json has all):")
-    heads = ("file", "table", "rows", "time")
+    heads = ("file", "table", counted, "time")
     rows = [
         (
             file.uri,

@@ -64,7 +64,7 @@ def decide_objects(
                 _refuse_loss(item, mine, emptied=emptied, rules=rules)
             is_same = _is_same(item, mine)
             if not is_same and item.version is not None and rules.changed == "error":
-                raise _changed_since_it_began(item, mine)
+                raise _changed_since_it_began(item, mine, is_staged=item.number in landed)
             is_changed = not is_same or item.ctime_ns != mine.ctime_ns
             decisions.append(Decision(item=item, action="resume", number=mine.number, is_changed=is_changed))
         elif item.number not in fresh and _is_loaded(item, found_here, running=running, emptied=emptied, rules=rules):
@@ -106,10 +106,11 @@ def _is_loaded(
     )
 
 
-def _changed_since_it_began(item: LedgerObject, found: KnownObject) -> TargetError:
+def _changed_since_it_began(item: LedgerObject, found: KnownObject, *, is_staged: bool) -> TargetError:
+    what = "records of it are staged" if is_staged else "rows of it are committed"
     return TargetError(
         f'"{item.uri}" has changed since load {found.load_id} began',
-        detail=f"The load is not complete; {found.rows:,} rows of it are committed.",
+        detail=f"The load is not complete; {found.rows:,} {what}.",
         hint="Use --changed load to resume with the object as it is now, if the committed part is unchanged; "
         "--changed skip to keep the old version, if all of it was loaded; or restore the object.",
     )

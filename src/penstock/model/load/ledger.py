@@ -250,7 +250,10 @@ class PrunedLoads:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectRecord:
-    """One object of a load as `penstock loads show` lists it. `bytes_committed` are decompressed bytes."""
+    """One object of a load as `penstock loads show` lists it. `bytes_committed` are decompressed bytes.
+
+    `is_staged`: its rows are records that were copied into a staging table.
+    """
 
     number: int
     table: str
@@ -258,6 +261,7 @@ class ObjectRecord:
     version: str | None
     size_bytes: int | None
     is_complete: bool
+    is_staged: bool
     rows: int
     suppressed: int
     rejected: int

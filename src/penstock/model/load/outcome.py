@@ -42,7 +42,8 @@ class LoadProgress:
     """A load in flight: `files` holds those that have been opened; `sessions` how many are sending.
 
     `activity` is what is done now where that is not loading, `steps` its parts that are under way. `to_rebuild` are the
-    indexes and keys that are to be rebuilt after the last row.
+    indexes and keys that are to be rebuilt after the last row. `is_staged`: all rows are records in staging tables,
+    which a statement takes on at the end.
     """
 
     rows: int
@@ -56,6 +57,7 @@ class LoadProgress:
     activity: str = ""
     steps: tuple[StepProgress, ...] = ()
     to_rebuild: int = 0
+    is_staged: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -53,6 +53,12 @@ def parse_tunnel(text: str) -> Tunnel:
     ('::1:6000', 'localhost:6000')
     """
     host, _, port = text.rpartition(":")
+    if "@" in text:
+        # The text may hold a password
+        raise UsageError(
+            "--tunnel takes no user name",
+            hint="Write --tunnel localhost:PORT; the user is that of the connection string.",
+        )
     if not port.isdecimal() or not 0 < int(port) < 65_536:
         raise UsageError(f'invalid value "{text}" for --tunnel', hint="Write --tunnel localhost:PORT.")
     return Tunnel(host=host.strip("[]") or "localhost", port=int(port))

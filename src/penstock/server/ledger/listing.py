@@ -196,8 +196,8 @@ def list_loads(
 def list_objects(connection: Connection, schema: str, load_id: str) -> list[ObjectRecord]:
     """Return the objects of a load in the order of the job. Raises ServerError."""
     query = sql.SQL(
-        'SELECT number, "table", uri, version, size_bytes, is_complete, rows, suppressed, rejected, bytes_committed'
-        " FROM ({}) AS o WHERE o.load = %s ORDER BY o.number"
+        'SELECT number, "table", uri, version, size_bytes, is_complete, is_staged, rows, suppressed, rejected,'
+        " bytes_committed FROM ({}) AS o WHERE o.load = %s ORDER BY o.number"
     ).format(_objects(schema))
     with translate_errors("listing a load's objects"), connection.cursor(row_factory=class_row(ObjectRecord)) as cursor:
         return cursor.execute(query, [load_id]).fetchall()
