@@ -52,7 +52,7 @@ class Experiment:
 
 
 # Less than half an hour for each topology on two cores. The article has 4 to 16 sessions, on 16 vCPUs; 12 and 16 here
-# take an hour more. Fewer rows leave less memory than the processes of sixteen sessions need.
+# take 45 minutes more. Fewer rows leave less memory than the processes of sixteen sessions need.
 FULL = Experiment(rows=1_000_000, sessions=(1, 2, 4, 8), rounds=3)
 
 # For less than two minutes on two cores. Fewer rows leave less memory than the processes of the largest step need.
