@@ -137,7 +137,7 @@ def _describe_reads(target: TargetResult) -> str | None:
     return (
         f"Of {local.read_bytes / GB:.2f} GB read from the local disk of {target.name} at {step.sessions} sessions, at "
         f"most {below.read_bytes / GB:.2f} GB were read from the disk below it: the rest came from the machine's "
-        "memory, beyond the server's limit."
+        "memory."
     )
 
 
