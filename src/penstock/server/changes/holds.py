@@ -58,7 +58,7 @@ def hold_shape(connection: Connection, schema: str, *, load_id: str, target_oid:
         """
         INSERT INTO {} (load, target_oid, lock_key)
         SELECT l.id, %s, l.lock_key
-          FROM {} AS l
+          FROM ONLY {} AS l
          WHERE l.id = %s
         ON CONFLICT DO NOTHING
         """
@@ -69,7 +69,7 @@ def hold_shape(connection: Connection, schema: str, *, load_id: str, target_oid:
 
 def release_shape(connection: Connection, schema: str, *, load_id: str, target_oid: int) -> None:
     """Give a load's hold on a table up; the caller has shape_lock. Raises ServerError, TargetError."""
-    query = sql.SQL("DELETE FROM {} WHERE load = %s AND target_oid = %s").format(sql.Identifier(schema, "holds"))
+    query = sql.SQL("DELETE FROM ONLY {} WHERE load = %s AND target_oid = %s").format(sql.Identifier(schema, "holds"))
     with translate_errors("recording that the table is not being loaded any more"):
         connection.execute(query, [load_id, target_oid])
 
@@ -84,7 +84,7 @@ def read_holds(
     query = sql.SQL(
         """
         SELECT load::text, target_oid::bigint, lock_key
-          FROM {}
+          FROM ONLY {}
          WHERE (%(target)s::bigint IS NULL OR target_oid = %(target)s::bigint::oid)
            AND (%(load)s::uuid IS NULL OR load = %(load)s::uuid)
          ORDER BY made_at

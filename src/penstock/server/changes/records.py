@@ -45,7 +45,7 @@ def write_changes(connection: Connection, schema: str, changes: Sequence[Change]
                %(record)s::jsonb
                || pg_catalog.jsonb_build_object({key}, {ledger}::pg_catalog.regclass::pg_catalog.oid::pg_catalog.text),
                %(load)s
-          FROM {changes} AS c
+          FROM ONLY {changes} AS c
          WHERE c.target_oid = %(target)s
         ON CONFLICT (target_oid, kind, relation_oid, name) DO NOTHING
         """
@@ -78,7 +78,7 @@ def read_changes(connection: Connection, schema: str, *, target_oid: int | None 
                CASE WHEN pg_catalog.jsonb_typeof(c.record) = 'object' THEN c.record - {key} - {failure} ELSE '{{}}' END
                AS record, c.owner, c.load::text AS load_id, c.made_at,
                coalesce(c.record ->> {key} <> c.tableoid::text, false) AS is_copied, c.record ->> {failure} AS failure
-          FROM {changes} AS c
+          FROM ONLY {changes} AS c
          WHERE %(target)s::bigint IS NULL OR c.target_oid = %(target)s::bigint::oid
          ORDER BY c.target_oid, c.number
         """
@@ -109,7 +109,7 @@ def write_failure(connection: Connection, schema: str, change: Change, why: str)
     query = sql.SQL(
         """
         WITH gone AS (
-            DELETE FROM {changes} WHERE target_oid = %(target)s AND number = %(number)s RETURNING *
+            DELETE FROM ONLY {changes} WHERE target_oid = %(target)s AND number = %(number)s RETURNING *
         )
         INSERT INTO {changes}
                (target_oid, number, target_schema, target_table, kind, relation_oid, name, record, load, made_at)
@@ -144,7 +144,7 @@ def delete_changes(connection: Connection, schema: str, changes: Sequence[Change
     Only the role that a record names sees to it. Raises ServerError, TargetError.
     """
     query = sql.SQL(
-        "DELETE FROM {} WHERE (target_oid, number) IN (SELECT * FROM unnest(%s::oid[], %s::integer[]))"
+        "DELETE FROM ONLY {} WHERE (target_oid, number) IN (SELECT * FROM unnest(%s::oid[], %s::integer[]))"
     ).format(_changes(schema))
     with translate_errors("removing the record of a change"):
         return connection.execute(

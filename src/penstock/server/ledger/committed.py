@@ -41,8 +41,8 @@ IS_COMPLETE = """
 # The objects of load l of which something is not committed.
 _MISSING = """
     SELECT
-      FROM {objects} AS o
-      LEFT JOIN {ranges} AS r ON r.load = o.load AND r.object = o.number
+      FROM ONLY {objects} AS o
+      LEFT JOIN ONLY {ranges} AS r ON r.load = o.load AND r.object = o.number
       LEFT JOIN LATERAL pg_catalog.unnest(r.ranges) AS p (part) ON true
      WHERE o.load = l.id
      GROUP BY o.number
@@ -61,7 +61,7 @@ def missing_objects(schema: str) -> sql.Composed:
 
 def has_all(connection: Connection, schema: str, load_id: str) -> bool:
     """Return whether every record of a load is committed. Raises ServerError."""
-    query = sql.SQL("SELECT NOT EXISTS ({}) FROM {} AS l WHERE l.id = %s").format(
+    query = sql.SQL("SELECT NOT EXISTS ({}) FROM ONLY {} AS l WHERE l.id = %s").format(
         missing_objects(schema), sql.Identifier(schema, "loads")
     )
     with translate_errors("reading what is missing"):
@@ -74,7 +74,7 @@ def read_coverage(connection: Connection, schema: str, load_id: str) -> dict[int
         """
         SELECT r.object, pg_catalog.range_agg(part)::text, bool_or(r.has_start AND is_leading),
                bool_or(r.has_end AND is_leading), sum(r.rows) FILTER (WHERE is_leading)
-          FROM {ranges} AS r
+          FROM ONLY {ranges} AS r
           CROSS JOIN LATERAL (
                    SELECT NULL::int8range AS part, true AS is_leading
                    UNION ALL
@@ -94,7 +94,7 @@ def read_coverage(connection: Connection, schema: str, load_id: str) -> dict[int
 
 def find_others(connection: Connection, schema: str, load_id: str, numbers: Sequence[int]) -> list[tuple[int, str]]:
     """Return the numbers and URIs of a load's objects but those of `numbers`. Raises ServerError."""
-    query = sql.SQL("SELECT number, uri FROM {} WHERE load = %s AND number <> ALL (%s) ORDER BY number").format(
+    query = sql.SQL("SELECT number, uri FROM ONLY {} WHERE load = %s AND number <> ALL (%s) ORDER BY number").format(
         sql.Identifier(schema, "objects")
     )
     with translate_errors("looking for objects that do not exist any more"):
@@ -105,7 +105,7 @@ def read_ranges(connection: Connection, schema: str, load_id: str, number: int) 
     """Return the ledger's rows of one object. Raises ServerError."""
     query = sql.SQL(
         "SELECT start, ranges::text, has_start, has_end, records, rows, suppressed, checksum"
-        " FROM {} WHERE load = %s AND object = %s ORDER BY start"
+        " FROM ONLY {} WHERE load = %s AND object = %s ORDER BY start"
     ).format(sql.Identifier(schema, "ranges"))
     with translate_errors("reading what is committed of an object"):
         rows = connection.execute(query, [load_id, number]).fetchall()
@@ -131,7 +131,7 @@ def move_end(connection: Connection, schema: str, claim: Claim, number: int, *, 
     Raises ServerError.
     """
     query = sql.SQL(
-        "UPDATE {} SET has_end = coalesce(pg_catalog.upper(ranges) = %s, false) WHERE load = %s AND object = %s"
+        "UPDATE ONLY {} SET has_end = coalesce(pg_catalog.upper(ranges) = %s, false) WHERE load = %s AND object = %s"
     ).format(sql.Identifier(schema, "ranges"))
     with translate_errors("recording where an object ends"):
         connection.execute(query, [end, claim.load_id, number])
@@ -140,7 +140,7 @@ def move_end(connection: Connection, schema: str, claim: Claim, number: int, *, 
 def count_rows(connection: Connection, schema: str, load_id: str) -> int | None:
     """Return how many rows of a load are committed, None if the ledger does not have the load. Raises ServerError."""
     query = sql.SQL(
-        "SELECT (SELECT coalesce(pg_catalog.sum(r.rows), 0) FROM {} AS r WHERE r.load = l.id) FROM {} AS l"
+        "SELECT (SELECT coalesce(pg_catalog.sum(r.rows), 0) FROM ONLY {} AS r WHERE r.load = l.id) FROM ONLY {} AS l"
         " WHERE l.id = %s"
     ).format(sql.Identifier(schema, "ranges"), sql.Identifier(schema, "loads"))
     with translate_errors("counting what is committed"):

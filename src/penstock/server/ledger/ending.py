@@ -30,19 +30,19 @@ _UNCONFIRMED = "01000"
 
 # What load l has stored in its tables: of staged records, what became of them counts.
 _STORED_ROWS = """
-    SELECT coalesce((SELECT sum(r.rows) FROM {ranges} AS r WHERE r.load = l.id), 0)
-           + coalesce((SELECT sum(t.inserted + t.updated - t.staged) FROM {targets} AS t WHERE t.load = l.id), 0)
+    SELECT coalesce((SELECT sum(r.rows) FROM ONLY {ranges} AS r WHERE r.load = l.id), 0)
+           + coalesce((SELECT sum(t.inserted + t.updated - t.staged) FROM ONLY {targets} AS t WHERE t.load = l.id), 0)
 """
 
 # The fields of FinishedLoad, in the order of _read_finished.
 _TOTALS = """
     l.rows,
-    coalesce((SELECT sum(r.suppressed) FROM {ranges} AS r WHERE r.load = l.id), 0)
-    + coalesce((SELECT sum(t.suppressed) FROM {targets} AS t WHERE t.load = l.id), 0),
-    coalesce((SELECT sum(t.inserted) FROM {targets} AS t WHERE t.load = l.id), 0),
-    coalesce((SELECT sum(t.updated) FROM {targets} AS t WHERE t.load = l.id), 0),
-    coalesce((SELECT sum(t.duplicates) FROM {targets} AS t WHERE t.load = l.id), 0),
-    coalesce((SELECT sum(t.existing) FROM {targets} AS t WHERE t.load = l.id), 0)
+    coalesce((SELECT sum(r.suppressed) FROM ONLY {ranges} AS r WHERE r.load = l.id), 0)
+    + coalesce((SELECT sum(t.suppressed) FROM ONLY {targets} AS t WHERE t.load = l.id), 0),
+    coalesce((SELECT sum(t.inserted) FROM ONLY {targets} AS t WHERE t.load = l.id), 0),
+    coalesce((SELECT sum(t.updated) FROM ONLY {targets} AS t WHERE t.load = l.id), 0),
+    coalesce((SELECT sum(t.duplicates) FROM ONLY {targets} AS t WHERE t.load = l.id), 0),
+    coalesce((SELECT sum(t.existing) FROM ONLY {targets} AS t WHERE t.load = l.id), 0)
 """
 
 
@@ -61,7 +61,7 @@ def finish(
     """
     query = sql.SQL(
         """
-        UPDATE {loads} AS l
+        UPDATE ONLY {loads} AS l
            SET state = 'complete',
                changed_at = pg_catalog.clock_timestamp(),
                event = DEFAULT,
@@ -127,7 +127,7 @@ def confirm(ledger: Ledger, connection: Connection, claim: Claim) -> FinishedLoa
     Raises ServerError.
     """
     query = sql.SQL(
-        "UPDATE {} AS l SET login = CASE WHEN l.login = SESSION_USER THEN l.login END"
+        "UPDATE ONLY {} AS l SET login = CASE WHEN l.login = SESSION_USER THEN l.login END"
         " WHERE l.id = %(load)s AND l.state = 'complete' RETURNING {}, l.epoch"
     ).format(sql.Identifier(ledger.schema, "loads"), _compose(ledger.schema, _TOTALS))
     with translate_errors("checking whether the load is complete"), _hearing_warnings(connection) as warnings:

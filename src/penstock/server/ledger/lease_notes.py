@@ -42,7 +42,7 @@ def noting_lease(connection: Connection, schema: str, lease_id: str) -> Iterator
 
 def read_lease_notes(connection: Connection, schema: str) -> list[str]:
     """Return the leases that are noted. Raises ServerError, TargetError."""
-    query = sql.SQL("SELECT lease::text FROM {} ORDER BY made_at").format(sql.Identifier(schema, _TABLE))
+    query = sql.SQL("SELECT lease::text FROM ONLY {} ORDER BY made_at").format(sql.Identifier(schema, _TABLE))
     with translate_errors("reading notes of leases on settings"):
         return [lease for (lease,) in connection.execute(query)]
 
@@ -54,7 +54,7 @@ def find_settled(connection: Connection, lease_ids: Sequence[str]) -> list[str]:
 
 def delete_lease_notes(connection: Connection, schema: str, lease_ids: Sequence[str]) -> None:
     """Remove notes of leases that are not on record any more. Raises ServerError, TargetError."""
-    query = sql.SQL("DELETE FROM {} WHERE lease = ANY (%s::uuid[])").format(sql.Identifier(schema, _TABLE))
+    query = sql.SQL("DELETE FROM ONLY {} WHERE lease = ANY (%s::uuid[])").format(sql.Identifier(schema, _TABLE))
     with translate_errors("removing notes of leases on settings"):
         connection.execute(query, [list(lease_ids)])
 

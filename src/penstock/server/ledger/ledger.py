@@ -54,7 +54,7 @@ class Ledger:
 
     def has(self, connection: Connection, load_id: str) -> bool:
         """Return whether a load is written down."""
-        query = sql.SQL("SELECT FROM {} WHERE id = %s").format(self._table("loads"))
+        query = sql.SQL("SELECT FROM ONLY {} WHERE id = %s").format(self._table("loads"))
         with translate_errors("looking for the load in the ledger"):
             return connection.execute(query, [load_id]).fetchone() is not None
 
@@ -89,7 +89,9 @@ class Ledger:
             """
         ).format(loads=self._table("loads"), taken=self._find_taken())
         # By itself: row security looks for the load as the statement before has left it.
-        begun_load = sql.SQL("(SELECT l.id FROM {} AS l WHERE l.id = %(load)s::uuid) AS b").format(self._table("loads"))
+        begun_load = sql.SQL("(SELECT l.id FROM ONLY {} AS l WHERE l.id = %(load)s::uuid) AS b").format(
+            self._table("loads")
+        )
         add = self._insert_objects(sql.SQL("b.id"), begun_load)
         values = _with_seen(objects, unshared, seen) | {
             "load": load_id,
@@ -121,7 +123,7 @@ class Ledger:
         did not. Raises TargetError where the load is not there, has ended or is another role's.
         """
         query = sql.SQL(
-            "UPDATE {} SET epoch = epoch + 1, client = %s, job = coalesce(%s::jsonb, job),"
+            "UPDATE ONLY {} SET epoch = epoch + 1, client = %s, job = coalesce(%s::jsonb, job),"
             " login = CASE WHEN %s OR login = SESSION_USER THEN SESSION_USER END,"
             " changed_at = pg_catalog.now() WHERE id = %s AND state = 'running' RETURNING epoch"
         ).format(self._table("loads"))
@@ -160,21 +162,21 @@ class Ledger:
 
     def drop_objects(self, connection: Connection, claim: Claim, numbers: Sequence[int]) -> None:
         """Remove objects of which nothing is committed from a load that is ours."""
-        query = sql.SQL("DELETE FROM {} WHERE load = %s AND number = ANY (%s)").format(self._table("objects"))
+        query = sql.SQL("DELETE FROM ONLY {} WHERE load = %s AND number = ANY (%s)").format(self._table("objects"))
         with in_transaction(connection, "removing objects from the load"):
             self.hold_claim(connection, claim)
             connection.execute(query, [claim.load_id, list(numbers)])
 
     def change_version(self, connection: Connection, claim: Claim, number: int, item: LedgerObject) -> None:
         """Write down the version of an object with which the load goes on."""
-        query = sql.SQL("UPDATE {} SET version = %s, size_bytes = %s, ctime_ns = %s WHERE load = %s AND number = %s")
+        query = sql.SQL("UPDATE ONLY {} SET version = %s, size_bytes = %s, ctime_ns = %s WHERE load = %s AND number = %s")
         values = [item.version, item.size_bytes, item.ctime_ns, claim.load_id, number]
         with translate_errors("recording an object's version"):
             connection.execute(query.format(self._table("objects")), values)
 
     def fence(self, claim: Claim) -> sql.Composed:
         """Return the query that every loading transaction begins with: no row means that the load was taken over."""
-        return sql.SQL("SELECT {} FROM {} WHERE id = {} AND epoch = {} FOR SHARE").format(
+        return sql.SQL("SELECT {} FROM ONLY {} WHERE id = {} AND epoch = {} FOR SHARE").format(
             mark(claim.load_id), self._table("loads"), sql.Literal(claim.load_id), sql.Literal(claim.epoch)
         )
 
@@ -186,7 +188,7 @@ class Ledger:
 
     def check_claim(self, connection: Connection, claim: Claim) -> None:
         """Raise TargetError where a load is not ours any more."""
-        query = sql.SQL("SELECT epoch FROM {} WHERE id = %s").format(self._table("loads"))
+        query = sql.SQL("SELECT epoch FROM ONLY {} WHERE id = %s").format(self._table("loads"))
         with translate_errors("reading the load"):
             row = connection.execute(query, [claim.load_id]).fetchone()
         if row != (claim.epoch,):
@@ -194,10 +196,10 @@ class Ledger:
 
     def forget_unused(self, connection: Connection, claim: Claim, *, even_if_used: bool = False) -> bool:
         """Remove a load of which nothing was committed, or `even_if_used`; return whether it is gone."""
-        hold = sql.SQL("SELECT FROM {} WHERE id = %s FOR UPDATE").format(self._table("loads"))
+        hold = sql.SQL("SELECT FROM ONLY {} WHERE id = %s FOR UPDATE").format(self._table("loads"))
         query = sql.SQL(
-            "DELETE FROM {loads} AS l WHERE l.id = %s AND l.epoch = %s AND l.state = 'running'"
-            " AND (%s OR NOT EXISTS (SELECT FROM {ranges} AS r WHERE r.load = l.id)) RETURNING true"
+            "DELETE FROM ONLY {loads} AS l WHERE l.id = %s AND l.epoch = %s AND l.state = 'running'"
+            " AND (%s OR NOT EXISTS (SELECT FROM ONLY {ranges} AS r WHERE r.load = l.id)) RETURNING true"
         ).format(loads=self._table("loads"), ranges=self._table("ranges"))
         with in_transaction(connection, "removing the load from the ledger"):
             # A session that was lost may still be committing: the next statement sees what it has.
@@ -213,7 +215,7 @@ class Ledger:
                        unnest(%(unshared)s::boolean[]), unnest(%(oids)s::oid[]), unnest(%(schemas)s::name[]),
                        unnest(%(tables)s::name[]), unnest(%(uris)s::text[])
                    ) AS w (is_unshared, oid, schema_name, table_name, uri)
-              JOIN {objects} AS o
+              JOIN ONLY {objects} AS o
                 ON o.uri = w.uri
                AND (o.target_oid = w.oid OR (o.target_schema = w.schema_name AND o.target_table = w.table_name))
              WHERE w.is_unshared

@@ -33,7 +33,7 @@ _OBJECTS = """
            s.is_complete,
            EXISTS (
                SELECT
-                 FROM {targets} AS t
+                 FROM ONLY {targets} AS t
                 WHERE t.load = o.load
                   AND t.target_oid = o.target_oid
                   AND t.kind = 'staging'
@@ -43,7 +43,7 @@ _OBJECTS = """
            s.rejected,
            s.bytes_committed,
            s.committed_at
-      FROM {objects} AS o
+      FROM ONLY {objects} AS o
       CROSS JOIN LATERAL (
                SELECT {is_complete} AS is_complete,
                       coalesce(pg_catalog.sum(r.rows) FILTER (WHERE p.place IS NULL OR p.place = 1), 0)::int8 AS rows,
@@ -53,7 +53,7 @@ _OBJECTS = """
                           AS rejected,
                       coalesce(pg_catalog.sum(upper(p.part) - lower(p.part)), 0)::int8 AS bytes_committed,
                       pg_catalog.max(r.committed_at) AS committed_at
-                 FROM {ranges} AS r
+                 FROM ONLY {ranges} AS r
                  LEFT JOIN LATERAL pg_catalog.unnest(r.ranges) WITH ORDINALITY AS p (part, place) ON true
                 WHERE r.load = o.load
                   AND r.object = o.number
@@ -78,7 +78,11 @@ _LOADS = """
            coalesce(s.complete_objects, 0) AS complete_objects,
            (
                coalesce(s.rows, 0)
-               + (SELECT coalesce(pg_catalog.sum(t.inserted + t.updated), 0) FROM {targets} AS t WHERE t.load = l.id)
+               + (
+                   SELECT coalesce(pg_catalog.sum(t.inserted + t.updated), 0)
+                     FROM ONLY {targets} AS t
+                    WHERE t.load = l.id
+               )
            )::int8 AS rows,
            coalesce(s.rejected, 0)::int8 AS rejected,
            coalesce(s.bytes_committed, 0)::int8 AS bytes_committed,
@@ -94,7 +98,7 @@ _LOADS = """
            END AS job
       FROM (
                SELECT *
-                 FROM {loads} AS l
+                 FROM ONLY {loads} AS l
                 WHERE (%(load)s::uuid IS NULL OR l.id = %(load)s::uuid)
                   AND (%(since)s::timestamptz IS NULL OR l.began_at >= %(since)s::timestamptz)
                   AND (
@@ -129,21 +133,21 @@ _STAYING = """
     SELECT pg_catalog.concat_ws('.', nullif(s.schema, ''), s."table") AS "table", pg_catalog.sum(s.rows)::int8 AS rows
       FROM (
                SELECT o.target_oid AS oid, o.target_schema AS schema, o.target_table AS "table", r.rows
-                 FROM {objects} AS o
-                 JOIN {ranges} AS r ON r.load = o.load AND r.object = o.number
-                 JOIN {loads} AS l ON l.id = o.load
+                 FROM ONLY {objects} AS o
+                 JOIN ONLY {ranges} AS r ON r.load = o.load AND r.object = o.number
+                 JOIN ONLY {loads} AS l ON l.id = o.load
                 WHERE o.load = %(load)s
                   AND NOT EXISTS (
                           SELECT
-                            FROM {targets} AS t
+                            FROM ONLY {targets} AS t
                            WHERE t.load = o.load
                              AND t.target_oid = o.target_oid
                              AND (t.kind = 'staging' OR (t.kind = 'replacement' AND l.state = 'running'))
                       )
                UNION ALL
                SELECT t.target_oid, min(o.target_schema), min(o.target_table), min(t.inserted + t.updated)
-                 FROM {targets} AS t
-                 JOIN {objects} AS o ON o.load = t.load AND o.target_oid = t.target_oid
+                 FROM ONLY {targets} AS t
+                 JOIN ONLY {objects} AS o ON o.load = t.load AND o.target_oid = t.target_oid
                 WHERE t.load = %(load)s
                   AND t.kind = 'staging'
                 GROUP BY t.number, t.target_oid
@@ -151,8 +155,8 @@ _STAYING = """
      WHERE EXISTS (SELECT FROM pg_catalog.pg_class AS c WHERE c.oid = s.oid)
        AND NOT EXISTS (
                SELECT
-                 FROM {targets} AS t
-                 JOIN {loads} AS l ON l.id = %(load)s
+                 FROM ONLY {targets} AS t
+                 JOIN ONLY {loads} AS l ON l.id = %(load)s
                 WHERE t.target_oid = s.oid
                   AND t.load <> l.id
                   AND t.truncated_at > l.changed_at
@@ -217,7 +221,7 @@ def forget_load(connection: Connection, schema: str, load_id: str, *, keeps_rows
             raise no_such_load(load_id)
         refuse_at_work(connection, schema, load_id)
         # Behind the row's lock nothing more is committed. Row security hides it from all but its role.
-        held = sql.SQL("SELECT FROM {} WHERE id = %s FOR UPDATE").format(loads)
+        held = sql.SQL("SELECT FROM ONLY {} WHERE id = %s FOR UPDATE").format(loads)
         if connection.execute(held, [load_id]).fetchone() is None:
             rights.refuse_other_role("forget")
             raise no_such_load(load_id)
@@ -226,7 +230,7 @@ def forget_load(connection: Connection, schema: str, load_id: str, *, keeps_rows
             raise _has_rows(load_id, staying)
         for landing in read_landings(connection, schema, load_id).values():
             drop_landing(connection, schema, landing, load_id=load_id, role=rights.owner)
-        connection.execute(sql.SQL("DELETE FROM {} WHERE id = %s").format(loads), [load_id])
+        connection.execute(sql.SQL("DELETE FROM ONLY {} WHERE id = %s").format(loads), [load_id])
     return staying
 
 
@@ -241,7 +245,7 @@ def _has_rows(load_id: str, staying: Sequence[StayingRows]) -> TargetError:
 
 def refuse_at_work(connection: Connection, schema: str, load_id: str) -> None:
     """Raise TargetError where a process works on a load; to the end of the transaction none begins to."""
-    query = sql.SQL("SELECT lock_key FROM {} WHERE id = %s").format(sql.Identifier(schema, "loads"))
+    query = sql.SQL("SELECT lock_key FROM ONLY {} WHERE id = %s").format(sql.Identifier(schema, "loads"))
     row = connection.execute(query, [load_id]).fetchone()
     is_locked = row is not None and not try_lock_here(connection, row[0])
     holder = find_lock_holder(connection, row[0]) if row is not None and is_locked else None

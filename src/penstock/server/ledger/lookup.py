@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 _RUNNING = """
     SELECT l.id::text,
-           (SELECT coalesce(max(o.number) + 1, 0) FROM {schema}.objects AS o WHERE o.load = l.id)
-      FROM {schema}.loads AS l
+           (SELECT coalesce(max(o.number) + 1, 0) FROM ONLY {schema}.objects AS o WHERE o.load = l.id)
+      FROM ONLY {schema}.loads AS l
      WHERE l.identity = %s
        AND l.state = 'running'
 """
@@ -30,13 +30,13 @@ _KNOWN = """
     SELECT o.load::text, l.identity, l.state, o.number, o.target_oid, o.target_schema, o.target_table,
            o.uri, o.version, (
                SELECT coalesce(sum(r.rows), 0)
-                 FROM {schema}.ranges AS r
+                 FROM ONLY {schema}.ranges AS r
                 WHERE r.load = o.load
                   AND r.object = o.number
                   AND NOT (
                           -- Staged, and nothing came of it: a transform may leave out everything.
                           SELECT coalesce(bool_and(t.inserted + t.updated + t.existing = 0), false)
-                            FROM {schema}.targets AS t
+                            FROM ONLY {schema}.targets AS t
                            WHERE t.load = o.load
                              AND t.target_oid = o.target_oid
                              AND t.kind = 'staging'
@@ -44,7 +44,7 @@ _KNOWN = """
                       )
            ), EXISTS (
                SELECT
-                 FROM {schema}.targets AS t
+                 FROM ONLY {schema}.targets AS t
                 WHERE t.target_oid = ANY (
                           ARRAY(
                               SELECT o.target_oid
@@ -60,10 +60,10 @@ _KNOWN = """
                unnest(%(oids)s::oid[]), unnest(%(schemas)s::name[]), unnest(%(tables)s::name[]),
                unnest(%(uris)s::text[])
            ) AS w (oid, schema_name, table_name, uri)
-      JOIN {schema}.objects AS o
+      JOIN ONLY {schema}.objects AS o
         ON o.uri = w.uri
        AND (o.target_oid = w.oid OR (o.target_schema = w.schema_name AND o.target_table = w.table_name))
-      JOIN {schema}.loads AS l
+      JOIN ONLY {schema}.loads AS l
         ON l.id = o.load
      ORDER BY l.changed_at
 """
@@ -76,12 +76,12 @@ _RENAMED = """
                pg_catalog.unnest(%(uris)s::text[]), pg_catalog.unnest(%(versions)s::text[]),
                pg_catalog.unnest(%(sizes)s::bigint[])
            ) AS w (number, oid, uri, version, size_bytes)
-      JOIN {schema}.objects AS o
+      JOIN ONLY {schema}.objects AS o
         ON o.version = w.version
        AND o.size_bytes = w.size_bytes
        AND o.target_oid = w.oid
        AND o.uri <> w.uri
-      JOIN {schema}.loads AS l
+      JOIN ONLY {schema}.loads AS l
         ON l.id = o.load
      WHERE l.state = 'complete'
        AND w.size_bytes > 0
@@ -90,7 +90,7 @@ _RENAMED = """
 
 _CHANGED = """
     SELECT DISTINCT c.target_oid, c.load::text
-      FROM {schema}.changes AS c
+      FROM ONLY {schema}.changes AS c
      WHERE c.target_oid = ANY (%(oids)s)
         OR (c.relation_oid = ANY (%(oids)s) AND c.kind <> 'reference')
         OR EXISTS (
@@ -100,7 +100,7 @@ _CHANGED = """
            )
 """
 
-_LEASES = "SELECT lease::text FROM {schema}.lease_notes"
+_LEASES = "SELECT lease::text FROM ONLY {schema}.lease_notes"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,7 +190,7 @@ def look_up(connection: Connection, schema: str, identity: str, objects: Sequenc
 
 def read_meaning(connection: Connection, schema: str, load_id: str) -> KnownMeaning | None:
     """Return what a load was when it began, None where there is none of that id. Raises ServerError."""
-    query = sql.SQL("SELECT state, meaning::text FROM {} WHERE id = %s").format(sql.Identifier(schema, "loads"))
+    query = sql.SQL("SELECT state, meaning::text FROM ONLY {} WHERE id = %s").format(sql.Identifier(schema, "loads"))
     with translate_errors("looking up the load"):
         row = connection.execute(query, [load_id]).fetchone()
     return None if row is None else KnownMeaning(state=row[0], meaning=row[1])
@@ -205,8 +205,8 @@ def find_loaded(connection: Connection, schema: str, tables: Sequence[TableName]
                ) AS w (schema_name, table_name)
          WHERE EXISTS (
                    SELECT
-                     FROM {schema}.objects AS o
-                     JOIN {schema}.loads AS l
+                     FROM ONLY {schema}.objects AS o
+                     JOIN ONLY {schema}.loads AS l
                        ON l.id = o.load
                     WHERE o.target_schema = w.schema_name
                       AND o.target_table = w.table_name

@@ -60,7 +60,7 @@ class RejectStore:
         """Take records out in the open transaction, in which they were loaded; return how many were still there."""
         query = sql.SQL(
             """
-            DELETE FROM {}.rejects AS r
+            DELETE FROM ONLY {}.rejects AS r
              USING pg_catalog.json_to_recordset(%(rejects)s::json) AS w (object integer, start bigint)
              WHERE r.load = %(load)s
                AND r.object = w.object
@@ -74,7 +74,7 @@ class RejectStore:
         """Write down why records, and as what bytes, were refused this time."""
         query = sql.SQL(
             """
-            UPDATE {}.rejects AS r
+            UPDATE ONLY {}.rejects AS r
                SET "column" = w."column", sqlstate = w.sqlstate, message = w.message, detail = w.detail,
                    raw = pg_catalog.decode(w.raw, 'hex')
               FROM pg_catalog.json_to_recordset(%(rejects)s::json)
@@ -97,7 +97,7 @@ class RejectStore:
             INSERT INTO {schema}.ranges
                 (load, object, start, ranges, has_start, has_end, records, rows, suppressed, rejected, checksum, form)
             SELECT %(load)s, w.object,
-                   least(0, (SELECT min(r.start) FROM {schema}.ranges AS r
+                   least(0, (SELECT min(r.start) FROM ONLY {schema}.ranges AS r
                               WHERE r.load = %(load)s AND r.object = w.object)) - 1,
                    '{{}}', false, false, 0, w.rows, w.suppressed, -(w.rows + w.suppressed), 0, w.form::jsonb
               FROM ROWS FROM (
@@ -116,7 +116,7 @@ class RejectStore:
         connection.execute(query, values)
         # When the load ended stays as it is: a table that was truncated since has not got its rows back by this.
         total = sql.SQL(
-            "UPDATE {}.loads SET rows = rows + %s, login = CASE WHEN login = SESSION_USER THEN login END"
+            "UPDATE ONLY {}.loads SET rows = rows + %s, login = CASE WHEN login = SESSION_USER THEN login END"
             " WHERE id = %s AND state = 'complete'"
         )
         connection.execute(total.format(self._schema), [sum(item.rows for item in corrections), self._load_id])
@@ -125,7 +125,7 @@ class RejectStore:
 
     def count(self, connection: Connection, *, but_code: str | None = None) -> int:
         """Return how many of the records that were rejected are not in; but for those of one SQLSTATE."""
-        query = sql.SQL("SELECT count(*) FROM {}.rejects WHERE load = %s AND sqlstate IS DISTINCT FROM %s")
+        query = sql.SQL("SELECT count(*) FROM ONLY {}.rejects WHERE load = %s AND sqlstate IS DISTINCT FROM %s")
         return self._fetch_count(connection, query, [self._load_id, but_code])
 
     def discard(self, connection: Connection) -> int:
@@ -133,25 +133,25 @@ class RejectStore:
 
         Raises TargetError where the load is at work: it may be about to retry them, or to count them.
         """
-        query = sql.SQL("DELETE FROM {}.rejects WHERE load = %s").format(self._schema)
+        query = sql.SQL("DELETE FROM ONLY {}.rejects WHERE load = %s").format(self._schema)
         with in_transaction(connection, "discarding rejected records"):
             refuse_at_work(connection, self._schema_name, self._load_id)
             return connection.execute(query, [self._load_id]).rowcount
 
     def count_rejected(self, connection: Connection) -> int:
         """Return how many records the load has rejected, whoever may read them."""
-        query = sql.SQL("SELECT coalesce(sum(rejected), 0) FROM {}.ranges WHERE load = %s")
+        query = sql.SQL("SELECT coalesce(sum(rejected), 0) FROM ONLY {}.ranges WHERE load = %s")
         return self._fetch_count(connection, query, [self._load_id])
 
     def find_tables(self, connection: Connection) -> list[int]:
         """Return the oids of the tables that the load is of."""
-        query = sql.SQL("SELECT DISTINCT target_oid::bigint FROM {}.objects WHERE load = %s")
+        query = sql.SQL("SELECT DISTINCT target_oid::bigint FROM ONLY {}.objects WHERE load = %s")
         with translate_errors("looking for the tables of the load"):
             return [oid for (oid,) in connection.execute(query.format(self._schema), [self._load_id])]
 
     def read_starts(self, connection: Connection, object_number: int) -> list[int]:
         """Return where the records of an object begin that were rejected, in ascending order."""
-        query = sql.SQL("SELECT start FROM {}.rejects WHERE load = %s AND object = %s ORDER BY start")
+        query = sql.SQL("SELECT start FROM ONLY {}.rejects WHERE load = %s AND object = %s ORDER BY start")
         with translate_errors("reading positions of rejected records"):
             rows = connection.execute(query.format(self._schema), [self._load_id, object_number]).fetchall()
         return [start for (start,) in rows]
@@ -184,7 +184,7 @@ class RejectStore:
                          FROM (
                                   -- No more than could fit: the key's index gives them in order.
                                   SELECT r.*
-                                    FROM {schema}.rejects AS r
+                                    FROM ONLY {schema}.rejects AS r
                                    WHERE r.load = %(load)s
                                      AND (r.object, r.start) {beyond} (%(object)s, %(start)s)
                                      AND (%(codes)s::text[] IS NULL OR r.sqlstate = ANY (%(codes)s))
@@ -250,10 +250,10 @@ class RejectStore:
                                              THEN pg_catalog.regexp_replace(r.message, '"[^"]*"', '"..."', 'g')
                                              ELSE r.message
                                          END AS shape
-                                    FROM {schema}.rejects AS r
+                                    FROM ONLY {schema}.rejects AS r
                                    WHERE r.load = %s
                               ) AS s
-                         JOIN {schema}.objects AS o ON o.load = s.load AND o.number = s.object
+                         JOIN ONLY {schema}.objects AS o ON o.load = s.load AND o.number = s.object
                         ORDER BY s.sqlstate, s."column", s.shape, s.object, s.start
                    ) AS c
              ORDER BY c.count DESC, c.uri, c.line
@@ -267,7 +267,7 @@ class RejectStore:
 
     def read_load(self, connection: Connection) -> RejectingLoad | None:
         """Return the load that the records are of, None where there is none."""
-        query = sql.SQL("SELECT epoch, state, lock_key, job::text AS job FROM {}.loads WHERE id = %s").format(
+        query = sql.SQL("SELECT epoch, state, lock_key, job::text AS job FROM ONLY {}.loads WHERE id = %s").format(
             self._schema
         )
         with translate_errors("reading the load"), connection.cursor(row_factory=class_row(RejectingLoad)) as cursor:
@@ -278,8 +278,8 @@ class RejectStore:
         query = sql.SQL(
             """
             SELECT DISTINCT ON (r.object) r.object, o.uri, r.form::text
-              FROM {schema}.ranges AS r
-              JOIN {schema}.objects AS o ON o.load = r.load AND o.number = r.object
+              FROM ONLY {schema}.ranges AS r
+              JOIN ONLY {schema}.objects AS o ON o.load = r.load AND o.number = r.object
              WHERE r.load = %s
                AND r.form IS NOT NULL
              ORDER BY r.object, r.start

@@ -83,7 +83,7 @@ def read_rights(connection: Connection, schema: str, load_id: str) -> LoadRights
                    false
                ),
                (SELECT r.rolsuper FROM pg_catalog.pg_roles AS r WHERE r.rolname = SESSION_USER)
-          FROM {} AS l
+          FROM ONLY {} AS l
          WHERE l.id = %s
         """
     ).format(sql.Identifier(schema, "loads"))

@@ -37,7 +37,7 @@ def read_landings(connection: Connection, schema: str, load_id: str) -> dict[int
         """
         SELECT number, target_oid, truncated_at IS NOT NULL, kind, landing_schema, landing_table, landing_oid,
                definition
-          FROM {}
+          FROM ONLY {}
          WHERE load = %s
          ORDER BY number
         """
@@ -95,7 +95,7 @@ def note_truncated(connection: Connection, schema: str, claim: Claim, *, number:
     query = sql.SQL(
         """
         WITH truncation AS (
-            UPDATE {loads} SET event = DEFAULT WHERE id = %(load)s RETURNING event
+            UPDATE ONLY {loads} SET event = DEFAULT WHERE id = %(load)s RETURNING event
         )
         INSERT INTO {targets} (load, number, target_oid, truncated_at, truncation_event)
         SELECT %(load)s, %(number)s, %(oid)s, pg_catalog.clock_timestamp(), t.event
@@ -117,7 +117,7 @@ def write_counts(connection: Connection, schema: str, claim: Claim, counts: Iter
     query = sql.SQL(
         """
         WITH landed AS (
-            UPDATE {targets} AS t
+            UPDATE ONLY {targets} AS t
                SET staged = %(staged)s,
                    inserted = %(inserted)s,
                    updated = %(updated)s,
@@ -125,14 +125,14 @@ def write_counts(connection: Connection, schema: str, claim: Claim, counts: Iter
                    existing = %(existing)s,
                    suppressed = %(suppressed)s,
                    target_oid = %(oid)s
-              FROM {targets} AS b
+              FROM ONLY {targets} AS b
              WHERE t.load = %(load)s
                AND t.number = %(number)s
                AND b.load = t.load
                AND b.number = t.number
             RETURNING b.target_oid AS old_oid
         )
-        UPDATE {objects} AS o
+        UPDATE ONLY {objects} AS o
            SET target_oid = %(oid)s
           FROM landed AS n
          WHERE o.load = %(load)s
@@ -162,8 +162,8 @@ def read_landed(connection: Connection, schema: str, load_id: str) -> list[Lande
         """
         SELECT t.number, t.target_oid, min(o.target_schema) AS schema, min(o.target_table) AS "table",
                array_agg(o.number ORDER BY o.number) AS objects
-          FROM {targets} AS t
-          JOIN {objects} AS o ON o.load = t.load AND o.target_oid = t.target_oid
+          FROM ONLY {targets} AS t
+          JOIN ONLY {objects} AS o ON o.load = t.load AND o.target_oid = t.target_oid
          WHERE t.load = %s
            AND t.kind IS NOT NULL
          GROUP BY t.number, t.target_oid
@@ -185,13 +185,13 @@ def find_unended(connection: Connection, schema: str, claim: Claim, *, oid: int)
     query = sql.SQL(
         """
         SELECT l.id::text
-          FROM {loads} AS l
+          FROM ONLY {loads} AS l
          WHERE l.state = 'running'
            AND l.id <> %(load)s
            AND EXISTS (
                    SELECT
-                     FROM {objects} AS o
-                     JOIN {ranges} AS r ON r.load = o.load AND r.object = o.number
+                     FROM ONLY {objects} AS o
+                     JOIN ONLY {ranges} AS r ON r.load = o.load AND r.object = o.number
                     WHERE o.load = l.id
                       AND o.target_oid IN (
                               SELECT %(oid)s::oid
@@ -202,7 +202,7 @@ def find_unended(connection: Connection, schema: str, claim: Claim, *, oid: int)
                           )
                       AND NOT EXISTS (
                               SELECT
-                                FROM {targets} AS t
+                                FROM ONLY {targets} AS t
                                WHERE t.load = l.id
                                  AND t.target_oid = o.target_oid
                                  AND t.kind IS NOT NULL
@@ -221,7 +221,7 @@ def drop_ranges(connection: Connection, schema: str, claim: Claim, numbers: Sequ
 
     Raises ServerError.
     """
-    query = sql.SQL("DELETE FROM {} WHERE load = %s AND object = ANY (%s)")
+    query = sql.SQL("DELETE FROM ONLY {} WHERE load = %s AND object = ANY (%s)")
     with translate_errors("starting objects again"):
         for table in ("ranges", "rejects"):
             connection.execute(query.format(sql.Identifier(schema, table)), [claim.load_id, list(numbers)])

@@ -30,8 +30,8 @@ _LEFT_STAGING = """
            t.number,
            pg_catalog.concat_ws('.', t.landing_schema, t.landing_table) AS "table",
            pg_catalog.pg_total_relation_size(c.oid) AS size_bytes
-      FROM {targets} AS t
-      JOIN {loads} AS l ON l.id = t.load
+      FROM ONLY {targets} AS t
+      JOIN ONLY {loads} AS l ON l.id = t.load
       JOIN pg_catalog.pg_class AS c ON c.oid = t.landing_oid AND c.relname = t.landing_table
      WHERE t.kind IN ('staging', 'replacement')
        AND (%(age_s)s::float8 IS NULL OR l.changed_at < pg_catalog.now() - pg_catalog.make_interval(secs => %(age_s)s))
@@ -50,20 +50,20 @@ _LEFT_STAGING = """
 # Complete, older, and of this role; one that has rejected records is not done with.
 _OLD = """
     SELECT l.id
-      FROM {loads} AS l
+      FROM ONLY {loads} AS l
      WHERE l.state = 'complete'
        AND l.owner = CURRENT_USER
        AND l.changed_at < pg_catalog.now() - pg_catalog.make_interval(secs => %s)
        AND (
                l.job IS NOT NULL
-            OR EXISTS (SELECT FROM {ranges} AS r WHERE r.load = l.id GROUP BY r.object HAVING count(*) > 1)
+            OR EXISTS (SELECT FROM ONLY {ranges} AS r WHERE r.load = l.id GROUP BY r.object HAVING count(*) > 1)
            )
-       AND NOT EXISTS (SELECT FROM {rejects} AS r WHERE r.load = l.id)
+       AND NOT EXISTS (SELECT FROM ONLY {rejects} AS r WHERE r.load = l.id)
        FOR UPDATE
 """
 
 _JOIN_RANGES = """
-    UPDATE {ranges} AS r
+    UPDATE ONLY {ranges} AS r
        SET ranges = s.ranges,
            has_start = s.has_start,
            has_end = s.has_end,
@@ -80,7 +80,7 @@ _JOIN_RANGES = """
                       min(a.start) AS start,
                       coalesce(
                           (SELECT pg_catalog.range_agg(p.part)
-                             FROM {ranges} AS b, pg_catalog.unnest(b.ranges) AS p (part)
+                             FROM ONLY {ranges} AS b, pg_catalog.unnest(b.ranges) AS p (part)
                             WHERE b.load = a.load AND b.object = a.object),
                           '{{}}'
                       ) AS ranges,
@@ -91,7 +91,7 @@ _JOIN_RANGES = """
                       sum(a.suppressed) AS suppressed,
                       sum(a.rejected) AS rejected,
                       max(a.committed_at) AS committed_at
-                 FROM {ranges} AS a
+                 FROM ONLY {ranges} AS a
                 WHERE a.load = ANY (%s)
                 GROUP BY a.load, a.object
                HAVING count(*) > 1
@@ -103,9 +103,15 @@ _JOIN_RANGES = """
 
 _DROP_JOINED = """
     WITH gone AS (
-        DELETE FROM {ranges} AS r
+        DELETE FROM ONLY {ranges} AS r
          WHERE r.load = ANY (%s)
-           AND EXISTS (SELECT FROM {ranges} AS b WHERE b.load = r.load AND b.object = r.object AND b.start < r.start)
+           AND EXISTS (
+                   SELECT
+                     FROM ONLY {ranges} AS b
+                    WHERE b.load = r.load
+                      AND b.object = r.object
+                      AND b.start < r.start
+               )
         RETURNING pg_catalog.pg_column_size(r.*) AS size_bytes
     )
     SELECT coalesce(sum(g.size_bytes), 0)::bigint FROM gone AS g
@@ -115,10 +121,10 @@ _DROP_JOINED = """
 _DROP_JOB = """
     WITH old AS (
         SELECT l.id, coalesce(pg_catalog.pg_column_size(l.job), 0) + pg_catalog.pg_column_size(l.meaning) AS size_bytes
-          FROM {loads} AS l
+          FROM ONLY {loads} AS l
          WHERE l.id = ANY (%s)
     ), slim AS (
-        UPDATE {loads} AS l
+        UPDATE ONLY {loads} AS l
            SET job = NULL,
                meaning = '{{}}',
                login = CASE WHEN l.login = SESSION_USER THEN l.login END
@@ -191,8 +197,8 @@ def find_left_rejects(
     """
     query = """
         SELECT o.load::text AS load_id, count(*) AS count
-          FROM {objects} AS o
-          JOIN {rejects} AS r ON r.load = o.load AND r.object = o.number
+          FROM ONLY {objects} AS o
+          JOIN ONLY {rejects} AS r ON r.load = o.load AND r.object = o.number
          WHERE o.uri = ANY (%s)
            AND o.target_oid = ANY (%s::oid[])
            AND o.load IS DISTINCT FROM %s::uuid

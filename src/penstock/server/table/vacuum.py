@@ -36,12 +36,12 @@ def find_filled(connection: Connection, schema: str, load_id: str) -> list[Fille
         WITH stored AS (
             SELECT o.target_oid AS oid,
                    r.rows
-              FROM {objects} AS o
-              JOIN {ranges} AS r ON r.load = o.load AND r.object = o.number
+              FROM ONLY {objects} AS o
+              JOIN ONLY {ranges} AS r ON r.load = o.load AND r.object = o.number
              WHERE o.load = %(load)s
                AND NOT EXISTS (
                        SELECT
-                         FROM {targets} AS t
+                         FROM ONLY {targets} AS t
                         WHERE t.load = o.load
                           AND t.target_oid = o.target_oid
                           AND t.kind = 'staging'
@@ -49,7 +49,7 @@ def find_filled(connection: Connection, schema: str, load_id: str) -> list[Fille
              UNION ALL
             SELECT t.target_oid,
                    t.inserted + t.updated
-              FROM {targets} AS t
+              FROM ONLY {targets} AS t
              WHERE t.load = %(load)s
                AND t.kind = 'staging'
         )
