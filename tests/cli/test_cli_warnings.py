@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, get_args
 
 import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 
 from penstock.api import Loader, connect_to, load
 from penstock.errors import UsageError
@@ -165,8 +166,8 @@ def test_warning_behind_the_last_row_is_told_by_the_exit_code(penstock: Run, dat
             f"{connection.info.dbname} TO clerk"
         )
     try:
-        options = ("--warnings", "error", "--json", "--role", "clerk")
-        finished = penstock("load", str(numbers), "--into", "v", *options, "--to", database)
+        options = ("--warnings", "error", "--json", "--to", make_conninfo(database, user="clerk"))
+        finished = penstock("load", str(numbers), "--into", "v", *options)
         assert (finished.code, finished.object["state"], count(database, "v")) == (2, "complete", 20)
         assert [item["code"] for item in finished.object["warnings"]] == ["upkeep"]
     finally:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 import pytest
+from psycopg.conninfo import make_conninfo
 
 from penstock.errors import DataError, SourceError
 from penstock.loading.landing import merges
@@ -202,7 +203,7 @@ def test_rows_that_a_policy_refuses_are_rejected(loads: Loads, tmp_path: Path) -
     database = loads.execute("SELECT current_database()")[0][0]
     loads.execute(f'GRANT CREATE ON DATABASE "{database}" TO {role}')
     path = write_records(tmp_path / "file", ["1,,ok,,,", "51,,ok,,,", "2,,drop,,,", "3,,no,,,"])
-    limited = Loads(loads.conninfo, role=role)
+    limited = Loads(make_conninfo(loads.conninfo, user=role))
     outcome = limited.run(target(path, format="csv", has_header=True), rules=REJECT)
     assert (outcome.rows, outcome.rejected, outcome.suppressed) == (1, 2, 1)
     assert [(code, raw) for _, _, _, code, _, raw in find_rejects(loads)] == [
@@ -272,7 +273,7 @@ def test_role_without_temporary_tables_is_told_of_them(loads: Loads, tmp_path: P
         f"DROP ROLE IF EXISTS {role}; CREATE ROLE {role} LOGIN; GRANT INSERT, SELECT, UPDATE ON t TO {role};"
         f' GRANT CREATE ON DATABASE "{database}" TO {role}; REVOKE TEMPORARY ON DATABASE "{database}" FROM PUBLIC'
     )
-    limited = Loads(loads.conninfo, role=role)
+    limited = Loads(make_conninfo(loads.conninfo, user=role))
     with pytest.raises(DataError, match="violates check constraint") as caught:
         run_upsert(limited, write_records(tmp_path / "bad", ["1,,no,,,"]))
     assert "TEMPORARY" in (caught.value.hint or "")

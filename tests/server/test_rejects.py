@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from penstock.errors import DataError, TargetError
+from penstock.errors import DataError
 from penstock.model.load.job import LoadRules
 from support.files import write_to
 from support.loads import Loads, chop_commands, share_ledger, target, write_csv
@@ -251,13 +251,3 @@ def test_role_that_may_use_the_ledger_rejects(loads: Loads, tmp_path: Path, user
     theirs = Loads(database, role=user_name)
     assert theirs.run(target(write_csv(tmp_path / "file.csv", ["bad,x"]), format="csv"), rules=REJECT).rejected == 1
     assert loads.execute("SELECT owner::text FROM penstock.rejects") == [(user_name,)]
-
-
-def test_planted_policy_is_not_taken_for_the_ledgers_own(loads: Loads, tmp_path: Path) -> None:
-    """One of the same name that says something else would run as whoever loads."""
-    path = write_csv(tmp_path / "file.csv", ["1,x"])
-    loads.run(target(path, format="csv"))
-    loads.execute("DROP POLICY rejects_owner ON penstock.rejects")
-    loads.execute("CREATE POLICY rejects_owner ON penstock.rejects USING (pg_catalog.pg_sleep(0) IS NOT NULL)")
-    with pytest.raises(TargetError, match="cannot trust the ledger"):
-        loads.run(target(path, format="csv"), rules=LoadRules(again=True))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -20,11 +21,12 @@ from penstock.server.ledger import Ledger
 from penstock.server.ledger.listing import forget_load, list_loads, list_objects, no_such_load
 from penstock.server.ledger.rejects import RejectStore, find_latest
 from penstock.server.ledger.rights import read_rights
+from penstock.server.ledger.schema import find_version
 from penstock.server.ledger.sharing import share_ledger
 from penstock.server.ledger.upkeep import find_left_staging, prune_loads
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from datetime import datetime
     from pathlib import Path
 
@@ -91,7 +93,7 @@ class LedgerView(Closing):
 
     def discard_rejects(self, load_id: str) -> int:
         """Delete the rejected records of a load that is not at work, and return how many."""
-        with self._connect.borrow() as connection:
+        with self._open() as connection:
             self._connect.refuse_unwritable("discard rejected records")
             self._rights(connection, load_id).refuse_other_role("discard rejects of")
             return RejectStore(self._schema, load_id).discard(connection)
@@ -161,12 +163,12 @@ class LedgerView(Closing):
 
     def rejects(self, load_id: str) -> list[RejectCause]:
         """Return why records of a load were rejected, the most frequent cause first; this role's own loads'."""
-        with self._connect.borrow() as connection:
+        with self._open() as connection:
             return RejectStore(self._schema, load_id).read_causes(connection)
 
     def write_rejects(self, load_id: str, path: Path) -> list[Path]:
         """Write the rejected records of a load to a file, or to several where headers or dialects differ."""
-        with self._connect.borrow() as connection:
+        with self._open() as connection:
             return write_reject_files(load_id, path, self._tools(connection), connection)
 
     def retry(self, load_id: str, path: Path | None = None) -> RetryOutcome:
@@ -183,6 +185,13 @@ class LedgerView(Closing):
         # A session of its own: it holds the load's lock until it ends.
         with self._connect.connect(label="retry") as connection:
             return retry_rejects(load_id, tools, connection, edited=edited)
+
+    @contextmanager
+    def _open(self) -> Iterator[Connection]:
+        """Borrow a session, and refuse a ledger that it must not use."""
+        with self._connect.borrow() as connection:
+            find_version(connection, self._schema)
+            yield connection
 
     def _rights(self, connection: Connection, load_id: str) -> LoadRights:
         rights = read_rights(connection, self._schema, load_id)

@@ -127,6 +127,11 @@ class LeaseLocks:
             raise
         return relations
 
+    def create_schema(self, tables: list[str]) -> None:
+        """Create the schema if it is missing; refuse one that cannot be trusted, and has been created just now."""
+        if not self.find_relations(tables, what="looking for the schema"):
+            self.connection.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(_SCHEMA)))
+
     def hold(self, lease_id: str) -> None:
         """Hold a lease for as long as this session lasts."""
         is_held = try_lock(self.connection, _identity(lease_id))
@@ -168,14 +173,14 @@ class LeaseStore(LeaseLocks):
             raise
 
     def _create(self) -> None:
-        name = sql.Identifier(_SCHEMA)
-        relations = fetch_rows(self.connection, "ledger_state", LedgerRelation, schema=_SCHEMA, tables=sorted(_TABLES))
-        if not relations:
-            self.connection.execute(sql.SQL("CREATE SCHEMA {}").format(name))
+        name, tables = sql.Identifier(_SCHEMA), sorted(_TABLES)
+        self.create_schema(tables)
         for statement in _STATEMENTS:
             self.connection.execute(sql.SQL(statement).format(schema=name))
         comment = sql.SQL("COMMENT ON TABLE {}.leases IS {}").format(name, sql.Literal(_COMMENT))
         self.connection.execute(comment)
+        # Owned by whom SET ROLE has made the current role.
+        self.find_relations(tables, what="looking at the tables of leases")
 
     def _no_right(self, error: PenstockError) -> TargetError:
         row = self.connection.execute("SELECT CURRENT_USER").fetchone()
@@ -195,15 +200,15 @@ class LeaseStore(LeaseLocks):
             """
             SELECT l.id::text, l.owner::text, l.client, l.reason, l.profile, l.began_at, l.until, l.system_identifier,
                    l.timeline, l.address, l.port,
-                   (SELECT pg_catalog.jsonb_object_agg(v.name, v.value) FROM {schema}.lease_values AS v
+                   (SELECT pg_catalog.jsonb_object_agg(v.name, v.value) FROM ONLY {schema}.lease_values AS v
                      WHERE v.lease = l.id)
-              FROM {schema}.leases AS l
+              FROM ONLY {schema}.leases AS l
              ORDER BY l.began_at, l.id
             """
         ).format(schema=sql.Identifier(_SCHEMA))
         priors = sql.SQL(
             "SELECT name, value, unit, source, source_file, auto_text, auto_line, ours"
-            " FROM {}.lease_priors ORDER BY auto_line, name"
+            " FROM ONLY {}.lease_priors ORDER BY auto_line, name"
         ).format(sql.Identifier(_SCHEMA))
         with _explaining_refusal(), translate_errors("reading leases on settings"):
             rows = self.connection.execute(query).fetchall()
@@ -271,12 +276,12 @@ class LeaseStore(LeaseLocks):
         schema = sql.Identifier(_SCHEMA)
         with writing_durably(self.connection, "recording leases on settings"):
             self.connection.execute(
-                sql.SQL("DELETE FROM {}.leases WHERE id = ANY (%s::uuid[])").format(schema), [list(lease_ids)]
+                sql.SQL("DELETE FROM ONLY {}.leases WHERE id = ANY (%s::uuid[])").format(schema), [list(lease_ids)]
             )
             self.connection.execute(
                 sql.SQL(
-                    "DELETE FROM {schema}.lease_priors AS p"
-                    " WHERE NOT EXISTS (SELECT FROM {schema}.lease_values AS v WHERE v.name = p.name)"
+                    "DELETE FROM ONLY {schema}.lease_priors AS p"
+                    " WHERE NOT EXISTS (SELECT FROM ONLY {schema}.lease_values AS v WHERE v.name = p.name)"
                 ).format(schema=schema)
             )
 

@@ -169,7 +169,9 @@ class Ledger:
 
     def change_version(self, connection: Connection, claim: Claim, number: int, item: LedgerObject) -> None:
         """Write down the version of an object with which the load goes on."""
-        query = sql.SQL("UPDATE ONLY {} SET version = %s, size_bytes = %s, ctime_ns = %s WHERE load = %s AND number = %s")
+        query = sql.SQL(
+            "UPDATE ONLY {} SET version = %s, size_bytes = %s, ctime_ns = %s WHERE load = %s AND number = %s"
+        )
         values = [item.version, item.size_bytes, item.ctime_ns, claim.load_id, number]
         with translate_errors("recording an object's version"):
             connection.execute(query.format(self._table("objects")), values)

@@ -297,8 +297,8 @@ def find_latest(connection: Connection, schema: str) -> str | None:
     query = sql.SQL(
         """
         SELECT l.id::text
-          FROM {schema}.loads AS l
-         WHERE EXISTS (SELECT FROM {schema}.rejects AS r WHERE r.load = l.id)
+          FROM ONLY {schema}.loads AS l
+         WHERE EXISTS (SELECT FROM ONLY {schema}.rejects AS r WHERE r.load = l.id)
          ORDER BY l.began_at DESC, l.id DESC
          LIMIT 1
         """

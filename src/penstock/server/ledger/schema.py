@@ -26,7 +26,7 @@ _COMMENT = re.compile(r"penstock ledger, version (\d+)")
 
 # What a load is made of, written by the load's role alone.
 _PARTS = ("objects", "ranges", "targets")
-_IS_OWN_LOAD = "EXISTS (SELECT FROM {schema}.loads AS l WHERE l.id = load AND l.owner = CURRENT_USER)"
+_IS_OWN_LOAD = "EXISTS (SELECT FROM ONLY {schema}.loads AS l WHERE l.id = load AND l.owner = CURRENT_USER)"
 
 # Any change of the statements below raises it: a ledger of another version is refused.
 VERSION = 6
@@ -195,26 +195,6 @@ _STATEMENTS = (
 TABLES = frozenset(("changes", "holds", "lease_notes", "loads", "objects", "ranges", "rejects", "targets"))
 
 
-def _own_load(table: str) -> str:
-    return f"(EXISTS ( SELECT FROM loads l WHERE ((l.id = {table}.load) AND (l.owner = CURRENT_USER))))"
-
-
-_OWN_LOGIN = "((owner = CURRENT_USER) AND ((login IS NULL) OR (login = SESSION_USER)))"
-
-# As ledger_state.sql spells them: a planted one of the same name would read otherwise.
-_OWN_ADDITIONS = (
-    "policy rejects_owner FOR * TO {0} USING (owner = CURRENT_USER) WITH CHECK the same",
-    "policy changes_read FOR r TO {0} USING true WITH CHECK the same",
-    "policy changes_insert FOR a TO {0} USING WITH CHECK (owner = CURRENT_USER)",
-    "policy changes_delete FOR d TO {0} USING (owner = CURRENT_USER) WITH CHECK the same",
-    "policy loads_read FOR r TO {0} USING true WITH CHECK the same",
-    f"policy loads_write FOR * TO {{0}} USING (owner = CURRENT_USER) WITH CHECK {_OWN_LOGIN}",
-    *(f"policy {table}_read FOR r TO {{0}} USING true WITH CHECK the same" for table in _PARTS),
-    *(f"policy {table}_write FOR * TO {{0}} USING {_own_load(table)} WITH CHECK the same" for table in _PARTS),
-    f"policy rejects_load FOR a TO {{0}} USING WITH CHECK {_own_load('rejects')} RESTRICTIVE",
-)
-
-
 def create_ledger(connection: Connection, schema: str, *, is_publishing_allowed: bool) -> None:
     """Create the ledger if it does not exist.
 
@@ -284,23 +264,27 @@ def look_for_ledger(connection: Connection, schema: str) -> Callable[[], bool]:
 
 
 def _check(schema: str, relations: Sequence[LedgerRelation]) -> bool:
-    """Return whether there is a ledger. Raises TargetError."""
+    """Return whether there is a ledger. Raises TargetError, also if it cannot be trusted."""
+    refuse_foreign(schema, relations)
+    return is_ledger(schema, relations)
+
+
+def is_ledger(schema: str, relations: Sequence[LedgerRelation]) -> bool:
+    """Return whether there is a ledger of this version, whoever owns it. Raises TargetError for anything else."""
     loads = next((relation for relation in relations if relation.name == "loads"), None)
-    match = None if loads is None else _COMMENT.fullmatch(loads.comment or "")
-    # First: a ledger of another version may have policies that this one does not know.
-    if match is not None and int(match[1]) != VERSION:
-        raise TargetError(
-            f'the ledger in schema "{schema}" has version {match[1]}, and this penstock needs version {VERSION}',
-            hint="Use the penstock that created it, name another schema with --ledger-schema, or drop the schema if "
-            "you do not need what it records.",
-        )
-    refuse_foreign(schema, relations, allowed=_OWN_ADDITIONS)
     if loads is None:
         return False
+    match = _COMMENT.fullmatch(loads.comment or "")
     if match is None:
         raise TargetError(
             f'table "{schema}.loads" is not a penstock ledger',
             hint="Name another schema with --ledger-schema.",
+        )
+    if int(match[1]) != VERSION:
+        raise TargetError(
+            f'the ledger in schema "{schema}" has version {match[1]}, and this penstock needs version {VERSION}',
+            hint="Use the penstock that created it, name another schema with --ledger-schema, or drop the schema if "
+            "you do not need what it records.",
         )
     if missing := TABLES - {relation.name for relation in relations}:
         raise TargetError(
@@ -314,10 +298,16 @@ def _run_statements(connection: Connection, schema: str) -> None:
     """Create what does not exist, in one transaction; another session may be doing the same just now."""
     with in_transaction(connection):
         connection.execute("SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtext(%s))", [f"penstock {schema}"])
-        relations = fetch_rows(connection, "ledger_state", LedgerRelation, schema=schema, tables=sorted(TABLES))
+        relations = _read_relations(connection, schema)
         if not _check(schema, relations):
             for statement in compose_ledger(schema, has_schema=bool(relations)):
                 connection.execute(statement)
+            # SET ROLE or default privileges may have given the new tables to another role.
+            _check(schema, _read_relations(connection, schema))
+
+
+def _read_relations(connection: Connection, schema: str) -> list[LedgerRelation]:
+    return fetch_rows(connection, "ledger_state", LedgerRelation, schema=schema, tables=sorted(TABLES))
 
 
 def compose_ledger(schema: str, *, has_schema: bool) -> list[sql.Composed]:

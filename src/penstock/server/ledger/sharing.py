@@ -13,7 +13,7 @@ from psycopg import sql
 from penstock.errors import TargetError
 from penstock.model.server.names import init_command
 from penstock.server.connect.errors import in_transaction, translate_errors
-from penstock.server.ledger.schema import TABLES, compose_ledger, has_ledger, refuse_publication
+from penstock.server.ledger.schema import TABLES, compose_ledger, is_ledger, refuse_publication
 from penstock.server.ledger.trust import LedgerRelation, LedgerRightsRow
 from penstock.server.sql.queries import fetch_rows
 
@@ -51,7 +51,7 @@ def share_ledger(
     _refuse_one_owner(schema, [each for each in relations if each.owner not in row[1]], roles, heir=row[0])
     owner: str = rights.owner or row[0]
     steps = []
-    if not has_ledger(connection, schema):
+    if not is_ledger(schema, relations):
         steps = compose_ledger(schema, has_schema=rights.owner is not None)
         if not is_publishing_allowed:
             refuse_publication(connection, schema)

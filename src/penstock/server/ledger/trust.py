@@ -1,4 +1,4 @@
-"""Whether a ledger's schema and tables may be used: nobody else's code may run in them as whoever loads."""
+"""Whether this session may use a ledger's schema and tables: code of others must not run with its privileges."""
 
 from __future__ import annotations
 
@@ -14,11 +14,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerRelation:
-    """The row of ledger_state.sql; the schema itself has no name."""
+    """The row of ledger_state.sql; the schema itself has no name.
+
+    `is_privileged`: the session can become a role that can do more than read and write tables. `additions` are what
+    others than the owner have added, or may add.
+    """
 
     name: str | None
     owner: str
     is_trusted: bool
+    is_privileged: bool
     comment: str | None
     additions: list[str]
 
@@ -51,25 +56,36 @@ def naming_ledger(schema: str) -> Iterator[None]:
         raise
 
 
-def refuse_foreign(schema: str, relations: Sequence[LedgerRelation], *, allowed: Sequence[str] = ()) -> None:
-    """Raise TargetError where a part of the ledger belongs to somebody else or carries what the ledger does not make.
+def refuse_foreign(schema: str, relations: Sequence[LedgerRelation]) -> None:
+    """Raise TargetError if this session must not use the ledger: others could have code of theirs run in it.
 
-    A trigger, rule or policy there would run with the rights of whoever loads, a superuser perhaps. `allowed` are the
-    ledger's own additions, as ledger_state.sql spells them.
+    The owner of a table can do so at any time, by a constraint, a default or a trigger. What trusted roles own stays
+    theirs: only the owner of an object can give it away, rename it or add to it.
     """
     for relation in relations:
         what = f'table "{schema}.{relation.name}"' if relation.name else f'schema "{schema}"'
         if not relation.is_trusted:
+            raise _untrusted(what, relation)
+        if relation.additions:
             raise TargetError(
-                f"cannot trust the ledger: {what} is not owned by the current role, the database owner or a superuser",
-                detail=f'Its owner is "{relation.owner}", or it is not a plain table.',
-                hint="Find out who created it; penstock init says how to change its owner. With --role it can be used "
-                "with that role's privileges only; --ledger-schema names another schema.",
+                f"cannot trust the ledger: others can have their code run in {what}",
+                detail=f"Found: {', '.join(relation.additions)}.",
+                hint="It would run with your privileges: drop what is listed; revoke TRIGGER and REFERENCES, also in "
+                "default privileges.",
             )
-        foreign = [addition for addition in relation.additions if addition not in allowed]
-        if foreign:
-            raise TargetError(
-                f"cannot trust the ledger: {what} has objects that penstock did not create",
-                detail=f"Found: {', '.join(foreign)}.",
-                hint="They would run with your privileges: find out who created them, and drop them.",
-            )
+
+
+def _untrusted(what: str, relation: LedgerRelation) -> TargetError:
+    if not relation.is_privileged:
+        return TargetError(
+            f"cannot trust the ledger: {what} is not owned by the current role, the database owner or a superuser",
+            detail=f'Its owner is "{relation.owner}".',
+            hint="Find out who created it; penstock init says how to change its owner. With --role it can be used "
+            "with that role's privileges only; --ledger-schema names another schema.",
+        )
+    return TargetError(
+        f"cannot trust the ledger: {what} is not owned by this privileged login or a superuser",
+        detail=f'Its owner is "{relation.owner}", who could have code run with this login\'s privileges.',
+        hint=f'Name a schema of your own with --ledger-schema, or log in as "{relation.owner}". '
+        "--role does not protect: code can RESET ROLE.",
+    )

@@ -1,18 +1,44 @@
--- ledger_state.sql: penstock's schema (name null) and named tables in it: whose they are, and what would run as their users
+-- ledger_state.sql: penstock's schema (name null) and named tables in it, and whether the session may trust their owners
 -- returns ledger.trust.LedgerRelation; needs no privilege; PostgreSQL 14+
 -- psql -v schema=penstock -v tables='{loads,objects}' -f ledger_state.sql
 --
--- Expressions are without line ends and the schema's name. Trusted are the current role, the database's owner and superusers. An index expression or a default is its owner's.
-WITH trusted AS (
+-- Code in a session can SET ROLE to each role of which the login is a member, and RESET ROLE to the login. `powers` are
+-- such roles that can do more than read and write tables: a trusted owner gains none of them by code in the session.
+WITH powers AS (
+    SELECT r.oid
+      FROM pg_catalog.pg_roles AS r
+     WHERE (
+               r.rolsuper
+            OR r.rolcreaterole
+            OR r.rolbypassrls
+            OR r.rolreplication
+            OR r.rolname IN (
+                   'rds_superuser', 'cloudsqlsuperuser', 'azure_pg_admin',
+                   'pg_execute_server_program', 'pg_read_server_files', 'pg_write_server_files'
+               )
+           )
+       AND (
+               pg_catalog.pg_has_role(SESSION_USER, r.oid, 'MEMBER')
+            OR pg_catalog.pg_has_role(CURRENT_USER, r.oid, 'MEMBER')
+           )
+), trusted AS (
     SELECT r.oid
       FROM pg_catalog.pg_roles AS r
      WHERE r.rolsuper
-        OR r.rolname = CURRENT_USER
-        OR r.oid = (SELECT d.datdba FROM pg_catalog.pg_database AS d WHERE d.datname = pg_catalog.current_database())
+        OR r.rolname = SESSION_USER
+        OR (
+               r.rolname = CURRENT_USER
+           AND NOT EXISTS (SELECT FROM powers AS p WHERE NOT pg_catalog.pg_has_role(r.oid, p.oid, 'MEMBER'))
+           )
+        OR (
+               r.oid = (SELECT d.datdba FROM pg_catalog.pg_database AS d WHERE d.datname = pg_catalog.current_database())
+           AND NOT EXISTS (SELECT FROM powers)
+           )
 )
 SELECT NULL::text AS name,
        pg_catalog.pg_get_userbyid(n.nspowner)::text AS owner,
        n.nspowner IN (SELECT t.oid FROM trusted AS t) AS is_trusted,
+       EXISTS (SELECT FROM powers) AS is_privileged,
        NULL::text AS comment,
        '{}'::text[] AS additions
   FROM pg_catalog.pg_namespace AS n
@@ -20,41 +46,38 @@ SELECT NULL::text AS name,
 UNION ALL
 SELECT c.relname::text,
        pg_catalog.pg_get_userbyid(c.relowner)::text,
-       c.relowner IN (SELECT t.oid FROM trusted AS t) AND c.relkind = 'r',
+       c.relowner IN (SELECT t.oid FROM trusted AS t),
+       EXISTS (SELECT FROM powers),
        pg_catalog.obj_description(c.oid, 'pg_class'),
        ARRAY(
-           SELECT pg_catalog.format('trigger %I', g.tgname)
+           SELECT 'not a plain table'
+            WHERE c.relkind <> 'r'
+           UNION
+           -- Before PostgreSQL 18 deferred triggers of a referencing table run as the role that commits.
+           SELECT CASE
+                      WHEN g.tgisinternal
+                      THEN pg_catalog.format('foreign key of table %s', o.oid::regclass)
+                      ELSE pg_catalog.format('trigger %I', g.tgname)
+                  END
              FROM pg_catalog.pg_trigger AS g
+             LEFT JOIN pg_catalog.pg_class AS o ON o.oid = g.tgconstrrelid
             WHERE g.tgrelid = c.oid
-              AND NOT g.tgisinternal
-           UNION ALL
-           SELECT pg_catalog.format('rule %I', w.rulename)
-             FROM pg_catalog.pg_rewrite AS w
-            WHERE w.ev_class = c.oid
-           UNION ALL
-           SELECT pg_catalog.regexp_replace(
-                      pg_catalog.replace(
-                          pg_catalog.format(
-                              'policy %I FOR %s TO %s USING %s WITH CHECK %s',
-                              p.polname,
-                              p.polcmd,
-                              p.polroles::text,
-                              pg_catalog.pg_get_expr(p.polqual, p.polrelid),
-                              coalesce(pg_catalog.pg_get_expr(p.polwithcheck, p.polrelid), 'the same')
-                          ),
-                          pg_catalog.quote_ident(:'schema'::text) || '.',
-                          ''
-                      ),
-                      '\s+',
-                      ' ',
-                      'g'
-                  ) || CASE WHEN p.polpermissive THEN '' ELSE ' RESTRICTIVE' END
-             FROM pg_catalog.pg_policy AS p
-            WHERE p.polrelid = c.oid
-           UNION ALL
-           SELECT pg_catalog.format('child table %s', i.inhrelid::regclass)
-             FROM pg_catalog.pg_inherits AS i
-            WHERE i.inhparent = c.oid
+              AND (NOT g.tgisinternal OR o.relowner NOT IN (SELECT t.oid FROM trusted AS t))
+           UNION
+           SELECT pg_catalog.format(
+                      'privilege %s of %s',
+                      p.privilege_type,
+                      CASE p.grantee WHEN 0 THEN 'PUBLIC' ELSE p.grantee::regrole::text END
+                  )
+             FROM (
+                      SELECT c.relacl AS acl
+                       UNION ALL
+                      SELECT a.attacl FROM pg_catalog.pg_attribute AS a WHERE a.attrelid = c.oid
+                  ) AS g,
+                  pg_catalog.aclexplode(g.acl) AS p
+            WHERE p.privilege_type IN ('TRIGGER', 'REFERENCES')
+              AND p.grantee NOT IN (SELECT t.oid FROM trusted AS t)
+              AND EXISTS (SELECT FROM powers)
             ORDER BY 1
        )
   FROM pg_catalog.pg_class AS c

@@ -55,7 +55,7 @@ class PlacementStore(LeaseLocks):
             return None
         try:
             with translate_errors("reading the place for temporary work"):
-                row = self.connection.execute("SELECT placement, owner::text FROM penstock.placements").fetchone()
+                row = self.connection.execute("SELECT placement, owner::text FROM ONLY penstock.placements").fetchone()
         except TargetError as error:
             error.hint = "Connect as a superuser, or take such a role with --role."
             raise
@@ -68,16 +68,18 @@ class PlacementStore(LeaseLocks):
             refuse_publications(self.connection, "a place for temporary work", hint="Drop it while this runs.")
         with writing_durably(self.connection, _RECORDING):
             if not is_there:
-                self.connection.execute("CREATE SCHEMA IF NOT EXISTS penstock")
+                self.create_schema(["placements"])
                 self.connection.execute(_CREATE)
                 comment = sql.SQL("COMMENT ON TABLE penstock.placements IS {}").format(sql.Literal(_COMMENT))
                 self.connection.execute(comment)
+                # Owned by whom SET ROLE has made the current role.
+                self._exists()
             self.connection.execute(_WRITE, [TABLESPACE, Jsonb(asdict(placement))])
 
     def forget(self) -> None:
         """Remove what is written down."""
         with writing_durably(self.connection, _RECORDING):
-            self.connection.execute("DELETE FROM penstock.placements")
+            self.connection.execute("DELETE FROM ONLY penstock.placements")
 
 
 def _to_placement(found: dict[str, Any], owner: str) -> Placement:
