@@ -21,7 +21,7 @@ from penstock.server.ledger import Ledger
 from penstock.server.ledger.listing import forget_load, list_loads, list_objects, no_such_load
 from penstock.server.ledger.rejects import RejectStore, find_latest
 from penstock.server.ledger.rights import read_rights
-from penstock.server.ledger.schema import find_version
+from penstock.server.ledger.schema import has_ledger
 from penstock.server.ledger.sharing import share_ledger
 from penstock.server.ledger.upkeep import find_left_staging, prune_loads
 
@@ -190,7 +190,7 @@ class LedgerView(Closing):
     def _open(self) -> Iterator[Connection]:
         """Borrow a session, and refuse a ledger that it must not use."""
         with self._connect.borrow() as connection:
-            find_version(connection, self._schema)
+            has_ledger(connection, self._schema)
             yield connection
 
     def _rights(self, connection: Connection, load_id: str) -> LoadRights:

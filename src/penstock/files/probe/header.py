@@ -36,11 +36,12 @@ def judge_header(
 ) -> HeaderVerdict:
     """Tell whether a first record is a header; `rows` are some of the records after it.
 
-    It is where two of its fields or at least half of them are the table's columns, or one is and all could be names
-    (all fields are there, none looks like a number, a date or a null); and where most could be names and under one of
-    them a column's other records are of another kind. It may be where one field is a column and another a number. Where only words follow words, distinct names are a header for a table yet to be
-    made, certainly if a column's other records are spelled unlike its name; for a table that exists they may be. An
-    empty first name over row numbers is how R and pandas write theirs.
+    It is a header if at least two of its fields, or half of them, are columns of the table. It is one if a single field
+    is a column and all fields could be names: none is missing or looks like a number, a date or a null. It is one, too,
+    if most fields could be names and the other records of some column are of another kind.
+    It may be a header if one field is a column and another is a number. If all records consist of words, distinct names
+    are a header for a table that is yet to be created, certainly if the other records of a column are spelled unlike its
+    name; for a table that exists they may be one. R and pandas write an empty first name over row numbers.
     """
     known = 0 if table_columns is None else _count_known(fields, table_columns)
     if known > 1 or (known and 2 * known >= len(fields)):

@@ -14,7 +14,7 @@ from penstock.model.jsontext import to_json
 from penstock.model.load.reject import Reason, Reject, RejectCause, RejectingLoad, StoredForm
 from penstock.server.connect.errors import in_transaction, translate_errors
 from penstock.server.ledger.listing import refuse_at_work
-from penstock.server.ledger.schema import find_version
+from penstock.server.ledger.schema import has_ledger
 from penstock.server.ledger.trust import naming_ledger
 from penstock.units import MIB
 
@@ -292,7 +292,7 @@ class RejectStore:
 
 def find_latest(connection: Connection, schema: str) -> str | None:
     """Return the newest load of which this role may see rejected records, None if there is none. Raises ServerError."""
-    if not find_version(connection, schema):
+    if not has_ledger(connection, schema):
         return None
     query = sql.SQL(
         """

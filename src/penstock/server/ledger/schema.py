@@ -164,11 +164,11 @@ _STATEMENTS = (
     )
     """,
     # Raw records are read by whoever loaded them alone, even where the table is another's.
-    "ALTER TABLE {schema}.rejects ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY",
+    "ALTER TABLE {schema}.rejects ENABLE ROW LEVEL SECURITY",
     "CREATE POLICY rejects_owner ON {schema}.rejects USING (owner = CURRENT_USER)",
     f"CREATE POLICY rejects_load ON {{schema}}.rejects AS RESTRICTIVE FOR INSERT WITH CHECK ({_IS_OWN_LOAD})",
     # A record is carried out as its owner: everybody reads them, and nobody writes one in another's name.
-    "ALTER TABLE {schema}.changes ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY",
+    "ALTER TABLE {schema}.changes ENABLE ROW LEVEL SECURITY",
     "CREATE POLICY changes_read ON {schema}.changes FOR SELECT USING (true)",
     "CREATE POLICY changes_insert ON {schema}.changes FOR INSERT WITH CHECK (owner = CURRENT_USER)",
     "CREATE POLICY changes_delete ON {schema}.changes FOR DELETE USING (owner = CURRENT_USER)",
