@@ -40,8 +40,8 @@ def judge_header(
     is a column and all fields could be names: none is missing or looks like a number, a date or a null. It is one, too,
     if most fields could be names and the other records of some column are of another kind.
     It may be a header if one field is a column and another is a number. If all records consist of words, distinct names
-    are a header for a table that is yet to be created, certainly if the other records of a column are spelled unlike its
-    name; for a table that exists they may be one. R and pandas write an empty first name over row numbers.
+    are a header for a table that is yet to be created, certainly if the other records of a column are spelled unlike
+    its name; for a table that exists they may be one. R and pandas write an empty first name over row numbers.
     """
     known = 0 if table_columns is None else _count_known(fields, table_columns)
     if known > 1 or (known and 2 * known >= len(fields)):
