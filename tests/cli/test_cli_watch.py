@@ -18,7 +18,7 @@ import psycopg
 import pytest
 
 from penstock.model.recording import FORMAT
-from penstock.observe import read_recording
+from support.recorded import read_whole
 from support.stopped import stopped_backend
 
 if TYPE_CHECKING:
@@ -88,11 +88,11 @@ def test_sigterm_ends_it_with_a_whole_recording(database18: str, tmp_path: Path)
         process.send_signal(signal.SIGTERM)
         _, err = process.communicate(timeout=_KEEPING_TIME)
         assert process.returncode == 0, err
-    recording = read_recording(path)
+    recording, samples = read_whole(path)
     assert recording.is_whole
     assert f"penstock diagnose {path}" in err
     # The last one reads every view.
-    assert "pg_stat_database" in recording.samples[-1].counters
+    assert "pg_stat_database" in samples[-1].counters
 
 
 def test_existing_file_is_refused_before_anything_is_shown(
@@ -117,7 +117,7 @@ def test_recording_has_no_literals_unless_asked_for(
             arguments = ("--to", database18, "--interval", "0.1", "--for", "0.5", "--record", str(tmp_path / name))
             assert penstock("watch", *arguments, *more).code == 0
     texts = {
-        name: {s.query for sample in read_recording(tmp_path / name).samples for s in sample.sessions}
+        name: {s.query for sample in read_whole(tmp_path / name)[1] for s in sample.sessions}
         for name in ("without", "with")
     }
     assert "SELECT ? FROM held" in texts["without"]
@@ -309,4 +309,4 @@ def test_server_that_does_not_answer_is_not_waited_for(database18: str, tmp_path
             os.kill(backend, signal.SIGCONT)
     assert process.returncode == 0, err
     assert "the server does not answer" in err
-    assert read_recording(path).is_whole
+    assert read_whole(path)[0].is_whole

@@ -17,8 +17,9 @@ from penstock.errors import SourceError
 from penstock.files.zstd import zstd
 from penstock.model.recording import Progress, Sample, SessionSample
 from penstock.model.server.inspection import Unread
-from penstock.observe import Recorder, read_recording
+from penstock.observe import Recorder
 from support import made_samples
+from support.recorded import read_whole
 
 if TYPE_CHECKING:
     import random
@@ -73,9 +74,9 @@ def test_what_is_read_is_what_was_written(tmp_path: Path) -> None:
     """Header and samples, each field."""
     samples = [make_sample(number) for number in range(50)]
     write(tmp_path / "r", samples)
-    recording = read_recording(tmp_path / "r")
+    recording, read = read_whole(tmp_path / "r")
     assert recording.header == HEADER
-    assert list(recording.samples) == samples
+    assert read == samples
     assert recording.is_whole
 
 
@@ -93,15 +94,15 @@ def test_recording_cut_at_any_byte_reads_up_to_a_whole_line(tmp_path: Path, rng:
         cut = tmp_path / "cut"
         cut.write_bytes(whole[:length])
         try:
-            recording = read_recording(cut)
+            recording, found = read_whole(cut)
         except SourceError as error:
             assert "is not a recording" in error.message
             assert read == 0
             continue
-        assert list(recording.samples) == samples[: len(recording.samples)]
+        assert found == samples[: len(found)]
         assert not recording.is_whole
-        assert len(recording.samples) >= read
-        read = len(recording.samples)
+        assert len(found) >= read
+        read = len(found)
     assert read > 150
 
 
@@ -123,12 +124,12 @@ def test_killed_writer_loses_a_second_at_most(tmp_path: Path) -> None:
         assert writer.stdout is not None
         written_s = [float(writer.stdout.readline()) for _ in range(120)]
         writer.send_signal(signal.SIGKILL)
-    recording = read_recording(tmp_path / "r")
+    recording, found = read_whole(tmp_path / "r")
     assert not recording.is_whole
     # The line is flushed by the first one that is written a second after the last flush.
     safe = sum(moment_s < written_s[-1] - 1.2 for moment_s in written_s)
     assert safe > 0
-    assert len(recording.samples) >= safe
+    assert len(found) >= safe
 
 
 def test_fields_of_a_later_minor_format_are_left_alone(tmp_path: Path) -> None:
@@ -141,8 +142,8 @@ def test_fields_of_a_later_minor_format_are_left_alone(tmp_path: Path) -> None:
     sample["sample"]["sessions"][0]["mood"] = "fine"
     later = "\n".join(map(json.dumps, [header, {"remark": "new"}, sample, end])) + "\n"
     (tmp_path / "later").write_bytes(zstd.compress(later.encode()))
-    recording = read_recording(tmp_path / "later")
-    assert list(recording.samples) == [make_sample(1)]
+    recording, found = read_whole(tmp_path / "later")
+    assert found == [make_sample(1)]
     assert recording.is_whole
 
 
@@ -150,7 +151,7 @@ def test_newer_major_format_is_refused_by_name(tmp_path: Path) -> None:
     """Rather than misread."""
     (tmp_path / "r").write_bytes(zstd.compress(b'{"penstock_recording": "2.0"}\n'))
     with pytest.raises(SourceError, match=r"has format 2\.0, which a newer penstock wrote"):
-        read_recording(tmp_path / "r")
+        read_whole(tmp_path / "r")
 
 
 @pytest.mark.parametrize("content", [b"", b"a,b\n1,2\n", zstd.compress(b"1\n2\n"), zstd.compress(b"{}\n")])
@@ -158,7 +159,7 @@ def test_other_files_are_no_recordings(tmp_path: Path, content: bytes) -> None:
     """Each by name."""
     (tmp_path / "r").write_bytes(content)
     with pytest.raises(SourceError, match=r'r" is not a recording'):
-        read_recording(tmp_path / "r")
+        read_whole(tmp_path / "r")
 
 
 def test_existing_file_is_not_replaced(tmp_path: Path) -> None:
@@ -196,7 +197,7 @@ def test_field_of_no_use_is_an_error_that_names_the_recording(tmp_path: Path, da
     fields = asdict(make_sample(1)) | json.loads(damage)
     write_lines(tmp_path / "r", header_line(), json.dumps({"sample": fields}))
     with pytest.raises(SourceError, match=r'recording ".*r" is damaged'):
-        read_recording(tmp_path / "r")
+        read_whole(tmp_path / "r")
 
 
 @pytest.mark.parametrize("line", ["[" * 200_000, "[]", "1", '["sample"]'])
@@ -204,7 +205,7 @@ def test_line_that_is_no_entry_is_an_error_that_names_the_recording(tmp_path: Pa
     """However deep."""
     write_lines(tmp_path / "r", header_line(), line)
     with pytest.raises(SourceError, match=r'recording ".*r" is damaged'):
-        read_recording(tmp_path / "r")
+        read_whole(tmp_path / "r")
 
 
 @pytest.mark.parametrize("damage", [{"unread": 1}, {"cpu_count": 0}, {"settings": []}, {"version": None}])
@@ -212,7 +213,7 @@ def test_header_of_no_use_is_refused(tmp_path: Path, damage: dict[str, object]) 
     """As what is no recording."""
     write_lines(tmp_path / "r", header_line() | damage)
     with pytest.raises(SourceError, match=r'r" is not a recording'):
-        read_recording(tmp_path / "r")
+        read_whole(tmp_path / "r")
 
 
 def test_line_without_end_takes_no_memory_without_end(tmp_path: Path) -> None:
@@ -223,7 +224,7 @@ def test_line_without_end_takes_no_memory_without_end(tmp_path: Path) -> None:
     tracemalloc.start()
     try:
         with pytest.raises(SourceError, match=r'r" is not a recording, or is damaged'):
-            read_recording(tmp_path / "r")
+            read_whole(tmp_path / "r")
         _, most = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

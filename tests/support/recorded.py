@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 import psycopg
 
 from penstock.model.recording import Recording
-from penstock.observe import Sampler, sampling_beside
+from penstock.observe import Sampler, read_recording, sampling_beside
 from penstock.server.connect.connection import ConnectionFactory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from penstock.model.recording import RecordingHeader, Sample, SessionSample
 
@@ -47,6 +48,12 @@ class Taken:
         while len(self.samples) < wanted:
             assert time.monotonic() < deadline_s
             time.sleep(0.05)
+
+
+def read_whole(path: Path) -> tuple[Recording, list[Sample]]:
+    """Return a recording and all its samples, as far as the file was written."""
+    read = read_recording(path)
+    return read, list(read.samples)
 
 
 @contextmanager

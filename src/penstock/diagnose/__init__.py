@@ -3,6 +3,16 @@
 from penstock.diagnose.activity import Activity, Part, measure_activity
 from penstock.diagnose.advice import ADVICE
 from penstock.diagnose.rates import Rates, measure_rates
-from penstock.diagnose.rules import diagnose
+from penstock.diagnose.rules import Findings, diagnose, examine
 
-__all__ = ["ADVICE", "Activity", "Part", "Rates", "diagnose", "measure_activity", "measure_rates"]
+__all__ = [
+    "ADVICE",
+    "Activity",
+    "Findings",
+    "Part",
+    "Rates",
+    "diagnose",
+    "examine",
+    "measure_activity",
+    "measure_rates",
+]

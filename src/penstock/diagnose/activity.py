@@ -1,35 +1,43 @@
 """Who was active in a run of samples, and what was waited for.
 
-Each sample stands for the real time since the one before it. Functions take any run of samples: a whole recording, or
-the last few seconds of one that is being made.
+Each sample stands for the real time since the one before it. Meters see samples one by one and keep sums only, so that
+a recording of any length fits in memory; functions take any run of samples, such as the last few seconds of a recording
+that is being made.
 """
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable
 
     from penstock.model.recording import Sample, SessionSample
 
 # Active without a wait: inferred, since a backend that waits for a processor looks the same.
 CPU = "CPU"
 
+# Where no time has passed yet, samples count alike.
+_NO_TIME_S = 1e-9
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Moment:
-    """A session in one sample: `tick` is the sample's place, `weight_s` the time that it stands for."""
+# Names beyond so many are one: with their literals, statements are all different.
+_MOST_NAMES = 10_000
+_OTHERS = "(others)"
+
+
+class Moment(NamedTuple):
+    """A session in one sample: `tick` is the sample's number, `weight_s` the time that it stands for.
+
+    `wait` is what is waited for in lower case, as io:walsync: PostgreSQL 17 spells some events differently.
+    """
 
     tick: int
     weight_s: float
     session: SessionSample
-
-    @property
-    def wait(self) -> str:
-        """What is waited for in lower case, as io:walsync: PostgreSQL 17 spells some events differently."""
-        return name_wait(self.session).lower()
+    wait: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,63 +62,156 @@ class Activity:
     statements: tuple[Part, ...]
 
 
+class Shares:
+    """Seconds by name; case makes no difference."""
+
+    def __init__(self) -> None:
+        self._seconds: dict[object, float] = {}
+        self._names: dict[object, str] = {}
+
+    def add(self, name: str, seconds: float, *, key: object = None) -> None:
+        """Add seconds to a name; names of one key are one."""
+        key = key or name.lower()
+        if key not in self._seconds:
+            if len(self._seconds) >= _MOST_NAMES:
+                key = name = _OTHERS
+            self._names.setdefault(key, name)
+            self._seconds.setdefault(key, 0.0)
+        self._seconds[key] += seconds
+
+    def join(self, other: Shares) -> None:
+        """Add all of another one."""
+        for key, seconds in other._seconds.items():
+            self.add(other._names[key], seconds, key=key)
+
+    def parts(self, elapsed_s: float) -> tuple[Part, ...]:
+        """Return the parts, largest first."""
+        total_s = sum(self._seconds.values())
+        return tuple(
+            Part(name=self._names[key], sessions=spent_s / elapsed_s, share=spent_s / total_s)
+            for key, spent_s in sorted(self._seconds.items(), key=lambda item: -item[1])
+            if spent_s
+        )
+
+
+class Ticks:
+    """How many moments there are at each tick, and their time."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.seconds = 0.0
+        self.by_tick = array("L")
+
+    def add(self, moment: Moment) -> None:
+        """Count a moment; ticks may come in any order."""
+        self.count += 1
+        self.seconds += moment.weight_s
+        missing = moment.tick + 1 - len(self.by_tick)
+        if missing > 0:
+            self.by_tick.extend([0] * missing)
+        self.by_tick[moment.tick] += 1
+
+    def join(self, other: Ticks) -> None:
+        """Add all of another one."""
+        self.count += other.count
+        self.seconds += other.seconds
+        self.by_tick.extend([0] * (len(other.by_tick) - len(self.by_tick)))
+        for tick, count in enumerate(other.by_tick):
+            self.by_tick[tick] += count
+
+
+class Tally(Ticks):
+    """Moments that belong together, by application and statement too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.applications = Shares()
+        self.statements = Shares()
+
+    def add(self, moment: Moment) -> None:
+        """Count a moment."""
+        super().add(moment)
+        self.applications.add(name_application(moment.session), moment.weight_s)
+        add_statement(self.statements, moment.session, moment.weight_s)
+
+    def join(self, other: Ticks) -> None:
+        """Add all of another one."""
+        super().join(other)
+        if isinstance(other, Tally):
+            self.applications.join(other.applications)
+            self.statements.join(other.statements)
+
+
+class ActivityMeter:
+    """Average active sessions and their parts by wait class, wait, application and statement."""
+
+    def __init__(self) -> None:
+        self.elapsed_s = 0.0
+        self.everything = Tally()
+        self._classes = Shares()
+        self._waits = Shares()
+
+    def see(self, sample: Sample, moments: Iterable[Moment]) -> None:
+        """Count a sample's moments."""
+        self.elapsed_s += weight_of(sample)
+        for moment in moments:
+            self.everything.add(moment)
+            self._classes.add(moment.session.wait_event_type or CPU, moment.weight_s)
+            self._waits.add(name_wait(moment.session), moment.weight_s, key=moment.wait)
+
+    def result(self) -> Activity:
+        """Return what was seen."""
+        waits = self._waits.parts(self.elapsed_s)
+        return Activity(
+            elapsed_s=self.elapsed_s,
+            samples=self.everything.count,
+            sessions=sum(part.sessions for part in waits),
+            classes=self._classes.parts(self.elapsed_s),
+            waits=waits,
+            applications=self.everything.applications.parts(self.elapsed_s),
+            statements=self.everything.statements.parts(self.elapsed_s),
+        )
+
+
 def is_active(session: SessionSample) -> bool:
     """Return whether a backend works for somebody; a walsender says that it is active as long as it is there."""
     return session.state in {"active", "fastpath function call"} and session.backend_type != "walsender"
 
 
-def measure_activity(samples: Sequence[Sample]) -> Activity:
-    """Return the average active sessions and their parts by wait class, wait, application and statement."""
-    moments = find_moments(samples)
-    elapsed_s = sum(weights_of(samples))
-    waits = divide(moments, elapsed_s, name_wait)
-    return Activity(
-        elapsed_s=elapsed_s,
-        samples=len(moments),
-        sessions=sum(part.sessions for part in waits),
-        classes=divide(moments, elapsed_s, lambda session: session.wait_event_type or CPU),
-        waits=waits,
-        applications=divide(moments, elapsed_s, name_application),
-        statements=divide(moments, elapsed_s, name_statement),
-    )
+def measure_activity(samples: Iterable[Sample]) -> Activity:
+    """Return the average active sessions of a run of samples and their parts."""
+    meter = ActivityMeter()
+    for tick, sample in enumerate(samples):
+        meter.see(sample, find_moments(sample, tick))
+    return meter.result()
 
 
-def find_moments(samples: Sequence[Sample], counts: Callable[[SessionSample], bool] = is_active) -> list[Moment]:
-    """Return the sessions of all samples that count, by default the active ones."""
-    return [
-        Moment(tick=tick, weight_s=weight_s, session=session)
-        for tick, (sample, weight_s) in enumerate(zip(samples, weights_of(samples), strict=True))
-        for session in sample.sessions
-        if counts(session)
-    ]
+def find_moments(sample: Sample, tick: int) -> list[Moment]:
+    """Return the active sessions of a sample."""
+    weight_s = weight_of(sample)
+    return [moment_of(session, tick, weight_s) for session in sample.sessions if is_active(session)]
 
 
-def weights_of(samples: Sequence[Sample]) -> list[float]:
-    """Return the seconds that each sample stands for; alike where no time has passed yet."""
-    weights = [sample.interval_s for sample in samples]
-    return weights if any(weights) else [1.0] * len(samples)
+def moment_of(session: SessionSample, tick: int, weight_s: float) -> Moment:
+    """Return a session as a moment."""
+    return Moment(tick, weight_s, session, _spell(session.wait_event_type, session.wait_event)[1])
 
 
-def divide(moments: Iterable[Moment], elapsed_s: float, name: Callable[[SessionSample], str]) -> tuple[Part, ...]:
-    """Return the parts of these moments by name, largest first; case makes no difference, nor a query's text."""
-    seconds: dict[object, float] = {}
-    names: dict[object, str] = {}
-    for moment in moments:
-        named = name(moment.session)
-        key = (name is name_statement and moment.session.query_id) or named.lower()
-        names.setdefault(key, named)
-        seconds[key] = seconds.get(key, 0.0) + moment.weight_s
-    total_s = sum(seconds.values())
-    return tuple(
-        Part(name=names[key], sessions=spent_s / elapsed_s, share=spent_s / total_s)
-        for key, spent_s in sorted(seconds.items(), key=lambda item: -item[1])
-        if spent_s
-    )
+def weight_of(sample: Sample) -> float:
+    """Return the seconds that a sample stands for."""
+    return sample.interval_s or _NO_TIME_S
 
 
 def name_wait(session: SessionSample) -> str:
     """Return what an active session waits for, as IO:WalSync; CPU where it waits for nothing."""
-    return CPU if session.wait_event_type is None else f"{session.wait_event_type}:{session.wait_event}"
+    return _spell(session.wait_event_type, session.wait_event)[0]
+
+
+@lru_cache(maxsize=1024)
+def _spell(kind: str | None, event: str | None) -> tuple[str, str]:
+    """Return a wait's name, and the same in lower case."""
+    name = CPU if kind is None else f"{kind}:{event}"
+    return name, name.lower()
 
 
 def name_application(session: SessionSample) -> str:
@@ -120,4 +221,15 @@ def name_application(session: SessionSample) -> str:
 
 def name_statement(session: SessionSample) -> str:
     """Return a statement on one line, or its id where its text is hidden."""
-    return " ".join((session.query or f"(query {session.query_id or 'hidden'})").split())
+    return _join_lines(session.query or f"(query {session.query_id or 'hidden'})")
+
+
+def add_statement(shares: Shares, session: SessionSample, seconds: float) -> None:
+    """Add seconds to a session's statement, which is known by its id, or else by its text."""
+    shares.add(name_statement(session), seconds, key=session.query_id)
+
+
+# Texts may be long, and the same ones are seen at every tick.
+@lru_cache(maxsize=256)
+def _join_lines(text: str) -> str:
+    return " ".join(text.split())

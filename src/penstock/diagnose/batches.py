@@ -17,19 +17,11 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from penstock.diagnose.activity import (
-    divide,
-    find_moments,
-    is_active,
-    name_application,
-    name_statement,
-    name_wait,
-    weights_of,
-)
-from penstock.diagnose.rates import measure_rates
+from penstock.diagnose.activity import Shares, add_statement, is_active, name_application, name_wait, weight_of
+from penstock.diagnose.rates import RatesMeter
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable
 
     from penstock.diagnose.activity import Part
     from penstock.diagnose.rates import Rates
@@ -103,31 +95,52 @@ class CommitReport:
     hides_sessions: bool
 
 
-def report_commits(samples: Sequence[Sample], *, probed_s: float | None = None) -> CommitReport:
-    """Return who waits for commits, and how long; `probed_s` is what a small commit takes, where it was measured."""
-    rates = measure_rates(samples)
-    elapsed_s = sum(weights_of(samples))
-    seconds: dict[str, _Seconds] = {}
-    for sample, weight_s in zip(samples, weights_of(samples), strict=True):
+class CommitMeter:
+    """Sees samples one by one, and keeps what each application spent in transactions."""
+
+    def __init__(self) -> None:
+        self._seconds: dict[str, _Seconds] = {}
+        self._elapsed_s = 0.0
+        self._samples = 0
+        self._hides_sessions = False
+
+    def see(self, sample: Sample) -> None:
+        """Take a sample."""
+        weight_s = weight_of(sample)
+        self._elapsed_s += weight_s
         for session in sample.sessions:
+            self._samples += is_active(session)
+            self._hides_sessions = self._hides_sessions or _is_hidden(session)
             if _is_working(session):
-                seconds.setdefault(name_application(session), _Seconds()).add(session, weight_s)
-    waited_s = sum(spent.waiting_s for spent in seconds.values())
-    hides_sessions = any(map(_is_hidden, (session for sample in samples for session in sample.sessions)))
-    # The server counts all commits: those of hidden sessions would be attributed to who is seen.
-    commits = None if rates.commits_per_s is None or hides_sessions else rates.commits_per_s * elapsed_s
-    committers = []
-    for name, spent in sorted(seconds.items(), key=lambda item: -item[1].waiting_s):
-        if spent.waiting_s > 0:
-            own = None if commits is None else commits * spent.waiting_s / waited_s
-            committers.append(_describe(name, spent, samples, rates, commits=own, probed_s=probed_s))
-    return CommitReport(
-        elapsed_s=elapsed_s,
-        samples=len(find_moments(samples)),
-        rates=rates,
-        committers=tuple(committers),
-        hides_sessions=hides_sessions,
-    )
+                self._seconds.setdefault(name_application(session), _Seconds()).add(session, weight_s)
+
+    def result(self, rates: Rates, *, probed_s: float | None = None) -> CommitReport:
+        """Return who waits for commits, and how long; `probed_s` is what a small commit takes, if it was measured."""
+        waited_s = sum(spent.waiting_s for spent in self._seconds.values())
+        # The server counts all commits: those of hidden sessions would be attributed to who is seen.
+        is_known = rates.commits_per_s is not None and not self._hides_sessions
+        commits = rates.commits_per_s * self._elapsed_s if is_known and rates.commits_per_s is not None else None
+        committers = []
+        for name, spent in sorted(self._seconds.items(), key=lambda item: -item[1].waiting_s):
+            if spent.waiting_s > 0:
+                own = None if commits is None else commits * spent.waiting_s / waited_s
+                committers.append(_describe(name, spent, self._elapsed_s, rates, commits=own, probed_s=probed_s))
+        return CommitReport(
+            elapsed_s=self._elapsed_s,
+            samples=self._samples,
+            rates=rates,
+            committers=tuple(committers),
+            hides_sessions=self._hides_sessions,
+        )
+
+
+def report_commits(samples: Iterable[Sample], *, probed_s: float | None = None) -> CommitReport:
+    """Return who waits for commits in a run of samples, and how long."""
+    meter, rates = CommitMeter(), RatesMeter()
+    for sample in samples:
+        meter.see(sample)
+        rates.see(sample)
+    return meter.result(rates.result(), probed_s=probed_s)
 
 
 def waits_for_commit(session: SessionSample) -> bool:
@@ -150,12 +163,14 @@ class _Seconds:
     seen_s: float = 0.0
     on_cpu_s: float = 0.0
     last: dict[int, float] = field(default_factory=dict)
+    statements: Shares = field(default_factory=Shares)
 
     def add(self, session: SessionSample, weight_s: float) -> None:
         self.samples += 1
         self.working_s += weight_s
         if waits_for_commit(session):
             self.waiting_s += weight_s
+            add_statement(self.statements, session, weight_s)
         elif is_active(session) and session.wait_event_type is None:
             self.running_s += weight_s
         if session.cpu_s is not None:
@@ -192,18 +207,12 @@ def _is_working(session: SessionSample) -> bool:
 def _describe(
     name: str,
     spent: _Seconds,
-    samples: Sequence[Sample],
+    elapsed_s: float,
     rates: Rates,
     *,
     commits: float | None,
     probed_s: float | None,
 ) -> Committer:
-    elapsed_s = sum(weights_of(samples))
-    waits = [
-        moment
-        for moment in find_moments(samples)
-        if name_application(moment.session) == name and waits_for_commit(moment.session)
-    ]
     row_s = commit_s = None
     if commits and spent.samples >= LEAST_SAMPLES:
         rows_s, commit_s = spent.split(commits, probed_s=probed_s)
@@ -213,7 +222,7 @@ def _describe(
         samples=spent.samples,
         sessions=spent.working_s / elapsed_s,
         waiting=spent.waiting_s / spent.working_s,
-        statements=divide(waits, elapsed_s, name_statement),
+        statements=spent.statements.parts(elapsed_s),
         commits_per_s=None if commits is None else commits / elapsed_s,
         rows_per_commit=rates.rows_per_commit,
         row_s=row_s,

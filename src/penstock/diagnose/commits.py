@@ -5,16 +5,20 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, TypeAlias
 
-from penstock.diagnose.batches import COMMIT_WAITS, report_commits
-from penstock.diagnose.case import Case, number, share_of
+from penstock.diagnose.activity import Tally
+from penstock.diagnose.batches import COMMIT_WAITS, CommitMeter
+from penstock.diagnose.case import number
 from penstock.units import MB, MIB, format_count
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from penstock.diagnose.activity import Moment
+    from penstock.diagnose.case import Case
     from penstock.model.diagnosis import Diagnosis
-    from penstock.model.recording import CounterRow
+    from penstock.model.recording import CounterRow, RecordingHeader, Sample
+
+_CODES = {wait: code for code, waits in COMMIT_WAITS.items() for wait in waits}
 
 # It commits for nobody.
 _AUTOVACUUM = "autovacuum worker"
@@ -35,60 +39,72 @@ _LIST = re.compile(r"\s*(?:(?:(?:FIRST|ANY)\s+)?(\d{1,9})\s*\()?(.*)", re.IGNORE
 _NAME = re.compile(r'"((?:[^"]|"")*)"|([^\s,"()]+)')
 
 
-def find_commit_waits(case: Case) -> list[Diagnosis]:
-    """Return what commits wait for, missing standbys apart from those that are there."""
-    missing = _missing_by_tick(case)
-    found = []
-    for code, waits in COMMIT_WAITS.items():
-        part = [each for each in case.moments if each.wait in waits and each.session.backend_type != _AUTOVACUUM]
-        if code == "commit-standby":
-            found += _find_missing_standbys(case, [each for each in part if each.tick in missing], missing)
-            part = [each for each in part if each.tick not in missing]
-        if share_of(part, case.moments) >= _LEAST_SHARE and not (code == "commit-local-flush" and _ends_segments(case)):
-            found.append(_commit_bound(case, code, part))
-    return found
+class CommitWaits:
+    """The rule: what commits wait for, missing standbys apart from those that are there."""
+
+    def __init__(self, header: RecordingHeader) -> None:
+        self._header = header
+        self._parts = {code: Tally() for code in COMMIT_WAITS}
+        self._meter = CommitMeter()
+        self._missing: Missing | None = None
+        self._without = Tally()
+        self._lost: Missing | None = None
+
+    def see(self, sample: Sample, moments: Sequence[Moment]) -> None:
+        """Take a sample; what is missing is known by what was last read of the standbys."""
+        self._meter.see(sample)
+        if (rows := sample.counters.get("pg_stat_replication")) is not None:
+            self._missing = find_missing(self._header.settings.get(_STANDBY_NAMES, ""), rows)
+        for moment in moments:
+            code = _CODES.get(moment.wait)
+            if code is None or moment.session.backend_type == _AUTOVACUUM:
+                continue
+            if code == "commit-standby" and self._missing is not None:
+                self._lost = self._missing
+                self._without.add(moment)
+            else:
+                self._parts[code].add(moment)
+
+    def conclude(self, case: Case) -> list[Diagnosis]:
+        """Return what commits wait for."""
+        found = []
+        if self._lost is not None and case.share(self._without) >= _LEAST_SHARE:
+            found.append(self._conclude_missing(case, self._lost))
+        for code, part in self._parts.items():
+            is_bulk = code == "commit-local-flush" and _ends_segments(case)
+            if case.share(part) >= _LEAST_SHARE and not is_bulk:
+                found.append(self._conclude_commits(case, code, part))
+        return found
+
+    def _conclude_missing(self, case: Case, missing: Missing) -> Diagnosis:
+        needed, present, lost = missing
+        evidence = [
+            number("standbys that a commit waits for", needed),
+            number("such standbys that are streaming", present),
+        ]
+        setting = self._header.settings[_STANDBY_NAMES]
+        names = ", ".join(lost) or "any"
+        return case.conclude("standby-missing", self._without, evidence, names=names, setting=setting)
+
+    def _conclude_commits(self, case: Case, code: str, part: Tally) -> Diagnosis:
+        rates, committers = case.rates, self._meter.result(case.rates).committers
+        commit_s, rows = (committers[0].commit_s, committers[0].enough_rows) if committers else (None, None)
+        how = "counted" if rates.is_exact else "estimated from WAL"
+        numbers = [
+            ("active sessions on average", case.sessions(case.moments), ""),
+            ("commits", rates.commits_per_s, "/s"),
+            ("time for each commit", None if commit_s is None else 1000 * commit_s, "ms"),
+            (f"rows per commit, {how}", rates.rows_per_commit, ""),
+            ("WAL", None if rates.wal_bytes_per_s is None else rates.wal_bytes_per_s / MB, "MB/s"),
+        ]
+        evidence = [number(name, value, unit) for name, value, unit in numbers if value is not None]
+        batch = "1,000 to 10,000 rows" if rows is None else f"{format_count(rows)} rows or more"
+        return case.conclude(code, part, evidence, rows=batch)
 
 
 def _ends_segments(case: Case) -> bool:
     commits, wal_bytes = case.rates.commits_per_s, case.rates.wal_bytes_per_s
     return commits is not None and wal_bytes is not None and wal_bytes > _SEGMENT_BYTES * commits
-
-
-def _missing_by_tick(case: Case) -> dict[int, Missing]:
-    """Return what was missing at which samples, by what was last read of the standbys."""
-    found: dict[int, Missing] = {}
-    last = None
-    for tick, sample in enumerate(case.recording.samples):
-        if (rows := sample.counters.get("pg_stat_replication")) is not None:
-            last = find_missing(case.recording.header.settings.get(_STANDBY_NAMES, ""), rows)
-        if last is not None:
-            found[tick] = last
-    return found
-
-
-def _find_missing_standbys(case: Case, part: Sequence[Moment], missing: dict[int, Missing]) -> list[Diagnosis]:
-    if share_of(part, case.moments) < _LEAST_SHARE:
-        return []
-    needed, present, lost = missing[part[-1].tick]
-    evidence = [number("standbys that a commit waits for", needed), number("such standbys that are streaming", present)]
-    setting = case.recording.header.settings[_STANDBY_NAMES]
-    return [case.conclude("standby-missing", part, evidence, names=", ".join(lost) or "any", setting=setting)]
-
-
-def _commit_bound(case: Case, code: str, part: Sequence[Moment]) -> Diagnosis:
-    rates, committers = case.rates, report_commits(case.recording.samples).committers
-    commit_s, rows = (committers[0].commit_s, committers[0].enough_rows) if committers else (None, None)
-    how = "counted" if rates.is_exact else "estimated from WAL"
-    numbers = [
-        ("active sessions on average", case.sessions(case.moments), ""),
-        ("commits", rates.commits_per_s, "/s"),
-        ("time for each commit", None if commit_s is None else 1000 * commit_s, "ms"),
-        (f"rows per commit, {how}", rates.rows_per_commit, ""),
-        ("WAL", None if rates.wal_bytes_per_s is None else rates.wal_bytes_per_s / MB, "MB/s"),
-    ]
-    evidence = [number(name, value, unit) for name, value, unit in numbers if value is not None]
-    batch = "1,000 to 10,000 rows" if rows is None else f"{format_count(rows)} rows or more"
-    return case.conclude(code, part, evidence, rows=batch)
 
 
 def find_missing(standby_names: str, standbys: Sequence[CounterRow]) -> Missing | None:

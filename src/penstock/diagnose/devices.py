@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,10 @@ _NUMBERS = (*_COUNTERS, "free_bytes", "size_bytes")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceUse:
-    """A device between the first and the last reading; `tablespaces` are those on it, bytes those of the last."""
+    """A device between the first and the last reading; `tablespaces` are those on it, bytes those of the last.
+
+    `full_in_s` is the time until it is full at the rate seen, None if it does not fill.
+    """
 
     device: str
     kind: str
@@ -31,6 +35,7 @@ class DeviceUse:
     rates: DeviceRates
     free_bytes: int
     size_bytes: int
+    full_in_s: float | None = None
 
     @property
     def has_data(self) -> bool:
@@ -42,15 +47,33 @@ class DeviceUse:
         return {**self.rates.as_metrics(), "FreeLocalStorage": self.free_bytes}
 
 
-def measure_devices(samples: Iterable[Sample]) -> tuple[DeviceUse, ...]:
-    """Return what each device did, the data directory's first; none that was read fewer than two times."""
-    rows: dict[str, list[CounterRow]] = {}
-    for sample in samples:
+class DeviceMeter:
+    """Sees samples one by one; keeps what was free at each reading."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, _Seen] = {}
+
+    def see(self, sample: Sample) -> None:
+        """Take a sample's reading, if it has one."""
         for row in sample.counters.get("host_devices", ()):
             if are_counters(row):
-                rows.setdefault(str(row.get("device")), []).append(row)
-    found = (_measure(device, seen) for device, seen in rows.items())
-    return tuple(sorted((use for use in found if use is not None), key=lambda use: not use.has_data))
+                device = str(row.get("device"))
+                if device not in self._seen:
+                    self._seen[device] = _Seen(first=row)
+                self._seen[device].add(row)
+
+    def result(self) -> tuple[DeviceUse, ...]:
+        """Return what each device did, the data directory's first; none that was read fewer than two times."""
+        found = (_measure(device, seen) for device, seen in self._seen.items())
+        return tuple(sorted((use for use in found if use is not None), key=lambda use: not use.has_data))
+
+
+def measure_devices(samples: Iterable[Sample]) -> tuple[DeviceUse, ...]:
+    """Return what each device did in a run of samples."""
+    meter = DeviceMeter()
+    for sample in samples:
+        meter.see(sample)
+    return meter.result()
 
 
 def find_local_storage(samples: Sequence[Sample]) -> dict[str, object] | None:
@@ -70,16 +93,35 @@ def are_counters(row: CounterRow) -> bool:
     return all(isinstance(row.get(name), int | float) for name in _NUMBERS)
 
 
-def _measure(device: str, rows: list[CounterRow]) -> DeviceUse | None:
-    first, last = _counters(rows[0]), _counters(rows[-1])
+class _Seen:
+    """The readings of one device."""
+
+    def __init__(self, first: CounterRow) -> None:
+        self.first = self.last = first
+        self.tablespaces: dict[str, None] = {}
+        self.at_s = array("d")
+        self.free = array("d")
+
+    def add(self, row: CounterRow) -> None:
+        now: Any = row
+        self.last = row
+        self.tablespaces[str(row.get("tablespace"))] = None
+        if not self.at_s or now["at_s"] > self.at_s[-1]:
+            self.at_s.append(now["at_s"])
+            self.free.append(now["free_bytes"])
+
+
+def _measure(device: str, seen: _Seen) -> DeviceUse | None:
+    first, last = _counters(seen.first), _counters(seen.last)
     if last.at_s <= first.at_s:
         return None
-    end: Any = rows[-1]
+    end: Any = seen.last
     return DeviceUse(
         device=device,
         kind=str(end.get("kind")),
-        tablespaces=tuple(dict.fromkeys(str(row.get("tablespace")) for row in rows)),
+        tablespaces=tuple(seen.tablespaces),
         rates=rates(first, last),
+        full_in_s=_time_until_full(seen.at_s, seen.free),
         free_bytes=int(end["free_bytes"]),
         size_bytes=int(end["size_bytes"]),
     )
@@ -88,3 +130,16 @@ def _measure(device: str, rows: list[CounterRow]) -> DeviceUse | None:
 def _counters(row: CounterRow) -> DeviceCounters:
     values: dict[str, Any] = {name: row[name] for name in _COUNTERS}
     return DeviceCounters(**values)
+
+
+def _time_until_full(at_s: Sequence[float], free: Sequence[float]) -> float | None:
+    """Return in how many seconds a device will be full at the rate seen, None where it does not fill.
+
+    Temporary files come and go: it fills if the least that was free in the second half is less than in the first.
+    """
+    half = len(free) // 2
+    if not half:
+        return None
+    rows = list(zip(free, at_s, strict=True))
+    (before, began_s), (least, ended_s) = min(rows[:half]), min(rows[half:])
+    return free[-1] * (ended_s - began_s) / (before - least) if least < before else None

@@ -12,10 +12,10 @@ from collections import Counter
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median_low
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from penstock.model.recording import CounterRow, Sample, SessionSample
 
@@ -51,9 +51,22 @@ class Rates:
     is_exact: bool = False
 
 
+class _Point(NamedTuple):
+    """A reading; commits, rollbacks and rows are what was added since the first one. `is_read`: the view had rows."""
+
+    at_s: float
+    xid: int | None
+    wal_bytes: int | None
+    own_commits: int
+    commits: int = 0
+    rollbacks: int = 0
+    rows: int = 0
+    is_read: bool = False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Added:
-    """What was added between two samples, without the sampler's own commits."""
+    """What was added between two readings, without the sampler's own commits."""
 
     elapsed_s: float
     xids: int | None
@@ -68,41 +81,81 @@ class _Added:
         return min(self.commits or 0, self.xids or 0, self.rows)
 
 
-def measure_rates(samples: Sequence[Sample]) -> Rates:
-    """Return the rates from the first to the last reading of the counters; less than two seconds say little."""
-    points = [sample for sample in samples if "pg_stat_database" in sample.counters]
-    points = points if len(points) > 1 else list(samples)
-    if not points or points[-1].at_s <= points[0].at_s:
-        return Rates()
-    added = _add(points)
-    commits, writes = _count_commits(samples, points, added)
-    rows = added.rows / writes if writes and added.rows else None
-    if writes is None and added.xids and added.wal_bytes is not None:
-        rows = max(1.0, (added.wal_bytes / added.xids - _WAL_BYTES_PER_COMMIT) / _WAL_BYTES_PER_ROW)
-    return Rates(
-        elapsed_s=added.elapsed_s,
-        commits_per_s=None if commits is None else commits / added.elapsed_s,
-        rollbacks_per_s=None if added.commits is None else added.rollbacks / added.elapsed_s,
-        wal_bytes_per_s=None if added.wal_bytes is None else added.wal_bytes / added.elapsed_s,
-        rows_per_commit=rows,
-        is_exact=writes is not None and rows is not None,
-    )
+class RatesMeter:
+    """Sees samples one by one; keeps a point for each reading of the counters, once a second."""
+
+    def __init__(self) -> None:
+        self._points: list[_Point] = []
+        self._ends: list[_Point] = []
+        self._before: dict[object, CounterRow] | None = None
+        self._added: Counter[str] = Counter()
+        self._inside_s: float | None = None
+        self._sees_ages = False
+
+    def see(self, sample: Sample) -> None:
+        """Take what a sample has read."""
+        now = _Point(sample.at_s, sample.progress.next_xid, sample.progress.wal_bytes, sample.own_commits)
+        self._ends[1:] = [now]
+        if any(map(_commits_inside, sample.sessions)):
+            self._inside_s = sample.at_s
+        self._sees_ages = self._sees_ages or any(session.transaction_s is not None for session in sample.sessions)
+        rows = sample.counters.get("pg_stat_database")
+        if rows is not None:
+            self._count(rows)
+            commits, rollbacks = self._added["xact_commit"], self._added["xact_rollback"]
+            changed = self._added["tup_inserted"] + self._added["tup_updated"] + self._added["tup_deleted"]
+            self._points.append(now._replace(commits=commits, rollbacks=rollbacks, rows=changed, is_read=bool(rows)))
+
+    def _count(self, rows: Sequence[CounterRow]) -> None:
+        """Add what each counter has risen since the last reading: a crash resets them in between."""
+        if self._before is not None:
+            for row in rows:
+                before = self._before.get(row.get("datname"), {})
+                self._added.update({name: _rise(before, row, name) for name in _COUNTED})
+        self._before = {row.get("datname"): {name: row.get(name) for name in _COUNTED} for row in rows}
+
+    def result(self) -> Rates:
+        """Return the rates from the first to the last reading of the counters; less than two seconds say little."""
+        points = self._points if len(self._points) > 1 else self._ends
+        if not points or points[-1].at_s <= points[0].at_s:
+            return Rates()
+        added = _add(points[0], points[-1])
+        commits, writes = self._count_commits(points, added)
+        rows = added.rows / writes if writes and added.rows else None
+        if writes is None and added.xids and added.wal_bytes is not None:
+            rows = max(1.0, (added.wal_bytes / added.xids - _WAL_BYTES_PER_COMMIT) / _WAL_BYTES_PER_ROW)
+        return Rates(
+            elapsed_s=added.elapsed_s,
+            commits_per_s=None if commits is None else commits / added.elapsed_s,
+            rollbacks_per_s=None if added.commits is None else added.rollbacks / added.elapsed_s,
+            wal_bytes_per_s=None if added.wal_bytes is None else added.wal_bytes / added.elapsed_s,
+            rows_per_commit=rows,
+            is_exact=writes is not None and rows is not None,
+        )
+
+    def _count_commits(self, points: Sequence[_Point], added: _Added) -> tuple[float | None, float | None]:
+        """Return the commits, and those that wrote what was counted: None where not all is counted yet."""
+        commits, xids = added.commits, added.xids
+        if commits is None or xids is None:
+            return (xids, None) if commits is None else (commits, commits)
+        if self._inside_s is None:
+            return (xids, None) if commits == 0 and not self._sees_transactions() else (commits, added.writes)
+        read_only = _count_read_only(points)
+        if not _has_counted(points, self._inside_s, xids):
+            return xids + read_only, None
+        return min(commits, xids + read_only), commits - read_only
+
+    def _sees_transactions(self) -> bool:
+        """Return whether a procedure would have been seen, and ordinary commits have been counted."""
+        return self._sees_ages and self._ends[-1].at_s - self._ends[0].at_s >= _DELAY_S
 
 
-def _count_commits(
-    samples: Sequence[Sample], points: Sequence[Sample], added: _Added
-) -> tuple[float | None, float | None]:
-    """Return the commits, and those that wrote what was counted: None where not all is counted yet."""
-    commits, xids = added.commits, added.xids
-    if commits is None or xids is None:
-        return (xids, None) if commits is None else (commits, commits)
-    inside = [sample.at_s for sample in samples if any(map(_commits_inside, sample.sessions))]
-    if not inside:
-        return (xids, None) if commits == 0 and not _sees_transactions(samples) else (commits, added.writes)
-    read_only = _count_read_only(points)
-    if not _has_counted(points, inside[-1], xids):
-        return xids + read_only, None
-    return min(commits, xids + read_only), commits - read_only
+def measure_rates(samples: Iterable[Sample]) -> Rates:
+    """Return the rates of a run of samples."""
+    meter = RatesMeter()
+    for sample in samples:
+        meter.see(sample)
+    return meter.result()
 
 
 def _commits_inside(session: SessionSample) -> bool:
@@ -112,47 +165,34 @@ def _commits_inside(session: SessionSample) -> bool:
     return session.query_s - session.transaction_s > _SAME_TIME_S
 
 
-def _has_counted(points: Sequence[Sample], seen_s: float, xids: int) -> bool:
+def _has_counted(points: Sequence[_Point], seen_s: float, xids: int) -> bool:
     """Return whether a procedure that was last seen at that time has counted what it did."""
     before = max((number for number, point in enumerate(points) if point.at_s < seen_s), default=len(points) - 1)
-    arrived = _add(points[before:])
+    arrived = _add(points[before], points[-1])
     is_much = (arrived.commits or 0) + arrived.rows > _LEAST_ARRIVED * xids
     return points[-1].at_s >= seen_s + _DELAY_S or (points[-1].at_s > seen_s and is_much)
 
 
-def _sees_transactions(samples: Sequence[Sample]) -> bool:
-    """Return whether a procedure would have been seen, and ordinary commits have been counted."""
-    is_seen = any(session.transaction_s is not None for sample in samples for session in sample.sessions)
-    return is_seen and samples[-1].at_s - samples[0].at_s >= _DELAY_S
-
-
-def _count_read_only(points: Sequence[Sample]) -> float:
+def _count_read_only(points: Sequence[_Point]) -> float:
     """Return how many commits wrote nothing, by the usual rate: in some seconds procedures count all at once."""
     elapsed_s = points[-1].at_s - points[0].at_s
     pieces = min(9, len(points) - 1, int(elapsed_s / _DELAY_S))
     edges = [number * (len(points) - 1) // pieces for number in range(pieces + 1)] if pieces > 1 else []
-    found = [_add(points[before : after + 1]) for before, after in pairwise(edges)]
+    found = [_add(points[before], points[after]) for before, after in pairwise(edges)]
     rates = [((each.commits or 0) - each.writes) / each.elapsed_s for each in found]
     return median_low(rates) * elapsed_s if rates else 0.0
 
 
-def _add(points: Sequence[Sample]) -> _Added:
-    """Return what was added from the first to the last reading, by each: a crash resets the counters in between."""
-    first, last = points[0], points[-1]
-    read = [point.counters.get("pg_stat_database", ()) for point in points]
-    added: Counter[str] = Counter()
-    for rows, later in pairwise(read):
-        before = {row.get("datname"): row for row in rows}
-        for row in later:
-            added.update({name: _rise(before.get(row.get("datname"), {}), row, name) for name in _COUNTED})
+def _add(first: _Point, last: _Point) -> _Added:
+    """Return what was added from one reading to a later one."""
     own = last.own_commits - first.own_commits
     return _Added(
         elapsed_s=last.at_s - first.at_s,
-        xids=_subtract(last.progress.next_xid, first.progress.next_xid),
-        wal_bytes=_subtract(last.progress.wal_bytes, first.progress.wal_bytes),
-        commits=max(0, added["xact_commit"] - own) if read[0] and read[-1] else None,
-        rollbacks=added["xact_rollback"],
-        rows=added["tup_inserted"] + added["tup_updated"] + added["tup_deleted"],
+        xids=_subtract(last.xid, first.xid),
+        wal_bytes=_subtract(last.wal_bytes, first.wal_bytes),
+        commits=max(0, last.commits - first.commits - own) if first.is_read and last.is_read else None,
+        rollbacks=last.rollbacks - first.rollbacks,
+        rows=last.rows - first.rows,
     )
 
 

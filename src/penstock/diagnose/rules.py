@@ -2,22 +2,53 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from penstock.diagnose.activity import ActivityMeter, find_moments
 from penstock.diagnose.case import Case
-from penstock.diagnose.commits import find_commit_waits
-from penstock.diagnose.sessions import find_client_waits, find_cpu, find_lock_waits
-from penstock.diagnose.temp import find_temporary_work
+from penstock.diagnose.commits import CommitWaits
+from penstock.diagnose.rates import RatesMeter
+from penstock.diagnose.sessions import ClientWaits, LockWaits, Processors
+from penstock.diagnose.temp import TemporaryWork
 
 if TYPE_CHECKING:
+    from penstock.diagnose.activity import Activity
+    from penstock.diagnose.case import Rule
     from penstock.model.diagnosis import Diagnosis
     from penstock.model.recording import Recording
 
-_RULES = (find_commit_waits, find_lock_waits, find_temporary_work, find_client_waits, find_cpu)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Findings:
+    """What limits the workload, by share of time, and what was waited for altogether."""
+
+    diagnoses: tuple[Diagnosis, ...]
+    activity: Activity
+
+
+def examine(recording: Recording) -> Findings:
+    """Return what a recording shows. Its samples are read once, one after the other, and none is kept."""
+    rules: list[Rule] = [CommitWaits(recording.header), LockWaits(), TemporaryWork(), ClientWaits(), Processors()]
+    activity, rates = ActivityMeter(), RatesMeter()
+    for tick, sample in enumerate(recording.samples):
+        moments = find_moments(sample, tick)
+        activity.see(sample, moments)
+        rates.see(sample)
+        for rule in rules:
+            rule.see(sample, moments)
+    case = Case(
+        header=recording.header,
+        moments=activity.everything,
+        elapsed_s=activity.elapsed_s or 1.0,
+        rates=rates.result(),
+    )
+    found = [diagnosis for rule in rules for diagnosis in rule.conclude(case)]
+    # What limits nothing, but puzzles, is last.
+    found.sort(key=lambda each: (each.code == "waits-disagree-with-cpu", -each.share))
+    return Findings(diagnoses=tuple(found), activity=activity.result())
 
 
 def diagnose(recording: Recording) -> tuple[Diagnosis, ...]:
-    """Return what limits the workload, by share of time; what limits nothing, but puzzles, is last."""
-    case = Case.of(recording)
-    found = [diagnosis for rule in _RULES for diagnosis in rule(case)]
-    return tuple(sorted(found, key=lambda each: (each.code == "waits-disagree-with-cpu", -each.share)))
+    """Return what limits the workload of a recording."""
+    return examine(recording).diagnoses

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
-from penstock.diagnose.activity import CPU, find_moments, name_application, name_statement
-from penstock.diagnose.case import Case, number, share_of, shorten
+from penstock.diagnose.activity import CPU, Tally, Ticks, moment_of, name_application, name_statement, weight_of
+from penstock.diagnose.case import number, share_of, shorten
 from penstock.units import format_duration
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from penstock.diagnose.activity import Moment
+    from penstock.diagnose.case import Case
     from penstock.model.diagnosis import Diagnosis
     from penstock.model.recording import Sample, SessionSample
+
+_CPU_WAIT = CPU.lower()
+
+# Two sessions, or more.
+_SEVERAL = 2
 
 # Short waits for locks are how transactions take turns.
 _LEAST_LOCKED = 0.1
@@ -36,29 +45,42 @@ _LEAST_WAITING = 0.5
 _LEAST_UNEXPLAINED_CPUS = 0.5
 
 
-def find_lock_waits(case: Case) -> list[Diagnosis]:
-    """Return whether sessions wait for locks, and who holds them."""
-    # Who extends a table holds that lock for a moment: nobody is to blame for it.
-    part = case.select(lambda moment: moment.wait.startswith("lock:") and moment.wait != "lock:extend")
-    if share_of(part, case.moments) < _LEAST_LOCKED:
-        return []
-    held_s: dict[int | None, float] = {}
-    holders: dict[int | None, SessionSample | None] = {}
-    for moment in part:
-        pid, session = _head_of_queue(case.recording.samples[moment.tick], moment.session)
-        held_s[pid] = held_s.get(pid, 0.0) + moment.weight_s
-        holders[pid] = session or holders.get(pid)
-    worst = max(held_s, key=lambda pid: held_s[pid])
-    holder = holders[worst]
-    evidence = [
-        number("sessions that wait for a lock, on average", case.sessions(part)),
-        number("longest statement that waits", max(moment.session.query_s or 0.0 for moment in part), "s"),
-        number("of this, for the holder", 100 * held_s[worst] / sum(held_s.values()), "%"),
-    ]
-    if holder is not None and holder.transaction_s is not None:
-        evidence.append(number("age of the holder's transaction", holder.transaction_s, "s"))
-    described, release = _describe_holder(worst, holder), _release(worst, holder)
-    return [case.conclude("lock-wait", part, evidence, holder=described, release=release)]
+class LockWaits:
+    """The rule: whether sessions wait for locks, and who holds them."""
+
+    def __init__(self) -> None:
+        self._part = Tally()
+        self._held_s: dict[int | None, float] = {}
+        self._holders: dict[int | None, SessionSample | None] = {}
+        self._longest_s = 0.0
+
+    def see(self, sample: Sample, moments: Sequence[Moment]) -> None:
+        """Take a sample."""
+        for moment in moments:
+            # Who extends a table holds that lock for a moment: nobody is to blame for it.
+            if not moment.wait.startswith("lock:") or moment.wait == "lock:extend":
+                continue
+            self._part.add(moment)
+            self._longest_s = max(self._longest_s, moment.session.query_s or 0.0)
+            pid, session = _head_of_queue(sample, moment.session)
+            self._held_s[pid] = self._held_s.get(pid, 0.0) + moment.weight_s
+            self._holders[pid] = session or self._holders.get(pid)
+
+    def conclude(self, case: Case) -> list[Diagnosis]:
+        """Return whether sessions wait for locks."""
+        if case.share(self._part) < _LEAST_LOCKED:
+            return []
+        worst = max(self._held_s, key=lambda pid: self._held_s[pid])
+        holder = self._holders[worst]
+        evidence = [
+            number("sessions that wait for a lock, on average", case.sessions(self._part)),
+            number("longest statement that waits", self._longest_s, "s"),
+            number("of this, for the holder", 100 * self._held_s[worst] / sum(self._held_s.values()), "%"),
+        ]
+        if holder is not None and holder.transaction_s is not None:
+            evidence.append(number("age of the holder's transaction", holder.transaction_s, "s"))
+        described, release = _describe_holder(worst, holder), _release(worst, holder)
+        return [case.conclude("lock-wait", self._part, evidence, holder=described, release=release)]
 
 
 def _head_of_queue(sample: Sample, waiting: SessionSample) -> tuple[int | None, SessionSample | None]:
@@ -95,19 +117,47 @@ def _release(pid: int | None, session: SessionSample | None) -> str:
     return text if pid is None else f"{text} While it holds: SELECT pg_cancel_backend({pid})."
 
 
-def find_client_waits(case: Case) -> list[Diagnosis]:
-    """Return whether open transactions wait for their clients, in a statement or between two."""
-    between = _find_between_statements(case)
-    moments = sorted([*case.moments, *between], key=lambda moment: moment.tick)
-    inside = case.select(lambda moment: moment.wait.startswith("client:") and not _is_torn(moment))
-    part = [*inside, *between]
-    if share_of(part, moments) < _LEAST_CLIENT:
-        return []
-    evidence = [
-        number("sessions that wait for their client, on average", case.sessions(part)),
-        number("of this, in a statement such as COPY", 100 * share_of(inside, part), "%"),
-    ]
-    return [case.conclude("client-bound", part, evidence, among=moments)]
+class ClientWaits:
+    """The rule: whether open transactions wait for their clients, in a statement or between two."""
+
+    def __init__(self) -> None:
+        self._inside = Tally()
+        self._between = Tally()
+        self._tick = -1
+        self._pids: set[int] = set()
+        self._begins_s = (math.inf, -math.inf)
+
+    def see(self, sample: Sample, moments: Sequence[Moment]) -> None:
+        """Take a sample."""
+        for moment in moments:
+            if moment.wait.startswith("client:") and not _is_torn(moment):
+                self._inside.add(moment)
+        self._tick += 1
+        for session in sample.sessions:
+            if _is_idle_in_transaction(session) and (session.query_s or 0.0) < _BETWEEN_STATEMENTS_S:
+                self._between.add(moment_of(session, self._tick, weight_of(sample)))
+                begin_s = sample.at_s - (session.transaction_s or 0.0)
+                self._begins_s = min(self._begins_s[0], begin_s), max(self._begins_s[1], begin_s)
+                if len(self._pids) < _SEVERAL:
+                    self._pids.add(session.pid)
+
+    def conclude(self, case: Case) -> list[Diagnosis]:
+        """Return whether transactions wait for their clients; a single one, however it is spent, is no workload."""
+        first_s, last_s = self._begins_s
+        is_one = len(self._pids) < _SEVERAL and last_s - first_s < _SAME_BEGIN_S
+        part, moments = Tally(), Ticks()
+        part.join(self._inside)
+        moments.join(case.moments)
+        if not is_one:
+            part.join(self._between)
+            moments.join(self._between)
+        if share_of(part, moments) < _LEAST_CLIENT:
+            return []
+        evidence = [
+            number("sessions that wait for their client, on average", case.sessions(part)),
+            number("of this, in a statement such as COPY", 100 * share_of(self._inside, part), "%"),
+        ]
+        return [case.conclude("client-bound", part, evidence, among=moments)]
 
 
 def _is_torn(moment: Moment) -> bool:
@@ -120,35 +170,36 @@ def _is_torn(moment: Moment) -> bool:
     return query_s is not None and query_s < _LEAST_STATEMENT_S
 
 
-def _find_between_statements(case: Case) -> list[Moment]:
-    """Return sessions between two statements of their transaction; of a single one none, which is no workload."""
-    samples = case.recording.samples
-    found = find_moments(
-        samples, lambda each: _is_idle_in_transaction(each) and (each.query_s or 0.0) < _BETWEEN_STATEMENTS_S
-    )
-    begins_s = [samples[moment.tick].at_s - (moment.session.transaction_s or 0.0) for moment in found]
-    is_one = (
-        len({moment.session.pid for moment in found}) < 2
-        and max(begins_s, default=0.0) - min(begins_s, default=0.0) < _SAME_BEGIN_S
-    )
-    return [] if is_one else found
-
-
 def _is_idle_in_transaction(session: SessionSample) -> bool:
     return (session.state or "").startswith("idle in transaction")
 
 
-def find_cpu(case: Case) -> list[Diagnosis]:
-    """Return whether processors are all busy, or busier than samples of waits explain."""
-    running = case.select(lambda moment: moment.wait == CPU.lower())
-    waiting = case.select(lambda moment: moment.wait != CPU.lower())
-    on_cpu, busy, cpus = case.sessions(running), case.busy_cpus(), case.recording.header.cpu_count
-    evidence = [number("active sessions without a wait, on average", on_cpu)]
-    evidence += [] if cpus is None else [number("processors of the server", cpus)]
-    evidence += [] if busy is None else [number("processors of the host that are busy", busy)]
-    if cpus is not None and on_cpu >= _BUSY * cpus and (busy is None or busy >= _BUSY * cpus):
-        return [case.conclude("cpu-bound", running, evidence)]
-    least_busy = max(_BUSY * case.sessions(case.moments), on_cpu + _LEAST_UNEXPLAINED_CPUS)
-    if busy is not None and busy >= least_busy and share_of(waiting, case.moments) >= _LEAST_WAITING:
-        return [case.conclude("waits-disagree-with-cpu", waiting, evidence)]
-    return []
+class Processors:
+    """The rule: whether processors are all busy, or busier than samples of waits explain."""
+
+    def __init__(self) -> None:
+        self._running = Tally()
+        self._waiting = Tally()
+        self._busy_s = self._seen_s = 0.0
+
+    def see(self, sample: Sample, moments: Sequence[Moment]) -> None:
+        """Take a sample."""
+        for moment in moments:
+            (self._running if moment.wait == _CPU_WAIT else self._waiting).add(moment)
+        if sample.host_busy_cpus is not None:
+            self._busy_s += sample.host_busy_cpus * sample.interval_s
+            self._seen_s += sample.interval_s
+
+    def conclude(self, case: Case) -> list[Diagnosis]:
+        """Return whether processors limit the workload."""
+        on_cpu, cpus = case.sessions(self._running), case.header.cpu_count
+        busy = self._busy_s / self._seen_s if self._seen_s else None
+        evidence = [number("active sessions without a wait, on average", on_cpu)]
+        evidence += [] if cpus is None else [number("processors of the server", cpus)]
+        evidence += [] if busy is None else [number("processors of the host that are busy", busy)]
+        if cpus is not None and on_cpu >= _BUSY * cpus and (busy is None or busy >= _BUSY * cpus):
+            return [case.conclude("cpu-bound", self._running, evidence)]
+        least_busy = max(_BUSY * case.sessions(case.moments), on_cpu + _LEAST_UNEXPLAINED_CPUS)
+        if busy is not None and busy >= least_busy and case.share(self._waiting) >= _LEAST_WAITING:
+            return [case.conclude("waits-disagree-with-cpu", self._waiting, evidence)]
+        return []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -103,10 +103,13 @@ class RecordingHeader:
     unread: tuple[Unread, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Recording:
-    """A header and its samples in order; `is_whole` is False where its writer was killed, or still writes."""
+    """A header and its samples in order. `is_whole` is False where its writer was killed, or still writes.
+
+    Samples of a file are read one by one, once; whether it is whole is known when the last one was read.
+    """
 
     header: RecordingHeader
-    samples: tuple[Sample, ...]
-    is_whole: bool
+    samples: Iterable[Sample]
+    is_whole: bool = False

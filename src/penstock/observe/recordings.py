@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Mapping  # noqa: TC003 (get_type_hints reads annotations)
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from types import NoneType, UnionType
@@ -34,6 +34,7 @@ _OPTIONS: dict[int, int] = {zstd.DecompressionParameter.window_log_max: 27}
 _MAX_LINE_BYTES = 256 * 1024 * 1024
 # What the server counts fits a bigint; a year of seconds is far from the other.
 _MAX_NUMBER = 2**64
+_NUMBERS = frozenset((int, float))
 _LEAST = {"at_s": 0, "interval_s": 0, "cpu_count": 1}
 
 # What JSON that is not ours raises where it is read.
@@ -105,20 +106,30 @@ class Recorder:
 
 
 def read_recording(path: Path) -> Recording:
-    """Return a recording, as far as it was written. Raises SourceError for what is none, or of a newer format."""
+    """Return a recording, whose samples are read from the file one by one as far as it was written.
+
+    Raises SourceError for what is none, or of a newer format; so does reading its samples, if it is damaged.
+    """
     lines = _read_lines(path)
     header = _read_header(path, next(lines, b""))
-    samples = []
-    is_whole = False
+    recording = Recording(header=header, samples=())
+    recording.samples = _read_samples(path, lines, recording)
+    return recording
+
+
+def _read_samples(path: Path, lines: Iterator[bytes], recording: Recording) -> Iterator[Sample]:
+    """Yield the samples; a line behind them says that the recording is whole."""
+    count = 0
     for line in lines:
         try:
             entry = json.loads(line, parse_constant=_refuse_constant)
-            if "sample" in entry:
-                samples.append(_to_sample(entry["sample"]))
-            is_whole = is_whole or bool(entry.get("end"))
+            sample = _to_sample(entry["sample"]) if "sample" in entry else None
+            recording.is_whole = recording.is_whole or bool(entry.get("end"))
         except _MISREAD as exc:
-            raise SourceError(f'recording "{path}" is damaged', detail=f"After {len(samples)} samples: {exc}.") from exc
-    return Recording(header=header, samples=tuple(samples), is_whole=is_whole)
+            raise SourceError(f'recording "{path}" is damaged', detail=f"After {count} samples: {exc}.") from exc
+        if sample is not None:
+            count += 1
+            yield sample
 
 
 def _read_lines(path: Path) -> Iterator[bytes]:
@@ -181,40 +192,40 @@ def _check_row(row: Mapping[str, object]) -> Mapping[str, object]:
     """Return a row of a statistics view. Raises TypeError, ValueError for what no server counts."""
     if not isinstance(row, dict):
         raise TypeError("a row is not an object")
-    _check("datname", row.get("datname"), (str, NoneType))
+    if not isinstance(row.get("datname"), str | NoneType):
+        raise TypeError(f"datname is {type(row['datname']).__name__}")
     for name, value in row.items():
-        _check(name, value, (object,))
+        if type(value) in _NUMBERS and not -_MAX_NUMBER < value < _MAX_NUMBER:
+            raise ValueError(f"{name} is out of range")
     return row
 
 
 def _known(kind: type[_Fields], entry: Mapping[str, Any]) -> _Fields:
     """Return a value of a class from the fields that it has. Raises TypeError, ValueError where one is of no use."""
-    types = _TYPES[kind]
-    found = {name: entry[name] for name in types if name in entry}
-    for name, value in found.items():
-        _check(name, value, types[name])
-        if name in _LEAST and value is not None and value < _LEAST[name]:
-            raise ValueError(f"{name} is out of range")
+    found = {}
+    for name, types in _TYPES[kind].items():
+        if name in entry:
+            value = found[name] = entry[name]
+            # Exact types, which are faster to compare than by isinstance, and leave no bool for an int.
+            if type(value) not in types:
+                raise TypeError(f"{name} is {type(value).__name__}")
+            if type(value) in _NUMBERS and not _LEAST.get(name, -_MAX_NUMBER) <= value < _MAX_NUMBER:
+                raise ValueError(f"{name} is out of range")
     return kind(**found)
 
 
-def _types_of(kind: type) -> dict[str, tuple[type, ...]]:
+def _types_of(kind: type) -> dict[str, frozenset[type]]:
     """Return the types that each field of a class may have, those of what is in it left out."""
     found = {}
     for name, hint in get_type_hints(kind, localns={"Unread": Unread}).items():
-        kinds = tuple(get_origin(part) or part for part in (get_args(hint) if isinstance(hint, UnionType) else [hint]))
-        found[name] = (*kinds, int) if float in kinds else kinds
+        kinds = {get_origin(part) or part for part in (get_args(hint) if isinstance(hint, UnionType) else [hint])}
+        kinds |= {int} if float in kinds else set()
+        # JSON's objects
+        found[name] = frozenset(dict if each is Mapping else each for each in kinds)
     return found
 
 
 _TYPES = {kind: _types_of(kind) for kind in (RecordingHeader, Sample, SessionSample, Progress, Unread)}
-
-
-def _check(name: str, value: object, kinds: tuple[type, ...]) -> None:
-    if not isinstance(value, kinds) or (isinstance(value, bool) and int in kinds):
-        raise TypeError(f"{name} is {type(value).__name__}")
-    if isinstance(value, int | float) and not -_MAX_NUMBER < value < _MAX_NUMBER:
-        raise ValueError(f"{name} is out of range")
 
 
 def _refuse_constant(name: str) -> None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from penstock.bench.commits.plan import SizeResult, Sweep, plan_sizes
-from penstock.diagnose.activity import find_moments, name_wait
+from penstock.diagnose.activity import is_active, name_wait
 from penstock.errors import ServerError
 from penstock.host import Machine, read_machine
 from penstock.lab.installations import default_installation
@@ -105,7 +105,8 @@ class _Target:
         """Do as `call` beside the sampler; also return how many samples of the call waited for what."""
         with sampling_beside(self.sampler, interval_s=_SAMPLE_INTERVAL_S) as samples:
             result = self.call(rows=rows, rows_per_commit=rows_per_commit)
-        calls = (moment.session for moment in find_moments(samples) if moment.session.pid == result.pid)
+        sessions = (session for sample in samples for session in sample.sessions)
+        calls = (session for session in sessions if is_active(session) and session.pid == result.pid)
         return result, Counter(map(name_wait, calls))
 
 

@@ -65,7 +65,8 @@ def commits(
     probed: ProbeResult | None = None
     if recording is not None:
         read = read_recording(recording)
-        header, samples = read.header, list(read.samples)
+        header = read.header
+        report = report_commits(read.samples)
     else:
         from penstock.api.watching import open_sampler
 
@@ -85,9 +86,9 @@ def commits(
             except PenstockError as error:
                 # What was watched is told all the same
                 write_message(f"commits were not measured: {error.message}")
-    if not samples:
+        report = report_commits(samples, probed_s=None if probed is None else probed.commit_s)
+    if not report.elapsed_s:
         raise UsageError("the recording has no samples", hint="Watch for a longer time.")
-    report = report_commits(samples, probed_s=None if probed is None else probed.commit_s)
     write_result(_as_object(report, probed) if as_json else describe_commits(header, report, probed))
 
 

@@ -15,9 +15,7 @@ from penstock.cli.terminal.output import write_result
 from penstock.units import format_count, format_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from penstock.diagnose import Activity
+    from penstock.diagnose import Findings
     from penstock.model.diagnosis import Diagnosis
     from penstock.model.recording import Recording
 
@@ -37,27 +35,26 @@ def diagnose(
 
     Exit codes: 0 read, whatever was found, 4 the file is not a recording, or has a newer format.
     """
-    from penstock.diagnose import diagnose as find_limits
-    from penstock.diagnose import measure_activity
+    from penstock.diagnose import examine
     from penstock.observe import read_recording
 
-    found = read_recording(recording)
-    diagnoses, activity = find_limits(found), measure_activity(found.samples)
+    read = read_recording(recording)
+    found = examine(read)
     if as_json:
         write_result(
             {
-                "diagnoses": [asdict(diagnosis) for diagnosis in diagnoses],
-                "is_whole": found.is_whole,
-                "unread": [asdict(unread) for unread in found.header.unread],
+                "diagnoses": [asdict(diagnosis) for diagnosis in found.diagnoses],
+                "is_whole": read.is_whole,
+                "unread": [asdict(unread) for unread in read.header.unread],
             }
         )
     else:
-        write_result(describe_diagnoses(found, activity, diagnoses))
+        write_result(describe_findings(read, found))
 
 
-def describe_diagnoses(recording: Recording, activity: Activity, diagnoses: Sequence[Diagnosis]) -> list[str]:
+def describe_findings(recording: Recording, found: Findings) -> list[str]:
     """Return a screen: what the recording is of, and a block for each diagnosis; where there is none, the waits."""
-    header = recording.header
+    header, activity, diagnoses = recording.header, found.activity, found.diagnoses
     cpus = "" if header.cpu_count is None else f" on {header.cpu_count} CPUs"
     lines = [
         f"PostgreSQL {header.version}{cpus}, {format_duration(activity.elapsed_s)} from {header.started_at} on",
