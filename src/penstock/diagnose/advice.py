@@ -98,7 +98,7 @@ ADVICE: Final = {
         _TEMP,
     ),
     "temp-space-low": Advice(
-        "active time is of sessions with temporary files on {device}, which has {free} free{when}",
+        "active time is of sessions with temporary files on {device}, which had {free} free at the least{when}",
         "A statement that finds the disk full fails. Set temp_file_limit for these roles, give their statements less "
         "to sort, or let fewer of them run at a time.",
         "free space stays above a tenth of the disk",

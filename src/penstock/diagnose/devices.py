@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from dataclasses import dataclass, fields
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from penstock.model.recording import LOCAL_STORAGE
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
 # The data directory's tablespace
 DATA = "pg_default"
 
+_QUARTERS = 4
+# A fall of less than this part of the mean one ends a trend.
+_LEAST_FALL = 0.3
+
 _COUNTERS = tuple(field.name for field in fields(DeviceCounters))
 _NUMBERS = (*_COUNTERS, "free_bytes", "size_bytes")
 
@@ -26,6 +31,7 @@ _NUMBERS = (*_COUNTERS, "free_bytes", "size_bytes")
 class DeviceUse:
     """A device between the first and the last reading; `tablespaces` are those on it, bytes those of the last.
 
+    `least_free_bytes` is of all readings: a statement that found the disk full has given its space back when it failed.
     `full_in_s` is the time until it is full at the rate seen, None if it does not fill.
     """
 
@@ -35,6 +41,7 @@ class DeviceUse:
     rates: DeviceRates
     free_bytes: int
     size_bytes: int
+    least_free_bytes: int
     full_in_s: float | None = None
 
     @property
@@ -121,8 +128,9 @@ def _measure(device: str, seen: _Seen) -> DeviceUse | None:
         kind=str(end.get("kind")),
         tablespaces=tuple(seen.tablespaces),
         rates=rates(first, last),
-        full_in_s=_time_until_full(seen.at_s, seen.free),
+        full_in_s=time_until_full(seen.at_s, seen.free),
         free_bytes=int(end["free_bytes"]),
+        least_free_bytes=int(min(seen.free)),
         size_bytes=int(end["size_bytes"]),
     )
 
@@ -132,14 +140,19 @@ def _counters(row: CounterRow) -> DeviceCounters:
     return DeviceCounters(**values)
 
 
-def _time_until_full(at_s: Sequence[float], free: Sequence[float]) -> float | None:
+def time_until_full(at_s: Sequence[float], free: Sequence[float]) -> float | None:
     """Return in how many seconds a device will be full at the rate seen, None where it does not fill.
 
-    Temporary files come and go: it fills if the least that was free in the second half is less than in the first.
+    Temporary files come and go, and one that grows once is no trend: the device fills if the least that was free falls
+    from each quarter of the readings to the next, by a similar amount.
     """
-    half = len(free) // 2
-    if not half:
+    if len(free) < _QUARTERS:
         return None
-    rows = list(zip(free, at_s, strict=True))
-    (before, began_s), (least, ended_s) = min(rows[:half]), min(rows[half:])
-    return free[-1] * (ended_s - began_s) / (before - least) if least < before else None
+    edges = [len(free) * number // _QUARTERS for number in range(_QUARTERS + 1)]
+    lows = [min(zip(free[start:end], at_s[start:end], strict=True)) for start, end in pairwise(edges)]
+    falls = [before - after for (before, _), (after, _) in pairwise(lows)]
+    mean = sum(falls) / len(falls)
+    if mean <= 0 or min(falls) < _LEAST_FALL * mean:
+        return None
+    (_, began_s), (least, ended_s) = lows[0], lows[-1]
+    return least * (ended_s - began_s) / sum(falls)

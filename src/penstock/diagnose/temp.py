@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from penstock.diagnose.activity import Tally
 from penstock.diagnose.case import number
-from penstock.diagnose.devices import DATA, DeviceMeter, local_metrics
+from penstock.diagnose.devices import DATA, DeviceMeter, local_metrics, time_until_full
 from penstock.model.recording import LOCAL_STORAGE
 from penstock.units import MB, format_bytes, format_duration
 
@@ -105,31 +105,32 @@ class TemporaryWork:
         """Return whether a disk that temporary files lie on is nearly full; its share is of sessions that have them."""
         names = [name for name in device.tablespaces if name in self._users]
         left_s = device.full_in_s
-        is_low = device.free_bytes < _LEAST_FREE * device.size_bytes
+        is_low = device.least_free_bytes < _LEAST_FREE * device.size_bytes
         if not names or not (is_low or (left_s is not None and left_s < _SOON_S)):
             return None
         part = max((self._users[name] for name in names), key=lambda users: users.seconds)
         evidence = [
-            number(f"free on device {device.device}", device.free_bytes / MB, "MB"),
+            number(f"least free on device {device.device}", device.least_free_bytes / MB, "MB"),
+            number(f"free on device {device.device} at the end", device.free_bytes / MB, "MB"),
             number("temporary files there, at most", sum(self._most_bytes[name] for name in names) / MB, "MB"),
         ]
+        if case.rates.rollbacks_per_s:
+            evidence.append(number("rollbacks, of failed statements too", case.rates.rollbacks_per_s, "/s"))
         when = "" if left_s is None else f", and full in {format_duration(left_s)} at this rate"
-        free = f"{format_bytes(device.free_bytes)} of {format_bytes(device.size_bytes)}"
+        free = f"{format_bytes(device.least_free_bytes)} of {format_bytes(device.size_bytes)}"
         return case.conclude("temp-space-low", part, evidence, device=device.device, free=free, when=when)
 
     def _find_low_local_storage(self, case: Case) -> Diagnosis | None:
         """Return whether an instance's local storage will soon be full; CloudWatch does not say how large it is."""
         if not self._storage or not self._anyone.count:
             return None
-        rows = self._storage
-        (first, began), (last, ended) = ((local_metrics(row), _measured_at(row)) for row in (rows[0], rows[-1]))
-        free, before = last.get("FreeLocalStorage"), first.get("FreeLocalStorage")
-        if free is None or before is None or began is None or ended is None or before <= free or ended <= began:
+        read = [(_measured_at(row), local_metrics(row).get("FreeLocalStorage")) for row in self._storage]
+        known = [(at, free) for at, free in read if at is not None and free is not None]
+        left_s = time_until_full([at.timestamp() for at, _ in known], [free for _, free in known])
+        if left_s is None or left_s >= _SOON_S:
             return None
-        left_s = free * (ended - began).total_seconds() / (before - free)
-        if left_s >= _SOON_S:
-            return None
-        evidence = [number("free on local storage by CloudWatch", free / MB, "MB")]
+        free = min(free for _, free in known)
+        evidence = [number("least free on local storage by CloudWatch", free / MB, "MB")]
         when = f", and full in {format_duration(left_s)} at this rate"
         free_text = format_bytes(round(free))
         return case.conclude(

@@ -97,25 +97,46 @@ def test_a_disk_that_runs_full_is_told_with_who_fills_it() -> None:
     ]
     found = only(samples)
     assert (found.code, found.share) == ("temp-space-low", 0.5)
-    assert "1.00 GB of 100 GB free, and full in 1.00 s at this rate" in found.claim
+    assert "1.00 GB of 100 GB free at the least, and full in 1.00 s at this rate" in found.claim
     assert any("application report" in each.name for each in found.evidence)
 
 
-def test_temporary_files_that_come_and_go_do_not_fill_a_disk() -> None:
-    """The last reading has less free than the first, at a rate of 10 s until full; and so it was all the time."""
-    free = [30, 70, 20, 60, 25, 50, 30, 60, 20, 20]
-    samples = [
+def filling(*free_gb: float) -> list[Sample]:
+    """Return a second for each reading of what is free of 100 GB, while one session has temporary files."""
+    return [
         sample(
             float(t),
             session(None, pid=7),
             counters={
                 "temp_files": (spills("fast", pid=7),),
-                "host_devices": ({**device(float(t)), "free_bytes": free[t] * GB, "tablespace": "fast"},),
+                "host_devices": ({**device(float(t)), "free_bytes": int(free * GB), "tablespace": "fast"},),
             },
         )
-        for t in range(len(free))
+        for t, free in enumerate(free_gb)
     ]
-    assert "temp-space-low" not in [found.code for found in diagnose(recording_of(samples))]
+
+
+@pytest.mark.parametrize(
+    "free",
+    [
+        # The last reading has less free than the first, at a rate of 10 s until full; and so it was all the time.
+        [30, 70, 20, 60, 25, 50, 30, 60, 20, 20],
+        # One file grows, and stays.
+        [*[90] * 30, 80, 70, 60, *[50] * 27],
+        [*[90] * 14, 80, 70, 60, *[50] * 43],
+    ],
+)
+def test_temporary_files_that_come_and_go_or_grow_once_do_not_fill_a_disk(free: list[float]) -> None:
+    assert "temp-space-low" not in [found.code for found in diagnose(recording_of(filling(*free)))]
+
+
+def test_a_disk_that_was_full_is_told_though_the_last_reading_has_space() -> None:
+    """The statement that filled it has failed, and its files are gone."""
+    (found,) = (
+        each for each in diagnose(recording_of(filling(*[60] * 30, 20, 0.1, *[60] * 28))) if "temp" in each.code
+    )
+    assert found.code == "temp-space-low"
+    assert {each.name: each.value for each in found.evidence}["least free on device vdb"] == 100
 
 
 def test_a_disk_with_space_that_nobody_fills_is_nothing() -> None:
@@ -172,11 +193,13 @@ def test_waits_for_local_storage_of_rds_are_told_by_cloudwatch() -> None:
 
 
 def test_local_storage_of_rds_that_fills_is_told_with_its_end() -> None:
-    """By two values that CloudWatch has measured, a minute apart; the same one twice says nothing."""
-    fills = [cloudwatch(1, free=9 * GB), cloudwatch(1, free=9 * GB), cloudwatch(2, free=6 * GB)]
+    """By values that CloudWatch has measured, a minute apart; the same one twice says nothing."""
+    fills = [cloudwatch(minute // 2, free=(15 - minute // 2 * 3) * GB) for minute in range(8)]
     found = list(diagnose(recording_of(recorded_on_rds(fills, "IO:BufFileWrite"))))
-    assert "6.00 GB free, and full in 2 min 00 s" in next(x.claim for x in found if x.code == "temp-space-low")
-    for rows in (fills[:2], [{**fills[0], "measured_at": "soon"}, fills[2]], fills[::-1]):
+    assert "6.00 GB free at the least, and full in 2 min 00 s" in next(
+        x.claim for x in found if x.code == "temp-space-low"
+    )
+    for rows in (fills[:4], [{**row, "measured_at": "soon"} for row in fills], fills[::-1]):
         assert "temp-space-low" not in [
             each.code for each in diagnose(recording_of(recorded_on_rds(rows, "IO:BufFileWrite")))
         ]
