@@ -92,8 +92,8 @@ ADVICE: Final = {
         _TEMP,
     ),
     "temp-disk-slow": Advice(
-        "active time waits for temporary files on {device}, a disk of their own",
-        f"{_SPILL_LESS} Where the disk is busy all the time, use a faster one, or fewer sessions.",
+        "active time waits for temporary files on {device}, a disk of their own, which is busy",
+        f"{_SPILL_LESS} Or use a faster disk, or fewer sessions at a time.",
         _SPILLS_LESS,
         _TEMP,
     ),

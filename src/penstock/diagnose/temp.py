@@ -29,6 +29,8 @@ _LEAST_SHARE = 0.1
 # A device that has work for so much of the time is what is waited for.
 _BUSY = 0.8
 
+_KINDS = ("Write", "Read")
+
 # Of a device that is full to this, or will be full so soon at the rate seen, somebody should know.
 _LEAST_FREE = 0.1
 _SOON_S = 600.0
@@ -95,11 +97,11 @@ class TemporaryWork:
         if device is None:
             return _conclude_elsewhere(case, part, evidence, self._storage[-1] if self._storage else None)
         evidence += _describe(device)
-        if not device.has_data:
-            return case.conclude("temp-disk-slow", part, evidence, device=device.device)
-        if device.rates.busy >= _BUSY:
-            return case.conclude("temp-spill-on-data-volume", part, evidence, device=device.device)
-        return case.conclude("temp-spill", part, evidence)
+        if device.rates.busy < _BUSY:
+            # Most of the time the device has nothing to do: the sessions wait for the cache, or for processors.
+            return case.conclude("temp-spill", part, evidence)
+        code = "temp-spill-on-data-volume" if device.has_data else "temp-disk-slow"
+        return case.conclude(code, part, evidence, device=device.device)
 
     def _find_low_space(self, case: Case, device: DeviceUse) -> Diagnosis | None:
         """Return whether a disk that temporary files lie on is nearly full; its share is of sessions that have them."""
@@ -141,12 +143,15 @@ class TemporaryWork:
 def _conclude_elsewhere(case: Case, part: Tally, evidence: list[Evidence], row: CounterRow | None) -> Diagnosis:
     """Return what is waited for on a server whose devices are not seen: RDS tells of local storage alone."""
     metrics = {} if row is None else local_metrics(row)
-    written = metrics.get("WriteIOPSLocalStorage", 0.0)
-    if not written:
+    kinds = [(metrics.get(f"{kind}IOPSLocalStorage"), metrics.get(f"{kind}LatencyLocalStorage")) for kind in _KINDS]
+    evidence = [*evidence]
+    for kind, (iops, latency_s) in zip(_KINDS, kinds, strict=True):
+        if iops and latency_s is not None:
+            evidence.append(number(f"local storage by CloudWatch: {kind.lower()}s", iops, "/s"))
+            evidence.append(number(f"local storage by CloudWatch: time for a {kind.lower()}", 1e3 * latency_s, "ms"))
+    # Little's law: under so many I/Os in flight on average, it is idle for a part of the time.
+    if sum((iops or 0.0) * (latency_s or 0.0) for iops, latency_s in kinds) < _BUSY:
         return case.conclude("temp-spill", part, evidence)
-    evidence = [*evidence, number("local storage by CloudWatch: writes", written, "/s")]
-    if (latency_s := metrics.get("WriteLatencyLocalStorage")) is not None:
-        evidence.append(number("local storage by CloudWatch: time for a write", 1e3 * latency_s, "ms"))
     return case.conclude("temp-disk-slow", part, evidence, device="local storage")
 
 

@@ -37,7 +37,7 @@ def recorded(*devices: dict[str, Any], files: tuple[dict[str, Any], ...] = (spil
         sample(
             float(t),
             session(wait or None),
-            counters={"temp_files": files, "host_devices": tuple({**device(float(t)), **each} for each in devices)},
+            counters={"temp_files": files, "host_devices": tuple(device(float(t), **each) for each in devices)},
         )
         for t in range(60)
     ]
@@ -54,6 +54,7 @@ def only(samples: list[Sample]) -> Diagnosis:
         ({}, (spills(),), "temp-spill-on-data-volume"),
         ({"busy_s": 0.0}, (spills(),), "temp-spill"),
         ({"tablespace": "fast"}, (spills("fast"),), "temp-disk-slow"),
+        ({"tablespace": "fast", "busy": 0.27}, (spills("fast"),), "temp-spill"),
         ({"tablespace": "fast"}, (), "temp-spill"),
     ],
 )
@@ -189,6 +190,8 @@ def test_waits_for_local_storage_of_rds_are_told_by_cloudwatch() -> None:
     rows = [cloudwatch(1, free=50 * GB, WriteIOPSLocalStorage=9000.0, WriteLatencyLocalStorage=0.004)] * 4
     (found,) = diagnose(recording_of(recorded_on_rds(rows, "IO:BufFileWrite")))
     assert (found.code, "on local storage, a disk of their own" in found.claim) == ("temp-disk-slow", True)
+    idle = [{**row, "WriteLatencyLocalStorage": 0.00003} for row in rows]
+    assert [each.code for each in diagnose(recording_of(recorded_on_rds(idle, "IO:BufFileWrite")))] == ["temp-spill"]
     assert {each.name: each.value for each in found.evidence}["local storage by CloudWatch: time for a write"] == 4.0
 
 
