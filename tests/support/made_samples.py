@@ -49,11 +49,15 @@ def session(wait: str | None = None, **more: Any) -> SessionSample:
 
 
 def sample(at_s: float, *sessions: SessionSample, xid: int = 0, wal: int = 0, **more: Any) -> Sample:
-    """Return a sample of one second."""
+    """Return a sample of one second; sessions of one pid get pids of their own."""
+    pids = [each.pid for each in sessions]
+    apart = (
+        replace(each, pid=1000 + number) if each.pid in pids[:number] else each for number, each in enumerate(sessions)
+    )
     return Sample(
         at_s=at_s,
         interval_s=more.pop("interval_s", 1.0),
-        sessions=sessions,
+        sessions=tuple(apart),
         progress=Progress(wal_bytes=wal, next_xid=xid),
         **more,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-_BATCH = "Commit every {rows}: by COPY, by INSERT of many rows, or by more statements to a transaction."
+_BATCH = "Commit {batch}: by COPY, by INSERT of many rows, or by more statements to a transaction."
 _SPILL_LESS = (
     "Have the statement above spill less: an index in the order that it sorts by, or more work_mem for it alone, by "
     "SET LOCAL in its transaction, as far as memory allows for so many sessions."

@@ -17,24 +17,16 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from penstock.diagnose.activity import Shares, add_statement, is_active, name_application, name_wait, weight_of
+from penstock.diagnose.activity import Shares, add_statement, is_active, name_application, weight_of
 from penstock.diagnose.rates import RatesMeter
+from penstock.diagnose.transactions import CommitFinder, is_working
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
-    from penstock.diagnose.activity import Part
+    from penstock.diagnose.activity import Moment, Part
     from penstock.diagnose.rates import Rates
     from penstock.model.recording import Sample, SessionSample
-
-# The local flush, or another's behind which one waits; a standby; Aurora's storage; by the code of their diagnosis. In
-# lower case: PostgreSQL 17 spells some in another way.
-COMMIT_WAITS = {
-    "commit-local-flush": {"io:walsync", "lwlock:walwrite"},
-    "commit-standby": {"ipc:syncrep"},
-    "commit-aurora-storage": {"io:xactsync"},
-}
-ALL_COMMIT_WAITS = frozenset().union(*COMMIT_WAITS.values())
 
 # Batches that are foretold, and when waiting for commits no longer matters.
 BATCHES = (1, 10, 100, 1_000, 10_000)
@@ -98,28 +90,39 @@ class CommitReport:
 class CommitMeter:
     """Sees samples one by one, and keeps what each application spent in transactions."""
 
-    def __init__(self) -> None:
+    def __init__(self, settings: Mapping[str, str]) -> None:
+        self._finder = CommitFinder(settings)
         self._seconds: dict[str, _Seconds] = {}
         self._elapsed_s = 0.0
         self._samples = 0
         self._hides_sessions = False
 
-    def see(self, sample: Sample) -> None:
-        """Take a sample."""
+    def see(self, sample: Sample) -> list[tuple[str, Moment]]:
+        """Take a sample; return the waits for commits that are certain by now, by the codes of their diagnoses."""
         weight_s = weight_of(sample)
         self._elapsed_s += weight_s
         for session in sample.sessions:
             self._samples += is_active(session)
-            self._hides_sessions = self._hides_sessions or _is_hidden(session)
-            if _is_working(session):
+            self._hides_sessions = self._hides_sessions or is_hidden(session)
+            if is_working(session):
                 self._seconds.setdefault(name_application(session), _Seconds()).add(session, weight_s)
+        return self._count_waits(self._finder.see(sample))
+
+    def end(self) -> list[tuple[str, Moment]]:
+        """Return the waits for commits that are certain once there are no more samples."""
+        return self._count_waits(self._finder.end())
+
+    def _count_waits(self, found: list[tuple[str, Moment]]) -> list[tuple[str, Moment]]:
+        for _, moment in found:
+            self._seconds[name_application(moment.session)].add_wait(moment)
+        return found
 
     def result(self, rates: Rates, *, probed_s: float | None = None) -> CommitReport:
         """Return who waits for commits, and how long; `probed_s` is what a small commit takes, if it was measured."""
         waited_s = sum(spent.waiting_s for spent in self._seconds.values())
         # The server counts all commits: those of hidden sessions would be attributed to who is seen.
-        is_known = rates.commits_per_s is not None and not self._hides_sessions
-        commits = rates.commits_per_s * self._elapsed_s if is_known and rates.commits_per_s is not None else None
+        is_known = rates.writes_per_s is not None and not self._hides_sessions
+        commits = rates.writes_per_s * self._elapsed_s if is_known and rates.writes_per_s is not None else None
         committers = []
         for name, spent in sorted(self._seconds.items(), key=lambda item: -item[1].waiting_s):
             if spent.waiting_s > 0:
@@ -134,18 +137,21 @@ class CommitMeter:
         )
 
 
-def report_commits(samples: Iterable[Sample], *, probed_s: float | None = None) -> CommitReport:
-    """Return who waits for commits in a run of samples, and how long."""
-    meter, rates = CommitMeter(), RatesMeter()
+def report_commits(
+    samples: Iterable[Sample], *, settings: Mapping[str, str] | None = None, probed_s: float | None = None
+) -> CommitReport:
+    """Return who waits for commits in a run of samples, and how long; `settings` are those of its recording."""
+    meter, rates = CommitMeter(settings or {}), RatesMeter()
     for sample in samples:
         meter.see(sample)
         rates.see(sample)
+    meter.end()
     return meter.result(rates.result(), probed_s=probed_s)
 
 
-def waits_for_commit(session: SessionSample) -> bool:
-    """Return whether an active backend waits for its commit."""
-    return is_active(session) and name_wait(session).lower() in ALL_COMMIT_WAITS
+def is_hidden(session: SessionSample) -> bool:
+    """Return whether it is another role's session of a database; background processes are in none, or shown."""
+    return session.backend_type is None and session.database is not None
 
 
 @dataclass(slots=True)
@@ -168,10 +174,7 @@ class _Seconds:
     def add(self, session: SessionSample, weight_s: float) -> None:
         self.samples += 1
         self.working_s += weight_s
-        if waits_for_commit(session):
-            self.waiting_s += weight_s
-            add_statement(self.statements, session, weight_s)
-        elif is_active(session) and session.wait_event_type is None:
+        if is_active(session) and session.wait_event_type is None:
             self.running_s += weight_s
         if session.cpu_s is not None:
             before_s = self.last.get(session.pid)
@@ -179,6 +182,10 @@ class _Seconds:
                 self.seen_s += weight_s
                 self.on_cpu_s += session.cpu_s - before_s
             self.last[session.pid] = session.cpu_s
+
+    def add_wait(self, moment: Moment) -> None:
+        self.waiting_s += moment.weight_s
+        add_statement(self.statements, moment.session, moment.weight_s)
 
     def split(self, commits: float, *, probed_s: float | None) -> tuple[float, float]:
         """Return the seconds of a transaction's rows and of its commit."""
@@ -191,17 +198,6 @@ class _Seconds:
             rows = max(rows, rows - self.running_s / self.working_s + min(1.0, self.on_cpu_s / self.seen_s))
         rows_s = min(1.0, rows) * whole_s
         return rows_s, whole_s - rows_s
-
-
-def _is_hidden(session: SessionSample) -> bool:
-    """Return whether it is another role's session of a database; background processes are in none, or shown."""
-    return session.backend_type is None and session.database is not None
-
-
-def _is_working(session: SessionSample) -> bool:
-    """Return whether a client's session is in a transaction; autovacuum commits for nobody."""
-    is_client = session.backend_type != "autovacuum worker"
-    return is_client and (is_active(session) or (session.state or "").startswith("idle in transaction"))
 
 
 def _describe(

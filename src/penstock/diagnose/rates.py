@@ -38,13 +38,14 @@ _SAME_TIME_S = 0.0005
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rates:
-    """What was done a second; None where nothing says.
+    """What was done a second; None where nothing says. `writes_per_s` are the commits that wrote, which alone flush.
 
     `rows_per_commit` is of commits that wrote: as the server counted where `is_exact`, otherwise estimated from WAL.
     """
 
     elapsed_s: float = 0.0
     commits_per_s: float | None = None
+    writes_per_s: float | None = None
     rollbacks_per_s: float | None = None
     wal_bytes_per_s: float | None = None
     rows_per_commit: float | None = None
@@ -121,12 +122,14 @@ class RatesMeter:
             return Rates()
         added = _add(points[0], points[-1])
         commits, writes = self._count_commits(points, added)
+        wrote = added.xids if writes is None else writes
         rows = added.rows / writes if writes and added.rows else None
         if writes is None and added.xids and added.wal_bytes is not None:
             rows = max(1.0, (added.wal_bytes / added.xids - _WAL_BYTES_PER_COMMIT) / _WAL_BYTES_PER_ROW)
         return Rates(
             elapsed_s=added.elapsed_s,
             commits_per_s=None if commits is None else commits / added.elapsed_s,
+            writes_per_s=None if wrote is None else wrote / added.elapsed_s,
             rollbacks_per_s=None if added.commits is None else added.rollbacks / added.elapsed_s,
             wal_bytes_per_s=None if added.wal_bytes is None else added.wal_bytes / added.elapsed_s,
             rows_per_commit=rows,

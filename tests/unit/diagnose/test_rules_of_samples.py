@@ -86,6 +86,46 @@ def test_segments_that_a_bulk_load_flushes_are_not_its_commits() -> None:
     assert codes(ticks(60, session("IO:WalSync"), xids=1, wal=100_000_000)) == []
 
 
+def bulk(t: int, *, waits_in: int = 2) -> list[SessionSample]:
+    """Return four sessions in transactions of a minute, each waiting for a flush in every second sample."""
+    waits = ["IO:WalSync" if (t + pid) % waits_in == 0 else None for pid in range(4)]
+    return [
+        session(wait, pid=10 + pid, application="bulk", query_s=t % 60 + 1.5, transaction_s=t % 60 + 1.5)
+        for pid, wait in enumerate(waits)
+    ]
+
+
+def test_bulk_inserts_beside_readers_do_not_wait_for_commits() -> None:
+    """Ten SELECTs a second commit, and write nothing: what the inserts wait for ends no transaction."""
+    samples = [
+        sample(t, *bulk(t), xid=t // 15, wal=100_000_000 * t, counters=database(10 * t, 400_000 * t))
+        for t in range(180)
+    ]
+    assert codes(samples, cpu_count=8) == []
+
+
+def test_short_commits_beside_a_bulk_insert_are_judged_by_their_own_transactions() -> None:
+    """A thousand rows a second, one to a commit, while a bulk insert writes most of the log."""
+    small = session("IO:WalSync", pid=1, application="orders", query_s=0.001, transaction_s=0.001)
+    samples = [
+        sample(t, *bulk(t)[:2], small, xid=1000 * t, wal=100_000_000 * t, counters=database(1010 * t, 401_000 * t))
+        for t in range(180)
+    ]
+    found = only(samples)
+    assert (found.code, round(found.share, 2)) == ("commit-local-flush", 0.33)
+    assert "of this, application orders" in [each.name for each in found.evidence]
+
+
+@pytest.mark.parametrize(
+    ("method", "expected"), [("open_datasync", ["commit-local-flush"]), ("open_sync", ["commit-local-flush"]),
+                             ("fdatasync", []), (None, [])],
+)  # fmt: skip
+def test_flush_by_a_write_is_the_commits_flush(method: str | None, expected: list[str]) -> None:
+    """With wal_sync_method = open_datasync the server shows it as WALWrite."""
+    settings = {} if method is None else {"wal_sync_method": method}
+    assert codes(ticks(60, session("IO:WALWrite"), session()), settings=settings, cpu_count=4) == expected
+
+
 def test_autovacuum_does_not_commit_for_clients() -> None:
     """It flushes the log as others do."""
     assert codes(ticks(60, session("IO:WalSync", backend_type="autovacuum worker"))) == []

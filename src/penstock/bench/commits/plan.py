@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from penstock.bench.commits.published import SAMPLES, SECONDS
 from penstock.diagnose.activity import CPU
-from penstock.diagnose.batches import ALL_COMMIT_WAITS
+from penstock.diagnose.transactions import COMMIT_WAITS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -115,7 +115,7 @@ class SizeResult:
         if total == 0:
             return None
         count = {name.lower(): found for name, found in self.waits}
-        commit = sum(count.get(wait, 0) for wait in ALL_COMMIT_WAITS)
+        commit = sum(count.get(wait, 0) for wait in COMMIT_WAITS)
         return count.get(CPU.lower(), 0) / total, count.get("io:walwrite", 0) / total, commit / total
 
 

@@ -66,7 +66,7 @@ def commits(
     if recording is not None:
         read = read_recording(recording)
         header = read.header
-        report = report_commits(read.samples)
+        report = report_commits(read.samples, settings=header.settings)
     else:
         from penstock.api.watching import open_sampler
 
@@ -86,7 +86,8 @@ def commits(
             except PenstockError as error:
                 # What was watched is told all the same
                 write_message(f"commits were not measured: {error.message}")
-        report = report_commits(samples, probed_s=None if probed is None else probed.commit_s)
+        probed_s = None if probed is None else probed.commit_s
+        report = report_commits(samples, settings=header.settings, probed_s=probed_s)
     if not report.elapsed_s:
         raise UsageError("the recording has no samples", hint="Watch for a longer time.")
     write_result(_as_object(report, probed) if as_json else describe_commits(header, report, probed))
