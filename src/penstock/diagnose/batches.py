@@ -15,10 +15,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from penstock.diagnose.activity import Shares, add_statement, is_active, name_application, weight_of
 from penstock.diagnose.rates import RatesMeter
+from penstock.diagnose.statements import StatementMeter
 from penstock.diagnose.transactions import CommitFinder, is_working
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from penstock.diagnose.activity import Moment, Part
     from penstock.diagnose.rates import Rates
     from penstock.model.recording import Sample, SessionSample
+
+RowsBy = Literal["server", "WAL", "pg_stat_statements"]
 
 # Batches that are foretold, and when waiting for commits no longer matters.
 BATCHES = (1, 10, 100, 1_000, 10_000)
@@ -44,9 +47,10 @@ class Committer:
     """An application that writes: the average sessions that it had in transactions, and what these did.
 
     `waiting` is the share of samples of them that waited for commits, `statements` what they waited in. `row_s` and
-    `commit_s` are what a row and a commit take; with `rows_per_commit` they are None where too little was seen. Where
-    several applications commit, commits are attributed by the time in which each waits for them, and all have the same
-    rows per commit; where sessions are hidden, they are attributed to nobody.
+    `commit_s` are what a row and a commit take; with `rows_per_commit` they are None where too little was seen. If it
+    is the only application that writes, its rows are the server's; if there are others, they are those of the
+    statements in which it waits for commits, or None. `rows_by` says which. Commits that are not counted so are
+    attributed by the time in which each application waits for them; where sessions are hidden, to nobody.
     """
 
     application: str
@@ -56,6 +60,7 @@ class Committer:
     statements: tuple[Part, ...]
     commits_per_s: float | None
     rows_per_commit: float | None
+    rows_by: RowsBy | None
     row_s: float | None
     commit_s: float | None
 
@@ -92,6 +97,7 @@ class CommitMeter:
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         self._finder = CommitFinder(settings)
+        self._statements = StatementMeter()
         self._seconds: dict[str, _Seconds] = {}
         self._elapsed_s = 0.0
         self._samples = 0
@@ -101,11 +107,14 @@ class CommitMeter:
         """Take a sample; return the waits for commits that are certain by now, by the codes of their diagnoses."""
         weight_s = weight_of(sample)
         self._elapsed_s += weight_s
+        self._statements.see(sample)
         for session in sample.sessions:
             self._samples += is_active(session)
             self._hides_sessions = self._hides_sessions or is_hidden(session)
             if is_working(session):
-                self._seconds.setdefault(name_application(session), _Seconds()).add(session, weight_s)
+                application = name_application(session)
+                self._seconds.setdefault(application, _Seconds()).add(session, weight_s)
+                self._statements.see_session(session, application)
         return self._count_waits(self._finder.see(sample))
 
     def end(self) -> list[tuple[str, Moment]]:
@@ -127,7 +136,8 @@ class CommitMeter:
         for name, spent in sorted(self._seconds.items(), key=lambda item: -item[1].waiting_s):
             if spent.waiting_s > 0:
                 own = None if commits is None else commits * spent.waiting_s / waited_s
-                committers.append(_describe(name, spent, self._elapsed_s, rates, commits=own, probed_s=probed_s))
+                counted = self._count(name, spent, rates, commits=own)
+                committers.append(_describe(name, spent, self._elapsed_s, counted, probed_s=probed_s))
         return CommitReport(
             elapsed_s=self._elapsed_s,
             samples=self._samples,
@@ -135,6 +145,21 @@ class CommitMeter:
             committers=tuple(committers),
             hides_sessions=self._hides_sessions,
         )
+
+    def _count(self, name: str, spent: _Seconds, rates: Rates, *, commits: float | None) -> _Counted:
+        """Return an application's commits and rows: the server's if no other writes, else those of its statements."""
+        if commits is None:
+            return _Counted()
+        others = [each for each, other in self._seconds.items() if other.writes and each != name]
+        if not others:
+            by: RowsBy = "server" if rates.is_exact else "WAL"
+            rows = rates.rows_per_commit
+            return _Counted(commits=commits, rows_per_commit=rows, rows_by=None if rows is None else by)
+        found = self._statements.count(name, spent.query_ids)
+        if found is None:
+            return _Counted(commits=commits)
+        calls, changed = found
+        return _Counted(commits=calls, rows_per_commit=changed / calls, rows_by="pg_stat_statements")
 
 
 def report_commits(
@@ -154,12 +179,21 @@ def is_hidden(session: SessionSample) -> bool:
     return session.backend_type is None and session.database is not None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Counted:
+    """An application's commits within the samples, and their rows; None where nothing says."""
+
+    commits: float | None = None
+    rows_per_commit: float | None = None
+    rows_by: RowsBy | None = None
+
+
 @dataclass(slots=True)
 class _Seconds:
     """What an application's sessions spent in transactions: by samples all, waiting for commits, and without a wait.
 
-    `on_cpu_s` is the processor time of their processes while they were `seen_s`, from each one's first sample to its
-    last.
+    `writes`: one of its transactions had a number, or waited for its commit. `on_cpu_s` is the processor time of their
+    processes while they were `seen_s`, from each one's first sample to its last.
     """
 
     samples: int = 0
@@ -170,9 +204,12 @@ class _Seconds:
     on_cpu_s: float = 0.0
     last: dict[int, float] = field(default_factory=dict)
     statements: Shares = field(default_factory=Shares)
+    query_ids: set[int | None] = field(default_factory=set)
+    writes: bool = False
 
     def add(self, session: SessionSample, weight_s: float) -> None:
         self.samples += 1
+        self.writes = self.writes or session.xid_age is not None
         self.working_s += weight_s
         if is_active(session) and session.wait_event_type is None:
             self.running_s += weight_s
@@ -185,6 +222,8 @@ class _Seconds:
 
     def add_wait(self, moment: Moment) -> None:
         self.waiting_s += moment.weight_s
+        self.writes = True
+        self.query_ids.add(moment.session.query_id)
         add_statement(self.statements, moment.session, moment.weight_s)
 
     def split(self, commits: float, *, probed_s: float | None) -> tuple[float, float]:
@@ -200,19 +239,12 @@ class _Seconds:
         return rows_s, whole_s - rows_s
 
 
-def _describe(
-    name: str,
-    spent: _Seconds,
-    elapsed_s: float,
-    rates: Rates,
-    *,
-    commits: float | None,
-    probed_s: float | None,
-) -> Committer:
+def _describe(name: str, spent: _Seconds, elapsed_s: float, counted: _Counted, *, probed_s: float | None) -> Committer:
     row_s = commit_s = None
+    commits = counted.commits
     if commits and spent.samples >= LEAST_SAMPLES:
         rows_s, commit_s = spent.split(commits, probed_s=probed_s)
-        row_s = rows_s / rates.rows_per_commit if rates.rows_per_commit else None
+        row_s = rows_s / counted.rows_per_commit if counted.rows_per_commit else None
     return Committer(
         application=name,
         samples=spent.samples,
@@ -220,7 +252,8 @@ def _describe(
         waiting=spent.waiting_s / spent.working_s,
         statements=spent.statements.parts(elapsed_s),
         commits_per_s=None if commits is None else commits / elapsed_s,
-        rows_per_commit=rates.rows_per_commit,
+        rows_per_commit=counted.rows_per_commit,
+        rows_by=counted.rows_by,
         row_s=row_s,
         commit_s=commit_s,
     )

@@ -85,13 +85,14 @@ class CommitWaits:
 
     def _conclude_commits(self, case: Case, code: str, part: Tally) -> list[Diagnosis]:
         rates, committers = case.rates, self._meter.result(case.rates).committers
-        commit_s, now, rows = None, rates.rows_per_commit, None
+        commit_s = now = rows = by = None
         if committers:
-            commit_s, now, rows = committers[0].commit_s, committers[0].rows_per_commit, committers[0].enough_rows
+            first = committers[0]
+            commit_s, now, rows, by = first.commit_s, first.rows_per_commit, first.enough_rows, first.rows_by
         if rows is not None and now is not None and now >= rows:
             # By the clock its commits take under 1 % of the time, whatever the samples see.
             return []
-        how = "counted" if rates.is_exact else "estimated from WAL"
+        how = "estimated from WAL" if by == "WAL" else f"by {by}" if by == "pg_stat_statements" else "counted"
         numbers = [
             ("active sessions on average", case.sessions(case.moments), ""),
             ("commits", rates.commits_per_s, "/s"),

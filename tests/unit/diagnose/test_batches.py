@@ -45,6 +45,7 @@ def test_samples_divide_a_transaction_where_the_server_is_elsewhere() -> None:
     assert committer.commit_s == pytest.approx(0.001, rel=0.05)
     assert committer.row_s == pytest.approx(0.00001, rel=0.05)
     assert committer.rows_per_commit == pytest.approx(_ROWS)
+    assert committer.rows_by == "server"
     assert committer.predict_s(1_000_000, 10) == pytest.approx(110, rel=0.05)
     assert committer.predict_s(1_000_000, 10_000) == pytest.approx(10.1, rel=0.05)
     assert committer.enough_rows == pytest.approx(9_900, rel=0.1)
@@ -113,6 +114,37 @@ def test_applications_are_apart_and_the_longest_waiting_comes_first() -> None:
     assert first.commits_per_s is not None
     assert second.commits_per_s is not None
     assert first.commits_per_s / second.commits_per_s == pytest.approx(4.0, rel=0.1)
+
+
+def _two_applications(*, statements: bool, shared: bool = False) -> list[Sample]:
+    """Return a load of 1,600 rows to a commit beside orders of one row each."""
+    samples = []
+    for second in range(60):
+        counters = database(11 * second, 10 * second + 1600 * second)
+        if statements and second % 10 == 0:
+            rows = [(1, 10 * second, 10 * second), (2, second, 1600 * second)]
+            counters["pg_stat_statements"] = tuple(
+                {"queryid": query_id, "userid": 10, "dbid": 5, "calls": calls, "rows": count}
+                for query_id, calls, count in rows
+            )
+        orders = session("IO:WalSync" if second % 2 else None, application="orders", query_id=1, xid_age=1)
+        load = session("IO:WalSync" if second % 5 == 0 else None, application="load", query_id=1 if shared else 2)
+        samples.append(sample(second, orders, load, xid=11 * second, counters=counters))
+    return samples
+
+
+def test_rows_per_commit_are_each_applications_own_by_its_statements() -> None:
+    """The server's average, 146 rows, is neither's."""
+    found = {each.application: each for each in report_commits(_two_applications(statements=True)).committers}
+    assert (found["orders"].rows_per_commit, found["orders"].rows_by) == (1, "pg_stat_statements")
+    assert (found["load"].rows_per_commit, found["load"].rows_by) == (1600, "pg_stat_statements")
+
+
+@pytest.mark.parametrize(("statements", "shared"), [(False, False), (True, True)])
+def test_rows_per_commit_of_one_among_several_applications_are_not_made_up(*, statements: bool, shared: bool) -> None:
+    """Without pg_stat_statements, or where both run the same statement: then nothing is foretold either."""
+    found = report_commits(_two_applications(statements=statements, shared=shared)).committers
+    assert [(each.rows_per_commit, each.rows_by, each.enough_rows) for each in found] == [(None, None, None)] * 2
 
 
 def test_commits_of_hidden_sessions_are_attributed_to_nobody() -> None:

@@ -17,6 +17,16 @@ _ROWS = 1_000_000
 _STATEMENT_WIDTH = 90
 _STATEMENTS = 3
 
+_ROWS_BY = {
+    "server": "counted by the server: no other application was seen writing",
+    "WAL": "estimated from WAL: no other application was seen writing",
+    "pg_stat_statements": "by pg_stat_statements, of the statements above",
+}
+_NOT_KNOWN = (
+    "  not known what larger batches gain: others write too, and pg_stat_statements does not say how many rows its",
+    "  commits have (it must be in this database, and these statements be this application's alone, one to a commit)",
+)
+
 _HOW = (
     "How to commit more rows at once, the largest gain first:",
     "  COPY (penstock load commits by time and size), or INSERT ... SELECT: one commit for all",
@@ -75,8 +85,11 @@ def _describe_committer(committer: Committer, *, hides_sessions: bool) -> list[s
     ]
     if hides_sessions:
         return [*lines, "  not known what larger batches gain: its commits are counted with those of hidden sessions"]
+    if committer.rows_by is None and committer.commits_per_s is not None:
+        return [*lines, *_NOT_KNOWN]
     if committer.commit_s is None or committer.row_s is None or committer.rows_per_commit is None:
         return [*lines, "  too few samples to estimate what larger batches gain"]
+    lines.append(f"  {committer.rows_per_commit:,.1f} rows per commit ({_ROWS_BY[committer.rows_by or 'server']})")
     lines.append(f"  a commit takes {committer.commit_s * 1e3:.2f} ms, a row takes {committer.row_s * 1e6:.1f} µs")
     if committer.enough_rows is not None:
         lines.append(f"  waiting falls below 1 % from {format_count(committer.enough_rows)} rows per commit")
