@@ -74,6 +74,16 @@ def test_unremarkable_workload_shows_its_waits(penstock: Callable[..., Finished]
     assert shown.out.splitlines()[-1].split() == ["IO:DataFileRead", "1.00", "100", "%"]
 
 
+def test_role_that_sees_itself_only_cannot_tell(penstock: Callable[..., Finished], tmp_path: Path) -> None:
+    """Others' sessions are there, and whatever they wait for is hidden: no findings would be a claim."""
+    hidden = session(state=None, backend_type=None, transaction_s=None, query_s=None, query=None)
+    path = write(tmp_path / "F", recorded(session("IO:DataFileRead"), hidden, busy=0.1))
+    shown = penstock("diagnose", path)
+    assert "Cannot tell" in shown.out
+    assert "No findings" not in shown.out
+    assert penstock("diagnose", path, "--json").object["hides_sessions"] is True
+
+
 def test_recording_that_was_cut_says_so(penstock: Callable[..., Finished], tmp_path: Path) -> None:
     """Its writer was killed: what is there is diagnosed."""
     with pytest.raises(RuntimeError), Recorder(tmp_path / "F", recorded().header) as recorder:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.diagnose.activity import ActivityMeter, find_moments
+from penstock.diagnose.batches import is_hidden
 from penstock.diagnose.case import Case
 from penstock.diagnose.commits import CommitWaits
 from penstock.diagnose.rates import RatesMeter
@@ -21,20 +22,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
-    """What limits the workload, by share of time, and what was waited for altogether."""
+    """What limits the workload, by share of time, and what was waited for altogether.
+
+    `hides_sessions`: there were other roles' sessions, of which the role may not see what they do.
+    """
 
     diagnoses: tuple[Diagnosis, ...]
     activity: Activity
+    hides_sessions: bool
 
 
 def examine(recording: Recording) -> Findings:
     """Return what a recording shows. Its samples are read once, one after the other, and none is kept."""
     rules: list[Rule] = [CommitWaits(recording.header), LockWaits(), TemporaryWork(), ClientWaits(), Processors()]
     activity, rates = ActivityMeter(), RatesMeter()
+    hides_sessions = False
     for tick, sample in enumerate(recording.samples):
         moments = find_moments(sample, tick)
         activity.see(sample, moments)
         rates.see(sample)
+        hides_sessions = hides_sessions or any(map(is_hidden, sample.sessions))
         for rule in rules:
             rule.see(sample, moments)
     case = Case(
@@ -46,7 +53,7 @@ def examine(recording: Recording) -> Findings:
     found = [diagnosis for rule in rules for diagnosis in rule.conclude(case)]
     # What limits nothing, but puzzles, is last.
     found.sort(key=lambda each: (each.code == "waits-disagree-with-cpu", -each.share))
-    return Findings(diagnoses=tuple(found), activity=activity.result())
+    return Findings(diagnoses=tuple(found), activity=activity.result(), hides_sessions=hides_sessions)
 
 
 def diagnose(recording: Recording) -> tuple[Diagnosis, ...]:

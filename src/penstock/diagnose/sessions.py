@@ -28,6 +28,9 @@ _LEAST_LOCKED = 0.1
 # Bound by their clients are transactions that wait for them most of the time.
 _LEAST_CLIENT = 0.5
 
+# Who cancels by hand a transaction that is younger ends another's statement: by then it is over.
+_LEAST_PATIENCE_S = 1.0
+
 # What has run for less may have ended between two readings of one sample.
 _LEAST_STATEMENT_S = 0.1
 
@@ -51,7 +54,8 @@ class LockWaits:
     def __init__(self) -> None:
         self._part = Tally()
         self._held_s: dict[int | None, float] = {}
-        self._holders: dict[int | None, SessionSample | None] = {}
+        self._holders: dict[int | None, SessionSample] = {}
+        self._outlasts: dict[int | None, bool] = {}
         self._longest_s = 0.0
 
     def see(self, sample: Sample, moments: Sequence[Moment]) -> None:
@@ -64,14 +68,17 @@ class LockWaits:
             self._longest_s = max(self._longest_s, moment.session.query_s or 0.0)
             pid, session = _head_of_queue(sample, moment.session)
             self._held_s[pid] = self._held_s.get(pid, 0.0) + moment.weight_s
-            self._holders[pid] = session or self._holders.get(pid)
+            if session is not None:
+                self._holders[pid] = session
+                patience_s = max(_LEAST_PATIENCE_S, moment.session.query_s or 0.0)
+                self._outlasts[pid] = (session.transaction_s or 0.0) > patience_s
 
     def conclude(self, case: Case) -> list[Diagnosis]:
         """Return whether sessions wait for locks."""
         if case.share(self._part) < _LEAST_LOCKED:
             return []
         worst = max(self._held_s, key=lambda pid: self._held_s[pid])
-        holder = self._holders[worst]
+        holder = self._holders.get(worst)
         evidence = [
             number("sessions that wait for a lock, on average", case.sessions(self._part)),
             number("longest statement that waits", self._longest_s, "s"),
@@ -79,7 +86,8 @@ class LockWaits:
         ]
         if holder is not None and holder.transaction_s is not None:
             evidence.append(number("age of the holder's transaction", holder.transaction_s, "s"))
-        described, release = _describe_holder(worst, holder), _release(worst, holder)
+        release = _release(worst, holder, outlasts=self._outlasts.get(worst, False))
+        described = _describe_holder(worst, holder)
         return [case.conclude("lock-wait", self._part, evidence, holder=described, release=release)]
 
 
@@ -105,16 +113,18 @@ def _describe_holder(pid: int | None, session: SessionSample | None) -> str:
     )
 
 
-def _release(pid: int | None, session: SessionSample | None) -> str:
+def _release(pid: int | None, session: SessionSample | None, *, outlasts: bool) -> str:
+    """Return what ends the waits; `outlasts`: the holder is older than the waits, and likely to be there still."""
     if pid == 0:
         return "Find it in pg_prepared_xacts, and end it with COMMIT PREPARED or ROLLBACK PREPARED."
     if session is not None and _is_idle_in_transaction(session):
+        now = f" While it holds: SELECT pg_terminate_backend({pid})." if outlasts else ""
         return (
-            "Have this application commit or roll back before it does anything else. While it holds: SELECT "
-            f"pg_terminate_backend({pid}). For good: idle_in_transaction_session_timeout for its role."
+            f"Have this application commit or roll back before it does anything else.{now} For good: "
+            "idle_in_transaction_session_timeout for its role."
         )
     text = "Keep transactions short that change what others change; set lock_timeout if an error is better."
-    return text if pid is None else f"{text} While it holds: SELECT pg_cancel_backend({pid})."
+    return f"{text} While it holds: SELECT pg_cancel_backend({pid})." if outlasts else text
 
 
 class ClientWaits:

@@ -192,6 +192,26 @@ def test_holder_at_the_head_of_a_queue_is_named() -> None:
 
 
 @pytest.mark.parametrize(
+    ("state", "held_s", "waits_s", "is_offered"),
+    [
+        ("active", 60.0, 5.0, True),
+        ("active", 0.05, 0.04, False),
+        ("active", 2.0, 30.0, False),
+        ("idle in transaction", 60.0, 5.0, True),
+        ("idle in transaction", 0.05, 0.04, False),
+    ],
+)
+def test_only_a_holder_that_outlasts_who_waits_is_offered_to_be_ended(
+    state: str, held_s: float, waits_s: float, *, is_offered: bool
+) -> None:
+    """A younger one is over by then, and the backend with its pid does something else."""
+    holder = session(pid=7, state=state, query_s=held_s, transaction_s=held_s)
+    waiting = session("Lock:transactionid", pid=8, blocked_by=(7,), query_s=waits_s)
+    found = next(each for each in diagnose(recording_of(ticks(30, holder, waiting))) if each.code == "lock-wait")
+    assert ("_backend(7)" in found.remedy) == is_offered
+
+
+@pytest.mark.parametrize(
     ("blocked_by", "expected"), [((0,), "a prepared transaction"), ((99,), "backend 99"), ((), "one that had ended")]
 )
 def test_holder_that_no_sample_shows_is_not_made_up(blocked_by: tuple[int, ...], expected: str) -> None:

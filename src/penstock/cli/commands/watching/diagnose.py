@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 app = typer.Typer(add_completion=False)
 
 _WIDTH = 110
+_CANNOT_TELL = (
+    "Cannot tell what limits the server: other roles' sessions are hidden from this role.",
+    "What follows is of its own sessions alone. As a superuser: GRANT pg_read_all_stats TO the role, and record again.",
+)
 # One screen: those after the first are in the JSON.
 _SHOWN = 3
 
@@ -44,6 +48,7 @@ def diagnose(
         write_result(
             {
                 "diagnoses": [asdict(diagnosis) for diagnosis in found.diagnoses],
+                "hides_sessions": found.hides_sessions,
                 "is_whole": read.is_whole,
                 "unread": [asdict(unread) for unread in read.header.unread],
             }
@@ -63,6 +68,8 @@ def describe_findings(recording: Recording, found: Findings) -> list[str]:
     if not recording.is_whole:
         lines.append("The end of the recording is missing: its writer was killed or is still writing.")
     lines += [f"Could not be read: {unread.what}: {unread.why}" for unread in header.unread]
+    if found.hides_sessions:
+        lines += ["", *_CANNOT_TELL]
     for place, diagnosis in enumerate(diagnoses[:_SHOWN], start=1):
         lines += ["", *_describe(place, diagnosis)]
     if len(diagnoses) > _SHOWN:
@@ -70,7 +77,8 @@ def describe_findings(recording: Recording, found: Findings) -> list[str]:
     if not diagnoses:
         waits = [(part.name, f"{part.sessions:.2f}", f"{100 * part.share:.0f} %") for part in activity.waits[:10]]
         heading = ("waits of active sessions", "on average", "of time")
-        lines += ["", "No findings.", *line_up([heading, *waits], align="<>>", indent="  ")]
+        headline = [] if found.hides_sessions else ["No findings."]
+        lines += ["", *headline, *line_up([heading, *waits], align="<>>", indent="  ")]
     return lines
 
 
