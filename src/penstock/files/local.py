@@ -53,6 +53,8 @@ class LocalObject:
         """Yield the stored bytes; raise SourceError where reading fails or the file has changed."""
         bytes_read = 0
         while piece := self._read():
+            # Before any of it is loaded: what was written before it was read has moved the time of change
+            self._check_unchanged()
             bytes_read += len(piece)
             yield piece
         self._check_unchanged()

@@ -108,6 +108,22 @@ def test_file_that_changes_while_it_is_read_is_an_error(tmp_path: Path, change: 
             list(pieces)
 
 
+def test_no_byte_of_a_file_that_was_overwritten_is_handed_on(tmp_path: Path) -> None:
+    """Whoever restored its time of modification: nothing of the new content is mixed with the old."""
+    path = write_to(tmp_path / "data.csv", b"old,1\n" * READ_BYTES)
+    modified_ns = path.stat().st_mtime_ns
+    read: list[bytes] = []
+    with SourceReader() as reader, reader.open(reader.list([str(path)])[0]) as stream:
+        pieces = iter(stream)
+        read.append(next(pieces))
+        with path.open("r+b") as file:
+            file.write(b"new,1\n" * READ_BYTES)
+        os.utime(path, ns=(1, modified_ns))
+        with pytest.raises(SourceError, match=r'data\.csv" changed while it was read'):
+            read.extend(pieces)
+    assert b"new" not in b"".join(read)
+
+
 def test_file_replaced_after_listing_is_an_error(tmp_path: Path) -> None:
     """A file of the same name that is another one is not read."""
     path = write_to(tmp_path / "data.csv", _ROWS)
