@@ -75,6 +75,7 @@ def test_complete_load_is_listed_and_shown(penstock: Run, database18: str, peopl
     shown = penstock("loads", "show", done["load_id"][:6], "--to", database18).out
     assert f"load {done['load_id']}: complete" in shown
     assert people in shown
+    assert penstock("loads", done["load_id"][:6], "--to", database18).out == shown
     found = penstock("loads", "show", done["load_id"], "--to", database18, "--json").object
     assert (found["rows"], found["files"][0]["uri"], found["files"][0]["is_complete"]) == (3, people, True)
 

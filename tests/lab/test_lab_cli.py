@@ -6,14 +6,13 @@ import json
 from typing import TYPE_CHECKING
 
 import psycopg
+import pytest
 
 from penstock.cli.main import main
 from penstock.lab.topology import Lab
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import pytest
 
 
 def test_a_lab_is_listed_and_described_until_it_is_down(home: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -47,3 +46,13 @@ def test_a_single_server_has_no_zones_to_delay(home: Path, capfd: pytest.Capture
     assert main(["lab", "up", "single", "--name", "../x"]) == 2
     assert '"../x" is not a valid lab name' in capfd.readouterr().err
     assert not (home / "labs").exists()
+
+
+@pytest.mark.parametrize("command", [["status"], ["heal"], ["failover"], ["kill", "zone-a"]])
+def test_name_of_a_lab_is_the_last_argument(home: Path, capfd: pytest.CaptureFixture[str], command: list[str]) -> None:
+    """For every command but up, which creates it."""
+    assert not home.joinpath("labs").exists()
+    assert main(["lab", *command, "other"]) == 2
+    assert '"other"' in capfd.readouterr().err
+    assert main(["lab", "down", "other"]) == 0
+    assert '"other"' in capfd.readouterr().out

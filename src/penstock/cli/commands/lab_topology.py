@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _DEFAULT_NAME = "lab"
 
 Name = Annotated[str, typer.Option("--name", help="Use the lab of this name; several can run at once.")]
-NameArgument = Annotated[str, typer.Argument(metavar="[NAME]", help="Name of the lab.")]
+NameArgument = Annotated[str, typer.Argument(metavar="[NAME]", help="Name of the lab, as given to lab up --name.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
@@ -156,7 +156,7 @@ def list_all(as_json: AsJson = False) -> None:
 
 def kill(
     target: Annotated[str, typer.Argument(metavar="ZONE", help="zone-a, zone-b or zone-c, or the name of one member.")],
-    name: Name = _DEFAULT_NAME,
+    name: NameArgument = _DEFAULT_NAME,
     as_json: AsJson = False,
 ) -> None:
     """Lose a zone at once, and keep it down until penstock lab heal.
@@ -166,7 +166,7 @@ def kill(
     _print(_lab(name).kill(target), as_json=as_json)
 
 
-def heal(name: Name = _DEFAULT_NAME, as_json: AsJson = False) -> None:
+def heal(name: NameArgument = _DEFAULT_NAME, as_json: AsJson = False) -> None:
     """Start the lost members again, and wait until they have caught up.
 
     Exit codes: 0 everything runs, 2 no such lab, 8 a member did not catch up.
@@ -174,7 +174,7 @@ def heal(name: Name = _DEFAULT_NAME, as_json: AsJson = False) -> None:
     _print(_lab(name).heal(), as_json=as_json)
 
 
-def failover(name: Name = _DEFAULT_NAME, as_json: AsJson = False) -> None:
+def failover(name: NameArgument = _DEFAULT_NAME, as_json: AsJson = False) -> None:
     """Lose a cluster's primary as by a crash, promote a standby, and print how to connect to it.
 
     The lost server comes back as a standby of the new primary.

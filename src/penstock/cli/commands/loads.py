@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict
 from datetime import datetime, timedelta
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+import typer.core
 
 from penstock.cli.options.declared import LEDGER, takes
 from penstock.cli.options.shared import Json, LoadId  # noqa: TC001 (typer reads annotations)
@@ -26,7 +28,23 @@ from penstock.cli.views.outcome_view import describe_place, place_object
 from penstock.errors import UsageError
 from penstock.model.options import parse_duration
 
-app = typer.Typer(add_completion=False)
+if TYPE_CHECKING:
+    # typer carries its own click; its types have no public name.
+    from typer._click import Command, Context
+
+# The beginning of a load's id, which no command's name is.
+_ID = re.compile(r"[0-9a-f-]+", re.IGNORECASE)
+
+
+class _LoadsGroup(typer.core.TyperGroup):
+    """Commands, one of which need not be typed: `penstock loads ID` is `penstock loads show ID`."""
+
+    def resolve_command(self, ctx: Context, args: list[str]) -> tuple[str | None, Command | None, list[str]]:
+        """Return the command that the arguments name."""
+        return super().resolve_command(ctx, ["show", *args] if _ID.fullmatch(args[0]) else args)
+
+
+app = typer.Typer(cls=_LoadsGroup, add_completion=False)
 
 KeepRows = Annotated[
     bool, typer.Option("--keep-rows", help="Remove the load from the ledger and keep its rows in the tables.")
@@ -61,7 +79,8 @@ def list_loads(
 ) -> None:
     """List the loads that are recorded in a database: state, rows, rate, and number of missing objects.
 
-    With a command, show or forget one of them, or prune the ledger; options must come after the command.
+    With an id, show that load; with a command, show or forget one of them, or prune the ledger. Options must come after
+    the command or id.
     """
     if context.invoked_subcommand is not None:
         _refuse_options(context, context.invoked_subcommand)
