@@ -76,7 +76,10 @@ def sysbench(
         int, typer.Option("--seed", help="Seed the random numbers: the same seed gives the same files.")
     ] = 1,
 ) -> None:
-    """Write files shaped like sysbench's tables sbtest1 to sbtest3: gzip, tab separated, with a header."""
+    """Write files shaped like sysbench's tables sbtest1 to sbtest3: gzip, tab separated, with a header.
+
+    k has sysbench's distribution special, the default of its version 1.0.
+    """
     from penstock.lab.datasets.sysbench import write_sysbench
 
     show = _show_progress if sys.stderr.isatty() else None

@@ -28,9 +28,9 @@ class Draws:
         """Return `count` even draws below POOL_SIZE."""
         return self._words("H", count)
 
-    def even(self, count: int, limit: int) -> list[int]:
-        """Return `count` even draws of 1 to `limit`."""
-        return [1 + (word * limit >> 32) for word in self._words("I", count)]
+    def floats(self, count: int) -> list[float]:
+        """Return `count` even draws from 0 up to, and not including, 1."""
+        return [word / 2**32 for word in self._words("I", count)]
 
     def skewed(self, count: int, limit: int) -> list[int]:
         """Return `count` draws of 1 to `limit` of which n weighs about n ** (-2 / 3)."""

@@ -1,10 +1,12 @@
 """The three tables of sysbench's oltp tests, as files: the shape that sysbench 1.0 makes, from a seed.
 
-A row has a number, an integer `k` that is drawn evenly, and two texts of eleven-digit groups, as in oltp_common.lua.
+A row has a number, an integer `k` of the distribution `special`, and two texts of eleven-digit groups, as in
+oltp_common.lua.
 """
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from penstock.errors import UsageError
@@ -26,6 +28,12 @@ CREATE = (
     "CREATE TABLE {table} (id integer NOT NULL, k integer DEFAULT 0 NOT NULL, c char(120) DEFAULT '' NOT NULL,"
     " pad char(60) DEFAULT '' NOT NULL)"
 )
+
+# The distribution of k: three quarters of all values fall into the middle hundredth of the range, the others around it,
+# each the mean of twelve even draws.
+# Source: sysbench 1.0.20, sb_rand_special and the defaults in src/sb_rand.c: --rand-type=special --rand-spec-iter=12
+# --rand-spec-pct=1 --rand-spec-res=75. Its later README.md describes them under "Random Numbers Options".
+_SPECIAL_ITERATIONS, _SPECIAL_SHARE, _SPECIAL_RESERVED = 12, 0.01, 0.75
 
 _MOST_ROWS = 2_147_483_647
 _BATCH_ROWS = 4096
@@ -55,10 +63,26 @@ def _batches(table: str, rows: int, seed: int) -> Iterator[list[str]]:
     groups = [f"{number:011d}" for number in (draws.random.randrange(10**11) for _ in range(POOL_SIZE))]
     for first in range(1, rows + 1, _BATCH_ROWS):
         count = min(_BATCH_ROWS, rows + 1 - first)
-        keys = draws.even(count, rows)
+        keys = draw_special(draws, count, rows)
         chosen = [groups[pick] for pick in draws.picks(count * _GROUPS)]
         yield [
             f"{first + row}\t{keys[row]}\t{'-'.join(chosen[at : at + _C_GROUPS])}"
             f"\t{'-'.join(chosen[at + _C_GROUPS : at + _GROUPS])}\n"
             for row, at in enumerate(range(0, count * _GROUPS, _GROUPS))
         ]
+
+
+def draw_special(draws: Draws, count: int, limit: int) -> list[int]:
+    """Return `count` draws of 1 to `limit` from sysbench's distribution `special`.
+
+    One draw decides for the middle and, as in sysbench, also where there: so its lowest quarter gets none of these.
+    """
+    width, ordinary = limit - 1, 1 - _SPECIAL_RESERVED
+    places = draws.floats(count)
+    others = iter(draws.floats(_SPECIAL_ITERATIONS * sum(place < ordinary for place in places)))
+    return [
+        1 + int(sum(islice(others, _SPECIAL_ITERATIONS)) / _SPECIAL_ITERATIONS * width)
+        if place < ordinary
+        else 1 + int(place * (width * _SPECIAL_SHARE + 1) + width / 2 - width * _SPECIAL_SHARE / 2)
+        for place in places
+    ]
