@@ -212,7 +212,11 @@ def new_server(servers: ServerPool) -> Iterator[Callable[..., EmbeddedServer]]:
     made: list[EmbeddedServer] = []
 
     def make(major: int = NEWEST_MAJOR, **settings: str) -> EmbeddedServer:
-        server = servers.new_server(servers.installation(major), settings={**TEST_SETTINGS, **settings})
+        try:
+            installation = servers.installation(major)
+        except maven.Unavailable as reason:
+            pytest.skip(f"PostgreSQL {major}: {reason}")
+        server = servers.new_server(installation, settings={**TEST_SETTINGS, **settings})
         made.append(server)
         return server
 
@@ -225,7 +229,7 @@ def new_server(servers: ServerPool) -> Iterator[Callable[..., EmbeddedServer]]:
 def debian15() -> int:
     """Provide the version that comes with contrib; skip where it is not installed."""
     if 15 not in majors_to_test():
-        pytest.skip("Debian's PostgreSQL 15 with contrib is not installed")
+        pytest.skip("PostgreSQL 15 with contrib is not installed (Debian's package postgresql-15)")
     return 15
 
 

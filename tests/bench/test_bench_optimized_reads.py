@@ -139,7 +139,7 @@ def _missing() -> str | None:
     try:
         check_machine("this test", ["qemu-storage-daemon", "mkfs.ext4", "mount", "umount", "setpriv"])
     except LabError as error:
-        return str(error.message)
+        return str(error)
     return None
 
 

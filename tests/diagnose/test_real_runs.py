@@ -201,5 +201,5 @@ def _pgbench(server: EmbeddedServer) -> str:
     own = server.spec.installation.bin_dir / "pgbench"
     found = str(own) if own.exists() else shutil.which("pgbench")
     if found is None:
-        pytest.skip("pgbench is not installed")
+        pytest.skip("pgbench is not installed (Debian's package postgresql-15)")
     return found

@@ -81,7 +81,7 @@ def test_whatever_kills_a_loader_a_repair_puts_all_back(
 ) -> None:
     """At statements chosen by the seed; then the load goes on, parks once more and ends as it should."""
     if not can_describe(pg):
-        pytest.skip("no pg_dump here reads this server")
+        pytest.skip("no pg_dump here reads this server (Debian's package postgresql-15)")
     make_zoo(pg, database)
     before = describe_zoo(pg, database)
     loads = Loads(database)
@@ -170,7 +170,7 @@ def index_names(loads: Loads, table: str = "zoo.many") -> list[str]:
 def test_repairs_that_die_one_after_another_end_all_the_same(pg: PgServer, database: str, path: Path) -> None:
     """Each goes on with what the one before has left of a partitioned table: half of its parts, or none attached."""
     if not can_describe(pg):
-        pytest.skip("no pg_dump here reads this server")
+        pytest.skip("no pg_dump here reads this server (Debian's package postgresql-15)")
     make_zoo(pg, database)
     before = describe_zoo(pg, database)
     loads = Loads(database, piece_bytes=200)

@@ -138,7 +138,9 @@ def test_a_postgresql_without_pg_receivewal_is_refused_before_anything(
     assert not lab.files.folder.exists()
 
 
-@pytest.mark.skipif(not is_root() or shutil.which("mount") is None, reason="needs root, to mount a small disk")
+@pytest.mark.skipif(
+    not is_root() or shutil.which("mount") is None, reason="needs root, to mount a disk (Debian's package mount)"
+)
 @pytest.mark.parametrize("size", ["16m", "40m", "120m"])
 def test_a_full_disk_is_named_and_nothing_is_left(servers: ServerPool, installation: Installation, size: str) -> None:
     """On the smallest the programs' copy has no room, then the first WAL of initdb, then that of the receivers."""

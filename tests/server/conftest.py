@@ -32,7 +32,7 @@ def user_connection(user_conninfo: str) -> Iterator[psycopg.Connection]:
 def disk(pg18: PgServer) -> Iterator[SmallDisk]:
     """Provide a disk of 16 MB with tablespace `small` on it."""
     if pg18.server is None or not is_root() or shutil.which("mount") is None:
-        pytest.skip("needs a server of its own machine, and the right to mount")
+        pytest.skip("needs a server on this machine, and root, to mount a disk (Debian's package mount)")
     with small_disk(16 * 2**20) as disk:
         folder = disk.path / "space"
         folder.mkdir()

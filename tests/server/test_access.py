@@ -106,7 +106,7 @@ def test_server_that_speaks_tls_itself_is_verified(
 ) -> None:
     """Libpq against PostgreSQL's own TLS, where an installation is built with it (Debian's is, the wheel's is not)."""
     if 15 not in installed():
-        pytest.skip("needs Debian's PostgreSQL 15, which is built with TLS")
+        pytest.skip("needs a PostgreSQL that is built with TLS (Debian's package postgresql-15)")
     server = new_server(15)
     server.ensure_running()
     issued = authority.issue_cert(RDS_HOST)

@@ -23,7 +23,7 @@ ROWS = 100
 @pytest.fixture(autouse=True)
 def _has_pg_dump(pg: PgServer) -> None:
     if not can_describe(pg):
-        pytest.skip("no pg_dump here reads this server")
+        pytest.skip("no pg_dump here reads this server (Debian's package postgresql-15)")
 
 
 @pytest.fixture

@@ -65,7 +65,7 @@ def _find_mvn() -> str:
         raise Unavailable(f"its binaries are not fetched for {sys.platform} {platform.machine()}")
     mvn = shutil.which("mvn")
     if mvn is None:
-        raise Unavailable("it is fetched by Maven, and mvn is not installed")
+        raise Unavailable("it is fetched by Maven, and mvn is not installed (Debian's package maven)")
     return mvn
 
 

@@ -141,7 +141,7 @@ def _fetch() -> Path:
         if not folder.is_dir():
             for tool in ("apt-get", "dpkg-deb", "dpkg-query", "ldd"):
                 if shutil.which(tool) is None:
-                    raise Unavailable(f"it is not installed, and without {tool} it is not fetched")
+                    raise Unavailable(f"it is not installed (Debian's package pgbouncer), nor fetched without {tool}")
             with tempfile.TemporaryDirectory(dir=cache) as scratch:
                 _unpack(Path(scratch)).rename(folder)
     return folder

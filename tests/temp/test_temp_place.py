@@ -377,7 +377,7 @@ def test_directory_lost_while_the_server_runs_or_is_stopped(
 def test_disk_that_is_not_mounted_is_told_and_nothing_is_created_on_the_datas(servers: ServerPool) -> None:
     """Its mount point is a directory of the data's disk then: spills would go there."""
     if os.geteuid() != 0 or shutil.which("mount") is None:
-        pytest.skip("needs the right to mount")
+        pytest.skip("needs root, to mount a disk (Debian's package mount)")
     server = servers.new_server(servers.installation(18), settings=TEST_SETTINGS, home=servers.new_closed_home())
     placed = _own(server, servers)
     mounted = placed.directory
