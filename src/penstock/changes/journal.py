@@ -76,8 +76,6 @@ def change_table(
     changes, stale = _settle(kind, kind.find(context.connection, want), records)
     if not changes:
         return
-    if any(change.is_copied for change in changes):
-        raise _cannot_record(want, "see penstock repair --plan")
     if not (kind.keeps_records and records.ours):
         _refuse_others(context, [*records.before, *changes], want)
     _record(context, want, stale=stale, new=[change for change in changes if not change.number])
@@ -97,7 +95,7 @@ def change_table(
 
 def _settle(kind: Kind, found: Sequence[Change], records: Records) -> tuple[list[Change], list[Change]]:
     """Return the changes, those with a record as it has them, and the records that are to go."""
-    mine = sorted((each for each in records.everything if kind.handles(each)), key=lambda each: each.is_copied)
+    mine = [each for each in records.everything if kind.handles(each) and not each.is_copied]
     if kind.keeps_records:
         # One whose rebuild was begun has a record, which knows how it was before.
         known = {(each.relation_oid, each.name): each for each in mine}

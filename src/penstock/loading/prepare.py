@@ -108,12 +108,11 @@ class _Preparation:
         self._ledger = tools.ledger
         self._connection = connection
         self._created = created
-        self._lock = ""
         self._sources = [[lasting_name(source) for source in target.job.sources] for target in plan.targets]
+        # By name, since a table that is still to be made has no oid.
+        self._lock = digest(self._meaning([0] * len(plan.targets)))
 
     def run(self) -> PreparedLoad | NothingToDo:
-        # By name, since a table that is still to be made has no oid.
-        self._lock = digest(self._meaning([0] * len(self._plan.targets)))
         open_ledger(self._lock, self._tools, self._connection, waits=self._plan.job.rules.wait)
         if self._begun is not None:
             known = read_meaning(self._connection, self._ledger.schema, self._begun)
@@ -168,7 +167,7 @@ class _Preparation:
         items = self._objects(created)
         oids = {item.number: item.target_oid for item in items}
         meaning = self._meaning(self._target_oids(created))
-        found = self._ledger.look_up(self._connection, digest(meaning), items)
+        found = self._ledger.look_up(self._connection, digest(meaning), items, lock=self._lock)
         found = replace(found, known=self._match_touched(works, items, found.known))
         running, known = found.running, found.known
         if self._resumes is not None and running != self._resumes:
@@ -233,7 +232,7 @@ class _Preparation:
         landings: tuple[TargetLanding, ...] = ()
         with in_transaction(self._connection, "recording the load") if is_one else nullcontext():
             claim = self._begin_or_resume(
-                running, identity=identity, meaning=meaning, decisions=decisions, seen={each.load_id for each in known}
+                found, identity=identity, meaning=meaning, decisions=decisions, seen={each.load_id for each in known}
             )
             if claim is not None:
                 landings = self._open_landings(claim, identity, facts, works=works, decisions=decisions)
@@ -420,14 +419,16 @@ class _Preparation:
         return frozenset(oid for oid in set(oids.values()) & has_rows if is_empty(self._connection, oid))
 
     def _begin_or_resume(
-        self, running: str | None, *, identity: str, meaning: str, decisions: list[Decision], seen: Collection[str]
+        self, found: LedgerFindings, *, identity: str, meaning: str, decisions: list[Decision], seen: Collection[str]
     ) -> Claim | None:
         """Make the load ours; None where another that was not `seen` has one of its objects."""
         new = [replace(each.item, number=each.number) for each in decisions if each.action == "new"]
         unshared = self._find_unshared(decisions)
-        if running is not None:
+        if found.running is not None:
             waits = self._plan.job.rules.wait
-            claim = take_over(running, self._tools, self._connection, waits=waits, job=self._job_text())
+            claim = take_over(found.running, self._tools, self._connection, waits=waits, job=self._job_text())
+            if found.is_copied:
+                self._ledger.adopt(self._connection, claim, identity=identity, meaning=meaning)
             if new and not self._ledger.add_objects(self._connection, claim, new, unshared=unshared, seen=seen):
                 return None
             return claim

@@ -20,7 +20,6 @@ LOADED = KnownObject(
     state="complete",
     number=3,
     target_oid=7,
-    target=TABLE,
     uri="/a",
     version="1",
     rows=5,
@@ -106,15 +105,14 @@ def test_object_of_another_unfinished_load_is_an_error() -> None:
         decide(replace(LOADED, state="running"))
 
 
-@pytest.mark.parametrize("found", [LOADED, replace(LOADED, target_oid=6)], ids=["emptied", "made anew"])
 @pytest.mark.parametrize(("on_emptied", "done"), [("load", "new 0"), ("skip", "skip -1"), ("error", None)])
-def test_rows_that_are_gone_are_a_question(found: KnownObject, on_emptied: str, done: str | None) -> None:
+def test_rows_that_are_gone_are_a_question(on_emptied: str, done: str | None) -> None:
     """--emptied; by default the error names both answers."""
     if done is not None:
-        assert decide(found, emptied_oid=7, emptied=on_emptied) == [done]
+        assert decide(LOADED, emptied_oid=7, emptied=on_emptied) == [done]
         return
     with pytest.raises(TargetError, match="after objects were loaded") as caught:
-        decide(found, emptied_oid=7)
+        decide(LOADED, emptied_oid=7)
     assert "--emptied load" in str(caught.value.hint)
 
 
@@ -125,6 +123,11 @@ def test_rows_that_any_load_has_left_are_there(*, is_last: bool) -> None:
     assert decide(*([*gone, LOADED] if is_last else [LOADED, *gone])) == ["skip -1"]
     with pytest.raises(TargetError, match="after objects were loaded"):
         decide(*(gone if is_last else reversed(gone)))
+
+
+def test_rows_of_another_table_count_for_nothing() -> None:
+    """It had the name, or the file went into several tables."""
+    assert decide(replace(LOADED, target_oid=6)) == ["new 0"]
 
 
 def test_object_without_rows_is_not_missed() -> None:

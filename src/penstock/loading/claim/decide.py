@@ -56,7 +56,7 @@ def decide_objects(
     following = next_number
     decisions = []
     for item in objects:
-        found_here = [found for found in by_uri.get(item.uri, ()) if _has_same_target(item, found)]
+        found_here = [found for found in by_uri.get(item.uri, ()) if found.target_oid == item.target_oid]
         mine = next((found for found in found_here if found.number in unclaimed and found.load_id == running), None)
         if mine is not None:
             del unclaimed[mine.number]
@@ -73,10 +73,6 @@ def decide_objects(
             decisions.append(Decision(item=item, action="new", number=following))
             following += 1
     return decisions
-
-
-def _has_same_target(item: LedgerObject, found: KnownObject) -> bool:
-    return found.target_oid == item.target_oid or found.target == item.target
 
 
 def _is_loaded(
@@ -123,9 +119,7 @@ def _is_same(item: LedgerObject, found: KnownObject) -> bool:
 def _is_lost(item: LedgerObject, same: Sequence[KnownObject], *, emptied: frozenset[int], rules: LoadRules) -> bool:
     """Whether an object that was loaded, by whichever load, is to be loaded again because its rows are gone."""
     had_rows = [found for found in same if found.rows]
-    is_there = item.target_oid not in emptied and any(
-        found.target_oid == item.target_oid and not found.is_superseded for found in had_rows
-    )
+    is_there = item.target_oid not in emptied and any(not found.is_superseded for found in had_rows)
     if is_there or not had_rows:
         return False
     if rules.emptied == "error":
@@ -145,9 +139,8 @@ def _refuse_loss(item: LedgerObject, found: KnownObject, *, emptied: frozenset[i
 
 
 def _emptied(item: LedgerObject, found: KnownObject) -> TargetError:
-    how = "emptied" if found.target_oid == item.target_oid else "created again"
     return TargetError(
-        f'table "{item.target}" was {how} after objects were loaded into it',
+        f'table "{item.target}" was emptied after objects were loaded into it',
         detail=f'Load {found.load_id} loaded "{item.uri}", among others.',
         hint="Use --emptied load to load them again, --emptied skip to load only what is new, or remove the load from "
         f"the ledger with penstock loads forget {found.load_id} --keep-rows.",
@@ -155,12 +148,6 @@ def _emptied(item: LedgerObject, found: KnownObject) -> TargetError:
 
 
 def _other_load(item: LedgerObject, found: KnownObject) -> TargetError:
-    if found.target_oid != item.target_oid:
-        return TargetError(
-            f'table "{item.target}" was created again since load {found.load_id} began',
-            detail=f'The load is not complete, and has "{item.uri}".',
-            hint=f"Run penstock loads forget {found.load_id}: its rows went with the table.",
-        )
     return TargetError(
         f'"{item.uri}" belongs to unfinished load {found.load_id}',
         detail="That load has other sources, options or settings, so this one cannot resume it.",

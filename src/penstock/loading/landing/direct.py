@@ -47,7 +47,7 @@ def truncate_due(
         for facts in tables.values():
             refuse_unended(connection, schema, claim, facts, verb="truncate")
         for landing in due:
-            note_truncated(connection, schema, claim, number=landing.record.number, oid=landing.facts.oid)
+            note_truncated(connection, schema, claim, landing.record)
 
     names = ", ".join(f'"{facts.name}"' for facts in tables.values())
     tools.notice(f"truncating table{'s' if len(tables) > 1 else ''} {names}")

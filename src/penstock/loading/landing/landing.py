@@ -71,7 +71,9 @@ def open_landings(
                 TargetLanding(
                     target=target,
                     facts=facts[place],
-                    record=records.get(place, LandingRecord(number=place, target_oid=facts[place].oid)),
+                    record=records.get(
+                        place, LandingRecord(number=place, target_oid=facts[place].oid, target=facts[place].name)
+                    ),
                     objects=tuple(objects[place]),
                 ),
             )

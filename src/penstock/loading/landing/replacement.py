@@ -64,9 +64,8 @@ class ReplacementMaker:
             )
         landing = replace(landing, definition=definition)
         digest = hashlib.sha256(repr(definition).encode()).hexdigest()
-        name = TableName(
-            schema=definition.table.schema, name=f"penstock_{self._context.identity[:16]}_{landing.record.number}"
-        )
+        made = landing.record.table or f"penstock_{self._context.identity[:16]}_{landing.record.number}"
+        name = TableName(schema=definition.table.schema, name=made)
         found = find_landing_table(self._connection, schema=definition.table.schema, name=name.name)
         is_there = found is not None and found.oid == landing.record.oid and found.owner == definition.table.owner
         if is_there and landing.record.definition == digest:

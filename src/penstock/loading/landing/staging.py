@@ -70,9 +70,8 @@ class StagingMaker:
         """Return the landing with its table. Raises TargetError, DataError where its statement would be refused."""
         columns = landing.target.column_map.columns
         # Of the identity, so that subscribers can be told of it before it is there.
-        name = TableName(
-            schema=self._context.schema, name=f"staging_{self._context.identity[:16]}_{landing.record.number}"
-        )
+        made = landing.record.table or f"staging_{self._context.identity[:16]}_{landing.record.number}"
+        name = TableName(schema=self._context.schema, name=made)
         found = find_landing_table(self._connection, schema=self._context.schema, name=name.name)
         is_ours = found is not None and found.is_ours
         is_same = found is not None and is_ours and found.oid == landing.record.oid

@@ -109,7 +109,7 @@ def _find_unknown(
             ledger_object(source, number=number, target_oid=facts.oid, target=facts.name)
             for number, source in enumerate(objects)
         ]
-        known = look_up(connection, ledger_schema, "", items).known
+        known = look_up(connection, ledger_schema, "", items, lock="").known
     except TargetError as error:
         if error.sqlstate != _INSUFFICIENT_PRIVILEGE:
             raise

@@ -173,8 +173,7 @@ class LoadRules:
     emptied: OnEmptied = _ledger(
         "error",
         words(OnEmptied),
-        "What to do with objects that were loaded into the table before it was emptied or created anew (default: "
-        "error).",
+        "What to do with objects that were loaded into the table before it was emptied (default: error).",
     )
     wait: bool = _ledger(True, SWITCH, "Fail if another process works on the same load, and do not wait for it.")
     retry_for: float = _ledger(

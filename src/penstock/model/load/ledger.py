@@ -77,11 +77,11 @@ class LedgerObject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownObject:
-    """What the ledger knows of an object that is to be loaded, by the table's identity or name and the URI.
+    """What the ledger knows of an object that is to be loaded, by its table and the URI.
 
-    `load_id` is the load it belongs to, `identity` that load's. `target_oid` may differ from the table's that has the
-    name today. `rows` are what is committed of the object, none where nothing came of staged records. `is_superseded`:
-    a later load has truncated the table, or what it is a partition of.
+    `load_id` is the load it belongs to, `identity` that load's. `target_oid` is what the table has here. `rows` are
+    what is committed of the object, none where nothing came of staged records. `is_superseded`: a later load has
+    truncated or replaced the table, or what it is a partition of.
     """
 
     load_id: str
@@ -89,7 +89,6 @@ class KnownObject:
     state: LoadState
     number: int
     target_oid: int
-    target: TableName
     uri: str
     version: str | None
     rows: int
@@ -140,7 +139,7 @@ class FinishedLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LandingRecord:
-    """What a load has made for one of its targets, whose place in the job is `number`.
+    """What a load has made for one of its targets, table `target`, whose place in the job is `number`.
 
     `kind` is what the table is for; None where the target was truncated and nothing made. `definition` is a digest of
     the table that a replacement was made for.
@@ -148,6 +147,7 @@ class LandingRecord:
 
     number: int
     target_oid: int
+    target: TableName
     is_truncated: bool = False
     kind: Literal["staging", "replacement"] | None = None
     schema: str | None = None

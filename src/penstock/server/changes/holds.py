@@ -15,6 +15,7 @@ from psycopg import sql
 from penstock.model.load.shape import Hold
 from penstock.server.connect.errors import translate_errors
 from penstock.server.ledger.locks import find_lock_holder, try_shape_lock, unlock_shape
+from penstock.server.ledger.origin import compose_origin
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -56,13 +57,17 @@ def hold_shape(connection: Connection, schema: str, *, load_id: str, target_oid:
     """
     query = sql.SQL(
         """
-        INSERT INTO {} (load, target_oid, lock_key)
-        SELECT l.id, %s, l.lock_key
-          FROM ONLY {} AS l
+        INSERT INTO {holds} (load, origin, target_oid, lock_key)
+        SELECT l.id, {origin}, %s, l.lock_key
+          FROM ONLY {loads} AS l
          WHERE l.id = %s
         ON CONFLICT DO NOTHING
         """
-    ).format(sql.Identifier(schema, "holds"), sql.Identifier(schema, "loads"))
+    ).format(
+        holds=sql.Identifier(schema, "holds"),
+        loads=sql.Identifier(schema, "loads"),
+        origin=compose_origin(connection, schema),
+    )
     with translate_errors("recording that the table is being loaded"):
         connection.execute(query, [target_oid, load_id])
 
@@ -84,12 +89,13 @@ def read_holds(
     query = sql.SQL(
         """
         SELECT load::text, target_oid::bigint, lock_key
-          FROM ONLY {}
-         WHERE (%(target)s::bigint IS NULL OR target_oid = %(target)s::bigint::oid)
+          FROM ONLY {holds}
+         WHERE origin = {origin}
+           AND (%(target)s::bigint IS NULL OR target_oid = %(target)s::bigint::oid)
            AND (%(load)s::uuid IS NULL OR load = %(load)s::uuid)
          ORDER BY made_at
         """
-    ).format(sql.Identifier(schema, "holds"))
+    ).format(holds=sql.Identifier(schema, "holds"), origin=compose_origin(connection, schema))
     with translate_errors("looking for running loads"):
         rows = connection.execute(query, {"target": target_oid, "load": load_id}).fetchall()
     return [

@@ -12,6 +12,7 @@ from penstock.model.jsontext import to_json
 from penstock.model.load.shape import Change
 from penstock.model.server.table import TableName
 from penstock.server.connect.errors import in_transaction, translate_errors
+from penstock.server.ledger.origin import compose_origin
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -19,10 +20,7 @@ if TYPE_CHECKING:
     from penstock.server.connect.connection import Connection
 
 
-# The oid of the ledger's table goes with each record: behind a dump and restore it has another one, as all tables have.
-_LEDGER = "ledger"
-
-# And why what it tells of could not be restored: it is the record's owner's, as the record is.
+# Why what a record tells of could not be restored: it is the record's owner's, as the record is.
 _FAILURE = "failure"
 
 # A crash must not take the record and leave the change: the commit that makes the latter safe may be another's.
@@ -40,18 +38,15 @@ def write_changes(connection: Connection, schema: str, changes: Sequence[Change]
     """
     query = sql.SQL(
         """
-        INSERT INTO {changes} (target_oid, number, target_schema, target_table, kind, relation_oid, name, record, load)
-        SELECT %(target)s, coalesce(max(c.number), 0) + 1, %(schema)s, %(table)s, %(kind)s, %(relation)s, %(name)s,
-               %(record)s::jsonb
-               || pg_catalog.jsonb_build_object({key}, {ledger}::pg_catalog.regclass::pg_catalog.oid::pg_catalog.text),
-               %(load)s
+        INSERT INTO {changes}
+               (origin, target_oid, number, target_schema, target_table, kind, relation_oid, name, record, load)
+        SELECT {origin}, %(target)s, coalesce(max(c.number), 0) + 1, %(schema)s, %(table)s, %(kind)s, %(relation)s,
+               %(name)s, %(record)s::jsonb, %(load)s
           FROM ONLY {changes} AS c
          WHERE c.target_oid = %(target)s
-        ON CONFLICT (target_oid, kind, relation_oid, name) DO NOTHING
+        ON CONFLICT (origin, target_oid, kind, relation_oid, name) DO NOTHING
         """
-    ).format(
-        changes=_changes(schema), key=sql.Literal(_LEDGER), ledger=sql.Literal(_changes(schema).as_string(connection))
-    )
+    ).format(changes=_changes(schema), origin=compose_origin(connection, schema))
     with in_transaction(connection, "recording changes at a table"), connection.pipeline():
         connection.execute(_BE_DURABLE)
         for change in changes:
@@ -75,14 +70,14 @@ def read_changes(connection: Connection, schema: str, *, target_oid: int | None 
     query = sql.SQL(
         """
         SELECT c.target_oid::bigint, c.number, c.target_schema, c.target_table, c.kind, c.relation_oid::bigint, c.name,
-               CASE WHEN pg_catalog.jsonb_typeof(c.record) = 'object' THEN c.record - {key} - {failure} ELSE '{{}}' END
+               CASE WHEN pg_catalog.jsonb_typeof(c.record) = 'object' THEN c.record - {failure} ELSE '{{}}' END
                AS record, c.owner, c.load::text AS load_id, c.made_at,
-               coalesce(c.record ->> {key} <> c.tableoid::text, false) AS is_copied, c.record ->> {failure} AS failure
+               c.origin <> {origin} AS is_copied, c.record ->> {failure} AS failure
           FROM ONLY {changes} AS c
          WHERE %(target)s::bigint IS NULL OR c.target_oid = %(target)s::bigint::oid
          ORDER BY c.target_oid, c.number
         """
-    ).format(changes=_changes(schema), key=sql.Literal(_LEDGER), failure=sql.Literal(_FAILURE))
+    ).format(changes=_changes(schema), origin=compose_origin(connection, schema), failure=sql.Literal(_FAILURE))
     with translate_errors("reading changes at tables"):
         cursor = connection.cursor(row_factory=kwargs_row(_make_change))
         return cursor.execute(query, {"target": target_oid}).fetchall()
@@ -112,8 +107,9 @@ def write_failure(connection: Connection, schema: str, change: Change, why: str)
             DELETE FROM ONLY {changes} WHERE target_oid = %(target)s AND number = %(number)s RETURNING *
         )
         INSERT INTO {changes}
-               (target_oid, number, target_schema, target_table, kind, relation_oid, name, record, load, made_at)
-        SELECT g.target_oid, g.number, g.target_schema, g.target_table, g.kind, g.relation_oid, g.name,
+               (origin, target_oid, number, target_schema, target_table, kind, relation_oid, name, record, load,
+                made_at)
+        SELECT g.origin, g.target_oid, g.number, g.target_schema, g.target_table, g.kind, g.relation_oid, g.name,
                g.record || pg_catalog.jsonb_build_object({failure}, %(why)s::text), g.load, g.made_at
           FROM gone AS g
         """

@@ -16,6 +16,7 @@ from penstock.server.connect.errors import at_once, in_transaction, translate_er
 from penstock.server.ledger.committed import BE_DURABLE
 from penstock.server.ledger.locks import lock_objects, mark, send_lock
 from penstock.server.ledger.lookup import LedgerFindings, look_up, object_arrays
+from penstock.server.ledger.origin import compose_oid, compose_origin
 from penstock.server.ledger.schema import create_ledger, has_ledger, look_for_ledger
 
 if TYPE_CHECKING:
@@ -48,9 +49,11 @@ class Ledger:
             create_ledger(connection, self.schema, is_publishing_allowed=is_publishing_allowed)
         return is_locked()
 
-    def look_up(self, connection: Connection, identity: str, objects: Sequence[LedgerObject]) -> LedgerFindings:
-        """Return what concerns a load that is about to begin."""
-        return look_up(connection, self.schema, identity, objects)
+    def look_up(
+        self, connection: Connection, identity: str, objects: Sequence[LedgerObject], *, lock: str
+    ) -> LedgerFindings:
+        """Return what concerns a load that is about to begin; `lock` is what locks.try_lock was given."""
+        return look_up(connection, self.schema, identity, objects, lock=lock)
 
     def has(self, connection: Connection, load_id: str) -> bool:
         """Return whether a load is written down."""
@@ -87,12 +90,12 @@ class Ledger:
              WHERE NOT EXISTS ({taken})
             RETURNING true
             """
-        ).format(loads=self._table("loads"), taken=self._find_taken())
+        ).format(loads=self._table("loads"), taken=self._find_taken(connection))
         # By itself: row security looks for the load as the statement before has left it.
         begun_load = sql.SQL("(SELECT l.id FROM ONLY {} AS l WHERE l.id = %(load)s::uuid) AS b").format(
             self._table("loads")
         )
-        add = self._insert_objects(sql.SQL("b.id"), begun_load)
+        add = self._insert_objects(connection, sql.SQL("b.id"), begun_load)
         values = _with_seen(objects, unshared, seen) | {
             "load": load_id,
             "identity": identity,
@@ -141,6 +144,19 @@ class Ledger:
             raise TargetError(f"load {load_id} does not exist any more, or has ended", hint="See penstock loads.")
         return Claim(load_id=load_id, epoch=int(row[0]), is_resumed=True)
 
+    def adopt(self, connection: Connection, claim: Claim, *, identity: str, meaning: str) -> None:
+        """Give a load that is ours, and came from elsewhere, the oids that its tables have here."""
+        origin = compose_origin(connection, self.schema)
+        update = "UPDATE {table} AS o SET target_oid = coalesce({oid}, 0), {more}origin = {origin} WHERE o.load = %s"
+        landing = sql.SQL("landing_oid = {}, ").format(compose_oid("o", origin, prefix="landing"))
+        query = sql.SQL("UPDATE {} SET identity = %s, meaning = %s::jsonb WHERE id = %s").format(self._table("loads"))
+        with in_transaction(connection, "recording the oids of the load's tables"):
+            self.hold_claim(connection, claim)
+            connection.execute(query, [identity, meaning, claim.load_id])
+            for table, more in (("objects", sql.SQL("")), ("targets", landing)):
+                values = {"table": self._table(table), "oid": compose_oid("o", origin), "more": more, "origin": origin}
+                connection.execute(sql.SQL(update).format(**values), [claim.load_id])
+
     def add_objects(
         self,
         connection: Connection,
@@ -151,8 +167,8 @@ class Ledger:
         seen: Collection[str] = (),
     ) -> bool:
         """Add objects to a load that has begun; False, and none added, where `begin` would return None."""
-        free = sql.SQL("(SELECT WHERE NOT EXISTS ({})) AS f").format(self._find_taken())
-        query = self._insert_objects(sql.SQL("%(load)s::uuid"), free)
+        free = sql.SQL("(SELECT WHERE NOT EXISTS ({})) AS f").format(self._find_taken(connection))
+        query = self._insert_objects(connection, sql.SQL("%(load)s::uuid"), free)
         values = _with_seen(objects, unshared, {*seen, claim.load_id}) | {"load": claim.load_id}
         with translate_errors("recording objects"):
             with at_once(connection):
@@ -208,31 +224,29 @@ class Ledger:
             connection.execute(hold, [claim.load_id])
             return connection.execute(query, [claim.load_id, claim.epoch, even_if_used]).fetchone() is not None
 
-    def _find_taken(self) -> sql.Composed:
+    def _find_taken(self, connection: Connection) -> sql.Composed:
         """Return the query for objects that must not be shared and that a load has which was not seen."""
         return sql.SQL(
             """
             SELECT
               FROM ROWS FROM (
-                       unnest(%(unshared)s::boolean[]), unnest(%(oids)s::oid[]), unnest(%(schemas)s::name[]),
-                       unnest(%(tables)s::name[]), unnest(%(uris)s::text[])
-                   ) AS w (is_unshared, oid, schema_name, table_name, uri)
+                       unnest(%(unshared)s::boolean[]), unnest(%(oids)s::oid[]), unnest(%(uris)s::text[])
+                   ) AS w (is_unshared, oid, uri)
               JOIN ONLY {objects} AS o
                 ON o.uri = w.uri
-               AND (o.target_oid = w.oid OR (o.target_schema = w.schema_name AND o.target_table = w.table_name))
+               AND {oid} = w.oid
              WHERE w.is_unshared
                AND o.load <> ALL (%(seen)s::uuid[])
             """
-        ).format(objects=self._table("objects"))
+        ).format(objects=self._table("objects"), oid=compose_oid("o", compose_origin(connection, self.schema)))
 
-    def _insert_objects(self, load: sql.Composable, source: sql.Composable) -> sql.Composed:
+    def _insert_objects(self, connection: Connection, load: sql.Composable, source: sql.Composable) -> sql.Composed:
         """Return the statement that adds objects to `load`, for each row of `source`."""
         return sql.SQL(
             """
-            INSERT INTO {objects} (
-                load, number, target_oid, target_schema, target_table, uri, version, size_bytes, ctime_ns
-            )
-            SELECT {load}, w.*
+            INSERT INTO {objects}
+                   (load, origin, number, target_oid, target_schema, target_table, uri, version, size_bytes, ctime_ns)
+            SELECT {load}, {origin}, w.*
               FROM {source},
                    ROWS FROM (
                        unnest(%(numbers)s::integer[]), unnest(%(oids)s::oid[]), unnest(%(schemas)s::name[]),
@@ -240,7 +254,12 @@ class Ledger:
                        unnest(%(sizes)s::bigint[]), unnest(%(ctimes)s::bigint[])
                    ) AS w
             """
-        ).format(objects=self._table("objects"), load=load, source=source)
+        ).format(
+            objects=self._table("objects"),
+            load=load,
+            origin=compose_origin(connection, self.schema),
+            source=source,
+        )
 
     def _table(self, name: str) -> sql.Identifier:
         return sql.Identifier(self.schema, name)

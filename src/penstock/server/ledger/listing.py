@@ -12,6 +12,7 @@ from penstock.model.load.ledger import LoadRecord, ObjectRecord, StayingRows
 from penstock.server.connect.errors import in_transaction, translate_errors
 from penstock.server.ledger.committed import IS_COMPLETE
 from penstock.server.ledger.locks import find_lock_holder, find_workers, try_lock_here
+from penstock.server.ledger.origin import compose_oid, compose_origin
 from penstock.server.ledger.rights import read_rights
 from penstock.server.ledger.schema import has_ledger
 from penstock.server.ledger.targets import drop_landing, read_landings
@@ -132,7 +133,7 @@ _LOADS = """
 _STAYING = """
     SELECT pg_catalog.concat_ws('.', nullif(s.schema, ''), s."table") AS "table", pg_catalog.sum(s.rows)::int8 AS rows
       FROM (
-               SELECT o.target_oid AS oid, o.target_schema AS schema, o.target_table AS "table", r.rows
+               SELECT {object} AS oid, o.target_schema AS schema, o.target_table AS "table", r.rows
                  FROM ONLY {objects} AS o
                  JOIN ONLY {ranges} AS r ON r.load = o.load AND r.object = o.number
                  JOIN ONLY {loads} AS l ON l.id = o.load
@@ -145,19 +146,17 @@ _STAYING = """
                              AND (t.kind = 'staging' OR (t.kind = 'replacement' AND l.state = 'running'))
                       )
                UNION ALL
-               SELECT t.target_oid, min(o.target_schema), min(o.target_table), min(t.inserted + t.updated)
+               SELECT {target}, t.target_schema, t.target_table, t.inserted + t.updated
                  FROM ONLY {targets} AS t
-                 JOIN ONLY {objects} AS o ON o.load = t.load AND o.target_oid = t.target_oid
                 WHERE t.load = %(load)s
                   AND t.kind = 'staging'
-                GROUP BY t.number, t.target_oid
            ) AS s
      WHERE EXISTS (SELECT FROM pg_catalog.pg_class AS c WHERE c.oid = s.oid)
        AND NOT EXISTS (
                SELECT
                  FROM ONLY {targets} AS t
                  JOIN ONLY {loads} AS l ON l.id = %(load)s
-                WHERE t.target_oid = s.oid
+                WHERE {target} = s.oid
                   AND t.load <> l.id
                   AND t.truncated_at > l.changed_at
                   AND l.state = 'complete'
@@ -261,8 +260,11 @@ def refuse_at_work(connection: Connection, schema: str, load_id: str) -> None:
 
 def find_staying(connection: Connection, schema: str, load_id: str) -> list[StayingRows]:
     """Return which rows of a load are in tables, as far as the ledger knows. Raises ServerError."""
+    origin = compose_origin(connection, schema)
     query = sql.SQL(_STAYING).format(
-        **{name: sql.Identifier(schema, name) for name in ("loads", "objects", "ranges", "targets")}
+        object=compose_oid("o", origin),
+        target=compose_oid("t", origin),
+        **{name: sql.Identifier(schema, name) for name in ("loads", "objects", "ranges", "targets")},
     )
     with (
         translate_errors("counting the load's rows"),

@@ -10,6 +10,7 @@ from psycopg import sql
 from penstock.model.load.ledger import KnownObject
 from penstock.model.server.table import TableName
 from penstock.server.connect.errors import in_pipeline, translate_errors
+from penstock.server.ledger.origin import compose_oid, compose_origin
 from penstock.server.ledger.trust import naming_ledger
 
 if TYPE_CHECKING:
@@ -18,17 +19,33 @@ if TYPE_CHECKING:
     from penstock.model.load.ledger import LedgerObject, LoadState
     from penstock.server.connect.connection import Connection
 
+# Oids are a part of the identity: a load that came from elsewhere is found by the lock's key, which has none.
 _RUNNING = """
     SELECT l.id::text,
-           (SELECT coalesce(max(o.number) + 1, 0) FROM ONLY {schema}.objects AS o WHERE o.load = l.id)
+           (SELECT coalesce(max(o.number) + 1, 0) FROM ONLY {schema}.objects AS o WHERE o.load = l.id),
+           s.is_copied
       FROM ONLY {schema}.loads AS l
-     WHERE l.identity = %s
-       AND l.state = 'running'
+      CROSS JOIN LATERAL (
+               SELECT EXISTS (SELECT FROM ONLY {schema}.objects AS o WHERE o.load = l.id AND o.origin <> {origin})
+           ) AS s (is_copied)
+     WHERE l.state = 'running'
+       AND (l.identity = %(identity)s OR (l.lock_key = %(lock)s AND s.is_copied))
+     ORDER BY l.identity <> %(identity)s, l.began_at DESC
+     LIMIT 1
 """
 
+# A table that a load has replaced has no row of earlier loads either.
 _KNOWN = """
-    SELECT o.load::text, l.identity, l.state, o.number, o.target_oid, o.target_schema, o.target_table,
-           o.uri, o.version, (
+      WITH emptied AS MATERIALIZED (
+               SELECT {target} AS oid,
+                      max(CASE WHEN t.kind = 'replacement' THEN l.event ELSE t.truncation_event END) AS event
+                 FROM ONLY {schema}.targets AS t
+                 JOIN ONLY {schema}.loads AS l ON l.id = t.load
+                WHERE t.truncated_at IS NOT NULL
+                   OR (t.kind = 'replacement' AND l.state = 'complete')
+                GROUP BY 1
+           )
+    SELECT o.load::text, l.identity, l.state, o.number, w.oid, o.uri, o.version, (
                SELECT coalesce(sum(r.rows), 0)
                  FROM ONLY {schema}.ranges AS r
                 WHERE r.load = o.load
@@ -44,25 +61,20 @@ _KNOWN = """
                       )
            ), EXISTS (
                SELECT
-                 FROM ONLY {schema}.targets AS t
-                WHERE t.target_oid = ANY (
+                 FROM emptied AS e
+                WHERE e.oid = ANY (
                           ARRAY(
-                              SELECT o.target_oid
+                              SELECT w.oid
                                UNION ALL
-                              SELECT a.relid::oid FROM pg_catalog.pg_partition_ancestors(o.target_oid) AS a
+                              SELECT a.relid::oid FROM pg_catalog.pg_partition_ancestors(w.oid) AS a
                           )
                       )
-                  AND t.truncated_at IS NOT NULL
-                  AND t.load <> o.load
-                  AND t.truncation_event > l.event
+                  AND e.event > l.event
            ), o.size_bytes, o.ctime_ns
-      FROM ROWS FROM (
-               unnest(%(oids)s::oid[]), unnest(%(schemas)s::name[]), unnest(%(tables)s::name[]),
-               unnest(%(uris)s::text[])
-           ) AS w (oid, schema_name, table_name, uri)
+      FROM ROWS FROM (unnest(%(oids)s::oid[]), unnest(%(uris)s::text[])) AS w (oid, uri)
       JOIN ONLY {schema}.objects AS o
         ON o.uri = w.uri
-       AND (o.target_oid = w.oid OR (o.target_schema = w.schema_name AND o.target_table = w.table_name))
+       AND {object} = w.oid
       JOIN ONLY {schema}.loads AS l
         ON l.id = o.load
      ORDER BY l.changed_at
@@ -79,7 +91,7 @@ _RENAMED = """
       JOIN ONLY {schema}.objects AS o
         ON o.version = w.version
        AND o.size_bytes = w.size_bytes
-       AND o.target_oid = w.oid
+       AND {object} = w.oid
        AND o.uri <> w.uri
       JOIN ONLY {schema}.loads AS l
         ON l.id = o.load
@@ -91,11 +103,11 @@ _RENAMED = """
 _CHANGED = """
     SELECT DISTINCT c.target_oid, c.load::text
       FROM ONLY {schema}.changes AS c
-     WHERE c.target_oid = ANY (%(oids)s)
-        OR (c.relation_oid = ANY (%(oids)s) AND c.kind <> 'reference')
+     WHERE {change} = ANY (%(oids)s)
+        OR (c.origin = {origin} AND c.relation_oid = ANY (%(oids)s) AND c.kind <> 'reference')
         OR EXISTS (
                SELECT
-                 FROM pg_catalog.pg_partition_ancestors(c.target_oid) AS a
+                 FROM pg_catalog.pg_partition_ancestors({change}) AS a
                 WHERE a.relid = ANY (%(oids)s)
            )
 """
@@ -108,7 +120,8 @@ class LedgerFindings:
     """What concerns a load that is about to begin.
 
     `running` is the load of the same identity that has begun and not ended, and `next_number` what a further object of
-    it is to have. `known` are the objects in any load, found by their URI and by their table's oid or name.
+    it is to have; `is_copied`: its oids were recorded elsewhere. `known` are the objects in any load, found by their
+    URI and their table.
     `changed_by` has the loads that have changed something at the tables, or as tables that partition or are partitions
     of these, that is not put back yet, by the oids of the tables that they loaded. `leases` are those on the server's
     settings that loads have noted and not ended. `renamed` has the URI and the load of what a complete one has loaded
@@ -117,6 +130,7 @@ class LedgerFindings:
 
     running: str | None
     next_number: int
+    is_copied: bool
     known: Sequence[KnownObject]
     changed_by: Mapping[int, Collection[str]]
     leases: Sequence[str]
@@ -131,14 +145,24 @@ class KnownMeaning:
     meaning: str
 
 
-def look_up(connection: Connection, schema: str, identity: str, objects: Sequence[LedgerObject]) -> LedgerFindings:
+def look_up(
+    connection: Connection, schema: str, identity: str, objects: Sequence[LedgerObject], *, lock: str
+) -> LedgerFindings:
     """Return what the ledger knows that concerns a load. Raises ServerError, TargetError."""
+    origin = compose_origin(connection, schema)
+    parts = {
+        "schema": sql.Identifier(schema),
+        "origin": origin,
+        "change": compose_oid("c", origin),
+        "object": compose_oid("o", origin),
+        "target": compose_oid("t", origin),
+    }
 
     def compose(query: str) -> sql.Composed:
-        return sql.SQL(query).format(schema=sql.Identifier(schema))
+        return sql.SQL(query).format(**parts)
 
     with naming_ledger(schema), translate_errors("looking up what has been loaded"), in_pipeline(connection):
-        running = connection.execute(compose(_RUNNING), [identity])
+        running = connection.execute(compose(_RUNNING), {"identity": identity, "lock": lock})
         known = connection.execute(compose(_KNOWN), object_arrays(objects))
         renamed = connection.execute(compose(_RENAMED), object_arrays(objects))
         changes = connection.execute(compose(_CHANGED), {"oids": [item.target_oid for item in objects]})
@@ -154,7 +178,6 @@ def look_up(connection: Connection, schema: str, identity: str, objects: Sequenc
             state=state,
             number=number,
             target_oid=oid,
-            target=TableName(schema=schema_name, name=table),
             uri=uri,
             version=version,
             rows=int(count),
@@ -162,25 +185,12 @@ def look_up(connection: Connection, schema: str, identity: str, objects: Sequenc
             size_bytes=size,
             ctime_ns=ctime_ns,
         )
-        for (
-            load_id,
-            identity,
-            state,
-            number,
-            oid,
-            schema_name,
-            table,
-            uri,
-            version,
-            count,
-            is_superseded,
-            size,
-            ctime_ns,
-        ) in known
+        for load_id, identity, state, number, oid, uri, version, count, is_superseded, size, ctime_ns in known
     ]
     return LedgerFindings(
         running=None if row is None else str(row[0]),
         next_number=0 if row is None else int(row[1]),
+        is_copied=row is not None and row[2],
         known=known_objects,
         changed_by=changed_by,
         leases=[lease for (lease,) in leases],

@@ -14,6 +14,7 @@ from penstock.model.jsontext import to_json
 from penstock.model.load.reject import Reason, Reject, RejectCause, RejectingLoad, StoredForm
 from penstock.server.connect.errors import in_transaction, translate_errors
 from penstock.server.ledger.listing import refuse_at_work
+from penstock.server.ledger.origin import compose_oid, compose_origin
 from penstock.server.ledger.schema import has_ledger
 from penstock.server.ledger.trust import naming_ledger
 from penstock.units import MIB
@@ -145,9 +146,12 @@ class RejectStore:
 
     def find_tables(self, connection: Connection) -> list[int]:
         """Return the oids of the tables that the load is of."""
-        query = sql.SQL("SELECT DISTINCT target_oid::bigint FROM ONLY {}.objects WHERE load = %s")
+        oid = compose_oid("o", compose_origin(connection, self._schema_name))
+        query = sql.SQL("SELECT DISTINCT ({})::bigint FROM ONLY {}.objects AS o WHERE o.load = %s").format(
+            oid, self._schema
+        )
         with translate_errors("looking for the tables of the load"):
-            return [oid for (oid,) in connection.execute(query.format(self._schema), [self._load_id])]
+            return [oid for (oid,) in connection.execute(query, [self._load_id]) if oid is not None]
 
     def read_starts(self, connection: Connection, object_number: int) -> list[int]:
         """Return where the records of an object begin that were rejected, in ascending order."""

@@ -35,6 +35,7 @@ VERSION = 6
 # the blocks of one object in turn. A row with a start below zero corrects others: rejected records that were loaded
 # later. `form` is how the records are read.
 #
+# `origin` says where the oids of a row mean what they say (origin.py).
 # What loads change at tables (changes, holds) outlives what is known of the loads: neither refers to a load's row.
 # lease_notes: leases on the server's settings are in another database; a note spares a load from looking there.
 _STATEMENTS = (
@@ -62,6 +63,7 @@ _STATEMENTS = (
     CREATE TABLE {schema}.objects (
         load uuid NOT NULL REFERENCES {schema}.loads ON DELETE CASCADE,
         number integer NOT NULL,
+        origin text NOT NULL,
         target_oid oid NOT NULL,
         target_schema name NOT NULL,
         target_table name NOT NULL,
@@ -113,7 +115,10 @@ _STATEMENTS = (
     CREATE TABLE {schema}.targets (
         load uuid NOT NULL REFERENCES {schema}.loads ON DELETE CASCADE,
         number integer NOT NULL,
+        origin text NOT NULL,
         target_oid oid NOT NULL,
+        target_schema name NOT NULL,
+        target_table name NOT NULL,
         truncated_at timestamptz,
         truncation_event bigint,
         kind text CHECK (kind IN ('staging', 'replacement')),
@@ -130,9 +135,9 @@ _STATEMENTS = (
         PRIMARY KEY (load, number)
     )
     """,
-    "CREATE INDEX targets_truncated_idx ON {schema}.targets (target_oid) WHERE truncated_at IS NOT NULL",
     """
     CREATE TABLE {schema}.changes (
+        origin text NOT NULL,
         target_oid oid NOT NULL,
         number integer NOT NULL,
         target_schema name NOT NULL,
@@ -145,16 +150,17 @@ _STATEMENTS = (
         load uuid NOT NULL,
         made_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
         PRIMARY KEY (target_oid, number),
-        UNIQUE (target_oid, kind, relation_oid, name)
+        UNIQUE (origin, target_oid, kind, relation_oid, name)
     )
     """,
     """
     CREATE TABLE {schema}.holds (
         load uuid NOT NULL,
+        origin text NOT NULL,
         target_oid oid NOT NULL,
         lock_key text NOT NULL,
         made_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
-        PRIMARY KEY (load, target_oid)
+        PRIMARY KEY (load, origin, target_oid)
     )
     """,
     """

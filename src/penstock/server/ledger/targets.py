@@ -16,6 +16,7 @@ from penstock.errors import TargetError
 from penstock.model.load.ledger import LandedTarget, LandingRecord
 from penstock.model.server.table import TableName
 from penstock.server.connect.errors import in_transaction, translate_errors
+from penstock.server.ledger.origin import compose_oid, compose_origin
 from penstock.server.table.staging import drop_landing_table
 
 if TYPE_CHECKING:
@@ -33,21 +34,27 @@ _MADE_NAMES = {
 
 def read_landings(connection: Connection, schema: str, load_id: str) -> dict[int, LandingRecord]:
     """Return what a load has made for its targets, by their place in the job. Raises ServerError."""
+    origin = compose_origin(connection, schema)
     query = sql.SQL(
         """
-        SELECT number, target_oid, truncated_at IS NOT NULL, kind, landing_schema, landing_table, landing_oid,
-               definition
-          FROM ONLY {}
-         WHERE load = %s
-         ORDER BY number
+        SELECT t.number, coalesce({target}, 0), t.target_schema, t.target_table, t.truncated_at IS NOT NULL, t.kind,
+               t.landing_schema, t.landing_table, {landing}, t.definition
+          FROM ONLY {targets} AS t
+         WHERE t.load = %s
+         ORDER BY t.number
         """
-    ).format(_targets(schema))
+    ).format(
+        targets=_targets(schema),
+        target=compose_oid("t", origin),
+        landing=compose_oid("t", origin, prefix="landing"),
+    )
     with translate_errors("reading the tables that the load created"):
         rows = connection.execute(query, [load_id]).fetchall()
     return {
         number: LandingRecord(
             number=number,
             target_oid=target_oid,
+            target=TableName(schema=namespace, name=name),
             is_truncated=is_truncated,
             kind=kind,
             schema=landing_schema,
@@ -55,7 +62,7 @@ def read_landings(connection: Connection, schema: str, load_id: str) -> dict[int
             oid=oid,
             definition=definition,
         )
-        for number, target_oid, is_truncated, kind, landing_schema, table, oid, definition in rows
+        for number, target_oid, namespace, name, is_truncated, kind, landing_schema, table, oid, definition in rows
     }
 
 
@@ -63,8 +70,10 @@ def write_landing(connection: Connection, schema: str, claim: Claim, landing: La
     """Write down what was made for a target in this transaction, in place of what was before. Raises ServerError."""
     query = sql.SQL(
         """
-        INSERT INTO {} (load, number, target_oid, kind, landing_schema, landing_table, landing_oid, definition)
-        VALUES (%s, %s, %s, %s, %s, %s, %s, %s)
+        INSERT INTO {targets}
+               (load, number, origin, target_oid, target_schema, target_table, kind, landing_schema, landing_table,
+                landing_oid, definition)
+        VALUES (%s, %s, {origin}, %s, %s, %s, %s, %s, %s, %s, %s)
         ON CONFLICT (load, number) DO UPDATE
         SET kind = EXCLUDED.kind,
             landing_schema = EXCLUDED.landing_schema,
@@ -72,11 +81,13 @@ def write_landing(connection: Connection, schema: str, claim: Claim, landing: La
             landing_oid = EXCLUDED.landing_oid,
             definition = EXCLUDED.definition
         """
-    ).format(_targets(schema))
+    ).format(targets=_targets(schema), origin=compose_origin(connection, schema))
     values = [
         claim.load_id,
         landing.number,
         landing.target_oid,
+        landing.target.schema,
+        landing.target.name,
         landing.kind,
         landing.schema,
         landing.table,
@@ -87,7 +98,7 @@ def write_landing(connection: Connection, schema: str, claim: Claim, landing: La
         connection.execute(query, values)
 
 
-def note_truncated(connection: Connection, schema: str, claim: Claim, *, number: int, oid: int) -> None:
+def note_truncated(connection: Connection, schema: str, claim: Claim, landing: LandingRecord) -> None:
     """Write down that a target was truncated in this transaction, behind the ends of loads that there have been.
 
     The caller has the table's lock, and find_unended has found no other load with rows there. Raises ServerError.
@@ -97,16 +108,24 @@ def note_truncated(connection: Connection, schema: str, claim: Claim, *, number:
         WITH truncation AS (
             UPDATE ONLY {loads} SET event = DEFAULT WHERE id = %(load)s RETURNING event
         )
-        INSERT INTO {targets} (load, number, target_oid, truncated_at, truncation_event)
-        SELECT %(load)s, %(number)s, %(oid)s, pg_catalog.clock_timestamp(), t.event
+        INSERT INTO {targets}
+               (load, number, origin, target_oid, target_schema, target_table, truncated_at, truncation_event)
+        SELECT %(load)s, %(number)s, {origin}, %(oid)s, %(schema)s, %(table)s, pg_catalog.clock_timestamp(), t.event
           FROM truncation AS t
         ON CONFLICT (load, number) DO UPDATE
         SET truncated_at = EXCLUDED.truncated_at,
             truncation_event = EXCLUDED.truncation_event
         """
-    ).format(targets=_targets(schema), loads=sql.Identifier(schema, "loads"))
+    ).format(targets=_targets(schema), loads=sql.Identifier(schema, "loads"), origin=compose_origin(connection, schema))
+    values = {
+        "load": claim.load_id,
+        "number": landing.number,
+        "oid": landing.target_oid,
+        "schema": landing.target.schema,
+        "table": landing.target.name,
+    }
     with translate_errors("recording that the table was truncated"):
-        connection.execute(query, {"load": claim.load_id, "number": number, "oid": oid})
+        connection.execute(query, values)
 
 
 def write_counts(connection: Connection, schema: str, claim: Claim, counts: Iterable[LandedCounts]) -> None:
@@ -193,7 +212,7 @@ def find_unended(connection: Connection, schema: str, claim: Claim, *, oid: int)
                      FROM ONLY {objects} AS o
                      JOIN ONLY {ranges} AS r ON r.load = o.load AND r.object = o.number
                     WHERE o.load = l.id
-                      AND o.target_oid IN (
+                      AND {object} IN (
                               SELECT %(oid)s::oid
                                UNION ALL
                               SELECT t.relid::oid FROM pg_catalog.pg_partition_tree(%(oid)s) AS t
@@ -210,7 +229,10 @@ def find_unended(connection: Connection, schema: str, claim: Claim, *, oid: int)
                )
          ORDER BY l.began_at
         """
-    ).format(**{name: sql.Identifier(schema, name) for name in ("loads", "objects", "ranges", "targets")})
+    ).format(
+        object=compose_oid("o", compose_origin(connection, schema)),
+        **{name: sql.Identifier(schema, name) for name in ("loads", "objects", "ranges", "targets")},
+    )
     values = {"load": claim.load_id, "oid": oid}
     with translate_errors("looking for loads that have not ended"):
         return [load_id for (load_id,) in connection.execute(query, values).fetchall()]
@@ -268,7 +290,7 @@ def drop_landing(
 
 
 def _not_made(schema: str, landing: LandingRecord, table: TableName, *, load_id: str, owner: str) -> TargetError:
-    delete = sql.SQL("DELETE FROM {} WHERE load = {} AND number = {};").format(
+    delete = sql.SQL("DELETE FROM ONLY {} WHERE load = {} AND number = {};").format(
         _targets(schema), sql.Literal(load_id), sql.Literal(landing.number)
     )
     return TargetError(

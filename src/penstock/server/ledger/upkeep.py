@@ -13,6 +13,7 @@ from psycopg.rows import class_row
 from penstock.model.load.ledger import LeftRejects, LeftStaging, PrunedLoads
 from penstock.server.connect.errors import in_transaction, translate_errors
 from penstock.server.ledger.locks import find_workers, try_lock_here
+from penstock.server.ledger.origin import compose_oid, compose_origin
 from penstock.server.ledger.schema import has_ledger
 from penstock.server.ledger.targets import drop_landing, read_landings
 
@@ -32,7 +33,7 @@ _LEFT_STAGING = """
            pg_catalog.pg_total_relation_size(c.oid) AS size_bytes
       FROM ONLY {targets} AS t
       JOIN ONLY {loads} AS l ON l.id = t.load
-      JOIN pg_catalog.pg_class AS c ON c.oid = t.landing_oid AND c.relname = t.landing_table
+      JOIN pg_catalog.pg_class AS c ON c.oid = {landing} AND c.relname = t.landing_table
      WHERE t.kind IN ('staging', 'replacement')
        AND (%(age_s)s::float8 IS NULL OR l.changed_at < pg_catalog.now() - pg_catalog.make_interval(secs => %(age_s)s))
        AND NOT EXISTS (
@@ -143,11 +144,12 @@ def find_left_staging(connection: Connection, schema: str, *, age_s: float | Non
     """
     if not has_ledger(connection, schema):
         return []
+    landing = compose_oid("t", compose_origin(connection, schema), prefix="landing")
     with (
         translate_errors("looking for staging tables"),
         connection.cursor(row_factory=class_row(LeftStaging)) as cursor,
     ):
-        return cursor.execute(_compose(_LEFT_STAGING, schema), {"age_s": age_s}).fetchall()
+        return cursor.execute(_compose(_LEFT_STAGING, schema, landing=landing), {"age_s": age_s}).fetchall()
 
 
 def drop_left_staging(connection: Connection, schema: str, *, age_s: float | None = None) -> list[LeftStaging]:
@@ -200,18 +202,19 @@ def find_left_rejects(
           FROM ONLY {objects} AS o
           JOIN ONLY {rejects} AS r ON r.load = o.load AND r.object = o.number
          WHERE o.uri = ANY (%s)
-           AND o.target_oid = ANY (%s::oid[])
+           AND {object} = ANY (%s::oid[])
            AND o.load IS DISTINCT FROM %s::uuid
          GROUP BY o.load
          ORDER BY o.load
     """
+    found = compose_oid("o", compose_origin(connection, schema))
     with (
         translate_errors("looking for rejected records"),
         connection.cursor(row_factory=class_row(LeftRejects)) as cursor,
     ):
-        return cursor.execute(_compose(query, schema), [list(uris), list(oids), but_load]).fetchall()
+        return cursor.execute(_compose(query, schema, object=found), [list(uris), list(oids), but_load]).fetchall()
 
 
-def _compose(query: str, schema: str) -> sql.Composed:
+def _compose(query: str, schema: str, **oids: sql.Composable) -> sql.Composed:
     names = ("loads", "objects", "ranges", "rejects", "targets")
-    return sql.SQL(query).format(**{name: sql.Identifier(schema, name) for name in names})
+    return sql.SQL(query).format(**oids, **{name: sql.Identifier(schema, name) for name in names})
