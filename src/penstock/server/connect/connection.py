@@ -507,11 +507,26 @@ def _make_first_settings(
     reads = [sql.SQL("pg_catalog.current_setting({})").format(sql.Literal(name)) for name in _InputSettings._fields]
     settings = _fixed_settings(version_num, read_write=read_write) | {"DateStyle": "ISO", "search_path": OWN_PATH}
     makes = [sql.SQL("CASE WHEN {} THEN {} END").format(is_direct, call) for call in _calls(settings)]
-    row = connection.execute(sql.SQL("SELECT {}").format(sql.SQL(", ").join([head, *reads, *makes]))).fetchone()
-    assert row is not None
+    row = _read_first(connection.execute(sql.SQL("SELECT {}").format(sql.SQL(", ").join([head, *reads, *makes]))))
     backend_pid, has_own_session, is_read_only, *values = row
     pooler = None if has_own_session else Pooler(told_pid=connection.info.backend_pid, backend_pid=backend_pid)
-    return _InputSettings(*values[: len(_InputSettings._fields)]), pooler, is_read_only
+    return _InputSettings(*values), pooler, is_read_only
+
+
+def _read_first(cursor: psycopg.Cursor[tuple[Any, ...]]) -> tuple[Any, ...]:
+    """Return the first values of the first answer. Raises ServerError if they cannot be a PostgreSQL server's."""
+    expected = [int, bool, bool, *(str for _ in _InputSettings._fields)]
+    try:
+        rows = [row[: len(expected)] for row in cursor.fetchall()]
+    except (ValueError, OverflowError):
+        rows = []
+    if [list(map(type, row)) for row in rows] != [expected]:
+        raise ServerError(
+            "the server's answers make no sense",
+            detail="The first statement of the session returned other rows than it must, or in another encoding.",
+            hint="Check that this is a PostgreSQL server, and what is between it and this machine.",
+        )
+    return rows[0]
 
 
 def _compose_settings(pinned: _InputSettings, *, version_num: int, read_write: bool) -> sql.Composed:
