@@ -97,6 +97,55 @@ def test_dropped_table_is_told_from_a_renamed_one(loads: Loads, tmp_path: Path) 
     assert loads.count() == 0
 
 
+_EXCHANGE = "ALTER TABLE u RENAME a TO c; ALTER TABLE u RENAME b TO a; ALTER TABLE u RENAME c TO b"
+
+
+def write_two(path: Path) -> Path:
+    """Write a csv file of two texts, each of which names its column."""
+    path.write_text("a,b\n" + "".join(f"a{n},b{n}\n" for n in range(ROWS)))
+    return path
+
+
+@pytest.mark.parametrize("change", [_EXCHANGE, "ALTER TABLE u ALTER a TYPE varchar(20)"], ids=["renamed", "altered"])
+@pytest.mark.parametrize("rules", [IMPATIENT, REJECT], ids=["load", "load with rejects"])
+def test_columns_changed_between_two_batches_end_the_load(
+    loads: Loads, tmp_path: Path, change: str, rules: LoadRules
+) -> None:
+    """The batch that met them is undone."""
+    loads.execute("CREATE TABLE u (a text, b text, other int DEFAULT 1)")
+    acting = act_at(loads, 20, lambda: loads.execute(change))
+    with pytest.raises(TargetError, match=r'columns of table "public\.u" are not those') as caught:
+        acting.run(target(write_two(tmp_path / "f"), into="u"), rules=rules, batch_bytes=1)
+    assert "a" in str(caught.value.detail)
+    assert loads.count("u") > 0
+    if change == _EXCHANGE:
+        loads.execute(_EXCHANGE)
+    assert loads.execute("SELECT count(*) FROM u WHERE a NOT LIKE 'a%' OR b NOT LIKE 'b%'") == [(0,)]
+
+
+def test_load_is_not_resumed_into_exchanged_columns(loads: Loads, tmp_path: Path) -> None:
+    """Nor by the same command; once they are as they were, it is."""
+    loads.execute("CREATE TABLE u (a text, b text)")
+    path = write_two(tmp_path / "f")
+    acting = act_at(loads, 20, lambda: loads.execute(_EXCHANGE))
+    with pytest.raises(TargetError, match="are not those that this load began with"):
+        acting.run(target(path, into="u"), batch_bytes=1)
+    before = loads.count("u")
+    with pytest.raises(TargetError, match="belongs to unfinished load"):
+        loads.run(target(path, into="u"))
+    assert loads.count("u") == before
+    loads.execute(_EXCHANGE)
+    loads.run(target(path, into="u"))
+    assert loads.execute("SELECT count(*), count(DISTINCT a) FROM u WHERE a LIKE 'a%'") == [(ROWS, ROWS)]
+
+
+def test_column_that_is_not_loaded_may_change(loads: Loads, tmp_path: Path) -> None:
+    """One is added, and one is dropped, between two batches."""
+    loads.execute("CREATE TABLE u (a text, b text, other int DEFAULT 1)")
+    acting = act_at(loads, 20, lambda: loads.execute("ALTER TABLE u ADD more int DEFAULT 5, DROP other"))
+    assert acting.run(target(write_two(tmp_path / "f"), into="u"), batch_bytes=1).rows == ROWS
+
+
 def test_table_of_a_load_that_creates_it_is_looked_at_too(loads: Loads, tmp_path: Path) -> None:
     """Without a schema in its name as well."""
     acting = act_at(loads, 20, lambda: loads.execute(_RENAME.replace("old_t", "old_u").replace(" t ", " u ")))

@@ -80,7 +80,7 @@ def _describe_stay(plan: LoadPlan, load_id: str, *, rows: int | None, is_complet
 
 def _describe_resuming(error: PenstockError, plan: LoadPlan, load_id: str, *, has_all_rows: bool) -> str:
     if isinstance(error, OtherTableError):
-        return f"If the first table is not restored, run penstock loads forget {load_id} before a new load."
+        return f"If the table is not restored as it was, run penstock loads forget {load_id} before a new load."
     is_piped = any(STDIN_LOCATION in target.sources for target in plan.job.targets)
     if has_all_rows:
         again = "the same command with the same input" if is_piped else f"penstock resume {load_id}"

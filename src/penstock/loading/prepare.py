@@ -368,7 +368,7 @@ class _Preparation:
         """Return what the names mean by which COPY knows the tables that it fills."""
         made = {table.oid: table.name for table in created}
         tables = {
-            made.get(found.oid, target.table): LoadedTable(made.get(found.oid, found.name), found.oid)
+            made.get(found.oid, target.table): LoadedTable(made.get(found.oid, found.name), found.oid, found.columns)
             for target, found in zip(self._plan.targets, facts, strict=True)
         }
         for landing in landings:

@@ -26,8 +26,8 @@ def describe_meaning(
 ) -> str:
     """Return what decides which rows a load stores, as JSON: equal for equal loads.
 
-    `oids` are the targets', `sources` what each one's sources are called wherever the load is started from; `settings`
-    are those of the session that decide what a text means.
+    `oids` are the targets', 0 for what is the same in any database. `sources` are what each one's sources are called
+    wherever the load is started from; `settings` are those of the session that decide what a text means.
     """
     targets = [
         _describe_target(target, oid=oid, sources=names)
@@ -59,7 +59,9 @@ def describe_changes(before: str, now: str) -> list[str]:
         table = target["table"] if target["schema"] is None else f"{target['schema']}.{target['table']}"
         if was.get("oid") != target["oid"]:
             changes.append(f'Table "{table}" is not the one that the load began with.')
-        others = [name for name in target if name != "oid" and was.get(name) != target[name]]
+        if was.get("numbers") != target["numbers"]:
+            changes.append(f'Columns of table "{table}" were renamed, or dropped and added again.')
+        others = [name for name in target if name not in ("oid", "numbers") and was.get(name) != target[name]]
         if others:
             changes.append(f'Of table "{table}" other: {", ".join(others)}.')
     return changes
@@ -68,6 +70,7 @@ def describe_changes(before: str, now: str) -> list[str]:
 def _describe_target(target: TargetPlan, *, oid: int, sources: Sequence[str]) -> dict[str, Any]:
     return {
         "oid": oid,
+        "numbers": _number_columns(target) if oid else None,
         "schema": target.table.schema,
         "table": target.table.name,
         "mode": target.job.mode,
@@ -80,6 +83,14 @@ def _describe_target(target: TargetPlan, *, oid: int, sources: Sequence[str]) ->
         "set": dict(target.job.set),
         "skip": target.job.skip,
     }
+
+
+def _number_columns(target: TargetPlan) -> dict[str, int | None]:
+    """Return which of the table's columns is meant by each name: one that is renamed keeps its number."""
+    numbers = {name: place for place, name in enumerate(target.create_columns or (), 1)}
+    if target.facts is not None:
+        numbers = {column.name: column.number for column in target.facts.columns}
+    return {name: numbers.get(name) for name in target.column_map.columns}
 
 
 def job_to_json(job: LoadJob) -> str:

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from penstock.model.source.source import SourceObject
 
 
+# src/include/catalog/pg_type.dat
+_TEXT_OID = 25
+
 # What a kill loses at most, of each session.
 _BATCH = BatchPlan(limit_bytes=GIB, duration_s=10.0)
 
@@ -323,7 +326,10 @@ def _text_table(name: TableName, columns: Sequence[str]) -> TableFacts:
         oid=0,
         name=name,
         kind="r",
-        columns=tuple(Column(name=column, type_name="text") for column in columns),
+        columns=tuple(
+            Column(name=column, type_name="text", number=number, type_oid=_TEXT_OID)
+            for number, column in enumerate(columns, 1)
+        ),
     )
 
 

@@ -20,7 +20,8 @@ class TableName:
 class Column:
     """One column.
 
-    `identity` is '' or 'a' (always) or 'd' (by default); `sequence` is the owned one's qualified name.
+    `identity` is '' or 'a' (always) or 'd' (by default); `sequence` is the owned one's qualified name. `number`,
+    `type_oid` and `type_modifier` are pg_attribute's attnum, atttypid and atttypmod.
     """
 
     name: str
@@ -30,6 +31,9 @@ class Column:
     has_default: bool = False
     identity: str = ""
     sequence: str | None = None
+    number: int = 0
+    type_oid: int = 0
+    type_modifier: int = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

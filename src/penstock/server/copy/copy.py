@@ -20,7 +20,7 @@ from penstock.model.server.table import TableName
 from penstock.server.connect.copy_context import CopyContext, parse_copy_context
 from penstock.server.connect.errors import ServerReport, read_report
 from penstock.server.connect.search_path import TO_OWN_PATH, TO_USERS_PATH
-from penstock.server.table.identity import compose_look, other_table, send_check
+from penstock.server.table.identity import check_look, compose_look, send_check
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -215,7 +215,7 @@ class CopySession:
             statement = copy_statement(spec, ignores_types=self.ignores_types)
             if (table := self._find_table(spec)) is not None:
                 # Runs when the COPY has ended, and has its lock.
-                statement = sql.SQL("{}; {}").format(statement, compose_look(table))
+                statement = sql.SQL("{}; {}").format(statement, compose_look(table, spec.columns))
             self._composed = key, statement.as_bytes(self._connection)
         return self._composed[1]
 
@@ -268,7 +268,7 @@ class CopySession:
         """Look as COPY does, after other statements have written to a spec's table. Raises TargetError."""
         if (table := self._find_table(spec)) is not None:
             with self.between_copies() as connection:
-                send_check(connection, table)()
+                send_check(connection, table, spec.columns)()
 
     def finish_copy(self) -> int:
         """End the COPY command and return the rows it reported. Raises TargetError if `tables` has another table."""
@@ -279,10 +279,11 @@ class CopySession:
                 self._wait(select.POLLIN | select.POLLOUT)
             self._flush()
             reported = self._take(ExecStatus.COMMAND_OK).command_tuples or 0
-            found = None if table is None else self._take(ExecStatus.TUPLES_OK).get_value(0, 0)
+            found = None if table is None else self._take(ExecStatus.TUPLES_OK)
             self._expect_end()
-            if table is not None and found != b"%d" % table.oid:
-                raise other_table(self._connection, table)
+            if table is not None and found is not None:
+                oid, columns = (found.get_value(0, column) or b"" for column in (0, 1))
+                check_look(self._connection, table, self._spec.columns, int(oid or 0), columns.decode("ascii"))
         if self._is_protected:
             self._savepoint = "kept"
         return reported

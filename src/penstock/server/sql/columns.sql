@@ -27,7 +27,10 @@ SELECT a.attname::text AS name,
                      n.nspname,
                      s.relname
             LIMIT 1
-       ) AS sequence
+       ) AS sequence,
+       a.attnum AS number,
+       a.atttypid AS type_oid,
+       a.atttypmod AS type_modifier
   FROM pg_catalog.pg_attribute AS a
  WHERE a.attrelid = :'oid'::oid
    AND a.attnum > 0

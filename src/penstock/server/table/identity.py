@@ -1,7 +1,7 @@
-"""Whether a table's name still means the table that a load began with, asked while a lock keeps it from being renamed.
+"""Whether names still mean the table and columns that a load began with, asked while a lock keeps them as they are.
 
-Commands name tables, and one that waits for its lock takes what has the name then: what others have swapped in, or
-given the name by hand.
+Commands name tables and columns, and one that waits for its lock takes what has the name then: what others have swapped
+in, or given the name by hand.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from penstock.errors import OtherTableError
 from penstock.server.connect.errors import translate_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     import psycopg
 
-    from penstock.model.server.table import TableName
+    from penstock.model.server.table import Column, TableName
 
 _RELATION = """
     SELECT pg_catalog.format('%%s.%%s', n.nspname, c.relname)
@@ -28,35 +28,77 @@ _RELATION = """
 """
 
 
+# It runs with the user's search_path as well: each operator is qualified.
+_LOOK = """
+    SELECT pg_catalog.to_regclass({table})::pg_catalog.oid,
+           pg_catalog.string_agg(
+               pg_catalog.concat_ws(' ', a.attnum, a.atttypid::pg_catalog.oid, a.atttypmod), ',' ORDER BY w.place
+           )
+      FROM pg_catalog.unnest({columns}::pg_catalog.name[]) WITH ORDINALITY AS w (name, place)
+      LEFT JOIN pg_catalog.pg_attribute AS a
+        ON a.attrelid OPERATOR(pg_catalog.=) pg_catalog.to_regclass({table})::pg_catalog.oid
+       AND a.attname OPERATOR(pg_catalog.=) w.name
+"""
+
+
 class LoadedTable(NamedTuple):
-    """A table by its name, with its schema, and the oid that it had when the load began."""
+    """A table by its name, with its schema, and the oid that it had when the load began; and its columns then.
+
+    Columns are looked at for tables that others can have altered.
+    """
 
     name: TableName
     oid: int
+    columns: tuple[Column, ...] = ()
 
 
-def compose_look(table: LoadedTable) -> sql.Composed:
-    """Return the query for the oid that a table's name has now. Its answer is compared here, by no operator there."""
+def compose_look(table: LoadedTable, columns: Sequence[str] = ()) -> sql.Composed:
+    """Return the query for what a table's name and those of columns mean now, which `check_look` compares."""
     name = sql.Identifier(table.name.schema or "public", table.name.name).as_string(None)
-    return sql.SQL("SELECT pg_catalog.to_regclass({})::pg_catalog.oid").format(sql.Literal(name))
+    return sql.SQL(_LOOK).format(table=sql.Literal(name), columns=sql.Literal(list(columns)))
 
 
-def send_check(connection: psycopg.Connection[Any], table: LoadedTable) -> Callable[[], None]:
+def send_check(
+    connection: psycopg.Connection[Any], table: LoadedTable, columns: Sequence[str] = ()
+) -> Callable[[], None]:
     """Ask without waiting, if the connection is in a pipeline; what is returned raises TargetError, ServerError.
 
     The caller has written to the table in this transaction, and so holds a lock.
     """
-    cursor = connection.execute(compose_look(table))
+    cursor = connection.execute(compose_look(table, columns))
 
     def check() -> None:
         with translate_errors(f"reading table {table.name}"):
-            if cursor.fetchone() != (table.oid,):
-                raise other_table(connection, table)
+            row = cursor.fetchone()
+            assert row is not None
+            check_look(connection, table, columns, *row)
 
     return check
 
 
-def other_table(connection: psycopg.Connection[Any], table: LoadedTable) -> OtherTableError:
+def check_look(
+    connection: psycopg.Connection[Any],
+    table: LoadedTable,
+    columns: Sequence[str],
+    oid: int | None,
+    found: str | None,
+) -> None:
+    """Raise TargetError if what `compose_look` has found is not what the load began with; psycopg.Error."""
+    if oid != table.oid:
+        raise _other_table(connection, table)
+    if not table.columns:
+        return
+    known = {each.name: f"{each.number} {each.type_oid} {each.type_modifier}" for each in table.columns}
+    now = dict(zip(columns, (found or "").split(","), strict=False))
+    if changed := [name for name in columns if now.get(name) != known.get(name)]:
+        raise OtherTableError(
+            f'columns of table "{table.name}" are not those that this load began with',
+            detail=f"Renamed or altered since: {', '.join(changed)}.",
+            hint="Restore them, or start a new load into the table as it is now.",
+        )
+
+
+def _other_table(connection: psycopg.Connection[Any], table: LoadedTable) -> OtherTableError:
     """Return the error for a name that means another table now. Raises psycopg.Error."""
     row = connection.execute(_RELATION, [table.oid]).fetchone()
     fate = "was dropped, or replaced by another load" if row is None else f'is now "{row[0]}"'
