@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,16 @@ _MESSAGE_SHOWN = 400
 _ENDED_CLASSES = ("08", "57")
 
 _INVALID_VALUE = "22P02"
+# Too few or too many fields: "bad copy file format".
+BAD_FORMAT = "22P04"
+
+# What other programs write for null
+_NULL_WORDS = ("", "\\N", "NULL", "null", "NA", "N/A", "#N/A", "n/a", "None", "none", "nil", "-", "--", ".", "?")
+
+ENDS_WITH_DELIMITER = (
+    "The record ends with a delimiter, behind which is one more field: name all fields with --columns, and skip that"
+    " one with --skip."
+)
 
 
 def rename(text: str, names: Iterable[tuple[str, str]]) -> str:
@@ -54,12 +65,14 @@ def explain_failure(
     where: FilePlace | str | None,
     constants: Collection[str] = (),
     working_names: Sequence[tuple[str, str]] = (),
+    delimiter: str | None = None,
     is_in_conflict: bool = False,
 ) -> PenstockError:
     """Return the error to show; `where` is the place in the files as far as it is known.
 
-    `constants` are the columns whose value --set gives, `working_names` those of a table that replaces another.
-    `is_in_conflict`: the session was cancelled because it waited for another one of the same load.
+    `constants` are the columns whose value --set gives, `delimiter` is the file's, `working_names` those of a table
+    that replaces another. `is_in_conflict`: the session was cancelled because it waited for another one of the same
+    load.
     """
     report, place = _reword(failure.report, is_in_conflict=is_in_conflict), failure.place
     is_ended = failure.is_disconnect or (not is_in_conflict and (report.sqlstate or "").startswith(_ENDED_CLASSES))
@@ -79,11 +92,24 @@ def explain_failure(
     return error_class(
         shorten_message(rename(report.message, working_names)),
         detail="\n".join(line for line in lines if line) or None,
-        hint=report.hint or find_hint(code or ("08006" if failure.is_disconnect else None)),
+        hint=report.hint
+        or _find_own_hint(failure, delimiter=delimiter)
+        or find_hint(code or ("08006" if failure.is_disconnect else None)),
         sqlstate=report.sqlstate,
         is_transient=is_in_conflict or is_passing(report.sqlstate, is_disconnect=failure.is_disconnect),
         place=replace(where, column=place.column) if isinstance(where, FilePlace) and not is_ended else None,
     )
+
+
+def _find_own_hint(failure: CopyFailed, *, delimiter: str | None) -> str | None:
+    """Return what to do about a value that is a word for null, or a record that ends with a delimiter."""
+    value, sqlstate = failure.place.value, failure.report.sqlstate
+    if failure.place.column is not None and value in _NULL_WORDS and (sqlstate or "").startswith("22"):
+        too = " (with --null '' too, if empty fields do)" if value else ""
+        return f"Use --null {shlex.quote(value or '')} if it stands for null{too}, or correct the value in the file."
+    if sqlstate != BAD_FORMAT or value is None or delimiter is None or not value.endswith(delimiter):
+        return None
+    return ENDS_WITH_DELIMITER
 
 
 def is_types_refusal(failure: CopyFailed) -> bool:

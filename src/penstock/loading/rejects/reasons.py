@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.errors import DataError
-from penstock.loading.rejects.explain import is_types_refusal, shorten_message
+from penstock.loading.rejects.explain import BAD_FORMAT, is_types_refusal, shorten_message
 from penstock.model.load.reject import Reason
 from penstock.server.connect.errors import DATA_CLASSES, choose_class
 
@@ -23,8 +23,6 @@ _INVALID_PARAMETER = "22023"
 # How the SQLSTATEs of errors begin that are a record's own.
 RECORD_CODES = (*DATA_CLASSES, *_OWN_CODES)
 
-# Too few or too many fields: "bad copy file format".
-BAD_FORMAT = "22P04"
 _BAD_BYTES = "22021"
 
 
