@@ -234,7 +234,10 @@ impl Search<'_> {
 
     /// Whether the field that begins at `at` with a single quote ends with another.
     fn is_in_apostrophes(&self, at: usize) -> bool {
-        let end = (at + 1..).find(|&end| self.runs.is_edge(Some(end))).unwrap_or(at);
+        let mut end = at + 1;
+        while !self.runs.is_edge(Some(end)) {
+            end += 1;
+        }
         end > at + 1 && self.runs.byte(end - 1) == Some(b'\'')
     }
 
@@ -253,9 +256,14 @@ impl Search<'_> {
         if !is_field || !self.guess.nulls.iter().any(|word| word.len() == 4 && is_word(word)) {
             return false;
         }
-        let is_end = |&position: &usize| matches!(self.runs.byte(position), None | Some(b'\n' | b'\r'));
-        let first = (0..at).rev().find(is_end).map_or(0, |end| end + 1);
-        let last = (at + 5..).find(is_end).unwrap_or(at) - 1;
+        let is_end = |position: usize| matches!(self.runs.byte(position), None | Some(b'\n' | b'\r'));
+        let (mut first, mut last) = (at, at + 5);
+        while first > 0 && !is_end(first - 1) {
+            first -= 1;
+        }
+        while !is_end(last + 1) {
+            last += 1;
+        }
         [first, last].iter().all(|&edge| self.runs.byte(edge) == Some(b'"'))
     }
 }

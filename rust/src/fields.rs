@@ -81,6 +81,22 @@ impl<'a> FieldReader<'a> {
         self.block[..position].last() == Some(&self.line_end.last_byte())
     }
 
+    /// Leave out a field behind the last expected one that holds nothing but blanks, in quotes or without.
+    pub(crate) fn drop_empty_end(&self, fields: &mut Vec<Field>, expected: usize) {
+        if fields.len() == expected + 1 && fields.last().is_some_and(|last| self.is_blank(last)) {
+            fields.pop();
+        }
+    }
+
+    fn is_blank(&self, field: &Field) -> bool {
+        let bytes = &self.block[field.start..field.end];
+        let inside = match self.format {
+            Format::Csv { quote, .. } => bytes.strip_prefix(&[quote]).and_then(|rest| rest.strip_suffix(&[quote])),
+            _ => None,
+        };
+        inside.unwrap_or(bytes).iter().all(u8::is_ascii_whitespace)
+    }
+
     /// Fill `fields` from the record at `start` and return where the next begins; None where a quote stays open.
     pub(crate) fn read_record(&self, start: usize, fields: &mut Vec<Field>) -> Option<usize> {
         fields.clear();

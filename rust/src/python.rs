@@ -80,17 +80,18 @@ impl RecordCutter {
 
     /// `segments` are (buffer, start, end) runs that together hold whole records.
     #[allow(clippy::needless_pass_by_value)] // arguments that come from Python are owned by the call
-    #[pyo3(signature = (segments, *, field_count))]
+    #[pyo3(signature = (segments, *, field_count, ends_empty))]
     fn find_torn(
         &self,
         py: Python<'_>,
         segments: Vec<(Bound<'_, PyBytes>, usize, usize)>,
         field_count: usize,
+        ends_empty: bool,
     ) -> PyResult<Option<(usize, u64, u64, String)>> {
         let runs = to_runs(&segments)?;
         let found = py.detach(|| match runs.as_slice() {
-            [run] => self.0.find_torn(run, field_count),
-            runs => self.0.find_torn(&runs.concat(), field_count),
+            [run] => self.0.find_torn(run, field_count, ends_empty),
+            runs => self.0.find_torn(&runs.concat(), field_count, ends_empty),
         });
         Ok(found.map(|(start, error)| (start, error.record(), error.line(), error.to_string())))
     }
@@ -112,7 +113,7 @@ struct Rewriter(NativeRewriter);
 #[pymethods]
 impl Rewriter {
     #[new]
-    #[pyo3(signature = (*, format, delimiter, quote=None, escape=None, nulls, keep=None, constants=None, field_count=None))]
+    #[pyo3(signature = (*, format, delimiter, quote=None, escape=None, nulls, keep=None, constants=None, field_count=None, ends_empty=false))]
     #[allow(clippy::too_many_arguments)] // keyword-only, one for each fact of a dialect and a column map
     fn new(
         format: &str,
@@ -123,12 +124,27 @@ impl Rewriter {
         keep: Option<Vec<usize>>,
         constants: Option<Vec<Option<Vec<u8>>>>,
         field_count: Option<usize>,
+        ends_empty: bool,
     ) -> PyResult<Self> {
         let format = to_format(format, quote, escape)?;
         let constants = constants.unwrap_or_default();
         NativeRewriter::new(format, to_byte(delimiter)?, nulls, keep, constants, field_count)
-            .map(Self)
+            .map(|rewriter| Self(rewriter.with_empty_end(ends_empty)))
             .map_err(to_value_error)
+    }
+
+    fn fits_any(
+        &self,
+        py: Python<'_>,
+        segments: Vec<(Bound<'_, PyBytes>, usize, usize)>,
+        line_end: &str,
+    ) -> PyResult<bool> {
+        let line_end = to_line_end(line_end)?;
+        let runs = to_runs(&segments)?;
+        Ok(py.detach(|| match runs.as_slice() {
+            [run] => self.0.fits_any(run, line_end),
+            runs => self.0.fits_any(&runs.concat(), line_end),
+        }))
     }
 
     /// `segments` are (buffer, start, end) runs that together hold whole records; `extra` are this call's constants.

@@ -157,14 +157,19 @@ impl RecordCutter {
     }
 
     /// The first of whole records that spans lines and has another number of fields than expected: where it begins.
+    ///
+    /// One blank field more is none where records may end with such.
     #[must_use]
-    pub fn find_torn(&self, block: &[u8], expected: usize) -> Option<(usize, RecordError)> {
+    pub fn find_torn(&self, block: &[u8], expected: usize, ends_empty: bool) -> Option<(usize, RecordError)> {
         let line_end = self.line_end.unwrap_or(LineEnd::Lf);
         let reader = FieldReader::new(self.format, self.delimiter, block, line_end);
         let mut fields = Vec::new();
         let (mut start, mut record, mut line) = (0, 0, 0);
         while start < block.len() {
             let next = reader.read_record(start, &mut fields)?;
+            if ends_empty {
+                reader.drop_empty_end(&mut fields, expected);
+            }
             let (lines, found) = (reader.count_lines(start, next), fields.len());
             let spanned = lines + u64::from(!reader.is_ended(next));
             if spanned > 1 && found != expected {
@@ -780,7 +785,8 @@ mod tests {
     fn a_record_that_spans_lines_and_has_another_number_of_fields_is_torn() {
         let mut cutter = RecordCutter::new(CSV, b',', false);
         cutter.feed(b"a,b\n").unwrap();
-        let torn = |data: &[u8]| cutter.find_torn(data, 2).map(|(start, error)| (start, error.record(), error.line()));
+        let torn =
+            |data: &[u8]| cutter.find_torn(data, 2, false).map(|(start, error)| (start, error.record(), error.line()));
         assert_eq!(torn(b"a\na,\"b\nc\"\nd,e,f\n"), None);
         assert_eq!(torn(b"a,b\n\"\n\",c\nd,\"e\nf\",g\n"), Some((10, 2, 3)));
         assert_eq!(torn(b"\"a\nb\""), Some((0, 0, 0)));

@@ -26,6 +26,7 @@ pub struct Rewriter {
     /// The constants as they end each record, its line feed included; empty without constants.
     tail: Vec<u8>,
     field_count: Option<usize>,
+    ends_empty: bool,
 }
 
 /// The constants of one block's records as they end each of them, the line feed included; empty without any.
@@ -63,12 +64,33 @@ impl Rewriter {
         if let Some(field_count) = field_count.filter(|&count| count < kept_width) {
             return Err(RewriterError::KeepBeyondFields { index: kept_width - 1, field_count });
         }
-        let mut rewriter = Self { format, delimiter, nulls, null, keep, kept_width, tail: Vec::new(), field_count };
+        let mut rewriter =
+            Self { format, delimiter, nulls, null, keep, kept_width, tail: Vec::new(), field_count, ends_empty: false };
         if !rewriter.is_null_usable(constants.contains(&None)) {
             return Err(RewriterError::UnusableNull);
         }
         rewriter.tail = rewriter.encode_constants(constants)?;
         Ok(rewriter)
+    }
+
+    /// Let a record have one field more than `field_count` where that is blank: it is left out.
+    #[must_use]
+    pub fn with_empty_end(self, ends_empty: bool) -> Self {
+        Self { ends_empty, ..self }
+    }
+
+    /// Whether any record of a block has the number of fields that all must have.
+    #[must_use]
+    pub fn fits_any(&self, block: &[u8], line_end: LineEnd) -> bool {
+        let reader = self.reader(block, line_end);
+        let (mut start, mut fields) = (0, Vec::new());
+        while let Some(next) = reader.read_record(start, &mut fields).filter(|_| start < block.len()) {
+            if self.check_width(&reader, &mut fields, 0, || 0).is_ok() {
+                return true;
+            }
+            start = next;
+        }
+        false
     }
 
     /// How each record of a block ends to which `extra` constants belong, behind those of all blocks.
@@ -102,7 +124,7 @@ impl Rewriter {
             let Some(next) = reader.read_record(start, &mut fields) else {
                 return Err(RecordError::UnterminatedQuote { record, line: reader.line_at(start) });
             };
-            self.check_width(fields.len(), record, || reader.line_at(start))?;
+            self.check_width(&reader, &mut fields, record, || reader.line_at(start))?;
             self.write_record(block, &fields, tail, &mut output);
             start = next;
             record += 1;
@@ -110,8 +132,18 @@ impl Rewriter {
         Ok(output)
     }
 
-    fn check_width(&self, found: usize, record: u64, line: impl Fn() -> u64) -> Result<(), RecordError> {
+    fn check_width(
+        &self,
+        reader: &FieldReader,
+        fields: &mut Vec<Field>,
+        record: u64,
+        line: impl Fn() -> u64,
+    ) -> Result<(), RecordError> {
         let expected = self.field_count.unwrap_or(self.kept_width);
+        if self.ends_empty {
+            reader.drop_empty_end(fields, expected);
+        }
+        let found = fields.len();
         if found < expected {
             return Err(RecordError::MissingColumns { record, line: line(), expected, found });
         }
@@ -300,6 +332,20 @@ mod tests {
 
     fn refusal(rewriter: &Rewriter, block: &[u8], line_end: LineEnd) -> RecordError {
         rewriter.rewrite(block, line_end, &rewriter.tail_with(Vec::new()).unwrap()).unwrap_err()
+    }
+
+    #[test]
+    fn one_blank_field_more_is_left_out() {
+        let rewriter =
+            Rewriter::new(CSV, b',', to_nulls(&[""]), None, Vec::new(), Some(2)).unwrap().with_empty_end(true);
+        let tail = rewriter.tail_with(Vec::new()).unwrap();
+        let written = rewriter.rewrite(b"1,a,\n2,b\n3,c,\"\n\"\n4,d, \n", LineEnd::Lf, &tail).unwrap();
+        assert_eq!(written, b"1,a\n2,b\n3,c\n4,d\n");
+        assert!(rewriter.rewrite(b"1,a,x\n", LineEnd::Lf, &tail).is_err());
+        assert!(rewriter.rewrite(b"1,a,,\n", LineEnd::Lf, &tail).is_err());
+        assert!(rewriter.rewrite(b"1,a,\"\"\"\"\n", LineEnd::Lf, &tail).is_err());
+        assert!(!rewriter.fits_any(b"1,a,x\n1\n\"", LineEnd::Lf));
+        assert!(rewriter.fits_any(b"1,a,x\n1,a,\n", LineEnd::Lf));
     }
 
     #[test]

@@ -54,9 +54,11 @@ class RecordCutter:
         """Begin anew at the beginning of a record, with what is known of how records end."""
 
     def find_torn(
-        self, segments: Sequence[tuple[bytes, int, int]], *, field_count: int
+        self, segments: Sequence[tuple[bytes, int, int]], *, field_count: int, ends_empty: bool
     ) -> tuple[int, int, int, str] | None:
         """Return the first of whole records that spans lines and has another number of fields.
+
+        With `ends_empty` one blank field more is none.
 
         That is where it begins, the records and lines before it, and why it is none.
         """
@@ -80,7 +82,11 @@ class Rewriter:
         keep: Sequence[int] | None = None,
         constants: Sequence[bytes | None] | None = None,
         field_count: int | None = None,
+        ends_empty: bool = False,
     ) -> Rewriter: ...
+    def fits_any(self, segments: Sequence[tuple[bytes, int, int]], line_end: LineEnd) -> bool:
+        """Tell whether any record of the runs has the number of fields that all must have."""
+
     def rewrite(
         self,
         segments: Sequence[tuple[bytes, int, int]],

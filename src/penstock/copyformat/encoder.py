@@ -55,6 +55,10 @@ class Encoder:
         extra = None if self.positions is None else [str(self.positions).encode(), str(block.start).encode()]
         return [self.rewriter.rewrite(block.segments, block.line_end, extra=extra)]
 
+    def fits_any(self, block: Block) -> bool:
+        """Whether any of a block's records has the number of fields that its encoder was told to check."""
+        return block.fault is None and self.rewriter.fits_any(block.segments, block.line_end)
+
     def is_untouched(self, block: Block) -> bool:
         """Whether the payload is the block's own bytes (and so its last record may lack a line end)."""
         return self.passes_all or (self._only_doubles(block) and not block.stray_backslashes)
@@ -116,7 +120,8 @@ def make_encoder(
     With `positions`, the object's number, every record carries where it stood, in SENT_COLUMNS behind its own columns.
     With `checks_width` all records are written again, and those with another number of fields than expected refused.
     """
-    is_reshaped = column_map.keep is not None or bool(column_map.constants) or positions is not None or checks_width
+    is_reshaped = column_map.keep is not None or bool(column_map.constants) or column_map.ends_empty
+    is_reshaped = is_reshaped or positions is not None or checks_width
     is_tsv = dialect.format == "tsv"
     codec = python_codec(encoding)
     try:
@@ -129,6 +134,7 @@ def make_encoder(
             keep=column_map.keep,
             constants=[None if value is None else value.encode(codec) for value in column_map.constants],
             field_count=column_map.field_count if is_reshaped else None,
+            ends_empty=column_map.ends_empty,
         )
     except UnicodeEncodeError as exc:
         raise UsageError(

@@ -27,6 +27,12 @@ _HINTS = {
     "quote": "Check --quote and --escape, or use --format tsv where quotes are data.",
 }
 
+# Of a record that may have one field too many for that
+ENDS_WITH_DELIMITER = (
+    "The record ends with a delimiter, behind which is one more field: name all fields with --columns, and skip that"
+    " one with --skip."
+)
+
 
 class RecordFormError(DataError):
     """A record does not have the form that COPY reads, or is too long."""

@@ -35,11 +35,13 @@ class _Torn(Exception):
 class TornReader(BlockReader):
     """Cuts as BlockReader does, and gives the first line of a torn record as a block with a fault.
 
-    `field_count` is how many fields a record must have, None where that is not known. Raises RecordFormError for a line
+    `field_count` is how many fields a record must have, None where that is not known; with `ends_empty` it may have a
+    blank one more. Raises RecordFormError for a line
     that is longer than a record may be, and where data follow the end-of-data marker.
     """
 
     field_count: int | None = None
+    ends_empty: bool = False
     # How records end, as far as good ones have told.
     _line_end: LineEnd | None = None
 
@@ -74,7 +76,7 @@ class TornReader(BlockReader):
     def _refuse_torn(self, segments: list[Segment], cut: _native.Cut, *, is_unended: bool = False) -> None:
         """Raise _Torn if one of some whole records is."""
         if self.field_count is not None and cut.lines + is_unended > cut.records:
-            torn = self._cutter.find_torn(segments, field_count=self.field_count)
+            torn = self._cutter.find_torn(segments, field_count=self.field_count, ends_empty=self.ends_empty)
             if torn is not None:
                 raise _Torn(*torn)
 

@@ -83,6 +83,12 @@ def _are_row_numbers(rows: Sequence[Sequence[str | None]]) -> bool:
     return bool(numbers) and any(numbers == [str(start + at) for at in range(len(numbers))] for start in (0, 1))
 
 
+def are_row_names(rows: Sequence[Sequence[str | None]]) -> bool:
+    """Tell whether the first fields of all records are there, and no two are the same: so R names rows."""
+    names = [row[0] for row in rows if row]
+    return all(names) and 1 < len(names) == len(set(names))
+
+
 def _is_number_over_text(names: Sequence[str], rows: Sequence[Sequence[str | None]]) -> bool:
     """Tell whether some name is a number and no value below it is: years over words, say."""
     for index, name in enumerate(names):

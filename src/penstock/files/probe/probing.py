@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.errors import DataError
 from penstock.files.probe.form import choose_form
-from penstock.files.probe.header import check_is_utf8, judge_header
+from penstock.files.probe.header import are_row_names, check_is_utf8, judge_header
 from penstock.files.probe.json_text import check_is_not_json
 from penstock.files.probe.mangling import Sample, find_mangling, find_rival
 from penstock.files.probe.options import complete_options, validate_options
@@ -33,12 +33,16 @@ class ProbeResult:
     """A file's dialect and what else its first block tells.
 
     `header` holds the names where there is one. `field_count` is the first record's, 0 for an empty file.
-    `notices` tell what the dialect would mangle; `reason` says in one line why it was chosen.
+    `shapes` are the numbers of fields that some of its records have, each with whether the last field is blank;
+    `has_row_names`: their first fields are such. `notices` tell what the dialect would mangle; `reason` says in one
+    line why it was chosen.
     """
 
     dialect: Dialect
     header: tuple[str, ...] | None
     field_count: int
+    shapes: frozenset[tuple[int, bool]]
+    has_row_names: bool
     notices: tuple[Notice, ...]
     reason: str
 
@@ -74,6 +78,7 @@ def probe_dialect(
     if options.encoding is None:
         check_is_utf8(head, is_whole=is_whole, rejects=rejects, uri=uri, locate=sample.locate)
     header, verdict = read_header(sample, dialect, options=options, table_columns=table_columns)
+    rows = _read_rows(sample, dialect, after=0 if header is None else 1)
     first = next((head[record.start : record.end] for record in sample.pieces), None)
     has_header = header is not None if options.header is None else options.header
     dialect = replace(dialect, has_header=has_header)
@@ -82,6 +87,8 @@ def probe_dialect(
         dialect=dialect,
         header=header,
         field_count=0 if first is None else len(header or ()) or count_fields(first, form),
+        shapes=frozenset((len(row), not (row[-1] or "").strip()) for row in rows if any(row) or len(row) > 1),
+        has_row_names=are_row_names(rows),
         notices=(
             *_header_notices(verdict, uri, first_line),
             *([separator_notice(uri, first_line - 1)] if first_line == options.skip_lines + 2 else []),
@@ -107,14 +114,14 @@ def read_header(
     first = sample.records.whole[0]
     raw = sample.head[first.start : first.end]
     fields = split_header(raw, dialect, uri=sample.uri, line=first.line)
-    verdict = "certain" if options.header else judge_header(fields, _rows_after(sample, dialect), table_columns)
+    verdict = "certain" if options.header else judge_header(fields, _read_rows(sample, dialect, after=1), table_columns)
     return (tuple(fields) if verdict in ("certain", "likely") else None), verdict
 
 
-def _rows_after(sample: Sample, dialect: Dialect) -> list[list[str | None]]:
-    """Return the fields of some records after the first; one that cannot be read tells nothing."""
+def _read_rows(sample: Sample, dialect: Dialect, *, after: int) -> list[list[str | None]]:
+    """Return the fields of some records `after` the first ones; one that cannot be read tells nothing."""
     rows = []
-    for record in sample.records.whole[1 : 1 + _COMPARED_RECORDS]:
+    for record in sample.records.whole[after : after + _COMPARED_RECORDS]:
         with suppress(DataError):
             rows.append(split_record(sample.head[record.start : record.end], dialect))
     return rows

@@ -14,9 +14,13 @@ from penstock.model.source.dialect import Notice
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from penstock.files.probe import ProbeResult
     from penstock.model.load.job import TargetJob
+    from penstock.model.load.plan import Edge
 
 _NAMES_SHOWN = 3
+
+_ROW_NAME = "row"
 
 # What --set may say instead of a value.
 NULL_PLACEHOLDER = "{null}"
@@ -40,6 +44,43 @@ def name_created_columns(header: Sequence[str], job: TargetJob, *, uri: str) -> 
             )
     named = zip(header, name_columns(header), strict=True)
     return (*(name for field, name in named if not is_skipped(field, name, job)), *job.set)
+
+
+def find_edge(probe: ProbeResult, *, job: TargetJob, table: TableFacts | None) -> Edge | None:
+    """Return how a file's names and its records differ by one field; `table` is that of files without names."""
+    header, shapes = probe.header, probe.shapes
+    if job.columns is not None or header is None:
+        names = job.columns if job.columns is not None or table is None else _columns_by_position(job, table)
+        return "empty" if names is not None and shapes == {(len(names) + 1, True)} else None
+    if not header[-1].strip():
+        fitting = {(len(header) - 1, False), (len(header) - 1, True), (len(header), True)}
+        return "empty" if shapes & fitting and (len(header), False) not in shapes else None
+    if shapes == {(len(header) + 1, True)}:
+        return "empty"
+    is_short = {count for count, _ in shapes} == {len(header) + 1}
+    return "row names" if is_short and probe.has_row_names else None
+
+
+def edge_notice(edge: Edge | None, probe: ProbeResult, *, uri: str) -> Notice | None:
+    """Return a warning of a field that is dropped or named."""
+    if edge is None:
+        return None
+    if edge == "row names":
+        message = f'the header has no name for the first field: its column is "{_ROW_NAME}"'
+        return Notice(code="column-names", message=message, uri=uri, hint="Name all fields with --columns.")
+    is_names = probe.header is not None and not probe.header[-1].strip()
+    what = "name in the header" if is_names else "field of each record"
+    message = f"a delimiter stands behind the last field: the empty {what} is dropped"
+    return Notice(code="empty-field", message=message, uri=uri, hint="Use --columns with one name more to load it.")
+
+
+def name_fields(header: Sequence[str] | None, edge: Edge | None) -> tuple[str, ...] | None:
+    """Return the names of the fields that are loaded, None without a header."""
+    if header is None:
+        return None
+    if edge == "row names":
+        return (_ROW_NAME, *header)
+    return tuple(header[:-1] if edge == "empty" and header and not header[-1].strip() else header)
 
 
 def naming_notice(header: Sequence[str] | None, field_count: int, *, uri: str) -> Notice | None:
@@ -69,6 +110,7 @@ def map_columns(
     job: TargetJob,
     table: TableFacts,
     uri: str,
+    edge: Edge | None = None,
 ) -> ColumnMap:
     """Return where each field of a file goes, given its header (None: fields come in the order of the columns).
 
@@ -76,11 +118,16 @@ def map_columns(
     """
     _check_constants(job, table)
     _check_force_null(job, table)
-    names = job.columns if job.columns is not None else header
+    names = job.columns if job.columns is not None else name_fields(header, edge)
+    if edge == "row names" and header is not None:
+        _refuse_row_names(header, job=job, table=table, uri=uri)
     constants = {name: value for name, value in job.set.items() if value != DEFAULT_PLACEHOLDER}
     values = tuple(_constant(value, uri=uri) for value in constants.values())
     if names is None:
-        return _map_by_position(job, table, constants=tuple(constants), values=values)
+        columns = _columns_by_position(job, table)
+        return ColumnMap(
+            columns=(*columns, *constants), constants=values, field_count=len(columns), ends_empty=edge == "empty"
+        )
     created = name_columns(names)
     _check_skip(job, (*names, *created), uri=uri)
     kept = [index for index, name in enumerate(names) if not is_skipped(name, created[index], job)]
@@ -93,19 +140,17 @@ def map_columns(
         keep=tuple(kept) if len(kept) < len(names) else None,
         constants=values,
         field_count=len(names),
+        ends_empty=edge == "empty",
     )
 
 
-def _map_by_position(
-    job: TargetJob, table: TableFacts, *, constants: tuple[str, ...], values: tuple[str | None, ...]
-) -> ColumnMap:
+def _columns_by_position(job: TargetJob, table: TableFacts) -> tuple[str, ...]:
     if job.skip:
         raise UsageError(
             f'cannot skip column "{job.skip[0]}" of a file without a header',
             hint="Name the file's fields with --columns.",
         )
-    columns = tuple(column.name for column in table.columns if not column.is_generated and column.name not in job.set)
-    return ColumnMap(columns=columns + constants, constants=values, field_count=len(columns))
+    return tuple(column.name for column in table.columns if not column.is_generated and column.name not in job.set)
 
 
 def _constant(value: str, *, uri: str) -> str | None:
@@ -165,10 +210,28 @@ def _check_skip(job: TargetJob, names: Sequence[str], *, uri: str) -> None:
             )
 
 
+def _refuse_row_names(header: Sequence[str], *, job: TargetJob, table: TableFacts, uri: str) -> None:
+    if table.column(_ROW_NAME) is not None or is_skipped(_ROW_NAME, _ROW_NAME, job):
+        return
+    listed = ",".join((_ROW_NAME, *(name.strip() for name in header[:_NAMES_SHOWN])))
+    more = ",..." if len(header) > _NAMES_SHOWN else ""
+    raise TargetError(
+        "the header has no name for the first field, which has row names",
+        detail=f"{uri}: the header has {len(header)} names, and each record {len(header) + 1} fields.",
+        hint=f"Name all fields with --columns {listed}{more}; if row names are not data, add --skip {_ROW_NAME}.",
+    )
+
+
 def _refuse_unknown(unknown: Sequence[str], *, table: TableFacts, uri: str) -> None:
     if not unknown:
         return
     listed = ", ".join(f'"{name}"' for name in unknown)
+    if not unknown[-1].strip():
+        raise TargetError(
+            "the header ends with a delimiter, and the field behind it has no name",
+            detail=f"{uri}: {len(unknown)} of its columns are unknown to the table: {listed}.",
+            hint="Name all fields with --columns, and skip that one with --skip.",
+        )
     raise TargetError(
         f'column "{unknown[0]}" of the file does not exist in table "{table.name}"',
         detail=f"{uri}: {len(unknown)} of its columns are unknown to the table: {listed}.",

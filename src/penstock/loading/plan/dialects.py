@@ -53,7 +53,7 @@ def map_object(header: Sequence[str] | None, target: TargetPlan, *, uri: str) ->
     Raises TargetError if they do not fit the table, DataError if one statement takes on the records of all objects and
     the first one has other columns.
     """
-    column_map = map_columns(header, job=target.job, table=table_after_creation(target), uri=uri)
+    column_map = map_columns(header, job=target.job, table=table_after_creation(target), uri=uri, edge=target.edge)
     if target.is_staged and set(column_map.columns) != set(target.column_map.columns):
         here, first = ", ".join(column_map.columns), ", ".join(target.column_map.columns)
         raise DataError(

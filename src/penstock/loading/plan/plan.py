@@ -11,11 +11,18 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import DataError, TargetError, UsageError
 from penstock.files.probe import ProbeResult, probe_dialect, refuse_unclear_escapes, validate_options
-from penstock.loading.plan.columns import map_columns, name_created_columns, naming_notice
+from penstock.loading.plan.columns import (
+    edge_notice,
+    find_edge,
+    map_columns,
+    name_created_columns,
+    name_fields,
+    naming_notice,
+)
 from penstock.loading.plan.modes import check_way, choose_landing, describe_notices, refuse_shared_tables
 from penstock.loading.plan.notices import check_switches, estimate_records, server_notices, table_notices
 from penstock.loading.plan.pace import plan_sessions
-from penstock.model.load.plan import BatchPlan, LoadPlan, ObjectSample, TargetPlan, stored_size
+from penstock.model.load.plan import BatchPlan, Edge, LoadPlan, ObjectSample, TargetPlan, stored_size
 from penstock.model.server.table import Column, ColumnMap, TableFacts, TableName
 from penstock.model.source.dialect import Notice
 from penstock.units import GIB
@@ -198,12 +205,13 @@ def _plan_target(gathered: TargetInput, rules: LoadRules, server: ServerFacts) -
     check_switches(rules, facts)
     probe = _probe(gathered, server, rejects=rules.on_error == "reject")
     _refuse_unclear_start(probe, job, is_new=facts is None)
-    created = None if facts is not None else _created_columns(probe, job, uri=uri)
-    staged = None if job.transform is None else _created_columns(probe, job, uri=uri)
+    edge = find_edge(probe, job=job, table=None if job.transform is not None else facts)
+    created = None if facts is not None else _created_columns(probe, job, edge, uri=uri)
+    staged = None if job.transform is None else _created_columns(probe, job, edge, uri=uri)
     table = facts if facts is not None else _text_table(job.into, created or ())
     landing = choose_landing(job, facts, is_atomic=rules.atomic)
     filled = table if staged is None else _text_table(table.name, staged)
-    column_map, refusal = _map_sample(probe.header, gathered, filled)
+    column_map, refusal = _map_sample(probe.header, gathered, filled, edge)
     target = TargetPlan(
         job=job,
         table=table.name,
@@ -211,6 +219,7 @@ def _plan_target(gathered: TargetInput, rules: LoadRules, server: ServerFacts) -
         create_columns=created,
         dialect=probe.dialect,
         header=probe.header,
+        edge=edge,
         column_map=column_map,
         objects=gathered.objects,
         sample_compression=sample.compression,
@@ -222,7 +231,9 @@ def _plan_target(gathered: TargetInput, rules: LoadRules, server: ServerFacts) -
     )
     notices = probe.notices
     if created is not None or staged is not None:
-        notices += _naming_notices(probe, job, uri=uri)
+        notices += _naming_notices(probe, job, edge, uri=uri)
+    if (found := edge_notice(edge, probe, uri=uri)) is not None:
+        notices += (found,)
     if table.row_triggers:
         target = replace(target, estimated_records=estimate_records(target, sample))
     notices = (*notices, *_header_notices(probe, job, filled, uri=uri), *_table_notices(table, gathered))
@@ -230,11 +241,11 @@ def _plan_target(gathered: TargetInput, rules: LoadRules, server: ServerFacts) -
 
 
 def _map_sample(
-    header: tuple[str, ...] | None, gathered: TargetInput, table: TableFacts
+    header: tuple[str, ...] | None, gathered: TargetInput, table: TableFacts, edge: Edge | None
 ) -> tuple[ColumnMap, PenstockError | None]:
     """Return where the sample's fields go; no column, and why, if that is of no concern unless it is read again."""
     try:
-        return map_columns(header, job=gathered.job, table=table, uri=gathered.sample.source.uri), None
+        return map_columns(header, job=gathered.job, table=table, uri=gathered.sample.source.uri, edge=edge), None
     except (TargetError, UsageError) as error:
         if not gathered.is_loaded:
             raise
@@ -290,14 +301,15 @@ def _header_notices(probe: ProbeResult, job: TargetJob, table: TableFacts, *, ur
     )
 
 
-def _created_columns(probe: ProbeResult, job: TargetJob, *, uri: str) -> tuple[str, ...]:
-    names = job.columns if job.columns is not None else probe.header
+def _created_columns(probe: ProbeResult, job: TargetJob, edge: Edge | None, *, uri: str) -> tuple[str, ...]:
+    names = job.columns if job.columns is not None else name_fields(probe.header, edge)
     return name_created_columns([""] * probe.field_count if names is None else names, job, uri=uri)
 
 
 def _refuse_unclear_start(probe: ProbeResult, job: TargetJob, *, is_new: bool) -> None:
     """Refuse a header that could be a record, and to create a table where lines before the header could be it."""
-    for notice in probe.notices:
+    # Where lines stand before the header, the first of them is none.
+    for notice in sorted(probe.notices, key=lambda notice: notice.code != "preamble"):
         if notice.code == "preamble" and is_new:
             raise DataError(notice.message, detail=notice.place, hint=notice.hint)
         if notice.code == "first-line" and probe.header is not None and job.columns is None:
@@ -315,8 +327,9 @@ def options_of(sample: ObjectSample, options: DialectOptions) -> DialectOptions:
     return options if sample.separator is None else replace(options, delimiter=sample.separator)
 
 
-def _naming_notices(probe: ProbeResult, job: TargetJob, *, uri: str) -> tuple[Notice, ...]:
-    notice = None if job.columns is not None else naming_notice(probe.header, probe.field_count, uri=uri)
+def _naming_notices(probe: ProbeResult, job: TargetJob, edge: Edge | None, *, uri: str) -> tuple[Notice, ...]:
+    names = name_fields(probe.header, edge)
+    notice = None if job.columns is not None else naming_notice(names, probe.field_count, uri=uri)
     return () if notice is None else (notice,)
 
 

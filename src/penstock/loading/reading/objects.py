@@ -15,6 +15,7 @@ from penstock.files.probe import split_header
 from penstock.files.torn import TornReader
 from penstock.loading.plan.dialects import map_object, refuse_other_pipe
 from penstock.loading.reading.coverage import Edges
+from penstock.loading.reading.fit import refuse_unfit
 from penstock.model.load.reject import RecordForm
 
 if TYPE_CHECKING:
@@ -54,13 +55,15 @@ def open_blocks(
         )
         encoder, form = _make_encoder(work, blocks, stream)
         if isinstance(blocks, TornReader):
-            blocks.field_count = form.column_map.field_count
+            blocks.field_count, blocks.ends_empty = form.column_map.field_count, form.column_map.ends_empty
         if sums is not None:
             sums.header = form.header
     except BaseException:
         stream.close()
         raise
     given: Iterable[Block] = read_missing(blocks, edges, uri=source.uri) if work.coverage.ranges else blocks
+    if tools.rejects_torn and not work.coverage.ranges:
+        given = refuse_unfit(given, form, uri=source.uri)
     return stream, given if testimony is None else testimony.watch(given, work), encoder, form
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock.errors import DataError, FilePlace
+from penstock.files.blocks import ENDS_WITH_DELIMITER
 from penstock.server.connect.errors import ServerReport, choose_class, find_hint, is_passing
 
 if TYPE_CHECKING:
@@ -32,11 +33,6 @@ BAD_FORMAT = "22P04"
 
 # What other programs write for null
 _NULL_WORDS = ("", "\\N", "NULL", "null", "NA", "N/A", "#N/A", "n/a", "None", "none", "nil", "-", "--", ".", "?")
-
-ENDS_WITH_DELIMITER = (
-    "The record ends with a delimiter, behind which is one more field: name all fields with --columns, and skip that"
-    " one with --skip."
-)
 
 
 def rename(text: str, names: Iterable[tuple[str, str]]) -> str:

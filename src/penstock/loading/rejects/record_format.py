@@ -55,4 +55,5 @@ def _read_column_map(fields: dict[str, Any]) -> ColumnMap:
         keep=None if keep is None else tuple(keep),
         constants=tuple(fields["constants"]),
         field_count=fields["field_count"],
+        ends_empty=fields.get("ends_empty", False),
     )

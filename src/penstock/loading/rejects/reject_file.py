@@ -86,7 +86,7 @@ def read_reject_file(load_id: str, path: Path, tools: LoadTools, connection: Con
     kind = TornReader if form.dialect.format == "csv" else BlockReader
     blocks = kind(pieces, make_cutter(form.dialect, server_major=tools.server_major), uri=str(path))
     if isinstance(blocks, TornReader):
-        blocks.field_count = form.column_map.field_count
+        blocks.field_count, blocks.ends_empty = form.column_map.field_count, form.column_map.ends_empty
     if form.header is not None:
         blocks.take_header()
     cut = [Piece(origin=origin, block=block) for block in blocks if block.records]

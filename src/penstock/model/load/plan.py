@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from penstock.model.source.source import Compression, SourceObject
 
 
+# How a header and the records below it differ by one field: the records end with an empty one or the header with an
+# empty name, which is dropped; or the header has no name for the first field, in which R writes the names of rows.
+Edge = Literal["empty", "row names"]
+
 # Where COPY puts a target's records: into its table, into a staging table that one statement empties into it, or into a
 # new table that takes its place.
 Landing = Literal["table", "staging", "replacement"]
@@ -45,13 +49,14 @@ class ObjectSample:
 class TargetPlan:
     """What will be done for one table.
 
-    `create_columns` is None where the table exists, else the text columns it is made with. `header` is the first
-    object's header names, or None without a header. `column_map` is the first object's; others may order theirs
-    differently. `sample_compression` and `sample_bom` are the first object's. `text_columns` are those of a staging
-    table for a transform, None without one. `parking` is what of the table is parked meanwhile, None where there is
-    nothing to park. `estimated_records` is asked for where each record fires triggers; None where unknown. `follows`
-    are the staged tables of this load to which the table's foreign keys refer: it gets its rows after them. `refusal`
-    is why the table does not take the columns of files that are loaded already: raised if one is to be read again.
+    `create_columns` are the text columns of a table that is yet to be created, None if it exists. `header` are the
+    names in the first object's header, None without a header. `column_map` is the first object's; the columns of others
+    may come in another order. `edge` says how names and records differ by one field. `sample_compression` and
+    `sample_bom` are the first object's. `text_columns` are those of a staging table for a transform, None without one.
+    `parking` is what is dropped of the table while it is loaded, None if nothing can be. `estimated_records` is looked
+    up if each record fires triggers; None if unknown. `follows` are the staged tables of this load to which the table's
+    foreign keys refer: the table gets its rows after them. `refusal` is why the table does not take the columns of
+    files that are loaded already: it is raised if one of them is to be read again.
     """
 
     job: TargetJob
@@ -71,6 +76,7 @@ class TargetPlan:
     sample_bom: str | None = None
     follows: tuple[TableName, ...] = ()
     refusal: PenstockError | None = None
+    edge: Edge | None = None
 
     @property
     def fills_table(self) -> bool:

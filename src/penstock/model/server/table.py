@@ -76,10 +76,11 @@ class ColumnMap:
     `columns` names the COPY column list in the order the payload carries it. `keep` are the indexes of the file's
     fields that are sent (None: all of them, untouched). `constants` are appended to each record; None is null.
     `field_count` is how many fields each record of the file must have, or None where nothing rewrites and the server
-    judges.
+    judges. `ends_empty`: one blank field more than that is not sent.
     """
 
     columns: tuple[str, ...]
     keep: tuple[int, ...] | None = None
     constants: tuple[str | None, ...] = field(default=())
     field_count: int | None = None
+    ends_empty: bool = False

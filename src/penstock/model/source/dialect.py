@@ -88,6 +88,7 @@ WarningCode = Literal[
     "column-names",
     "disk-short",
     "empty",
+    "empty-field",
     "end-of-data",
     "file-skipped",
     "first-line",

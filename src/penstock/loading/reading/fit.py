@@ -1,0 +1,67 @@
+"""An object of which no record has the number of fields that its table takes is refused, before any of it is sent."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from penstock import _native
+from penstock.copyformat import make_encoder
+from penstock.errors import DataError, FilePlace
+from penstock.files.blocks import ENDS_WITH_DELIMITER, record_error
+from penstock.units import MIB, format_count
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from penstock.copyformat import Encoder
+    from penstock.model.load.reject import RecordForm
+    from penstock.model.source.block import Block
+
+# Records that would be rejected one by one until then prove that the dialect or the columns are wrong.
+_RECORDS: Final = 1000
+# Blocks are held until one of their records fits: longer records prove it earlier or not at all.
+_HELD_BYTES: Final = 64 * MIB
+
+
+def refuse_unfit(blocks: Iterable[Block], form: RecordForm, *, uri: str) -> Iterator[Block]:
+    """Yield an object's blocks.
+
+    Raises DataError if it has two or more records, and the first 1,000 or all of fewer have a wrong number of fields.
+    """
+    encoder = make_encoder(form.dialect, form.column_map, table=form.table, encoding=form.encoding, checks_width=True)
+    left = iter(blocks)
+    held: list[Block] = []
+    records = held_bytes = 0
+    for block in left:
+        held.append(block)
+        records += block.records
+        held_bytes += block.end - block.start
+        if (block.records and encoder.fits_any(block)) or held_bytes > _HELD_BYTES:
+            break
+        if records >= _RECORDS:
+            raise _describe(held, encoder, f"the first {format_count(_RECORDS)}", uri=uri)
+    else:
+        if records > 1:
+            raise _describe(held, encoder, f"all {format_count(records)}", uri=uri)
+    yield from held
+    yield from left
+
+
+def _describe(held: list[Block], encoder: Encoder, which: str, *, uri: str) -> DataError:
+    first = next(block for block in held if block.records)
+    reason, place = first.fault, FilePlace(file=uri, line=first.first_line)
+    if reason is None:
+        try:
+            encoder.encode(first)
+        except _native.RecordError as error:
+            found = record_error(error, uri=uri, first_line=first.first_line)
+            reason, place = found.message, found.place or place
+    lines = b"".join(buffer[start:end] for buffer, start, end in first.segments).splitlines()
+    is_trailed = bool(lines) and lines[0].endswith(encoder.spec.delimiter.encode())
+    hint = "Check --delimiter and --quote, or name the fields of the records with --columns."
+    return DataError(
+        "no record has the number of fields that the table takes",
+        detail=f"{place}: {reason}. So are {which} records of {uri}.",
+        hint=ENDS_WITH_DELIMITER if is_trailed else hint,
+        place=place,
+    )
