@@ -1,7 +1,8 @@
 """Files of many dialects, loaded without options: stored as they were written, warned of, refused, or wrong silently.
 
 Each content is written in each dialect, and loaded into a table of three texts that exists and with --create. What is
-stored is compared with what was written; which of null and the empty string was meant is not.
+stored is compared with what was written; which of null and the empty string was meant is not. Then the same content
+stands once, late in 2 MB of plain rows: there a warning counts only if the plain rows alone do not give it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psycopg
-from psycopg import sql
 
 import penstock
 from benchmarks.record import save
@@ -53,27 +53,54 @@ CONTENTS: dict[str, list[Row]] = {
     "pipes": [["1", "a|b", "#1"], ["2", "c|d", "^2"], ["3", "e|f", "a\tb"]],
 }
 
+# Rows that every dialect can write and no guess depends on, and where in them the content stands
+PLAIN: Row = ["0", "name", "plain" * 38]
+_LATE_BYTES = 2_000_000
+_PLACES = (0.1, 0.5, 0.95)
+
 _WAYS = ("existing table", "--create")
 _ENDS = ("right", "right, warned of", "wrong, warned of", "refused", "wrong silently")
 
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A file as it was written; what cannot be written in a dialect is None."""
+    """A file as it was written, and its rows; what cannot be written in a dialect is None.
+
+    `place` is where in plain rows the content stands, None where there is no other.
+    """
 
     dialect: str
     content: str
+    place: float | None
+    rows: list[Row]
     data: bytes | None
+
+    @property
+    def where(self) -> str:
+        """Return the place in words."""
+        return "" if self.place is None else f", at {self.place:.0%}"
 
 
 def files() -> Iterator[File]:
-    """Yield every content in every dialect."""
-    for (dialect, write), (content, rows) in product(dialects().items(), CONTENTS.items()):
-        try:
-            data = write([[*row] for _ in range(4) for row in rows])
-        except (UnicodeEncodeError, csv.Error):
-            data = None
-        yield File(dialect=dialect, content=content, data=data)
+    """Yield every content in every dialect: by itself, and late in plain rows, after a file of plain rows alone."""
+    plain = [PLAIN] * (_LATE_BYTES // len(",".join(str(value) for value in PLAIN)))
+    for dialect, write in dialects().items():
+        for content, rows in CONTENTS.items():
+            yield _write(write, dialect, content, None, rows * 4)
+        yield _write(write, dialect, "", 1.0, plain)
+        for (content, rows), place in product(CONTENTS.items(), _PLACES):
+            before = int(place * len(plain))
+            yield _write(write, dialect, content, place, [*plain[:before], *rows, *plain[before:]])
+
+
+def _write(
+    write: Callable[[list[Row]], bytes | None], dialect: str, content: str, place: float | None, rows: list[Row]
+) -> File:
+    try:
+        data = write([[*row] for row in rows])
+    except (UnicodeEncodeError, csv.Error):
+        data = None
+    return File(dialect=dialect, content=content, place=place, rows=rows, data=data)
 
 
 def dialects() -> dict[str, Callable[[list[Row]], bytes | None]]:
@@ -164,57 +191,71 @@ def _copy_text(delimiter: str, *, header: bool) -> Callable[[list[Row]], bytes]:
     return write
 
 
+@dataclass(slots=True)
+class Bench:
+    """A server, a folder, and which warnings each dialect's plain rows give, if they are stored as written."""
+
+    connection: psycopg.Connection
+    conninfo: str
+    folder: Path
+    usual: dict[tuple[str, str], frozenset[str]]
+
+    def load(self, file: File, *, way: str) -> str:
+        """Return how a load of a file ended."""
+        assert file.data is not None
+        path, table, is_new = self.folder / "file.dat", "d", way == "--create"
+        path.write_bytes(file.data)
+        self.connection.execute("DROP TABLE IF EXISTS d")
+        if not is_new:
+            self.connection.execute("CREATE TABLE d (id text, name text, note text)")
+        try:
+            outcome = penstock.load(path, table, to=self.conninfo, create=is_new, again=True, vacuum=False)
+        except penstock.PenstockError:
+            return "refused"
+        codes = frozenset(notice.code for notice in outcome.warnings)
+        is_right = self._is_stored(file, is_new=is_new)
+        if not file.content and is_right:
+            self.usual[file.dialect, way] = codes
+        told = codes - self.usual.get((file.dialect, way), frozenset()) if file.place is not None else codes
+        if is_right:
+            return "right, warned of" if told else "right"
+        return "wrong, warned of" if told else "wrong silently"
+
+    def _is_stored(self, file: File, *, is_new: bool) -> bool:
+        if self.connection.execute("SELECT pg_catalog.to_regclass('d')").fetchone() == (None,):
+            return not file.rows
+        rows = self.connection.execute("SELECT * FROM d").fetchall()
+        stored = Counter(tuple(None if value in (None, "") else str(value) for value in row) for row in rows)
+        if file.dialect == "csv with row names" and is_new:
+            stored = Counter(row[1:] for row in stored.elements())
+        return stored == Counter(tuple(value or None for value in row) for row in file.rows)
+
+
 def run(options: Options) -> None:
     """Load all files both ways and write down how they ended."""
     logging.getLogger("penstock").setLevel(logging.CRITICAL)
     options.results.mkdir(parents=True, exist_ok=True)
-    ends: dict[str, Counter[str]] = {way: Counter() for way in _WAYS}
+    ends: dict[str, Counter[str]] = {}
     silent: list[dict[str, str]] = []
     with bench_server(options.data, settings=SETTINGS) as server, tempfile.TemporaryDirectory() as folder:
         conninfo = server.ensure_running()
-        with psycopg.connect(conninfo, autocommit=True) as connection:
+        with psycopg.connect(conninfo, autocommit=True, prepare_threshold=None) as connection:
             version = connection.info.parameter_status("server_version")
-            for number, file in enumerate(files()):
+            bench = Bench(connection, conninfo, Path(folder), {})
+            for file, way in product(files(), _WAYS):
                 if file.data is None:
                     continue
-                for way in _WAYS:
-                    path = Path(folder, f"f{number}.dat")
-                    path.write_bytes(file.data)
-                    table = f"d{number}"
-                    end = _load(connection, conninfo, path, table, file, is_new=way == "--create")
-                    ends[way][end] += 1
-                    if end == "wrong silently":
-                        silent.append({"way": way, "dialect": file.dialect, "content": file.content})
+                end = bench.load(file, way=way)
+                if file.content:
+                    ends.setdefault(f"{way}{file.where}", Counter())[end] += 1
+                if end == "wrong silently":
+                    silent.append({"way": f"{way}{file.where}", "dialect": file.dialect, "content": file.content})
     save(
         "dialects",
         options=replace(options, runs=1),
         postgresql={"server_version": version},
-        settings={"dialects": len(dialects()), "contents": len(CONTENTS)},
+        settings={"dialects": len(dialects()), "contents": len(CONTENTS), "late_bytes": _LATE_BYTES},
         results={"ends": {way: dict(found) for way, found in ends.items()}, "silent": silent},
         table=[("", *_ENDS), *((way, *(str(found[end]) for end in _ENDS)) for way, found in ends.items())],
         notes=[json.dumps(each) for each in silent],
     )
-
-
-def _load(connection: psycopg.Connection, conninfo: str, path: Path, table: str, file: File, *, is_new: bool) -> str:
-    """Return how a load of a file into a table ended."""
-    name = sql.Identifier(table)
-    connection.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(name))
-    if not is_new:
-        connection.execute(sql.SQL("CREATE TABLE {} (id text, name text, note text)").format(name))
-    try:
-        outcome = penstock.load(path, table, to=conninfo, create=is_new, again=True, vacuum=False)
-    except penstock.PenstockError:
-        return "refused"
-    if outcome.rows == 0 and is_new:
-        stored: list[Row] = []
-    else:
-        rows = connection.execute(sql.SQL("SELECT * FROM {}").format(name)).fetchall()
-        stored = [[None if value in (None, "") else str(value) for value in row] for row in rows]
-    wanted = [[value or None for value in row] for _ in range(4) for row in CONTENTS[file.content]]
-    if file.dialect == "csv with row names" and is_new:
-        stored = [row[1:] for row in stored]
-    is_right = sorted(map(repr, stored)) == sorted(map(repr, wanted))
-    if is_right:
-        return "right, warned of" if outcome.warnings else "right"
-    return "wrong, warned of" if outcome.warnings else "wrong silently"

@@ -5,19 +5,20 @@ when read well, and ten measures a file: success, and precision, recall and F1 o
 score is their sum; the simple score is the mean over the files, the weighted one by how often each pollution was seen.
 Its own code does the measuring: `--pollock` is a checkout, or its git directory. That code needs `pip install chardet
 joblib multiset numpy price-parser python-dateutil`.
+
+Its survey is 100 real files, loaded by themselves; those that the checkout lacks are left out. Where duckdb is
+installed, its sniffer reads the same files and is scored the same way.
 """
 
 from __future__ import annotations
 
 import functools
 import importlib
-import io
 import json
 import logging
 import re
 import subprocess
 import sys
-import tarfile
 import tempfile
 from collections import defaultdict
 from dataclasses import dataclass, replace
@@ -38,7 +39,19 @@ if TYPE_CHECKING:
     from benchmarks.options import Options
 
 # What a git directory is asked for: the results of eighteen other systems take a gigabyte.
-_NEEDED = ("polluted_files", "pollock", "pollock_weights.json", "README.md")
+_NEEDED = ("polluted_files", "survey_sample", "pollock", "pollock_weights.json", "README.md")
+_SURVEY = "survey_sample"
+# How DuckDB is asked: as anybody would, for texts as penstock stores them, and as Pollock's own script asks for them.
+_DUCKDB: dict[str, dict[str, Any]] = {
+    "by itself": {},
+    "as text": {"all_varchar": True},
+    "as text, Pollock's options": {
+        "all_varchar": True,
+        "strict_mode": False,
+        "ignore_errors": True,
+        "null_padding": True,
+    },
+}
 # Scores of its README that stand beside ours.
 _PUBLISHED = ("DuckDB 1.2", "SQLite 3.39.0", "Pandas 1.4.3", "DuckDB 1.2 (Auto)", "PostgreSQL 15.0")
 _MEASURES = ("header", "records", "cells")
@@ -67,10 +80,10 @@ class Bench:
     conninfo: str
     root: Path
 
-    def load(self, name: str, number: int, *, way: str) -> Loaded:
+    def load(self, name: str, number: int, *, way: str, folder: str = "polluted_files") -> Loaded:
         """Load a file into a table of its own and return what that holds then."""
         table = f"{'p' if way == 'parameters' else 's'}{number}"
-        path = self.root / "polluted_files/csv" / name
+        path = self.root / folder / "csv" / name
         try:
             options = self._prepare(name, table) if way == "parameters" else {"create": True}
             outcome = penstock.load(path, table, to=self.conninfo, on_error="reject", vacuum=False, **options)
@@ -121,11 +134,14 @@ def run(options: Options) -> None:
         root = _check_out(options.pollock, Path(folder))
         measure = _find_measure(root)
         names = sorted(path.name for path in (root / "polluted_files/csv").glob("*.csv"))
-        loads = dict(_load_all(options.data, root, names))
+        surveyed = sorted(path.name for path in (root / _SURVEY / "csv").iterdir() if _is_cleaned(root, path.name))
+        loads = dict(_load_all(options.data, root, names, surveyed))
         scores = {
             way: {name: _score(loads[way][name], root / "polluted_files/clean" / name, measure) for name in names}
             for way in _WAYS
         }
+        survey = {name: _score(loads[_SURVEY][name], root / _SURVEY / "clean" / name, measure) for name in surveyed}
+        others = dict(_score_duckdb(root, surveyed, measure))
         weights = json.loads((root / "pollock_weights.json").read_text(encoding="utf-8"))
         published = dict(read_published((root / "README.md").read_text(encoding="utf-8")))
     save(
@@ -133,10 +149,12 @@ def run(options: Options) -> None:
         # Scores are no times: each file is loaded once.
         options=replace(options, runs=1),
         postgresql={"server_version": _read_version(options), **SETTINGS},
-        settings={"files": len(names)},
-        results={way: _describe(scores[way], loads[way], weights) for way in _WAYS} | {"published": published},
+        settings={"files": len(names), "survey_files": len(surveyed), "duckdb": _duckdb_version()},
+        results={way: _describe(scores[way], loads[way], weights) for way in _WAYS}
+        | {"published": published, "survey": _describe(survey, loads[_SURVEY]) | {"duckdb": others}},
         table=_table(scores, weights, published),
-        notes=[line for way in _WAYS for line in _explain(way, scores[way], loads[way])],
+        notes=[line for way in _WAYS for line in _explain(way, scores[way], loads[way])]
+        + _explain_survey(survey, loads[_SURVEY], others),
     )
 
 
@@ -149,10 +167,15 @@ def _check_out(path: Path, folder: Path) -> Path:
     """Return a checkout, taken from a git directory where that is given."""
     if (path / "polluted_files").is_dir():
         return path
-    command = ["git", "--git-dir", str(path), "archive", "HEAD", *_NEEDED]
-    archive = subprocess.run(command, capture_output=True, check=True).stdout
-    with tarfile.open(fileobj=io.BytesIO(archive)) as files:
-        files.extractall(folder, filter="data")
+    git = ["git", "--git-dir", str(path)]
+    listed = subprocess.run([*git, "ls-tree", "-rz", "HEAD", *_NEEDED], capture_output=True, check=True).stdout
+    for entry in filter(None, listed.decode().split("\0")):
+        facts, name = entry.split("\t", 1)
+        found = subprocess.run([*git, "cat-file", "blob", facts.split()[2]], capture_output=True, check=False)
+        # A mirror may lack a few.
+        if found.returncode == 0:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes(found.stdout)
     return folder
 
 
@@ -166,8 +189,14 @@ def _find_measure(root: Path) -> Callable[[str, str], tuple[float, ...]]:
     return measure
 
 
-def _load_all(data: Path, root: Path, names: Iterable[str]) -> Iterator[tuple[str, dict[str, Loaded]]]:
-    """Yield each way with what became of every file."""
+def _is_cleaned(root: Path, name: str) -> bool:
+    return (root / _SURVEY / "clean" / name).exists()
+
+
+def _load_all(
+    data: Path, root: Path, names: Iterable[str], surveyed: Iterable[str]
+) -> Iterator[tuple[str, dict[str, Loaded]]]:
+    """Yield each way, and the survey, with what became of every file."""
     with (
         bench_server(data, name="pollock") as server,
         psycopg.connect(server.conninfo(), autocommit=True) as connection,
@@ -181,6 +210,34 @@ def _load_all(data: Path, root: Path, names: Iterable[str]) -> Iterator[tuple[st
                 if number % 200 == 0:
                     print(f"{way}: {number} files", flush=True)
             yield way, loads
+        yield _SURVEY, {name: bench.load(name, at, way="by itself", folder=_SURVEY) for at, name in enumerate(surveyed)}
+
+
+def _duckdb_version() -> str | None:
+    try:
+        return str(importlib.import_module("duckdb").__version__)
+    except ModuleNotFoundError:
+        return None
+
+
+def _score_duckdb(
+    root: Path, names: Iterable[str], measure: Callable[[str, str], tuple[float, ...]]
+) -> Iterator[tuple[str, float]]:
+    """Yield each way to ask DuckDB with its score on the survey; nothing where it is not installed."""
+    if _duckdb_version() is None:
+        return
+    duckdb = importlib.import_module("duckdb")
+    for way, asked in _DUCKDB.items():
+        scores = {}
+        for name in names:
+            with tempfile.NamedTemporaryFile("r", suffix=".csv", encoding="utf-8", newline="") as file:
+                try:
+                    duckdb.connect().read_csv(str(root / _SURVEY / "csv" / name), **asked).write_csv(file.name)
+                    loaded = Loaded(content=Path(file.name).read_text(encoding="utf-8"))
+                except duckdb.Error as error:
+                    loaded = Loaded(content=None, error=str(error))
+            scores[name] = _score(loaded, root / _SURVEY / "clean" / name, measure)
+        yield way, round(mean_score(scores), 3)
 
 
 def _score(loaded: Loaded, clean: Path, measure: Callable[[str, str], tuple[float, ...]]) -> list[float]:
@@ -207,10 +264,13 @@ def mean_score(scores: Scores, weights: Mapping[str, float] | None = None) -> fl
     return sum(sum(measures) * shares[name] for name, measures in scores.items()) / sum(shares.values())
 
 
-def _describe(scores: Scores, loads: Mapping[str, Loaded], weights: Mapping[str, float]) -> dict[str, Any]:
+def _describe(
+    scores: Scores, loads: Mapping[str, Loaded], weights: Mapping[str, float] | None = None
+) -> dict[str, Any]:
+    weighted = {} if weights is None else {"weighted": round(mean_score(scores, weights), 3)}
     return {
         "simple": round(mean_score(scores), 3),
-        "weighted": round(mean_score(scores, weights), 3),
+        **weighted,
         "files": {
             name: {"score": round(sum(measures), 3), "warnings": loads[name].notes, "error": loads[name].error}
             for name, measures in scores.items()
@@ -247,4 +307,18 @@ def _explain(way: str, scores: Scores, loads: Mapping[str, Loaded]) -> list[str]
         why = (loads[worst].error or ", ".join(loads[worst].notes) or "nothing said").splitlines()[0]
         count = len(kinds[kind])
         lines.append(f"- {kind} ({count} file{'s' * (count > 1)}): {losses[kind]:.1f}; worst {worst}: {why}")
+    return [*lines, ""]
+
+
+def _explain_survey(scores: Scores, loads: Mapping[str, Loaded], others: Mapping[str, float]) -> list[str]:
+    """Return the survey's score beside DuckDB's, and the files that are not loaded or score less than most."""
+    beside = "; ".join(f"{way} {score:.2f}" for way, score in others.items())
+    lines = [
+        f"Survey, {len(scores)} real files, by itself: {mean_score(scores):.2f}; DuckDB: {beside or 'not installed'}."
+    ]
+    lines += ["What of it scores less than 9 of ten, and what was said:", ""]
+    for name, measures in sorted(scores.items(), key=lambda item: (sum(item[1]), item[0])):
+        if (score := sum(measures)) < _POOR:
+            why = (loads[name].error or ", ".join(loads[name].notes) or "nothing").splitlines()[0]
+            lines.append(f"- {score:.1f} {name}: {why}")
     return [*lines, ""]
