@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from penstock.errors import TargetError
 from penstock.loading.landing.context import with_locks
 from penstock.server.ledger.targets import find_unended, note_truncated
+from penstock.server.table.table_locks import TableLocks
 from penstock.server.table.truncate import truncate_tables
 
 if TYPE_CHECKING:
@@ -41,7 +42,10 @@ def truncate_due(
     if not tables:
         return
 
+    locks = TableLocks(connection, dict.fromkeys(tables, "ACCESS EXCLUSIVE"))
+
     def act() -> None:
+        locks.take()
         tools.ledger.hold_claim(connection, claim)
         truncate_tables(connection, list(tables.values()))
         for facts in tables.values():

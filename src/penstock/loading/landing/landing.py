@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from penstock.loading.claim.prepared import TargetLanding
 from penstock.loading.landing.context import LandingContext, with_locks
-from penstock.loading.landing.replacement import ReplacedTables, ReplacementMaker, check_replacement
+from penstock.loading.landing.replacement import ReplacedTables, ReplacementMaker, check_replacement, find_swapped
 from penstock.loading.landing.staging import StagedRows, StagingMaker, check_staging
 from penstock.model.load.ledger import LandingRecord
 from penstock.server.connect.errors import in_transaction
@@ -19,6 +19,7 @@ from penstock.server.ledger.committed import has_all
 from penstock.server.ledger.ending import finish
 from penstock.server.ledger.targets import drop_landing, read_landings
 from penstock.server.table.conflicts import defer_constraints
+from penstock.server.table.table_locks import TableLocks
 from penstock.server.table.truncate import check_truncatable
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from penstock.model.load.plan import LoadPlan
     from penstock.model.server.table import TableFacts
     from penstock.server.connect.connection import Connection
+    from penstock.server.table.table_locks import LockMode
 
 
 def check_landings(plan: LoadPlan, connection: Connection, *, ledger_schema: str) -> None:
@@ -121,6 +123,7 @@ def finish_load(
     replaced.finish()
 
     def land() -> list[LandedCounts]:
+        _lock_tables(landed, plan=plan, tools=tools, connection=connection)
         if plan.defers_keys:
             defer_constraints(connection)
         counts = [*staged.land(), *replaced.land()]
@@ -128,6 +131,28 @@ def finish_load(
         return counts
 
     return finish(tools.ledger, connection, prepared.claim, act=land)
+
+
+def _lock_tables(landed: Sequence[TargetLanding], *, plan: LoadPlan, tools: LoadTools, connection: Connection) -> None:
+    """Take the locks of the last transaction before all else, if readers wait for one of them while rows are moved."""
+    staged = [landing for landing in landed if landing.target.is_staged]
+    truncated = [landing.facts.oid for landing in staged if landing.target.job.mode == "truncate"]
+    if not truncated:
+        return
+    replaced = [landing for landing in landed if landing.target.is_replaced]
+    wanted: dict[int, LockMode] = {oid: "ROW SHARE" for landing in staged for oid in landing.facts.references}
+    wanted |= {landing.facts.oid: "ROW EXCLUSIVE" for landing in staged}
+    staging = [landing.record.oid for landing in staged if landing.record.oid is not None]
+    wanted |= dict.fromkeys([*truncated, *staging, *find_swapped(replaced, connection)], "ACCESS EXCLUSIVE")
+    names = ", ".join(f'"{landing.facts.name}"' for landing in landed)
+    with_locks(
+        TableLocks(connection, wanted).take,
+        plan=plan,
+        tools=tools,
+        connection=connection,
+        relations=list(wanted),
+        what=f"lock {names}",
+    )
 
 
 def give_up_landings(

@@ -25,10 +25,11 @@ from penstock.server.ddl.replacement import (
 )
 from penstock.server.table.conflicts import find_references
 from penstock.server.table.staging import find_landing_table
+from penstock.server.table.table_locks import TableLocks
 from penstock.server.table.tables import analyze_table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from penstock.loading.claim.prepared import PreparedLoad, TargetLanding
     from penstock.loading.context import LoadTools
@@ -98,6 +99,12 @@ class ReplacementMaker:
         enforce_early(self._connection, definition, oid, indexes=early, with_foreign_keys=is_rejecting and is_apart)
 
 
+def find_swapped(landings: Sequence[TargetLanding], connection: Connection) -> list[int]:
+    """Return the oids of the tables to be replaced, and of those that they refer to: dropping a key locks these too."""
+    own = [landing.facts.oid for landing in landings]
+    return list(dict.fromkeys([*own, *(oid for each in own for oid in find_references(connection, each))]))
+
+
 class ReplacedTables:
     """The new tables of one load at its end. Methods raise PenstockError."""
 
@@ -149,11 +156,15 @@ class ReplacedTables:
 
     def _swap(self) -> list[LandedCounts]:
         """Put all replacements in their places at once; where a lock is missing, none of them."""
-        relations = [landing.facts.oid for landing in self._landings]
-        for landing in self._landings:
-            relations += find_references(self._connection, landing.facts.oid)
+        relations = find_swapped(self._landings, self._connection)
+        locks = TableLocks(self._connection, dict.fromkeys(relations, "ACCESS EXCLUSIVE"))
+
+        def swap() -> None:
+            locks.take()
+            self._swap_all()
+
         names = ", ".join(f'"{landing.facts.name}"' for landing in self._landings)
-        self._wait(self._swap_all, relations=relations, what=f"replace {names}")
+        self._wait(swap, relations=relations, what=f"replace {names}")
         return [
             LandedCounts(number=landing.record.number, target_oid=landing.record.oid)
             for landing in self._landings

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
-_LOCK_NOT_AVAILABLE = "55P03"
+LOCK_NOT_AVAILABLE = "55P03"
 # A deadlock that we were chosen to end is another way of not getting a lock.
-_RETRIED = {_LOCK_NOT_AVAILABLE, "40P01"}
+_RETRIED = {LOCK_NOT_AVAILABLE, "40P01"}
 
 # Longer than deadlock_timeout (1 s by default): only then does an autovacuum worker in the way get cancelled.
 DEFAULT_LOCK_TIMEOUT_S = 2.0
@@ -136,5 +136,5 @@ def _give_up(blockers: Sequence[Blocker], deadline_s: float) -> ServerError:
         f"could not get a lock within {deadline_s:g} s",
         detail="\n".join(lines),
         hint="Wait for these sessions, or end them with pg_terminate_backend(pid), and run the command again.",
-        sqlstate=_LOCK_NOT_AVAILABLE,
+        sqlstate=LOCK_NOT_AVAILABLE,
     )

@@ -1,0 +1,142 @@
+"""Locks on several tables: all of them within a moment, or none, so that no reader is the victim of a deadlock.
+
+Whoever holds one of the tables and then asks for another that we hold waits for us, and we for it. The server ends that
+after deadlock_timeout, by cancelling either side. So one attempt holds a part of its locks for less than that.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal
+
+import psycopg
+from psycopg import sql
+
+from penstock.errors import ServerError
+from penstock.server.connect.errors import in_transaction, rolled_back, translate_errors
+from penstock.server.sql.queries import fetch_rows
+from penstock.server.table.locking import DEFAULT_LOCK_TIMEOUT_S, LOCK_NOT_AVAILABLE, find_blockers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from penstock.server.connect.connection import Connection
+
+LockMode = Literal["ROW SHARE", "ROW EXCLUSIVE", "ACCESS EXCLUSIVE"]
+
+# In the order in which they are taken: the one that readers wait for is held for the shortest time.
+_MODES: Final[tuple[LockMode, ...]] = ("ROW SHARE", "ROW EXCLUSIVE", "ACCESS EXCLUSIVE")
+
+# Other sessions may have a shorter deadlock_timeout than ours: hardly one has less than the default.
+_LONGEST_DEADLOCK_TIMEOUT_S = 1.0
+
+# What VACUUM and ANALYZE hold, autovacuum's too: without pg_read_all_stats nobody sees more of a worker.
+_VACUUM_MODE = "ShareUpdateExclusiveLock"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LockableRow:
+    """The row of lockable.sql; `kind` is pg_class.relkind."""
+
+    oid: int
+    schema: str
+    name: str
+    kind: str
+    may_lock: bool
+    may_insert: bool
+
+    def allows(self, mode: LockMode) -> bool:
+        """Return whether this role may take the lock."""
+        return self.may_lock or (self.may_insert and mode == "ROW EXCLUSIVE")
+
+    @property
+    def identifier(self) -> sql.Composed:
+        """Return the table as LOCK TABLE takes it: tables that inherit from it are not locked, partitions are."""
+        only = sql.SQL("ONLY " if self.kind == "r" else "")
+        return sql.SQL("{}{}").format(only, sql.Identifier(self.schema, self.name))
+
+
+class TableLocks:
+    """The locks that one transaction needs, each table's oid with the mode.
+
+    Tables that the role may not lock are left to the statements that need them. Methods raise ServerError, TargetError.
+    """
+
+    def __init__(self, connection: Connection, wanted: Mapping[int, LockMode]) -> None:
+        self._connection = connection
+        self._attempts = 0
+        with translate_errors("looking up the tables to lock"):
+            rows = fetch_rows(connection, "lockable", LockableRow, relations=sorted(wanted)) if wanted else []
+            self._deadlock_timeout_s = _read_deadlock_timeout(connection) if rows else 0.0
+        self._rows: dict[LockMode, list[LockableRow]] = defaultdict(list)
+        for row in rows:
+            if row.allows(wanted[row.oid]):
+                self._rows[wanted[row.oid]].append(row)
+
+    def take(self) -> None:
+        """Take all locks to the end of the caller's transaction or savepoint; call it by with_lock_retries.
+
+        Raises ServerError (55P03) if that takes long, and then holds none.
+        """
+        self._attempts += 1
+        with translate_errors("locking tables"):
+            if self._attempts > 1:
+                self._wait_for_vacuum()
+            try:
+                self._lock(self._rows)
+            except psycopg.errors.InsufficientPrivilege:
+                # The owner of a view may lack the right on its tables, which an INSTEAD OF trigger has.
+                self._lock({mode: [row for row in rows if row.kind != "v"] for mode, rows in self._rows.items()})
+
+    def _lock(self, rows: Mapping[LockMode, Sequence[LockableRow]]) -> None:
+        statements = [_compose(rows[mode], mode) for mode in _MODES if rows.get(mode)]
+        if sum(map(len, rows.values())) < 2:
+            # Whoever holds one lock waits for nobody while it waits for another.
+            for statement in statements:
+                self._connection.execute(statement)
+            return
+        longest_s = min(self._deadlock_timeout_s, _LONGEST_DEADLOCK_TIMEOUT_S)
+        # A half of it for all: in the other half the locks are given back.
+        timeout_s = longest_s / 2 / len(statements)
+        try:
+            with in_transaction(self._connection):
+                before = self._set("statement_timeout", timeout_s)
+                for statement in statements:
+                    self._connection.execute(statement)
+                self._connection.execute("SELECT pg_catalog.set_config('statement_timeout', %s, true)", [before])
+        except psycopg.errors.QueryCanceled as error:
+            raise ServerError("could not lock all tables at once", sqlstate=LOCK_NOT_AVAILABLE) from error
+
+    def _wait_for_vacuum(self) -> None:
+        """Have autovacuum give up a table: it does if one session waits for longer than deadlock_timeout."""
+        for row in self._rows["ACCESS EXCLUSIVE"]:
+            blockers = find_blockers(self._connection, [row.oid])
+            if not any(blocker.is_held and blocker.mode == _VACUUM_MODE for blocker in blockers):
+                continue
+            with suppress(psycopg.errors.LockNotAvailable), rolled_back(self._connection):
+                self._set("lock_timeout", max(DEFAULT_LOCK_TIMEOUT_S, 2 * self._deadlock_timeout_s))
+                self._connection.execute(_compose([row], "ACCESS EXCLUSIVE"))
+
+    def _set(self, name: str, duration_s: float) -> str:
+        """Set a timeout for the transaction and return what it was."""
+        row = self._connection.execute(
+            "SELECT pg_catalog.current_setting(%s), pg_catalog.set_config(%s, %s, true)",
+            [name, name, f"{max(1, round(duration_s * 1000))}ms"],
+        ).fetchone()
+        assert row is not None
+        return str(row[0])
+
+
+def _compose(rows: Iterable[LockableRow], mode: LockMode) -> sql.Composed:
+    tables = sql.SQL(", ").join(row.identifier for row in rows)
+    return sql.SQL("LOCK TABLE {} IN {} MODE").format(tables, sql.SQL(mode))
+
+
+def _read_deadlock_timeout(connection: Connection) -> float:
+    row = connection.execute(
+        "SELECT extract(epoch FROM pg_catalog.current_setting('deadlock_timeout')::pg_catalog.interval)::float8"
+    ).fetchone()
+    assert row is not None
+    return float(row[0])
