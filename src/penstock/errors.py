@@ -92,6 +92,10 @@ class OtherTableError(TargetError):
     """The name of a table means another one than when the load began: nothing but the first one's return mends that."""
 
 
+class TableExistsError(TargetError):
+    """A table that was to be created exists: another session created it after it was looked for."""
+
+
 class ServerError(PenstockError):
     """The server refused, failed, or went away."""
 

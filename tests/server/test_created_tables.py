@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import os
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
 
+from penstock.api import Loader
 from penstock.errors import DataError, TargetError
-from penstock.model.load.job import LoadRules
-from support.loads import AGAIN, Loads, chop_commands, target
+from penstock.model.load.job import Housekeeping, LoadJob, LoadRules
+from penstock.server.connect.connection import ConnectionFactory
+from support.files import write_to
+from support.loads import AGAIN, IMPATIENT, Loads, chop_commands, target
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -221,3 +227,43 @@ def test_missing_header_is_told_with_the_option_for_it(loads: Loads, path: Path)
     loads.run(target(path, create=True))
     assert [warning.code for warning in loads.warnings] == ["column-names"]
     assert "--header" in (loads.warnings[0].hint or "")
+
+
+def test_loads_that_create_one_table_at_once_share_it(loads: Loads, tmp_path: Path) -> None:
+    """All were planned while it did not exist: one creates it, and the others use it."""
+    paths = [write_to(tmp_path / f"{number}.csv", f"a,b\n{number},x\n") for number in range(4)]
+    with ExitStack() as stack:
+        loaders = [stack.enter_context(loads._loader()) for _ in paths]
+        plans = [
+            loader.plan(LoadJob(targets=(target(path, create=True),), rules=IMPATIENT))
+            for loader, path in zip(loaders, paths, strict=True)
+        ]
+        with ThreadPoolExecutor(len(paths)) as pool:
+            outcomes = list(pool.map(lambda loader, plan: loader.run(plan), loaders, plans))
+    assert [outcome.rows for outcome in outcomes] == [1, 1, 1, 1]
+    assert loads.rows() == [(str(number), "x") for number in range(4)]
+
+
+def test_table_that_was_created_with_other_columns_is_refused(loads: Loads, tmp_path: Path) -> None:
+    """As if it had existed when the load was planned."""
+    first, second = (write_to(tmp_path / f"{head}.csv", f"{head},b\n1,x\n") for head in "ac")
+    with loads._loader() as loader:
+        plan = loader.plan(LoadJob(targets=(target(second, create=True),), rules=IMPATIENT))
+        loads.run(target(first, create=True))
+        with pytest.raises(TargetError, match='column "c" of the file does not exist'):
+            loader.run(plan)
+    assert loads.count() == 1
+
+
+def test_spooled_pipe_is_loaded_into_a_table_that_another_load_has_created(loads: Loads, tmp_path: Path) -> None:
+    """The pipe is not read a second time."""
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    first = write_to(tmp_path / "first.csv", "a,b\n1,x\n")
+    with ThreadPoolExecutor(1) as pool, Loader(ConnectionFactory(loads.conninfo), Housekeeping(spool=True)) as loader:
+        written = pool.submit(fifo.write_text, "a,b\n2,y\n")
+        plan = loader.plan(LoadJob(targets=(target(fifo, create=True),), rules=IMPATIENT))
+        written.result()
+        loads.run(target(first, create=True))
+        assert loader.run(plan).rows == 1
+    assert loads.rows() == [("1", "x"), ("2", "y")]

@@ -13,6 +13,7 @@ from penstock.api.closing import Closing
 from penstock.api.instance import plan_by_instance
 from penstock.api.logs import log_notice, log_warning
 from penstock.aws.credentials import AwsCredentials
+from penstock.errors import TableExistsError
 from penstock.files import SourceReader
 from penstock.files.listing import recorded_name
 from penstock.files.newfile import check_writable
@@ -247,12 +248,32 @@ class Loader(Closing):
         on_notice: Callable[[str], None] | None = None,
         on_warning: Callable[[Notice], None] | None = None,
     ) -> LoadOutcome:
-        """Load what the plan names and is not loaded yet.
+        """Load what the plan names and is not loaded yet; a table to be created is used if another load has created it.
 
         `on_notice` hears what is done and waited for, `on_warning` what is warned of beside the plan's notices; the
         outcome has both kinds of warnings. Raises PenstockError, which says what stays and how to go on; and what
         `on_progress` raises, once the load has ended as by an interrupt.
         """
+        try:
+            return self._run(plan, on_progress, on_notice, on_warning)
+        except TableExistsError:
+            again = self.plan(plan.job, on_notice=on_notice)
+            if _count_created(again) >= _count_created(plan):
+                # This role does not see it.
+                raise
+        # Another load has created it since the plan was made.
+        for notice in again.notices:
+            if on_warning is not None and notice not in plan.notices:
+                on_warning(notice)
+        return self.run(again, on_progress=on_progress, on_notice=on_notice, on_warning=on_warning)
+
+    def _run(
+        self,
+        plan: LoadPlan,
+        on_progress: Callable[[LoadProgress], None] | None,
+        on_notice: Callable[[str], None] | None,
+        on_warning: Callable[[Notice], None] | None,
+    ) -> LoadOutcome:
         is_strict = _refuse_warned(plan)
         listener = None if on_progress is None else Listener(on_progress)
         with self._hearing(on_warning or log_warning, is_strict=is_strict) as heard:
@@ -357,6 +378,10 @@ class Loader(Closing):
             max_record_bytes=(rules or LoadRules()).max_record,
             rejects_torn=rules is not None and rules.on_error == "reject",
         )
+
+
+def _count_created(plan: LoadPlan) -> int:
+    return sum(target.create_columns is not None for target in plan.targets)
 
 
 def _refuse_warned(plan: LoadPlan) -> bool:

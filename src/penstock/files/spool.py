@@ -19,14 +19,16 @@ class Spool:
 
     def __init__(self) -> None:
         self._folder: tempfile.TemporaryDirectory[str] | None = None
-        self._count = 0
+        # A load may be planned again, and a pipe is read once.
+        self._copied: dict[str, SourceObject] = {}
 
     def copy(self, source: SourceObject) -> SourceObject:
         """Return the file that holds all of a pipe; its URI stays the pipe's. Raises SourceError."""
+        if (before := self._copied.get(source.location)) is not None:
+            return before
         if self._folder is None:
             self._folder = tempfile.TemporaryDirectory(prefix="penstock-spool-")
-        path = Path(self._folder.name) / str(self._count)
-        self._count += 1
+        path = Path(self._folder.name) / str(len(self._copied))
         stored = LocalObject(source)
         try:
             with path.open("xb") as file:
@@ -42,7 +44,8 @@ class Spool:
             stored.close()
         copied = stat_object(str(path), uri=source.uri)
         assert copied is not None
-        return replace(copied, uri=source.uri, is_spooled=True)
+        spooled = self._copied[source.location] = replace(copied, uri=source.uri, is_spooled=True)
+        return spooled
 
     def close(self) -> None:
         """Remove what was copied."""

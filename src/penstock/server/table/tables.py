@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import psycopg
 from psycopg import sql
 
-from penstock.errors import TargetError
+from penstock.errors import TableExistsError, TargetError
 from penstock.model.server.table import TableName
 from penstock.server.connect.errors import in_transaction, translate_errors
 from penstock.server.connect.search_path import find_creation_schema
@@ -43,7 +43,7 @@ def create_text_table(connection: Connection, name: TableName, columns: Sequence
     """Make a table whose columns are all text, and its schema where that is missing, in one transaction.
 
     Needs CREATE on the schema, or on the database where the schema is missing. Raises TargetError for names
-    that PostgreSQL cannot keep and where the relation exists, ServerError.
+    that PostgreSQL cannot keep, TableExistsError, ServerError.
     """
     check_names(name, columns)
     try:
@@ -211,8 +211,8 @@ def _identifier(name: TableName) -> sql.Identifier:
     return sql.Identifier(name.name) if name.schema is None else sql.Identifier(name.schema, name.name)
 
 
-def _already_exists(name: TableName) -> TargetError:
-    return TargetError(
+def _already_exists(name: TableName) -> TableExistsError:
+    return TableExistsError(
         f'relation "{name}" already exists',
         detail="It was just created by another session, or is not visible to this role.",
         hint="Run the load again: it then uses the table as it is.",
