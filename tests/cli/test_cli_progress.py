@@ -152,6 +152,13 @@ def test_meter_follows_a_change_of_pace() -> None:
     assert meter.read(_progress(_file(1), elapsed_s=31.0)).read_rate == 0
 
 
+def test_time_before_the_first_byte_is_no_part_of_the_pace() -> None:
+    """A load that is claimed for 15 seconds, and then reads a quarter in a second, has three seconds left."""
+    meter = Meter()
+    meter.read(replace(_progress(_file(1), elapsed_s=15.0), bytes_read=0, bytes_copied=0))
+    assert meter.read(_progress(_file(1), elapsed_s=16.0)).left_s == pytest.approx(3.0)
+
+
 def test_plain_progress_speaks_every_ten_seconds(capsys: pytest.CaptureFixture[str]) -> None:
     """First after ten; time is the load's own."""
     plain = PlainProgress(Messages())

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.model.load.job import Mode
+    from penstock.model.load.outcome import LoadProgress
 
 
 @pytest.fixture
@@ -171,3 +172,13 @@ def test_loaded_files_that_are_read_again_are_compared(
     with pytest.raises(TargetError) as caught:
         loads.run(target(path), rules=replace(IMPATIENT, emptied=emptied))
     assert ("is not in the file" in caught.value.message) is (emptied == "load")
+
+
+def test_progress_counts_only_files_that_are_to_be_read(loads: Loads, path: Path) -> None:
+    """Not those of a folder that were loaded before; and it begins with nothing read, from where the pace counts."""
+    loads.run(target(path.parent))
+    new = write_to(path.with_name("b.csv"), "a\n3\n")
+    heard: list[LoadProgress] = []
+    loads.run(target(path.parent), on_progress=heard.append)
+    assert {progress.size_bytes for progress in heard} == {new.stat().st_size}
+    assert heard[0].bytes_read == 0

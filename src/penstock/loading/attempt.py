@@ -19,6 +19,7 @@ from penstock.loading.reading.objects import open_blocks
 from penstock.loading.rejects.limit import RejectLimit
 from penstock.loading.stream.session import LoadSession
 from penstock.loading.stream.watch import ConflictWatch
+from penstock.model.load.plan import total_size
 from penstock.model.load.reject import FOREIGN_KEY_VIOLATION
 from penstock.server.connect.errors import find_hint, is_passing
 from penstock.server.copy.copy import CopyFailed, CopySession
@@ -83,6 +84,7 @@ class LoadAttempt:
             is_in_job_order=plan.is_in_job_order,
             clock=tools.clock,
         )
+        self._size_bytes = total_size(work.source for work in self._work)
         self._watch = ConflictWatch(tools)
         self._is_staged = all(target.is_staged for target in plan.targets)
         self._to_rebuild = sum(len(target.parking.parked) for target in plan.targets if target.parking is not None)
@@ -93,6 +95,8 @@ class LoadAttempt:
 
     def run(self) -> None:
         """Load until nothing is left, or until `stop` was called. Raises PenstockError; the caller then abandons."""
+        # The pace is told from here on.
+        self._report_progress()
         self._add_sessions(self._session_plan.initial)
         try:
             self._stream()
@@ -256,7 +260,7 @@ class LoadAttempt:
         if self._tools.on_progress is not None:
             elapsed_s = self._tools.clock() - self._began_s
             progress = self._feed.progress(
-                bytes_copied=self._bytes_copied(), size_bytes=self._plan.size_bytes, elapsed_s=elapsed_s
+                bytes_copied=self._bytes_copied(), size_bytes=self._size_bytes, elapsed_s=elapsed_s
             )
             told = replace(
                 progress, activity=activity, steps=steps, to_rebuild=self._to_rebuild, is_staged=self._is_staged

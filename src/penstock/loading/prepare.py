@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from penstock.errors import DataError, SourceError, TargetError
 from penstock.files.listing import is_remote, lasting_name
 from penstock.loading.claim.claims import client_name, open_ledger, take_over
-from penstock.loading.claim.decide import Decision, decide_objects
+from penstock.loading.claim.decide import Decision, decide_objects, find_known
 from penstock.loading.claim.prepared import NothingToDo, PreparedLoad, tables_made
 from penstock.loading.failure import fills_tables
 from penstock.loading.plan.dialects import refuse_other_dialects
@@ -197,8 +197,7 @@ class _Preparation:
         The ledger has checksums of all that was committed: a file of the same size is read and held against them.
         """
         rules, matched = self._plan.job.rules, list(known)
-        for work, item in zip(works, items, strict=True):
-            at = [at for at, each in enumerate(matched) if each.uri == item.uri]
+        for work, item, at in zip(works, items, find_known(items, known), strict=True):
             is_asked = not (
                 rules.again or rules.changed == "skip" or is_remote(work.source.location) or _is_fresh(work)
             )

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from penstock.errors import TargetError
-from penstock.loading.claim.decide import decide_objects
+from penstock.loading.claim.decide import decide_objects, find_known
 from penstock.model.load.job import LoadRules
 from penstock.model.load.ledger import KnownObject, LedgerObject
 from penstock.model.server.table import TableName
@@ -141,3 +141,26 @@ def test_new_objects_are_numbered_behind_those_that_the_load_has() -> None:
     items = [replace(ITEM, uri="/b"), ITEM, replace(ITEM, uri="/c")]
     decisions = decide_objects(items, [own], running="own", next_number=9, emptied=frozenset(), rules=LoadRules())
     assert [(each.action, each.number) for each in decisions] == [("new", 9), ("resume", 3), ("new", 10)]
+
+
+class CountedName(str):
+    """A name that counts how often one is compared with another."""
+
+    __slots__ = ()
+    comparisons = 0
+    __hash__ = str.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        CountedName.comparisons += 1
+        return str.__eq__(self, other)
+
+
+def test_objects_are_found_among_many_without_comparing_each_with_each() -> None:
+    """A folder of thousands of files, all loaded already: the comparisons grow with their number, not its square."""
+    count = 1000
+    CountedName.comparisons = 0
+    items = [replace(ITEM, uri=CountedName(f"/{number}"), number=number) for number in range(count)]
+    known = [replace(LOADED, uri=CountedName(f"/{number}")) for number in range(count)]
+    assert find_known(items, known) == [[number] for number in range(count)]
+    assert decide_objects(items, known, running=None, emptied=frozenset(), rules=LoadRules())[-1].action == "skip"
+    assert CountedName.comparisons < 10 * count

@@ -38,7 +38,9 @@ class Meter:
         self._samples: deque[tuple[float, int, int]] = deque([(0.0, 0, 0)])
 
     def read(self, progress: LoadProgress) -> Reading:
-        """Return the pace, this progress included."""
+        """Return the pace, this progress included: since the first byte, as nothing is read while a load is claimed."""
+        if not progress.bytes_read:
+            self._samples.clear()
         self._samples.append((progress.elapsed_s, progress.bytes_read, progress.bytes_copied))
         while len(self._samples) > 2 and self._samples[0][0] < progress.elapsed_s - _WINDOW_S:
             self._samples.popleft()

@@ -48,15 +48,13 @@ def decide_objects(
     end; `fresh` ones are loaded whatever was loaded before.
     Raises TargetError where the ledger says that something else must be decided first.
     """
-    by_uri: dict[str, list[KnownObject]] = {}
-    for found in known:
-        by_uri.setdefault(found.uri, []).append(found)
-    own = [found for items in by_uri.values() for found in items if found.load_id == running]
+    known = list(known)
+    own = [found for found in known if found.load_id == running]
     unclaimed = {found.number: found for found in own}
     following = next_number
     decisions = []
-    for item in objects:
-        found_here = [found for found in by_uri.get(item.uri, ()) if found.target_oid == item.target_oid]
+    for item, indexes in zip(objects, find_known(objects, known), strict=True):
+        found_here = [known[index] for index in indexes if known[index].target_oid == item.target_oid]
         mine = next((found for found in found_here if found.number in unclaimed and found.load_id == running), None)
         if mine is not None:
             del unclaimed[mine.number]
@@ -73,6 +71,14 @@ def decide_objects(
             decisions.append(Decision(item=item, action="new", number=following))
             following += 1
     return decisions
+
+
+def find_known(objects: Sequence[LedgerObject], known: Sequence[KnownObject]) -> list[list[int]]:
+    """Return for each object the indexes in `known` of what has its name."""
+    by_uri: dict[str, list[int]] = {}
+    for index, found in enumerate(known):
+        by_uri.setdefault(found.uri, []).append(index)
+    return [by_uri.get(item.uri, []) for item in objects]
 
 
 def _is_loaded(

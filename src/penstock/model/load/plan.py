@@ -96,7 +96,12 @@ class TargetPlan:
 
 def stored_size(targets: Iterable[TargetPlan]) -> int | None:
     """Return the size of all objects as stored, in bytes, or None where one does not tell."""
-    sizes = [source.size_bytes for target in targets for source in target.objects]
+    return total_size(source for target in targets for source in target.objects)
+
+
+def total_size(sources: Iterable[SourceObject]) -> int | None:
+    """Return the size of objects as stored, in bytes, or None where one does not tell."""
+    sizes = [source.size_bytes for source in sources]
     return None if any(size is None for size in sizes) else sum(size or 0 for size in sizes)
 
 
