@@ -13,7 +13,7 @@ from psycopg.conninfo import make_conninfo
 
 from penstock.model.load.job import LoadRules, Transform
 from support.files import write_to
-from support.loads import Loads, share_ledger, target
+from support.loads import ORIGIN, Loads, share_ledger, target
 from support.modes import Killed, mode_target
 
 if TYPE_CHECKING:
@@ -229,8 +229,10 @@ def plant(connection: psycopg.Connection, schema: str, table: str, kind: str) ->
         f" VALUES ('{_PLANTED}', repeat('a', 64), repeat('b', 64), 'host 1', '{{t}}', '{{}}')"
     )
     connection.execute(
-        "INSERT INTO penstock.targets (load, number, target_oid, kind, landing_schema, landing_table, landing_oid)"
-        " VALUES (%s, 0, 1, %s, %s, %s, (quote_ident(%s) || '.' || quote_ident(%s))::regclass::oid)",
+        "INSERT INTO penstock.targets (load, number, origin, target_oid, target_schema, target_table, kind,"
+        " landing_schema, landing_table, landing_oid)"
+        f" VALUES (%s, 0, {ORIGIN}, 1, 'public', 't', %s, %s, %s,"
+        " (quote_ident(%s) || '.' || quote_ident(%s))::regclass::oid)",
         [_PLANTED, kind, schema, table, schema, table],
     )
 
@@ -270,8 +272,8 @@ def test_planted_row_drops_no_table(
     [
         "UPDATE penstock.loads SET owner = 'postgres'",
         "UPDATE penstock.loads SET login = 'postgres'",
-        "INSERT INTO penstock.targets (load, number, target_oid) SELECT '{admins}', 7, 1",
-        "INSERT INTO penstock.objects SELECT '{admins}', 7, 1, '', '', ''",
+        "INSERT INTO penstock.targets SELECT '{admins}', 7, '', 1, '', ''",
+        "INSERT INTO penstock.objects SELECT '{admins}', 7, '', 1, '', '', ''",
         "INSERT INTO penstock.ranges SELECT '{admins}', 7, 0, '{{}}', true, true, 0, 0, 0, 0, 0",
         "INSERT INTO penstock.rejects (load, object, start, line, message, raw) SELECT '{admins}', 7, 0, 0, '', ''",
     ],

@@ -15,7 +15,7 @@ from penstock.server.changes.records import delete_changes, read_changes, write_
 from penstock.server.connect.connection import ConnectionFactory
 from penstock.server.ledger import Ledger
 from penstock.server.ledger.locks import try_lock
-from support.loads import Loads, share_ledger
+from support.loads import ORIGIN, Loads, share_ledger
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -79,8 +79,9 @@ def test_nobody_writes_records_in_anothers_name(loads: Loads, connection: Connec
             (found,) = read_changes(other, "penstock")
             assert delete_changes(other, "penstock", [found]) == 0
             forged = (
-                "INSERT INTO penstock.changes (target_oid, number, target_schema, target_table, kind, relation_oid,"
-                f" name, record, owner, load) VALUES (1, 1, '', '', 'index', 1, '', '{{}}', 'postgres', '{_LOAD}')"
+                "INSERT INTO penstock.changes (origin, target_oid, number, target_schema, target_table, kind,"
+                " relation_oid, name, record, owner, load)"
+                f" VALUES ({ORIGIN}, 1, 1, '', '', 'index', 1, '', '{{}}', 'postgres', '{_LOAD}')"
             )
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
                 other.execute(forged)

@@ -62,23 +62,6 @@ def test_folder_with_a_link_to_one_of_its_files_loads_it_once(loads: Loads, path
     ]
 
 
-@pytest.mark.parametrize("is_changed", [False, True])
-def test_what_a_ledger_has_by_the_path_that_was_named_is_found(loads: Loads, path: Path, *, is_changed: bool) -> None:
-    """Ledgers of before have the path of the link."""
-    link = path.parent.parent / "link.csv"
-    link.symlink_to(path)
-    loads.run(target(link))
-    assert loads.execute("SELECT uri FROM penstock.objects") == [(str(path),)]
-    loads.execute(f"UPDATE penstock.objects SET uri = '{link}'")
-    if is_changed:
-        path.write_text("a\n3\n")
-        with pytest.raises(TargetError, match="has changed since it was loaded"):
-            loads.run(target(link))
-    else:
-        assert loads.run(target(link)).rows == 0
-    assert loads.count() == 2
-
-
 def test_renamed_file_is_loaded_with_a_warning_that_names_the_other(loads: Loads, path: Path) -> None:
     """It has the size, inode and time of modification of one that is loaded into the same table."""
     loads.execute("CREATE TABLE u (a int)")

@@ -15,7 +15,7 @@ from penstock.errors import PenstockError, TargetError
 from penstock.model.load.job import LoadJob, LoadRules
 from penstock.server.connect.connection import ConnectionFactory
 from support.files import write_to
-from support.loads import Loads, share_ledger, target
+from support.loads import ORIGIN, Loads, share_ledger, target
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -68,8 +68,9 @@ def plant(loads: Loads, role: str, kind: str, record: dict[str, Any], *, table: 
     with psycopg.connect(loads.conninfo, user=role, autocommit=True) as connection:
         connection.execute(
             "INSERT INTO penstock.changes"
-            " (target_oid, number, target_schema, target_table, kind, relation_oid, name, record, load)"
-            " VALUES (%s::regclass, 1, 'public', 'mine', %s, 'mine'::regclass, 'planted', %s, gen_random_uuid())",
+            " (origin, target_oid, number, target_schema, target_table, kind, relation_oid, name, record, load)"
+            f" VALUES ({ORIGIN}, %s::regclass, 1, 'public', 'mine',"
+            " %s, 'mine'::regclass, 'planted', %s, gen_random_uuid())",
             [table, kind, json.dumps(record)],
         )
 

@@ -34,6 +34,14 @@ if TYPE_CHECKING:
 Row = tuple[Any, ...]
 
 _LINGERING_LOOKS = 50
+
+# Where oids of a ledger's rows are those of this database's tables, as anybody can find out.
+ORIGIN = """
+    (SELECT concat_ws('/', c.system_identifier, d.oid, 'penstock.loads'::regclass::oid)
+       FROM pg_control_system() AS c, pg_database AS d
+      WHERE d.datname = current_database())
+"""
+
 _OPTIONS = {"has_header": "header", "nulls": "null"}
 
 # A fault ends a test's load at once, unless the test is about waiting for it to pass.

@@ -156,7 +156,7 @@ def _emptied(item: LedgerObject, found: KnownObject) -> TargetError:
 def _other_load(item: LedgerObject, found: KnownObject) -> TargetError:
     return TargetError(
         f'"{item.uri}" belongs to unfinished load {found.load_id}',
-        detail="That load has other sources, options or settings, so this one cannot resume it.",
+        detail="That load has other sources, options or settings, or the columns of its table were renamed.",
         hint=f"Finish it with penstock resume {found.load_id}, or remove its rows and run penstock loads forget "
         f"{found.load_id} --keep-rows.",
     )
