@@ -60,7 +60,7 @@ def run(conninfo: str, text: str, tmp_path: Path, *, role: str | None = None, **
     path, setup = tmp_path / "q.sql", tmp_path / "setup.sql"
     path.write_text(text)
     setup.write_text("SET work_mem = '64kB'; SET hash_mem_multiplier = 1; SET max_parallel_workers_per_gather = 0;")
-    given = {"concurrencies": (1,), "setup": setup, **options}
+    given = {"concurrencies": (1,), "rounds": 3, "setup": setup, **options}
     return replay_statements(ConnectionFactory(conninfo, role=role), sql=path, **given)  # type: ignore[arg-type]
 
 
@@ -113,6 +113,17 @@ def test_all_sessions_run_at_once_and_their_bytes_are_summed(place: str, user_co
     one, three = result.comparisons
     assert [len(each.first[0].session_s) for each in (one, three)] == [1, 3]
     assert three.first[0].written_bytes == 3 * one.first[0].written_bytes
+
+
+def test_order_of_the_places_is_drawn_by_the_seed_that_is_recorded(
+    place: str, user_conninfo: str, tmp_path: Path
+) -> None:
+    """A machine that grows slower meanwhile would favour whichever always came first."""
+    found = [run(user_conninfo, "SELECT 1", tmp_path, place=place, rounds=6, seed=1) for _ in range(2)]
+    assert [each.seed for each in found] == [1, 1]
+    first, second = map(only, found)
+    assert set(first.began_with) == {1, 2}
+    assert first.began_with == second.began_with
 
 
 def test_what_does_not_spill_says_so(place: str, user_conninfo: str, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -28,7 +29,8 @@ def replay_statements(
     top: int | None = None,
     setup: Path | None = None,
     concurrencies: Sequence[int] = (1, 2, 4),
-    rounds: int = 3,
+    rounds: int = 5,
+    seed: int | None = None,
     timeout_s: float = 600.0,
     place: str | None = None,
     against: ConnectionFactory | None = None,
@@ -37,9 +39,9 @@ def replay_statements(
 ) -> ReplayResult:
     """Return how long statements take with temporary work in pg_default, and where it goes otherwise.
 
-    `place` is the second tablespace, None for what is in force for the role; `against` another server, then each has
-    what is in force there. Raises UsageError for two places that are the same and for statements that are not those
-    that read, TargetError, ServerError.
+    `seed` draws the order of the places in each round. `place` is the second tablespace, None for what is in force for
+    the role; `against` another server, then each has what is in force there. Raises UsageError for two places that are
+    the same and for statements that are not those that read, TargetError, ServerError.
     """
     skipped: list[Skipped] = []
     if sql is not None:
@@ -69,6 +71,7 @@ def replay_statements(
         statements=tuple(statements),
         concurrencies=tuple(concurrencies),
         rounds=rounds,
+        seed=secrets.randbelow(2**32) if seed is None else seed,
         timeout_s=timeout_s,
         setup=() if setup is None else tuple(split_statements(_read(setup))),
     )

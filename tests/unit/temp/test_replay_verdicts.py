@@ -44,6 +44,16 @@ def test_a_difference_is_one_only_beyond_the_spread(
     assert compared.verdict == verdict
 
 
+@pytest.mark.parametrize(("rounds", "chance"), [(3, "10.0%"), (5, "0.8%")])
+def test_chance_that_equal_places_differ_so_is_shown(rounds: int, chance: str) -> None:
+    """All orders of the runs are alike then; in two of them, one place has all the fastest."""
+    compared = Comparison(number=1, statement="", sessions=1, first=runs(*[2.0] * rounds), second=runs(*[1.0] * rounds))
+    result = ReplayResult(first_place="a", second_place="b", rounds=rounds, seed=7, comparisons=(compared,))
+    text = "\n".join(describe_replay(result))
+    assert f"by chance in {chance} of comparisons" in text
+    assert "seed 7" in text
+
+
 def test_what_does_not_spill_has_no_other_verdict() -> None:
     compared = Comparison(number=1, statement="", sessions=1, first=runs(9.0, written=0), second=runs(1.0, written=0))
     assert (compared.verdict, compared.speed_up) == ("does not spill", 9.0)
@@ -95,5 +105,7 @@ def test_one_device_below_both_places_is_named() -> None:
     assert find_shared(on("vda1", "vda"), on("vdb1", "vdb")) is None
     assert find_shared(on("tmpfs"), on("tmpfs")) == "tmpfs"
     assert find_shared(None, on("vda")) is None
-    result = ReplayResult(first_place="a", second_place="b", rounds=3, comparisons=(), skipped=(), shared_device="vda2")
+    result = ReplayResult(
+        first_place="a", second_place="b", rounds=3, seed=1, comparisons=(), skipped=(), shared_device="vda2"
+    )
     assert describe_replay(result)[-1] == "both places are on device vda2: what differs is not the disk"

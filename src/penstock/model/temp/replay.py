@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
@@ -58,13 +59,17 @@ class Trial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """A statement at one number of sessions: the runs of both places in their order, and what they come to."""
+    """A statement at one number of sessions: the runs of both places in their order, and what they come to.
+
+    `began_with` is the place, 1 or 2, that each round began with.
+    """
 
     number: int
     statement: str
     sessions: int
     first: tuple[Run, ...]
     second: tuple[Run, ...]
+    began_with: tuple[int, ...] = ()
     trial: Trial | None = None
     failure: str | None = None
 
@@ -82,6 +87,17 @@ class Comparison:
     def speed_up(self) -> float:
         """Return how many times as fast the second place is."""
         return self.first_s / self.second_s
+
+    @property
+    def chance(self) -> float:
+        """Return how likely all runs of one place are faster than all of the other if the places are equal.
+
+        >>> runs = (Run(elapsed_s=1.0, session_s=(), written_bytes=0, read_bytes=0, local_bytes=0, workers_planned=0,
+        ...     workers_launched=0),) * 5
+        >>> round(Comparison(number=1, statement="", sessions=1, first=runs, second=runs).chance, 4)
+        0.0079
+        """
+        return min(1.0, 2 / math.comb(len(self.first) + len(self.second), len(self.first)))
 
     @property
     def verdict(self) -> VerdictKind:
@@ -129,12 +145,14 @@ class StatementTotals:
 class ReplayResult:
     """All that was compared; places are tablespaces. `totals` are of two servers alone, the longest first.
 
+    `seed` is what the order of the places in each round was drawn with.
     `shared_device` is what both places are on, None for two devices, or where that cannot be seen.
     """
 
     first_place: str
     second_place: str
     rounds: int
+    seed: int
     comparisons: tuple[Comparison, ...]
     skipped: tuple[Skipped, ...] = ()
     totals: tuple[StatementTotals, ...] = ()

@@ -1,10 +1,13 @@
-"""Replays statements: at each number of sessions, the first place and the second in turn, behind a warm-up of both.
+"""Replays statements: at each number of sessions, both places in each round, behind a warm-up of both.
+
+What a machine does meanwhile may favour whoever comes first, so the order in each round is drawn.
 
 All sessions run the same statement at the same time. Placement is a setting of the session, so nothing is restarted.
 """
 
 from __future__ import annotations
 
+import random
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -62,11 +65,12 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayRequest:
-    """What is to be replayed, by how many sessions, how often."""
+    """What is to be replayed, by how many sessions, how often; `seed` draws the order of the places."""
 
     statements: tuple[str, ...]
     concurrencies: tuple[int, ...]
-    rounds: int = 3
+    rounds: int = 5
+    seed: int = 0
     timeout_s: float = 600.0
     setup: tuple[str, ...] = ()
     tries_remedy: bool = True
@@ -120,10 +124,11 @@ def replay(
     """
     comparisons: list[Comparison] = []
     is_interrupted = False
+    order = random.Random(request.seed)  # noqa: S311 (draws an order, no secret)
     for number, statement in enumerate(request.statements, start=1):
         for sessions in request.concurrencies:
             say(f"statement {number} of {len(request.statements)}, {sessions} sessions")
-            comparing = _Comparing(request, (first, second), sessions)
+            comparing = _Comparing(request, (first, second), sessions, order)
             try:
                 with comparing:
                     comparisons.append(comparing.compare(number, statement))
@@ -145,6 +150,7 @@ def replay(
         first_place=first.name,
         second_place=second.name,
         rounds=request.rounds,
+        seed=request.seed,
         comparisons=tuple(comparisons),
         skipped=tuple(skipped),
         shared_device=find_shared(first.device, second.device),
@@ -167,6 +173,8 @@ class _Comparing:
     request: ReplayRequest
     places: tuple[Place, Place]
     sessions: int
+    order: random.Random
+    began_with: list[int] = field(default_factory=list)
     runs: tuple[list[Run], list[Run]] = field(default_factory=lambda: ([], []))
 
     def __enter__(self) -> Self:
@@ -194,7 +202,9 @@ class _Comparing:
             for place in (0, 1):
                 self._run(place, statement)
             for _ in range(self.request.rounds):
-                for place in (0, 1):
+                places = self.order.sample((0, 1), 2)
+                self.began_with.append(places[0] + 1)
+                for place in places:
                     self.runs[place].append(self._run(place, statement))
         except PenstockError as error:
             return self.conclude(number, statement, failure=error.message)
@@ -210,6 +220,7 @@ class _Comparing:
             sessions=self.sessions,
             first=tuple(self.runs[0]),
             second=tuple(self.runs[1]),
+            began_with=tuple(self.began_with),
             trial=trial,
             failure=failure,
         )

@@ -53,7 +53,7 @@ def replay(
     concurrency: Annotated[
         str, typer.Option("--concurrency", metavar="LIST", help="Numbers of sessions that run a statement at once.")
     ] = "1,2,4",
-    rounds: Annotated[int, typer.Option("--rounds", min=3, help="Runs at each place, behind one that warms up.")] = 3,
+    rounds: Annotated[int, typer.Option("--rounds", min=3, help="Runs at each place, behind one that warms up.")] = 5,
     timeout: Annotated[str, typer.Option("--timeout", metavar="TIME", help="Cancel a statement after this time.")] = (
         "10min"
     ),
@@ -65,7 +65,7 @@ def replay(
     as_json: Json = False,
     **options: Any,
 ) -> None:
-    """Run statements with their temporary work in pg_default and in another place, in turn, and compare.
+    """Run statements with their temporary work in pg_default and in another place, and compare.
 
     Each statement (SELECT, VALUES, TABLE or WITH) runs under EXPLAIN (ANALYZE, BUFFERS) in a read-only transaction, by
     as many sessions at once as --concurrency has; its rows do not travel, and nothing is restarted. What functions do

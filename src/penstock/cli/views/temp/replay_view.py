@@ -24,6 +24,7 @@ def replay_object(result: ReplayResult) -> dict[str, object]:
         {
             **asdict(each),
             "verdict": each.verdict,
+            "chance": each.chance if each.first and each.second else None,
             "first_median_s": each.first_s if each.first else None,
             "second_median_s": each.second_s if each.second else None,
             "speed_up": each.speed_up if each.first and each.second else None,
@@ -41,6 +42,7 @@ def describe_replay(result: ReplayResult) -> list[str]:
         by_statement.setdefault(each.number, []).append(each)
     for number, found in by_statement.items():
         lines += [*([""] if lines else []), *_describe_statement(number, found, result)]
+    lines += _describe_chance(result)
     if result.totals:
         lines += ["", *_describe_totals(result)]
     for skipped in result.skipped:
@@ -80,6 +82,18 @@ def _describe_statement(number: int, found: Sequence[Comparison], result: Replay
         if full := sum(run.is_elsewhere for run in each.second):
             rounds = f"{full} of {len(each.second)} rounds with {each.sessions} sessions"
             yield f"  {result.second_place} was full in {rounds}: they ran in the server's default place"
+
+
+def _describe_chance(result: ReplayResult) -> list[str]:
+    """Return how likely a difference arises between equal places, by the comparison with fewest rounds."""
+    found = [each.chance for each in result.comparisons if each.verdict in {"faster", "slower"}]
+    if not found:
+        return []
+    lines = ["", f"faster, slower: equal places differ so by chance in {max(found):.1%} of comparisons"]
+    return [
+        *lines,
+        f"  ({len(result.comparisons)} were made; the order in each round was drawn with seed {result.seed})",
+    ]
 
 
 def _describe_totals(result: ReplayResult) -> Iterator[str]:

@@ -30,7 +30,7 @@ def describe_usage(report: UsageReport) -> list[str]:
         rows = [(each.name, f"{format_bytes(each.bytes_per_s)}/s", f"{each.files_per_s:.1f} files/s") for each in busy]
         lines += [*(line_up(rows, align="<>>", indent="  ") if rows else ["  none"]), ""]
     since = "" if report.elapsed_s is not None else ", since statistics were reset"
-    lines.append(f"Statements, most temporary bytes first{since}")
+    lines.append(f"Statements, most temporary bytes first{since} (none of temp replay and temp place)")
     for number, each in enumerate(report.statements, 1):
         lines += _describe_statement(number, each)
     if not report.statements:
