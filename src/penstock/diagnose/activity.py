@@ -194,7 +194,7 @@ def find_moments(sample: Sample, tick: int) -> list[Moment]:
 
 def moment_of(session: SessionSample, tick: int, weight_s: float) -> Moment:
     """Return a session as a moment."""
-    return Moment(tick, weight_s, session, _spell(session.wait_event_type, session.wait_event)[1])
+    return Moment(tick, weight_s, session, spell_wait(session))
 
 
 def weight_of(sample: Sample) -> float:
@@ -205,6 +205,11 @@ def weight_of(sample: Sample) -> float:
 def name_wait(session: SessionSample) -> str:
     """Return what an active session waits for, as IO:WalSync; CPU where it waits for nothing."""
     return _spell(session.wait_event_type, session.wait_event)[0]
+
+
+def spell_wait(session: SessionSample) -> str:
+    """Return the same in lower case, as io:walsync."""
+    return _spell(session.wait_event_type, session.wait_event)[1]
 
 
 @lru_cache(maxsize=1024)

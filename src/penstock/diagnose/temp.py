@@ -44,6 +44,7 @@ class TemporaryWork:
         self._devices = DeviceMeter()
         self._most_bytes: dict[str, float] = {}
         self._pids: dict[str, set[object]] = {}
+        self._any_pids: set[object] = set()
         self._users: dict[str, Tally] = {}
         self._anyone = Tally()
         self._storage: list[CounterRow] = []
@@ -59,11 +60,11 @@ class TemporaryWork:
         for moment in moments:
             if moment.wait in _SPILL_WAITS:
                 self._spilling.add(moment)
-            places = [name for name, pids in self._pids.items() if moment.session.pid in pids]
-            for name in places:
-                self._users.setdefault(name, Tally()).add(moment)
-            if places:
+            if moment.session.pid in self._any_pids:
                 self._anyone.add(moment)
+                for name, pids in self._pids.items():
+                    if moment.session.pid in pids:
+                        self._users.setdefault(name, Tally()).add(moment)
 
     def _see_files(self, sample: Sample) -> None:
         """Keep whose files lie in which tablespace, and the most bytes that were seen at once."""
@@ -74,6 +75,7 @@ class TemporaryWork:
             name, size = str(row.get("tablespace") or DATA), row.get("bytes")
             now[name] = now.get(name, 0.0) + (float(size) if isinstance(size, int | float) else 0.0)
             self._pids.setdefault(name, set()).add(row.get("pid"))
+            self._any_pids.add(row.get("pid"))
         for name, size_bytes in now.items():
             self._most_bytes[name] = max(self._most_bytes.get(name, 0.0), size_bytes)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from penstock.diagnose.activity import is_active, moment_of, weight_of
+from penstock.diagnose.activity import is_active, moment_of, spell_wait, weight_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -72,20 +72,19 @@ class CommitFinder:
         found: list[tuple[str, Moment]] = []
         before, self._open = self._open, {}
         for session in filter(is_working, sample.sessions):
-            moment = moment_of(session, self._tick, weight_s)
-            code = self._codes.get(moment.wait) if is_active(session) else None
+            code = self._codes.get(spell_wait(session)) if session.wait_event_type and is_active(session) else None
             age_s = session.transaction_s
             # It began before the last sample: it is the one that was seen then.
             is_same = age_s is not None and age_s > since_s and session.pid in before
             now = before.pop(session.pid) if is_same else _Transaction()
             if code == LOCAL_FLUSH:
-                now.waits.append(moment)
+                now.waits.append(moment_of(session, self._tick, weight_s))
                 now.age_s = age_s or 0.0
             else:
                 now.waits.clear()
                 now.has_worked = True
                 if code is not None:
-                    found.append((code, moment))
+                    found.append((code, moment_of(session, self._tick, weight_s)))
             self._open[session.pid] = now
         for ended in before.values():
             found += _conclude(ended)

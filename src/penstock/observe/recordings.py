@@ -206,10 +206,11 @@ def _known(kind: type[_Fields], entry: Mapping[str, Any]) -> _Fields:
     for name, types in _TYPES[kind].items():
         if name in entry:
             value = found[name] = entry[name]
+            kind_of_value = type(value)
             # Exact types, which are faster to compare than by isinstance, and leave no bool for an int.
-            if type(value) not in types:
-                raise TypeError(f"{name} is {type(value).__name__}")
-            if type(value) in _NUMBERS and not _LEAST.get(name, -_MAX_NUMBER) <= value < _MAX_NUMBER:
+            if kind_of_value not in types:
+                raise TypeError(f"{name} is {kind_of_value.__name__}")
+            if kind_of_value in _NUMBERS and not _LEAST.get(name, -_MAX_NUMBER) <= value < _MAX_NUMBER:
                 raise ValueError(f"{name} is out of range")
     return kind(**found)
 
