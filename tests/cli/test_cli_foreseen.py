@@ -8,7 +8,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from penstock.errors import DataError
+from penstock.errors import DataError, TargetError
 from support.loads import Loads, chop_commands, target
 
 if TYPE_CHECKING:
@@ -156,3 +156,31 @@ def test_read_only_default_is_told_before(penstock: Run, loads: Loads, folder: P
     assert penstock("doctor", *where, "--read-write").code == 0
     assert penstock("load", str(folder), *where, "--read-write").code == 0
     assert loads.count() == 2
+
+
+@pytest.mark.parametrize("record", ["3", "3,z,more", "3,z,"])
+def test_plan_refuses_records_of_another_number_of_fields(
+    penstock: Run, loads: Loads, folder: Path, record: str
+) -> None:
+    """At the beginning of any file that is to be read, before there is a ledger and after; rejects are no refusal."""
+    (folder / "2.csv").write_text(f"a,b\n2,y\n{record}\n")
+    command = ("load", str(folder), "--into", "t", "--to", loads.conninfo)
+    for _ in range(2):
+        refused = penstock(*command, "--plan")
+        assert refused.code == DataError.exit_code
+        assert "2.csv line 3" in refused.err
+        assert penstock(*command, "--plan", "--on-error", "reject").code == 0
+        assert penstock(*command).code == DataError.exit_code
+        assert penstock("load", str(folder / "1.csv"), *command[2:]).code == 0
+
+
+@pytest.mark.parametrize(("count", "options"), [(1601, ()), (1599, ("--mode", "truncate", "--atomic"))])
+def test_plan_refuses_more_columns_than_a_table_has(
+    penstock: Run, loads: Loads, tmp_path: Path, count: int, options: tuple[str, ...]
+) -> None:
+    """Of the table to be created, and of its staging table, which has three of its own."""
+    path = tmp_path / "wide.csv"
+    path.write_text("".join(",".join(f"{name}{at}" for at in range(count)) + "\n" for name in ("c", "")))
+    command = ("load", str(path), "--into", "wide", "--create", "--to", loads.conninfo, *options)
+    assert penstock(*command, "--plan").code == TargetError.exit_code
+    assert penstock(*command).code == TargetError.exit_code

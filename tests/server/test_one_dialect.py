@@ -11,6 +11,7 @@ import psycopg
 import pytest
 
 from penstock.errors import DataError
+from penstock.model.load.job import LoadRules
 from support.loads import Loads, target
 
 if TYPE_CHECKING:
@@ -115,8 +116,8 @@ def test_what_an_option_says_is_certain(
     ],
 )
 def test_object_that_tells_nothing_else_is_read_as_the_first(loads: Loads, tmp_path: Path, texts: list[str]) -> None:
-    """Nothing in it speaks for another reading, or it cannot be read at all, which the load itself says."""
-    loads.plan(target(_write(tmp_path, texts)))
+    """Nothing in it speaks for another reading; records that do not fit are rejected."""
+    loads.plan(target(_write(tmp_path, texts)), rules=LoadRules(on_error="reject"))
 
 
 def _refused_by(act: Callable[[], object]) -> DataError:

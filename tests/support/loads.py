@@ -151,10 +151,10 @@ class Loads:
         with self._loader() as loader:
             return loader.check(loader.plan(LoadJob(targets=targets, sessions=sessions, rules=rules)))
 
-    def plan(self, *targets: TargetJob) -> None:
+    def plan(self, *targets: TargetJob, rules: LoadRules = IMPATIENT) -> None:
         """Plan a load as --plan does: with a look at every object's dialect."""
         with self._loader() as loader:
-            loader.foresee(loader.plan(LoadJob(targets=targets)))
+            loader.foresee(loader.plan(LoadJob(targets=targets, rules=rules)))
 
     def refuse(self, *targets: TargetJob, sessions: int | None = 2, on_progress: Any = None) -> PenstockError:
         """Load what cannot be loaded; return the error, after a look that no target's table has a row."""

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
     from penstock.loading.claim.prepared import TargetLanding
     from penstock.loading.context import LoadTools
+    from penstock.loading.plan.dialects import Depth
     from penstock.model.load.job import LoadJob
     from penstock.model.load.ledger import KnownObject, LedgerObject
     from penstock.model.load.plan import LoadPlan
@@ -77,7 +78,7 @@ def foresee_load(plan: LoadPlan, tools: LoadTools, connection: Connection) -> Le
     if not has_ledger(connection, tools.ledger.schema):
         check_creation(connection, tools.ledger.schema, is_publishing_allowed=tools.is_publishing_allowed)
         works = all_objects(plan.targets)
-        refuse_other_dialects(works, tools.sources, tools.warnings)
+        refuse_other_dialects(works, tools.sources, tools.warnings, depth=_foresight(plan))
         _warn_of_unpublished(plan, tools)
         return LedgerOutlook(exists=False, resumes=None, actions=tuple("new" for _ in works))
     schema = find_creation_schema(connection)
@@ -154,7 +155,7 @@ class _Preparation:
         if any(decision.action != "skip" for decision in decisions):
             if any(target.is_staged for target in self._plan.targets):
                 check_staging(self._connection, self._ledger.schema)
-            self._look_at_unseen(works, decisions, found.renamed)
+            self._look_at_unseen(works, decisions, found.renamed, depth=_foresight(self._plan))
             _warn_of_unpublished(self._plan, self._tools, self._connection)
         return LedgerOutlook(
             exists=True, resumes=found.running, actions=tuple(decision.action for decision in decisions)
@@ -393,11 +394,16 @@ class _Preparation:
         return items
 
     def _look_at_unseen(
-        self, works: list[ObjectWork], decisions: list[Decision], renamed: Mapping[int, tuple[str, str]]
+        self,
+        works: list[ObjectWork],
+        decisions: list[Decision],
+        renamed: Mapping[int, tuple[str, str]],
+        *,
+        depth: Depth = "columns",
     ) -> None:
         """Refuse what could be meant otherwise; warn of what was loaded into the same table under another name."""
         unseen = [each.action == "new" or each.is_changed for each in decisions]
-        refuse_other_dialects(list(compress(works, unseen)), self._tools.sources, self._tools.warnings)
+        refuse_other_dialects(list(compress(works, unseen)), self._tools.sources, self._tools.warnings, depth=depth)
         unshared = self._find_unshared(decisions)
         news = [each.item for each in decisions if each.action == "new" and each.number in unshared]
         found = [item for item in news if item.number in renamed]
@@ -548,6 +554,11 @@ def _warn_of_unpublished(plan: LoadPlan, tools: LoadTools, ledger: Connection | 
             del found[table]
     for notice in found.values():
         tools.warnings.add(notice)
+
+
+def _foresight(plan: LoadPlan) -> Depth:
+    """Return how far a plan looks into files: a load that stops at a bad record is refused for one at a beginning."""
+    return "records" if plan.job.rules.on_error == "stop" else "columns"
 
 
 def _is_fresh(work: ObjectWork) -> bool:

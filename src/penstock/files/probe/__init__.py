@@ -13,7 +13,7 @@ from penstock.files.probe.json_text import check_is_not_json
 from penstock.files.probe.mangling import find_null_words
 from penstock.files.probe.options import validate_options
 from penstock.files.probe.probing import ProbeResult, probe_dialect, separator_notice
-from penstock.files.probe.records import find_header, split_header, split_record
+from penstock.files.probe.records import find_header, find_misfit, split_header, split_record
 
 __all__ = [
     "Contradiction",
@@ -21,6 +21,7 @@ __all__ = [
     "check_is_not_json",
     "find_contradiction",
     "find_header",
+    "find_misfit",
     "find_null_words",
     "probe_dialect",
     "refuse_unclear_escapes",

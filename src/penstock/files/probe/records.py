@@ -22,6 +22,10 @@ _ESCAPE: Final = re.compile(rb"\\(?:x[0-9A-Fa-f]{1,2}|.)?", re.DOTALL)
 _TEXT_ESCAPE: Final = re.compile(rb"\\(?:([0-7]{1,3})|x([0-9A-Fa-f]{1,2})|(.?))", re.DOTALL)
 
 
+# What ends the data of a COPY, in csv only before PostgreSQL 18; nothing behind it is judged here.
+_END_OF_COPY: Final = b"\\."
+
+
 class Record(NamedTuple):
     """Bytes [start, end) of the sample, without the line end; `line` counts the file's lines from 1.
 
@@ -219,6 +223,18 @@ def find_header(head: bytes, dialect: Dialect, *, is_whole: bool, uri: str, line
     """Return the names of a sample's first record, None if the sample does not hold all of it. Raises DataError."""
     records = cut_records(head, _form_of(dialect), is_whole=is_whole).whole
     return split_header(head[records[0].start : records[0].end], dialect, uri=uri, line=line) if records else None
+
+
+def find_misfit(head: bytes, dialect: Dialect, *, is_whole: bool, field_count: int) -> tuple[Record, int] | None:
+    """Return a sample's first record of another number of fields, with that number; None if all fit."""
+    form = _form_of(dialect)
+    for record in cut_records(head, form, is_whole=is_whole).whole[int(dialect.has_header) :]:
+        raw = head[record.start : record.end]
+        if raw == _END_OF_COPY:
+            return None
+        if (count := count_fields(raw, form)) != field_count:
+            return record, count
+    return None
 
 
 def _split_csv(record: bytes, dialect: Dialect, form: Form) -> list[str | None]:

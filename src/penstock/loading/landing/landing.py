@@ -19,6 +19,7 @@ from penstock.server.ledger.committed import has_all
 from penstock.server.ledger.ending import finish
 from penstock.server.ledger.targets import drop_landing, read_landings
 from penstock.server.table.conflicts import defer_constraints
+from penstock.server.table.staging import check_landing_columns
 from penstock.server.table.table_locks import TableLocks
 from penstock.server.table.truncate import check_truncatable
 
@@ -43,6 +44,8 @@ def check_landings(plan: LoadPlan, connection: Connection, *, ledger_schema: str
         if each.facts is not None and each.job.mode == "truncate"
     ]
     for target in plan.targets:
+        if target.is_staged:
+            check_landing_columns(target.column_map.columns, target.table)
         if target.facts is None or target.refusal is not None:
             continue
         if target.job.mode == "truncate":

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import TargetError, UsageError
 from penstock.loading.plan.modes import allows_missing_columns
-from penstock.model.server.names import NAME_LIMIT_BYTES, SYSTEM_COLUMNS, fold_name, name_columns
+from penstock.model.server.names import MOST_COLUMNS, NAME_LIMIT_BYTES, SYSTEM_COLUMNS, fold_name, name_columns
 from penstock.model.server.table import Column, ColumnMap, TableFacts
 from penstock.model.source.dialect import Notice
 
@@ -43,7 +43,14 @@ def name_created_columns(header: Sequence[str], job: TargetJob, *, uri: str) -> 
                 f'column "{name}" of --columns or --set {fault}', detail=f"It is to be created for {uri}."
             )
     named = zip(header, name_columns(header), strict=True)
-    return (*(name for field, name in named if not is_skipped(field, name, job)), *job.set)
+    columns = (*(name for field, name in named if not is_skipped(field, name, job)), *job.set)
+    if len(columns) > MOST_COLUMNS:
+        raise TargetError(
+            f'cannot create table "{job.into}": {len(columns)} columns are too many',
+            detail=f"A table has {MOST_COLUMNS} columns at most; {uri} has {len(header)} fields.",
+            hint="Check --delimiter, or skip columns with --skip.",
+        )
+    return columns
 
 
 def find_edge(probe: ProbeResult, *, job: TargetJob, table: TableFacts | None) -> Edge | None:

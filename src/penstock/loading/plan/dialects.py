@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from penstock.errors import DataError, FilePlace
-from penstock.files.probe import check_is_not_json, find_contradiction, find_header, separator_notice
+from penstock.files.probe import check_is_not_json, find_contradiction, find_header, find_misfit, separator_notice
 from penstock.loading.plan.columns import map_columns
 from penstock.loading.plan.plan import options_of, table_after_creation
+from penstock.server.connect.errors import find_hint
+
+# How far files are looked into: the dialect of each, where its columns go, or whether its first records have these.
+Depth = Literal["dialect", "columns", "records"]
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,28 +23,29 @@ if TYPE_CHECKING:
     from penstock.loading.warned import WarningLog
     from penstock.model.load.plan import ObjectSample, TargetPlan
     from penstock.model.server.table import ColumnMap
+    from penstock.model.source.dialect import Dialect
 
 
 def refuse_other_dialects(
-    works: Sequence[ObjectWork], sources: SourceReader, warnings: WarningLog, *, with_columns: bool = True
+    works: Sequence[ObjectWork], sources: SourceReader, warnings: WarningLog, *, depth: Depth = "columns"
 ) -> None:
     """Raise DataError where an object could be meant otherwise than the first one, and no option says how.
 
-    Raises SourceError for one that is JSON; `with_columns`, TargetError or DataError for one whose header does not fit
-    the table. Warns of first lines that name a separator in all but the first.
+    Raises SourceError for one that is JSON; TargetError or DataError for one whose header does not fit the table, or
+    with "records" one of whose first records does not. Warns of first lines that name a separator in all but the first.
 
     Pipes are left to `refuse_other_pipe`: one may not be written before another is read.
     """
     seen = [work for work in works if not _is_unseen(work)]
     for _, of_target in groupby(seen, key=lambda work: work.place):
-        _look_at(list(of_target), sources, warnings, with_columns=with_columns)
+        _look_at(list(of_target), sources, warnings, depth=depth)
 
 
 def refuse_other_pipe(work: ObjectWork, sources: SourceReader, warnings: WarningLog) -> None:
     """Do the same for a pipe that is about to be read: nothing is committed before the end of what comes by pipes."""
     if _is_unseen(work):
         # The header is mapped as the pipe is read.
-        _look_at([work], sources, warnings, with_columns=False)
+        _look_at([work], sources, warnings, depth="dialect")
 
 
 def _is_unseen(work: ObjectWork) -> bool:
@@ -64,7 +69,7 @@ def map_object(header: Sequence[str] | None, target: TargetPlan, *, uri: str) ->
     return column_map
 
 
-def _look_at(works: Sequence[ObjectWork], sources: SourceReader, warnings: WarningLog, *, with_columns: bool) -> None:
+def _look_at(works: Sequence[ObjectWork], sources: SourceReader, warnings: WarningLog, *, depth: Depth) -> None:
     target = works[0].target
     fields = target.column_map.field_count
     if fields is None:
@@ -96,15 +101,35 @@ def _look_at(works: Sequence[ObjectWork], sources: SourceReader, warnings: Warni
         )
         if found is not None:
             raise _explain(found, FilePlace(file=sample.source.uri, line=sample.first_line + found.line - 1))
-        if with_columns and target.dialect.has_header:
-            _check_columns(sample, target)
+        if depth == "dialect":
+            continue
+        column_map = _map_sample(sample, target)
+        if depth == "records" and column_map.field_count is not None:
+            _refuse_misfit(sample, target.dialect, column_map.field_count)
 
 
-def _check_columns(sample: ObjectSample, target: TargetPlan) -> None:
+def _map_sample(sample: ObjectSample, target: TargetPlan) -> ColumnMap:
+    if not target.dialect.has_header:
+        return target.column_map
     uri = sample.source.uri
     header = find_header(sample.head, target.dialect, is_whole=sample.is_whole, uri=uri, line=sample.first_line)
-    if header is not None and tuple(header) != target.header:
-        map_object(header, target, uri=uri)
+    if header is None or tuple(header) == target.header:
+        return target.column_map
+    return map_object(header, target, uri=uri)
+
+
+def _refuse_misfit(sample: ObjectSample, dialect: Dialect, field_count: int) -> None:
+    misfit = find_misfit(sample.head, dialect, is_whole=sample.is_whole, field_count=field_count)
+    if misfit is None:
+        return
+    record, count = misfit
+    place = FilePlace(file=sample.source.uri, line=sample.first_line + record.line - 1)
+    raise DataError(
+        f"a record has {count} field{'' if count == 1 else 's'}, and {field_count} are expected",
+        detail=f"{place}.",
+        hint=find_hint("22P04"),
+        place=place,
+    )
 
 
 def _explain(found: Contradiction, place: FilePlace) -> DataError:

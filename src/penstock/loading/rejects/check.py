@@ -60,7 +60,7 @@ def check_load(plan: LoadPlan, tools: LoadTools, *, on_problem: OnProblem | None
             raise target.refusal
     # The check itself tells what cannot be read.
     with suppress(SourceError):
-        refuse_other_dialects(all_objects(plan.targets), tools.sources, tools.warnings, with_columns=False)
+        refuse_other_dialects(all_objects(plan.targets), tools.sources, tools.warnings, depth="dialect")
     return _Check(plan, tools, on_problem).run()
 
 

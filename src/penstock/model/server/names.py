@@ -19,6 +19,9 @@ _PART = re.compile(r'"((?:[^"]|"")+)"|([^".]+)')
 # PostgreSQL's NAMEDATALEN - 1; a longer name would be cut short without an error.
 NAME_LIMIT_BYTES = 63
 
+# What a relation can hold besides system columns (MaxHeapAttributeNumber in src/include/access/htup_details.h).
+MOST_COLUMNS = 1600
+
 # What every table has; no column may have such a name (SystemAttributeByName in src/backend/catalog/heap.c).
 SYSTEM_COLUMNS = frozenset({"tableoid", "ctid", "xmin", "xmax", "cmin", "cmax"})
 

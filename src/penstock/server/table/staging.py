@@ -17,6 +17,7 @@ from psycopg import sql
 
 from penstock.errors import TargetError
 from penstock.model.load.landing import BLOCK_COLUMN, OBJECT_COLUMN, POSITION_COLUMNS, SEQUENCE_COLUMN
+from penstock.model.server.names import MOST_COLUMNS
 from penstock.server.connect.errors import in_transaction, translate_errors
 from penstock.server.sql.queries import fetch_rows
 
@@ -31,9 +32,6 @@ _log = logging.getLogger(__name__)
 # Sessions draw from one sequence: numbers kept by each spare them its lock and its WAL for all but one row in so many.
 # Within a session they rise all the same, and one session sends a block (docs/decisions/0009: a quarter less time).
 _SEQUENCE_CACHE = 1000
-
-# What a relation can hold besides system columns (MaxHeapAttributeNumber in htup_details.h).
-_MOST_COLUMNS = 1600
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +86,7 @@ def make_landing_table(
     The columns have the target's types and collations; `as_text` makes them all text, whatever the target has. Needs
     CREATE on the schema, and USAGE on the target's types. Raises TargetError, ServerError.
     """
-    _check_columns(columns, target)
+    check_landing_columns(columns, target.name)
     with in_transaction(connection, f"creating staging table {schema}.{name}"):
         table = sql.Identifier(schema, name)
         connection.execute(_compose_create(connection, table, target, columns, as_text=as_text))
@@ -154,7 +152,8 @@ def drop_landing_table(connection: Connection, *, schema: str, name: str, oid: i
     return True
 
 
-def _check_columns(columns: Sequence[str], target: TableFacts) -> None:
+def check_landing_columns(columns: Sequence[str], target: TableName) -> None:
+    """Raise TargetError if a staging table for a target cannot have these columns."""
     taken = [name for name in POSITION_COLUMNS if name in columns]
     if taken:
         raise TargetError(
@@ -162,10 +161,10 @@ def _check_columns(columns: Sequence[str], target: TableFacts) -> None:
             detail=f"Staging tables record positions in {', '.join(POSITION_COLUMNS)}.",
             hint=f"Skip it with --skip {taken[0]}, or name the file's fields with --columns.",
         )
-    if len(columns) + len(POSITION_COLUMNS) > _MOST_COLUMNS:
+    if len(columns) + len(POSITION_COLUMNS) > MOST_COLUMNS:
         raise TargetError(
-            f'cannot create a staging table for "{target.name}": {len(columns)} columns are too many',
-            detail=f"A table has {_MOST_COLUMNS} columns at most, and staging needs {len(POSITION_COLUMNS)} of them.",
+            f'cannot create a staging table for "{target}": {len(columns)} columns are too many',
+            detail=f"A table has {MOST_COLUMNS} columns at most, and staging needs {len(POSITION_COLUMNS)} of them.",
         )
 
 
