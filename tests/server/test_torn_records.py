@@ -11,6 +11,7 @@ import pytest
 from penstock.api import connect_to
 from penstock.api.ledger_view import LedgerView
 from penstock.errors import DataError
+from penstock.files import torn
 from penstock.model.load.job import LoadRules
 from support.files import write_to
 from support.loads import Loads, chop_commands, target
@@ -63,8 +64,28 @@ def test_quote_that_passes_the_longest_record_costs_its_line(loads: Loads, tmp_p
     assert loads.count() == 200_000
 
 
-def test_line_that_is_longer_than_a_record_may_be_ends_the_load(loads: Loads, tmp_path: Path) -> None:
-    """With what was rejected of the lines before it."""
+@pytest.mark.parametrize("file_format", ["csv", "text", "tsv"])
+@pytest.mark.parametrize("value", ["y" * 2_000_000, '"' + "y" * 2_000_000 + '"', "x", '"x'], ids=len)
+def test_line_that_is_longer_than_a_record_may_be_is_rejected(
+    loads: Loads, tmp_path: Path, file_format: str, value: str
+) -> None:
+    """With --max-record; a record that is not is loaded, and one whose quote has no end is rejected in csv."""
+    rules = LoadRules(retry_for=0.0, on_error="reject", max_record=1_000_000)
+    lines = [",".join(["a", "b", "c"]), "1,x,y", f"2,{value},y", "3,x,y"]
+    text = "".join(f"{line}\n" for line in lines)
+    path = write_to(tmp_path / "file", text if file_format == "csv" else text.replace(",", "\t"))
+    loads._piece_bytes = 300_000
+    outcome = loads.run(target(path, format=file_format, has_header=True), rules=rules)
+    is_rejected = len(value) > 1_000_000 or (file_format == "csv" and value == '"x')
+    assert outcome.rejected == is_rejected
+    assert [row[0] for row in loads.rows()] == ["1", "2", "3"][:: 2 if is_rejected else 1]
+
+
+def test_line_that_is_too_long_to_be_kept_ends_the_load(
+    loads: Loads, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the line that it is."""
+    monkeypatch.setattr(torn, "LONGEST_LINE_BYTES", 1_500_000)
     rules = LoadRules(retry_for=0.0, on_error="reject", max_record=1_000_000)
     path = write_to(tmp_path / "file", 'a,b,c\n1,x,y\n2,"x,' + "y" * 2_000_000)
     loads._piece_bytes = 300_000

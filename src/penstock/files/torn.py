@@ -1,4 +1,4 @@
-"""Blocks of csv in which a stray quote does not swallow what follows: the line that it is in is rejected by itself.
+"""Blocks in which a record without an end does not swallow what follows: the line that it begins in is rejected alone.
 
 A record is torn if the object ends in it, if it is too long, if it has a stray line end, or if it spans lines and has
 another number of fields than expected. Then its first line is a block of its own that says so, and cutting begins again
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 _WINDOW_BYTES = 16 * KIB
 
 
+# A rejected line goes to the ledger whole, where a value has 1 GB at most, and it is in memory several times meanwhile.
+LONGEST_LINE_BYTES = 256_000_000
+
+
 class _Torn(Exception):
     """A record is torn: where it begins behind what was cut, the records and lines before it, and why."""
 
@@ -35,9 +39,9 @@ class _Torn(Exception):
 class TornReader(BlockReader):
     """Cuts as BlockReader does, and gives the first line of a torn record as a block with a fault.
 
-    `field_count` is how many fields a record must have, None where that is not known; with `ends_empty` it may have a
-    blank one more. Raises RecordFormError for a line
-    that is longer than a record may be, and where data follow the end-of-data marker.
+    `field_count` is how many fields a record must have, None if that is not known, or a record of several lines is good
+    with any; with `ends_empty` it may have a blank one more. Raises RecordFormError for a line that is longer than a
+    record and LONGEST_LINE_BYTES, and where data follow the end-of-data marker.
     """
 
     field_count: int | None = None
@@ -124,7 +128,7 @@ class TornReader(BlockReader):
             end = min((at + 1 for mark in marks if (at := piece.find(mark)) >= 0), default=0)
             taken.append((piece, 0, end or len(piece)))
             length_bytes += end or len(piece)
-            if length_bytes > self._max_record_bytes:
+            if length_bytes > max(self._max_record_bytes, LONGEST_LINE_BYTES):
                 raise self._too_long()
             if end:
                 self._again.extendleft([piece[end:]] if end < len(piece) else [])

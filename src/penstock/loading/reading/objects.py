@@ -45,7 +45,7 @@ def open_blocks(
         cutter = make_cutter(target.dialect, server_major=tools.server_major)
         pieces = stream if sums is None else sums.watch(stream)
         parts = edges.split(pieces) if work.coverage.ranges else pieces
-        kind = TornReader if tools.rejects_torn and target.dialect.format == "csv" else BlockReader
+        kind = TornReader if tools.rejects_torn else BlockReader
         blocks = kind(
             parts,
             cutter,
@@ -54,7 +54,7 @@ def open_blocks(
             first_line=stream.first_line,
         )
         encoder, form = _make_encoder(work, blocks, stream)
-        if isinstance(blocks, TornReader):
+        if isinstance(blocks, TornReader) and target.dialect.format == "csv":
             blocks.field_count, blocks.ends_empty = form.column_map.field_count, form.column_map.ends_empty
         if sums is not None:
             sums.header = form.header

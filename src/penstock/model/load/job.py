@@ -201,7 +201,7 @@ class LoadRules:
         MAX_RECORD_BYTES,
         size(MB, GIB, "a size from 1MB to 1GB"),
         "Fail at a record that is longer than this, mostly a quote that never ends, which would fill the memory; "
-        "with --on-error reject, reject its first line (default: 256MB).",
+        "with --on-error reject, reject its first line, which may have up to 256MB (default: 256MB).",
     )
     indexes: Indexes = _indexes(
         "auto",
