@@ -133,7 +133,7 @@ def test_rejected_records_are_told_shown_corrected_and_loaded(
 def test_rejected_records_of_an_upsert_are_corrected_and_merged(
     penstock: Run, database18: str, numbers: str, tmp_path: Path
 ) -> None:
-    """Both those that COPY refused and those that the merge did: as a load of their own, which retry says."""
+    """Both those that COPY refused and those that the merge did, by one command; what is refused again remains."""
     with psycopg.connect(database18, autocommit=True) as connection:
         connection.execute("ALTER TABLE t ADD PRIMARY KEY (a); INSERT INTO t VALUES (2, 'old')")
     file = tmp_path / "rejects.csv"
@@ -141,13 +141,27 @@ def test_rejected_records_of_an_upsert_are_corrected_and_merged(
     finished = penstock("load", numbers, "--into", "t", *options, "--to", database18)
     assert (finished.code, finished.object["rows"], finished.object["rejected"]) == (3, 2, 2)
     assert file.read_text() == "a,b\ntwo,y\n3,\n"
-    file.write_text("a,b\n2,y\n3,z\n")
-    refused = penstock("retry", finished.object["load_id"], str(file), "--to", database18)
-    assert (refused.code, rows(database18)) == (6, [1, 2, 4])
-    assert 'rejected records of table "t" cannot be retried' in refused.err
-    assert "with the same --mode" in refused.err
-    last = penstock("load", str(file), "--into", "t", *options[:4], "--to", database18)
+    load_id = finished.object["load_id"]
+    file.write_text("a,b\n2,y\n3,\n")
+    again = penstock("retry", load_id, str(file), "--json", "--to", database18)
+    assert (again.code, again.object["left"], rows(database18)) == (3, 1, [1, 2, 4])
+    assert penstock("rejects", load_id, "--to", database18).code == 0
+    with psycopg.connect(database18, autocommit=True) as connection:
+        connection.execute("ALTER TABLE t ALTER b DROP NOT NULL")
+    last = penstock("retry", again.object["load_id"], "--to", database18)
     assert (last.code, rows(database18)) == (0, [1, 2, 3, 4])
+    with psycopg.connect(database18) as connection:
+        assert connection.execute("SELECT count(*) FROM penstock.rejects").fetchone() == (0,)
+
+
+def test_rejected_records_of_a_replaced_table_are_not_retried(penstock: Run, database18: str, numbers: str) -> None:
+    """The table is another one now: the hint says how to load them."""
+    finished = penstock(
+        "load", numbers, "--into", "t", "--mode", "replace", "--on-error", "reject", "--json", "--to", database18
+    )
+    refused = penstock("retry", finished.object["load_id"], "--to", database18)
+    assert refused.code == 6
+    assert 'rejected records of table "t" cannot be retried' in refused.err
 
 
 def test_load_says_how_to_see_its_rejects(penstock: Run, database18: str, numbers: str) -> None:

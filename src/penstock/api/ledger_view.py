@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from penstock.api.closing import Closing
@@ -15,6 +17,8 @@ from penstock.loading.context import LoadTools
 from penstock.loading.plan.identity import job_from_json
 from penstock.loading.rejects.reject_file import read_reject_file, write_reject_files
 from penstock.loading.retry import Patience, patiently
+from penstock.model.load.job import Housekeeping, LoadJob
+from penstock.model.load.reject import RetryOutcome
 from penstock.server.changes.missing import find_missing
 from penstock.server.facts.facts import read_server_facts
 from penstock.server.ledger import Ledger
@@ -28,11 +32,10 @@ from penstock.server.ledger.upkeep import find_left_staging, prune_loads
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from datetime import datetime
-    from pathlib import Path
 
-    from penstock.model.load.job import LoadJob
+    from penstock.model.load.job import LoadRules, TargetJob
     from penstock.model.load.ledger import LeftStaging, LoadRecord, ObjectRecord, PrunedLoads, StayingRows
-    from penstock.model.load.reject import RejectCause, RetryOutcome
+    from penstock.model.load.reject import RejectCause
     from penstock.model.load.shape import Missing
     from penstock.model.server.server import ServerFacts
     from penstock.server.connect.connection import Connection, ConnectionFactory
@@ -181,6 +184,12 @@ class LedgerView(Closing):
             tools = self._tools(connection)
             tools.ledger.ensure(connection)
             self._rights(connection, load_id).refuse_others_job("retry", job)
+            if job is not None and record.state == "complete":
+                from penstock.loading.rejects.merged import find_merged_target  # noqa: PLC0415 (as above)
+
+                target = find_merged_target(load_id, job, connection, schema=self._schema)
+                if target is not None:
+                    return self._merge_again(load_id, target, job.rules, path)
             edited = None if path is None else read_reject_file(load_id, path, tools, connection)
         # A session of its own: it holds the load's lock until it ends.
         with self._connect.connect(label="retry") as connection:
@@ -192,6 +201,25 @@ class LedgerView(Closing):
         with self._connect.borrow() as connection:
             has_ledger(connection, self._schema)
             yield connection
+
+    def _merge_again(self, load_id: str, target: TargetJob, rules: LoadRules, path: Path | None) -> RetryOutcome:
+        """Load rejected records by the statement of their load; what is refused again is rejected by the new load."""
+        from penstock.api.loader import Loader  # noqa: PLC0415 (50 ms, for who merges)
+
+        rules = replace(rules, again=True, on_error="reject", max_rejects=None, wait=True)
+        with (
+            TemporaryDirectory(prefix="penstock-retry-") as folder,
+            Loader(self._connect, Housekeeping(ledger_schema=self._schema), retries=load_id) as loader,
+        ):
+            file = self.write_rejects(load_id, Path(folder) / "rejects")[0] if path is None else path
+            job = LoadJob(targets=(replace(target, sources=(str(file),)),), rules=rules)
+            outcome = loader.run(loader.plan(job))
+        return RetryOutcome(
+            load_id=outcome.load_id or load_id,
+            rows=outcome.rows,
+            suppressed=outcome.suppressed,
+            left=outcome.rejected or 0,
+        )
 
     def _rights(self, connection: Connection, load_id: str) -> LoadRights:
         rights = read_rights(connection, self._schema, load_id)

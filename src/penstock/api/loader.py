@@ -64,7 +64,8 @@ _HOUSEKEEPING = Housekeeping()
 class Loader(Closing):
     """Plans, checks and carries out loads into one server; close it, or use it as a context manager.
 
-    `resumes` is a load's id: it is resumed, or nothing is loaded. Sources are read once if they cannot be read again
+    `resumes` is a load's id: it is resumed, or nothing is loaded. `retries` is the id of a load whose rejected records
+    are merged: they leave the ledger with the end of this load. Sources are read once if they cannot be read again
     (standard input): plan and run with the same Loader. Warnings and notices that nobody hears are logged.
     """
 
@@ -74,6 +75,7 @@ class Loader(Closing):
         housekeeping: Housekeeping = _HOUSEKEEPING,
         *,
         resumes: str | None = None,
+        retries: str | None = None,
     ) -> None:
         if housekeeping.settings not in ("none", "auto"):
             # Not paid for by a load that leaves settings alone
@@ -83,6 +85,7 @@ class Loader(Closing):
                 raise OptionError("settings", housekeeping.settings, f"none, auto or {', '.join(PROFILES)}")
         self._connect = connect
         self._resumes = resumes
+        self._retries = retries
         self._housekeeping = housekeeping
         self._ledger = Ledger(housekeeping.ledger_schema)
         self._sources = SourceReader(credentials=AwsCredentials(), spools=housekeeping.spool)
@@ -375,6 +378,7 @@ class Loader(Closing):
             server=self.server,
             open_settings=self._open_settings,
             resumes=self._resumes,
+            retries=self._retries,
             max_record_bytes=(rules or LoadRules()).max_record,
             rejects_torn=rules is not None and rules.on_error == "reject",
         )

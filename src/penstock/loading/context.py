@@ -50,8 +50,8 @@ class LoadTools:
 
     `guard` looks after disks, where these are this machine's. `server` is what is known of it; `open_settings` tells
     how its settings are changed, and `lease` changes them for this load. `resumes` is the load that is to be resumed,
-    where none other may begin. `max_record_bytes` and `rejects_torn` (whether the line is rejected that a stray quote
-    is in) follow from the load's rules.
+    where none other may begin; `retries` the one whose rejected records this load takes on. `max_record_bytes` and
+    `rejects_torn` (whether the line is rejected that a stray quote is in) follow from the load's rules.
     """
 
     connect: ConnectionFactory
@@ -67,6 +67,7 @@ class LoadTools:
     open_settings: Callable[[], SettingsBackend] | None = None
     lease: Lease | None = None
     resumes: str | None = None
+    retries: str | None = None
     max_record_bytes: int = MAX_RECORD_BYTES
     rejects_torn: bool = False
     clock: Callable[[], float] = time.perf_counter

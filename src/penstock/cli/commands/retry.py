@@ -34,7 +34,8 @@ def retry(load_id: RejectingId, file: File = None, as_json: Json = False, **opti
     """Load the rejected records of a load again, after the table was changed, or from a corrected file.
 
     Records that are loaded are removed from the rejected ones, so none is loaded twice; the others remain. Rejected
-    records of merged or replaced tables are loaded from a file: see penstock rejects --reject-file.
+    records of an upsert, insert-new or transform are merged by a load of their own, which has those that remain. Those
+    of replaced tables are loaded from a file: see penstock rejects --reject-file.
 
     Exit codes: 0 all were loaded, 3 some remain.
     """

@@ -130,6 +130,10 @@ def finish_load(
         if plan.defers_keys:
             defer_constraints(connection)
         counts = [*staged.land(), *replaced.land()]
+        if tools.retries is not None:
+            from penstock.loading.rejects.merged import discard_merged  # noqa: PLC0415 (for who retries)
+
+            discard_merged(tools.retries, connection, schema=tools.ledger.schema)
         tools.warnings.refuse()
         return counts
 

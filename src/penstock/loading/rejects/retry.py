@@ -99,7 +99,7 @@ def _refuse_merged(store: RejectStore, connection: Connection, tools: LoadTools,
             f'rejected records of table "{tables[0]}" cannot be retried',
             detail="They went to a table of the load's own first.",
             hint=f"Write them to a file with penstock rejects {load_id} --reject-file PATH, correct that, and load it:"
-            " with the same --mode where that was upsert or insert-new, with the same --transform, else without.",
+            " with the same --mode if that was upsert or insert-new, with the same --transform, else without.",
         )
 
 

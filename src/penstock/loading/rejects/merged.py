@@ -1,0 +1,69 @@
+"""Rejected records of a merge or a transform, loaded again: by the load's own statement, from a file that has them.
+
+They leave the rejects in the transaction that ends that load, so none is merged twice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from penstock.errors import TargetError
+from penstock.loading.plan.columns import FILENAME_PLACEHOLDER
+from penstock.loading.plan.modes import merge_mode
+from penstock.loading.rejects.record_format import form_from_json
+from penstock.server.ledger.rejects import RejectStore
+from penstock.server.ledger.targets import read_landed
+
+if TYPE_CHECKING:
+    from penstock.model.load.job import LoadJob, TargetJob
+    from penstock.model.source.dialect import Dialect, DialectOptions
+    from penstock.server.connect.connection import Connection
+
+
+def find_merged_target(load_id: str, job: LoadJob, connection: Connection, *, schema: str) -> TargetJob | None:
+    """Return the target whose statement takes all rejected records of a load, in the dialect of a reject file.
+
+    None if they are of several targets, or of one that is filled by COPY alone, or not all of one dialect, or if a
+    column has the name of their file. Raises ServerError.
+    """
+    store = RejectStore(schema, load_id)
+    stored = store.read_forms(connection)
+    if not stored or not store.count(connection):
+        return None
+    landed = [each for each in read_landed(connection, schema, load_id) if stored.keys() <= set(each.objects)]
+    if len(landed) != 1 or landed[0].number >= len(job.targets):
+        return None
+    target = job.targets[landed[0].number]
+    forms = [form_from_json(each.form) for each in stored.values()]
+    is_one = all((form.header, form.dialect) == (forms[0].header, forms[0].dialect) for form in forms)
+    has_file_name = any(FILENAME_PLACEHOLDER in value for value in target.set.values())
+    if not is_one or has_file_name or (merge_mode(target) is None and target.transform is None):
+        return None
+    return replace(target, dialect=_to_options(forms[0].dialect, target.dialect, has_header=bool(forms[0].header)))
+
+
+def _to_options(dialect: Dialect, options: DialectOptions, *, has_header: bool) -> DialectOptions:
+    """Return options that leave nothing of a reject file to be guessed; lines before the header are not in it."""
+    is_csv = dialect.format == "csv"
+    return replace(
+        options,
+        format=dialect.format,
+        delimiter=dialect.delimiter,
+        quote=dialect.quote if is_csv else None,
+        escape=dialect.escape if is_csv else None,
+        null=dialect.nulls,
+        header=has_header,
+        encoding=dialect.encoding,
+        skip_lines=0,
+    )
+
+
+def discard_merged(load_id: str, connection: Connection, *, schema: str) -> None:
+    """Remove the rejected records that the caller's transaction has taken on. Raises TargetError, ServerError."""
+    if not RejectStore(schema, load_id).discard(connection):
+        raise TargetError(
+            f"the rejected records of load {load_id} are not there any more",
+            detail="Another session has retried or discarded them.",
+            hint=f"See penstock rejects {load_id}.",
+        )
