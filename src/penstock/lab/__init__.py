@@ -1,6 +1,6 @@
-"""The lab: real parts on this machine, no cloud account: embedded servers, topologies of them, IMDb-like data.
+"""The lab: embedded PostgreSQL servers, topologies of them, and made-up data sets, on this machine, without a cloud.
 
-All subprocesses are started in this room. It loads nothing, and asks servers only whether they work together.
+All subprocesses are started in this room. It loads no data, and the only SQL it runs asks whether servers replicate.
 """
 
 from __future__ import annotations

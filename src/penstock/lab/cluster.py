@@ -1,4 +1,4 @@
-"""Makes what one embedded server needs on disk: folders, data directory, settings (see layout.py)."""
+"""Creates what one embedded server needs on disk: folders, data directory, settings (see layout.py)."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 _INITDB_TIMEOUT_S = 300
 
-# The log grows for as long as the server is kept; one predecessor is kept too.
+# The log grows as long as the server exists. A longer log is renamed at the next start; one old log is kept.
 _LOG_LENGTH_BYTES = 16 * 1024 * 1024
 
 
 def make_home(files: ClusterFiles, *, user: ServerUser | None) -> None:
-    """Make the server's home. Raises LabError where it cannot be made or reached."""
+    """Create the server's home. Raises LabError if it cannot be created or the server's account cannot reach it."""
     try:
         _make_dirs(files.home, mode=0o700 if user is None else 0o755)
     except OSError as error:
@@ -44,9 +44,9 @@ def make_home(files: ClusterFiles, *, user: ServerUser | None) -> None:
 
 
 def make_private_dirs(files: ClusterFiles, *, user: ServerUser | None) -> None:
-    """Make the folders that only the server's account enters; one process at a time: they are its own a moment later.
+    """Create the folders that only the server's account may enter. The caller holds the server's lock.
 
-    Raises LabError for one that somebody else has put there.
+    Raises LabError if a folder exists that is not private to that account.
     """
     for folder in (files.log.parent, files.socket_dir):
         make_private_dir(folder, user)
@@ -55,7 +55,7 @@ def make_private_dirs(files: ClusterFiles, *, user: ServerUser | None) -> None:
 def create_data_dir(
     files: ClusterFiles, installation: Installation, *, user: ServerUser | None, is_synced: bool
 ) -> None:
-    """Run initdb; the data directory appears whole or not at all."""
+    """Run initdb. The data directory appears complete or not at all."""
     unfinished = Path(tempfile.mkdtemp(prefix="data.new-", dir=files.home))
     password = unfinished.with_name(f"{unfinished.name}.password")
     try:
@@ -78,7 +78,7 @@ def create_data_dir(
 
 
 def remove_unfinished(files: ClusterFiles) -> None:
-    """Remove what a starter that was killed in the middle of initdb has left."""
+    """Remove the files of an initdb that was interrupted because its starter was killed."""
     for leftover in files.home.glob("data.new-*"):
         if leftover.is_dir() and not leftover.is_symlink():
             shutil.rmtree(leftover, ignore_errors=True)
@@ -87,10 +87,10 @@ def remove_unfinished(files: ClusterFiles) -> None:
 
 
 def initdb_argv(installation: Installation, data_dir: Path, *, password: Path, is_synced: bool) -> list[str]:
-    """Return the command that makes a data directory: UTF8, order by bytes, checksums as on RDS.
+    """Return the initdb command: UTF8, byte order as collation, data checksums as on RDS.
 
-    Authentication over the socket is trust, because only the server's own account (and root) can enter the
-    socket's directory: those could read and replace the data files as well. Over TCP it is a password.
+    Authentication over the socket is trust, because only the server's account and root can enter the socket's
+    directory, and both could read and replace the data files anyway. Over TCP a password is required.
     """
     argv = [
         installation.program("initdb"),
@@ -104,7 +104,7 @@ def initdb_argv(installation: Installation, data_dir: Path, *, password: Path, i
         "--data-checksums",
     ]
     if installation.major >= 17:
-        # The built-in provider knows the letters of all scripts, whatever locales the machine has.
+        # The builtin provider knows the letters of all scripts, independent of the machine's locales.
         argv += ["--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
     return argv if is_synced else [*argv, "--no-sync"]
 
@@ -117,7 +117,7 @@ def format_settings(settings: Mapping[str, str]) -> str:
 
 
 def write_settings(files: ClusterFiles, settings: Mapping[str, str]) -> None:
-    """Write the settings that the next start reads."""
+    """Write the settings file that the next start reads."""
     unfinished = files.settings.with_name(f"{files.settings.name}.new")
     unfinished.write_text(format_settings(settings), encoding="utf-8")
     unfinished.chmod(0o644)
@@ -125,7 +125,7 @@ def write_settings(files: ClusterFiles, settings: Mapping[str, str]) -> None:
 
 
 def rotate_log(files: ClusterFiles) -> None:
-    """Put a long log aside."""
+    """Rename a log that is longer than the limit to NAME.1."""
     if files.log.exists() and files.log.stat().st_size > _LOG_LENGTH_BYTES:
         files.log.replace(files.log.with_name(f"{files.log.name}.1"))
 
@@ -135,14 +135,14 @@ def _quote(value: str) -> str:
 
 
 def _include_settings(configuration: Path, settings: Path) -> None:
-    # Never through a link: the file is in the hands of the server's account, we may be root.
+    # O_NOFOLLOW: the server's account owns this folder and could place a symbolic link, and this process may be root.
     descriptor = os.open(configuration, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write(f"\ninclude '../{settings.name}'\n")
 
 
 def write_private(path: Path, text: str, *, owner: ServerUser | None) -> None:
-    """Write a new file that only `owner` reads, in place of what was there, never through a link."""
+    """Replace `path` by a new file that only `owner` can read. Symbolic links are never followed."""
     path.unlink(missing_ok=True)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
@@ -151,7 +151,7 @@ def write_private(path: Path, text: str, *, owner: ServerUser | None) -> None:
 
 
 def _make_dirs(folder: Path, *, mode: int) -> None:
-    """Make a folder and those above it that are missing, whatever the umask: the account must pass."""
+    """Create a folder and its missing parents with `mode`, independent of the umask: the account must pass through."""
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
     for path in reversed(missing):
         path.mkdir(exist_ok=True)
@@ -159,7 +159,7 @@ def _make_dirs(folder: Path, *, mode: int) -> None:
 
 
 def make_private_dir(folder: Path, user: ServerUser | None) -> None:
-    """Make a directory that only the server's account enters; refuse one that somebody else has put there."""
+    """Create a directory that only the server's account may enter. Raises LabError if it exists and is not private."""
     try:
         folder.mkdir(mode=0o700)
     except FileExistsError:

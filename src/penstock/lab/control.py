@@ -1,4 +1,4 @@
-"""Starts and stops embedded servers, one process at a time, by pg_ctl."""
+"""Starts and stops embedded servers with pg_ctl, one process at a time."""
 
 from __future__ import annotations
 
@@ -27,15 +27,18 @@ if TYPE_CHECKING:
 
 StopMode = Literal["smart", "fast", "immediate"]
 
-# The socket lies in a directory of its own, so that every server can have the usual port.
+# Each socket is in a directory of its own, so every server can use the default port.
 _SOCKET_PORT = 5432
 
-# Crash recovery replays at most max_wal_size; a shutdown writes shared_buffers.
+# Crash recovery replays at most max_wal_size; a shutdown writes at most shared_buffers.
 _PG_CTL_TIMEOUT_S = 120
 
 
 def start_server(spec: ServerSpec) -> Postmaster:
-    """Start a server, making it first where there is none, unless another process has done so meanwhile."""
+    """Start a server and return it; create it first if it does not exist.
+
+    If another process has started it in the meantime, that server is returned. Raises LabError.
+    """
     files = spec.files
     user = choose_server_user(files.data)
     make_home(files, user=user)
@@ -57,18 +60,19 @@ def start_server(spec: ServerSpec) -> Postmaster:
 
 
 def stop_server(spec: ServerSpec, mode: StopMode) -> bool:
-    """Stop a server and return whether there was one to stop."""
+    """Stop a server and return whether it was running. Raises LabError."""
     with exclusive_lock(spec.files.lock):
         if find_running(spec.files.data) is None and not server_pids(spec.files.data):
             return False
         user = choose_server_user(spec.files.data)
-        # Not os.kill: postmaster.pid is that account's word, so the signal must have that account's rights.
+        # Not os.kill: the server's account writes postmaster.pid, so the signal must be sent with that account's
+        # rights.
         _pg_ctl(spec, reachable(spec, user), user, "stop", f"--mode={mode}")
         return True
 
 
 def all_settings(spec: ServerSpec, *, port: int) -> dict[str, str]:
-    """Return the settings a server starts with: where it listens, then what was asked for."""
+    """Return the settings that a server starts with: the addresses it listens on, then those of `spec`."""
     return {
         "listen_addresses": "127.0.0.1" if spec.listens_on_tcp else "",
         "port": str(port),
@@ -79,7 +83,7 @@ def all_settings(spec: ServerSpec, *, port: int) -> dict[str, str]:
 
 
 def reachable(spec: ServerSpec, user: ServerUser | None) -> Installation:
-    """Return the server's programs where its account can run them. Raises LabError."""
+    """Return the server's programs at a path where its account can run them. Raises LabError."""
     return spec.installation if user is None else make_reachable(spec.installation, user, spec.copies)
 
 
@@ -100,13 +104,13 @@ def _pg_ctl(
         "--silent",
         option,
     ]
-    # Only root may enter a control group; what is started there stays there.
+    # Only root may enter a control group. The started server stays in it.
     group = spec.cgroup if action == "start" else None
     run_program(
         argv if group is None else entering(group, user, argv),
         purpose=f"{action} the embedded server",
         user=user if group is None else None,
-        # pg_ctl ends by itself in time; this is for one that hangs.
+        # pg_ctl has its own time limit; this one is for a pg_ctl that hangs.
         timeout_s=_PG_CTL_TIMEOUT_S + 30,
         cwd=data_dir,
         log=spec.files.log,

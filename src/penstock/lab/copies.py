@@ -1,4 +1,4 @@
-"""Private copies of a PostgreSQL whose files the server's account may not be able to read."""
+"""Private copies of a PostgreSQL installation that the server's account may be unable to read."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from penstock.lab.locks import exclusive_lock
 if TYPE_CHECKING:
     from penstock.lab.users import ServerUser
 
-# What a running server reads; the wheel's C headers stay behind.
+# A running server reads these folders. The wheel's C headers are not copied.
 _COPIED_FOLDERS = ("bin", "lib", "share")
 
 
 def make_reachable(installation: Installation, user: ServerUser, copies: Path) -> Installation:
-    """Return an installation that `user` can run: the same, or a copy of it below `copies`.
+    """Return an installation that `user` can run: the given one, or a copy of it below `copies`.
 
-    The wheel's is always copied. Its files may belong to a virtual environment below /root, and a server that
-    outlives the virtual environment must not lose its libraries.
+    The wheel's is always copied: its files may be in a virtual environment below /root, and a server that outlives the
+    virtual environment must not lose its libraries. Raises LabError if `user` cannot run it and it cannot be copied.
     """
     if installation.origin != "wheel" and _can_run(installation, user):
         return installation
@@ -45,7 +45,7 @@ def _can_run(installation: Installation, user: ServerUser) -> bool:
 
 
 def _copy(installation: Installation, copies: Path) -> Installation:
-    """Copy what a server needs below `copies`, once for each build, whole or not at all."""
+    """Copy what a server needs to `copies`, once for each build, completely or not at all."""
     with (installation.bin_dir / "postgres").open("rb") as program:
         build = hashlib.file_digest(program, "sha256").hexdigest()[:12]
     target = copies / f"{installation.major}-{build}"
@@ -82,7 +82,7 @@ def _parts_to_copy(installation: Installation) -> list[tuple[Path, Path]]:
 
 
 def _let_everybody_read(folder: Path) -> None:
-    # A umask of 077 at install time would otherwise live on in the copy.
+    # Files that were installed with a umask of 077 must become readable in the copy.
     folder.chmod(0o755)
     for path in folder.rglob("*"):
         if not path.is_symlink():

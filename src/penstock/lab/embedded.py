@@ -1,7 +1,7 @@
-"""A PostgreSQL server that penstock makes, starts on demand, and leaves running.
+"""A PostgreSQL server that penstock creates, starts on demand, and leaves running.
 
-Finding programs is `installations`', whether a server answers is `postmaster`'s; starting and stopping is
-`control`'s, imported only when there is something to start or stop. SQL is not spoken here.
+`installations` finds the programs, `postmaster` checks whether the server answers. `control` starts and stops it, and
+is imported only for that. No SQL is run here.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
     from penstock.lab.control import StopMode
 
-# These would send psql elsewhere, or have it ask what a socket cannot give, or the wheel's psql, which has no TLS.
+# These would make psql connect to another server, or require TLS or authentication that a socket, or the wheel's psql
+# (which has no TLS), cannot provide.
 _LIBPQ_TARGET_VARIABLES = (
     "PGHOST",
     "PGHOSTADDR",
@@ -54,9 +55,9 @@ _LIBPQ_TARGET_VARIABLES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerStatus:
-    """What can be said of an embedded server.
+    """What is known about an embedded server.
 
-    `pid`, `started_at` (Unix time) and `conninfo` are None while it is down.
+    `pid`, `started_at` (Unix time) and `conninfo` are None if the server is down.
     """
 
     is_running: bool
@@ -70,9 +71,9 @@ class ServerStatus:
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedServer:
-    """One server of ours, running or not; make it with `create`.
+    """One embedded server, running or not; use `create` to construct it.
 
-    Every method may be called at any time, by several processes at once.
+    All methods are safe to call at any time, also from several processes at once.
     """
 
     spec: ServerSpec
@@ -89,11 +90,11 @@ class EmbeddedServer:
         copies: Path | None = None,
         cgroup: Path | None = None,
     ) -> EmbeddedServer:
-        """Return the server whose files are in `home`, which need not exist yet; nothing is touched.
+        """Return the server whose files are in `home`, which need not exist yet. Nothing is created.
 
-        `settings` are added to `base` at the next start. `listens_on_tcp` adds 127.0.0.1, at a free
-        port, to the Unix socket. `copies` is where root puts programs for the unprivileged account, by
-        default beside `home`. `cgroup` is a control group for the server.
+        `settings` are added to `base` at the next start. With `listens_on_tcp`, the server also listens on 127.0.0.1 at
+        a free port, besides the Unix socket. `copies` is where root copies programs for the unprivileged account, by
+        default next to `home`. `cgroup` is a control group for the server.
         """
         home = home.absolute()
         return cls(
@@ -113,10 +114,10 @@ class EmbeddedServer:
         return self.spec.files.data
 
     def ensure_running(self) -> str:
-        """Start the server unless it runs, making it first where there is none, and return its conninfo.
+        """Start the server unless it runs, create it first if it does not exist, and return its conninfo.
 
-        A running server costs two small files and a socket. Raises LabError, with the end of the log, where
-        it cannot be started, and for a data directory of another major version.
+        If the server runs, this reads two small files and opens a socket. Raises LabError if the server cannot be
+        started (with the end of its log), or if its data directory has another major version.
         """
         with naming_file_failure(self.spec.files):
             check_major(self.spec)
@@ -128,7 +129,7 @@ class EmbeddedServer:
         return _socket_conninfo(postmaster)
 
     def stop(self, mode: StopMode = "fast") -> bool:
-        """Stop the server and return whether there was one; "immediate" is a crash to recover from."""
+        """Stop the server and return whether it was running. With "immediate", its next start runs crash recovery."""
         with naming_file_failure(self.spec.files):
             if read_postmaster(self.data_dir) is None:
                 return False
@@ -137,7 +138,7 @@ class EmbeddedServer:
             return stop_server(self.spec, mode)
 
     def status(self) -> ServerStatus:
-        """Return what can be said without touching anything."""
+        """Return the server's status without changing anything."""
         with naming_file_failure(self.spec.files):
             postmaster = find_running(self.data_dir)
             data_major = read_data_major(self.spec.files)
@@ -152,11 +153,11 @@ class EmbeddedServer:
         )
 
     def conninfo(self) -> str:
-        """Return how to connect over the Unix socket. Raises LabError unless the server runs."""
+        """Return the conninfo for the Unix socket. Raises LabError unless the server runs."""
         return _socket_conninfo(self._running())
 
     def tcp_conninfo(self) -> str:
-        """Return how to connect over TCP, with a password file. Raises LabError unless the server runs."""
+        """Return the conninfo for TCP, with a password file. Raises LabError unless the server runs."""
         return format_conninfo(
             host="127.0.0.1",
             port=str(self._running().port),
@@ -166,7 +167,7 @@ class EmbeddedServer:
         )
 
     def psql_argv(self, args: Sequence[str] = ()) -> list[str]:
-        """Return the command of a psql on the running server; options in `args` overrule ours."""
+        """Return the command of a psql on the running server. Options in `args` override the defaults."""
         postmaster = self._running()
         return [
             self.spec.installation.program("psql"),
@@ -177,7 +178,7 @@ class EmbeddedServer:
         ]
 
     def exec_psql(self, args: Sequence[str] = ()) -> NoReturn:
-        """Become a psql on the running server, as the caller, whose files it reads and writes."""
+        """Replace this process by a psql on the running server. It runs as the caller, so it can use their files."""
         argv = self.psql_argv(args)
         environment = {name: value for name, value in os.environ.items() if name not in _LIBPQ_TARGET_VARIABLES}
         try:
@@ -197,9 +198,9 @@ class EmbeddedServer:
 
 
 def default_server(bin_dir: Path | None = None) -> EmbeddedServer:
-    """Return this user's own server: kept between runs, one for each major version.
+    """Return this user's own server, which is kept between runs; there is one for each major version.
 
-    Its programs are those of `bin_dir` (--pg-bin), by default the newest of the wheel.
+    Its programs are those in `bin_dir` (--pg-bin), by default the wheel's newest.
     """
     installation = default_installation() if bin_dir is None else installation_at(bin_dir)
     base = default_home(os.environ, is_root=is_root())
@@ -209,9 +210,9 @@ def default_server(bin_dir: Path | None = None) -> EmbeddedServer:
 def default_home(environment: Mapping[str, str], *, is_root: bool) -> Path:
     """Return the directory that holds the embedded servers.
 
-    PENSTOCK_HOME, if set; root's are in /var/lib, because the servers' account cannot enter /root, below a folder for
-    each HOME: with sudo -E root works for several people. Everybody else's is in the user's data directory (the XDG
-    specification has relative paths ignored).
+    It is PENSTOCK_HOME, if set. For root it is in /var/lib, because the servers' account cannot enter /root; each HOME
+    has a folder of its own there, because several people may use sudo -E. For other users it is in the user's data
+    directory (the XDG specification says to ignore relative paths).
     """
     if chosen := environment.get("PENSTOCK_HOME"):
         return Path(chosen).expanduser()
@@ -228,7 +229,7 @@ def _socket_conninfo(postmaster: Postmaster) -> str:
 
 
 def format_conninfo(**parameters: str) -> str:
-    """Return a conninfo with its values quoted where they must be."""
+    """Return a conninfo string. Values are quoted if necessary."""
     return " ".join(f"{name}={_quote_conninfo(value)}" for name, value in parameters.items())
 
 

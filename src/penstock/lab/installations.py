@@ -1,6 +1,6 @@
-"""Finds installed PostgreSQL servers: the wheel's, the system's, or the one in a folder that the user names.
+"""Finds installed PostgreSQL servers: the wheel's, the system's, or one in a folder that the user names.
 
-What the server's account cannot reach is copied by `copies`; how a server is made and runs is `embedded`'s.
+`copies` copies programs that the server's account cannot reach. `embedded` creates and runs servers.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ _VERSION_TIMEOUT_S = 30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Installation:
-    """One PostgreSQL: the folder of its programs, its major version, and where it came from."""
+    """One PostgreSQL installation: the folder of its programs, its major version, and where it was found."""
 
     bin_dir: Path
     major: int
     origin: Origin
 
     def program(self, name: str) -> str:
-        """Return the path of one of its programs."""
+        """Return the path of one of the installation's programs."""
         return str(self.bin_dir / name)
 
     def has_library(self, name: str) -> bool:
-        """Return whether an extension's library lies where packages have them, beside the programs' folder."""
+        """Return whether an extension's library is in the lib folder next to the programs' folder, as in packages."""
         return (self.bin_dir.parent / "lib" / f"{name}.so").is_file()
 
 
@@ -71,14 +71,14 @@ def find_installations() -> Iterator[Installation]:
 
 
 def installation_at(folder: Path) -> Installation:
-    """Return the installation whose programs are in `folder`, or in its `bin`.
+    """Return the installation whose programs are in `folder` or in its `bin`.
 
-    Raises UsageError where there is none, or one older than PostgreSQL 14.
+    Raises UsageError if the folder has no server, or one older than PostgreSQL 14.
     """
     folder = folder.expanduser().absolute()
     for bin_dir in (folder, folder / "bin"):
         if (bin_dir / "postgres").is_file() and (bin_dir / "initdb").is_file():
-            # The wheel's keeps its libraries elsewhere, also when it is named.
+            # The wheel keeps its libraries elsewhere, also if the user names its folder.
             origin: Origin = "wheel" if bin_dir in _wheel_bin_dirs() else "directory"
             installation = _read_installation(bin_dir, origin)
             break
@@ -94,15 +94,15 @@ def installation_at(folder: Path) -> Installation:
 
 
 def read_version(installation: Installation) -> str:
-    """Return the full version as its `postgres` says it: 18.4."""
+    """Return the full version that `postgres --version` prints, such as 18.4."""
     return ask_version(installation.bin_dir).split()[2]
 
 
 def read_share_major(bin_dir: Path) -> int | None:
-    """Return the major version from the catalogue's bootstrap file, whose first line is "# PostgreSQL 18".
+    """Return the major version from postgres.bki, whose first line is "# PostgreSQL 18".
 
-    This spares a process where the shared files lie beside the programs (initdb reads the same line); None
-    where they do not, as in Debian's packages, which cannot be moved either.
+    Reading the file is cheaper than starting a process (initdb reads the same line). Returns None if the shared files
+    are not next to the programs, as in Debian's packages, which cannot be copied elsewhere either.
     """
     for share in ("share/postgresql", "share"):
         try:
@@ -114,8 +114,8 @@ def read_share_major(bin_dir: Path) -> int | None:
 
 
 def ask_version(bin_dir: Path, user: ServerUser | None = None) -> str:
-    """Return what its `postgres --version` prints when `user` runs it: postgres (PostgreSQL) 18.4."""
-    # The wheel's need not be asked: spare every load the import.
+    """Return what `postgres --version` prints when `user` runs it, such as postgres (PostgreSQL) 18.4."""
+    # Imported here because the wheel's version is known without a process, so most loads do not need the import.
     from penstock.lab.programs import run_program  # noqa: PLC0415 (7 ms, subprocess)
 
     return run_program(
@@ -133,7 +133,7 @@ def _newest_first(folders: list[Path], origin: Origin) -> Iterator[Installation]
 
 
 def _wheel_bin_dirs() -> list[Path]:
-    # find_spec locates the package without running it: its import is slow and warns about the environment.
+    # find_spec locates the package without importing it: the import is slow and prints warnings about the environment.
     spec = find_spec(WHEEL_PACKAGE)
     packages = [] if spec is None else spec.submodule_search_locations or []
     return [Path(package) / folder / "bin" for package in packages for folder in _WHEEL_FOLDERS]

@@ -1,7 +1,8 @@
-"""Starts processes that stay when the lab's command ends: run by its path, with their list as JSON on standard input.
+"""Starts processes that stay when the lab's command ends.
 
-Each is written down, with its pid and start time, before its program runs, and as the caller: the program may have
-another account. It needs nothing of penstock, so that it starts at once.
+penstock runs this script by its path; standard input has the list of processes as JSON. Before a program runs, a
+record with its pid and start time is written as the caller's account, because the program may run as another account.
+The script imports nothing of penstock, so that it starts quickly.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ import psutil
 
 
 def main() -> None:
-    """Start what standard input lists; end with a message where one cannot be started."""
+    """Start the processes that standard input lists. Exit with a message if one cannot be started."""
     for launch in json.load(sys.stdin):
         _start(launch)
 
 
 def _start(launch: dict[str, Any]) -> None:
-    # Closed by the exec, so that the end of what it says is the program's beginning.
+    # Close-on-exec: exec closes the pipe, so end of file without a message means that the program has started.
     reading, writing = os.pipe()
     if os.fork() == 0:
         try:

@@ -1,14 +1,14 @@
-"""Where the files of one embedded server lie, and what it is made with.
+"""The paths of one embedded server's files, and the settings that it is created with.
 
-    HOME/data           the data directory, 0700, the server account's
-    HOME/run            the Unix socket, 0700, the server account's
+    HOME/data           the data directory, 0700, owned by the server's account
+    HOME/run            the directory of the Unix socket, 0700, owned by the server's account
     HOME/log/server.log
-    HOME/penstock.conf  the settings, written anew at each start; postgresql.conf includes it
-    HOME/pgpass         the password for TCP, the caller's alone
-    HOME/lock           held while a server is made, started or stopped
+    HOME/penstock.conf  the settings, rewritten at each start; postgresql.conf includes it
+    HOME/pgpass         the password for TCP, readable by the caller only
+    HOME/lock           held while a server is created, started or stopped
 
-As root, HOME itself and what root writes there stay root's: in a folder of the server's account, that account
-could put a symbolic link in the place of a file that root is about to write.
+If the caller is root, HOME itself and the files that root writes there belong to root. In a folder that the server's
+account owns, that account could replace a file that root is about to write by a symbolic link.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 SUPERUSER = "postgres"
 
-# A socket's path may have 107 bytes on Linux and 103 on macOS; its file name takes up to 16 of them.
+# The path of a socket may have 107 bytes on Linux and 103 on macOS. Its file name takes up to 16 of them.
 _SOCKET_DIR_LENGTH_BYTES = 80
 
-# For loads on a laptop: room for the pages in use, and few checkpoints while a load runs. All of it durable.
+# For loads on a laptop: room for the pages in use, and few checkpoints during a load. All settings are durable.
 DEFAULT_SETTINGS: Mapping[str, str] = {
     "shared_buffers": "256MB",
     "maintenance_work_mem": "256MB",
@@ -45,7 +45,7 @@ DEFAULT_SETTINGS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class ClusterFiles:
-    """Where everything of one embedded server lies, below `home`."""
+    """The paths of everything that belongs to one embedded server, below `home`."""
 
     home: Path
 
@@ -61,7 +61,7 @@ class ClusterFiles:
 
     @property
     def settings(self) -> Path:
-        """Return the file of settings."""
+        """Return the settings file that penstock writes."""
         return self.home / "penstock.conf"
 
     @property
@@ -76,11 +76,10 @@ class ClusterFiles:
 
     @property
     def socket_dir(self) -> Path:
-        """Return the socket's directory: in `home`, or in /tmp where that path is too long for a socket."""
+        """Return the socket's directory: HOME/run, or one in /tmp if that path is too long for a socket."""
         inside = self.home / "run"
         if len(os.fsencode(inside)) <= _SOCKET_DIR_LENGTH_BYTES:
             return inside
-        # Rarely needed, and not free to import.
 
         digest = hashlib.sha256(os.fsencode(self.home)).hexdigest()[:12]
         return Path("/tmp") / f"penstock-{digest}"  # noqa: S108 (cluster.py lets nobody else own it)
@@ -88,10 +87,10 @@ class ClusterFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSpec:
-    """What an embedded server is made and started with.
+    """What an embedded server is created and started with.
 
-    `copies` is the folder for programs that the server's account could not reach where they are, `cgroup` the control
-    group that the server runs in, None for the caller's.
+    `copies` is the folder for copies of programs that the server's account cannot reach. `cgroup` is the control group
+    that the server runs in (None: the caller's).
     """
 
     files: ClusterFiles
@@ -104,7 +103,7 @@ class ServerSpec:
 
 @contextmanager
 def naming_file_failure(files: ClusterFiles) -> Iterator[None]:
-    """Turn what the file system refuses, such as a full or read-only disk, into LabError."""
+    """Turn an error of the file system, such as a full or read-only disk, into LabError."""
     try:
         yield
     except OSError as error:
@@ -117,7 +116,7 @@ def naming_file_failure(files: ClusterFiles) -> Iterator[None]:
 
 
 def read_data_major(files: ClusterFiles) -> int | None:
-    """Return the major version that made the data directory, or None where there is none yet."""
+    """Return the major version that created the data directory, or None if there is none. Raises LabError."""
     try:
         return int((files.data / "PG_VERSION").read_text(encoding="ascii"))
     except FileNotFoundError:
@@ -136,7 +135,7 @@ def read_data_major(files: ClusterFiles) -> int | None:
 
 
 def check_major(spec: ServerSpec) -> None:
-    """Raise LabError where the data directory is another major version's than the programs."""
+    """Raise LabError if the data directory's major version is not that of the programs."""
     data_major = read_data_major(spec.files)
     if data_major is not None and data_major != spec.installation.major:
         raise LabError(

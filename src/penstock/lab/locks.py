@@ -1,4 +1,4 @@
-"""One process at a time."""
+"""A lock file that one process at a time holds."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 @contextmanager
 def exclusive_lock(path: Path) -> Iterator[None]:
-    """Hold the lock file `path`, waiting for as long as another process does.
+    """Hold the lock file `path`. Waits while another process holds it.
 
-    The kernel lets go of it when the holder dies, however it dies; the file stays.
+    The kernel releases the lock when the holder ends, for whatever reason. The file is not removed.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:

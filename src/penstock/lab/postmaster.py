@@ -1,6 +1,6 @@
-"""What a server's postmaster.pid says, and whether that server is there: files and one socket, no subprocess.
+"""Reads postmaster.pid and checks whether that server accepts connections: files and one socket, no subprocess.
 
-This is all that a load pays for when the embedded server runs already, so it stays light.
+A load that finds its embedded server running imports only this module, so keep it light.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SSL_REQUEST = struct.pack("!ii", 8, 80877103)
 class Postmaster:
     """The lines of postmaster.pid (see PostgreSQL's src/include/utils/pidfile.h).
 
-    `state` is starting, stopping, ready or standby. `socket_dir` is unset in the first instants of a start.
+    `state` is starting, stopping, ready or standby. `socket_dir` is None in the first moments of a start.
     """
 
     pid: int
@@ -42,13 +42,13 @@ class Postmaster:
 
 
 def parse_postmaster_pid(text: str) -> Postmaster | None:
-    """Return what postmaster.pid says; None for one that is still being written."""
+    """Return the content of postmaster.pid, or None if it is still being written."""
     lines = [line.strip() for line in text.splitlines()]
     if len(lines) < 4 or not all(lines[index].lstrip("-").isdigit() for index in (0, 2, 3)):
         return None
     lines += [""] * (8 - len(lines))
     return Postmaster(
-        # A negative number is a single-user server's.
+        # A single-user server writes its pid as a negative number.
         pid=abs(int(lines[0])),
         started_at=int(lines[2]),
         port=int(lines[3]),
@@ -58,7 +58,10 @@ def parse_postmaster_pid(text: str) -> Postmaster | None:
 
 
 def read_postmaster(data_dir: Path) -> Postmaster | None:
-    """Return what postmaster.pid says, None without one. The server may be dead all the same."""
+    """Return the content of postmaster.pid, or None if there is none. The server may be dead in both cases.
+
+    Raises LabError if the file belongs to another user.
+    """
     try:
         return parse_postmaster_pid((data_dir / "postmaster.pid").read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -77,11 +80,12 @@ def find_running(data_dir: Path) -> Postmaster | None:
 
 
 def await_settled(data_dir: Path, socket_dir: Path, *, timeout_s: float) -> Postmaster | None:
-    """Wait until the data directory's server either accepts connections or is gone, and return it or None.
+    """Wait until the data directory's server accepts connections or is gone; return it or None.
 
-    A server that was killed leaves its postmaster.pid, its socket's lock file, and for an instant its backends.
-    PostgreSQL would trip over a process that has got the dead one's number since (a reboot makes that likely) or
-    that nobody has reaped, so the files are removed here, once no server process works in the directory.
+    A killed server leaves its postmaster.pid, its socket's lock file and, for a moment, its backends. PostgreSQL
+    refuses to start if a process has the pid in those files: a new process with the same pid (likely after a reboot),
+    or one that its parent has not reaped. The files are therefore removed here if no server process uses the directory.
+    Raises LabError after `timeout_s`.
     """
     deadline_s = time.monotonic() + timeout_s
     while True:
@@ -105,9 +109,9 @@ def await_settled(data_dir: Path, socket_dir: Path, *, timeout_s: float) -> Post
 
 
 def server_pids(data_dir: Path) -> list[int]:
-    """Return the server processes that work in the data directory: each has it as its current directory."""
-    # Only needed when something is not as it should be.
-    import psutil  # noqa: PLC0415 (46 ms, for who stops a server)
+    """Return the server processes of a data directory: the processes named postgres whose working directory it is."""
+    # Imported here: only stopping a server, or starting one after a crash, needs it.
+    import psutil  # noqa: PLC0415 (46 ms)
 
     directory = str(data_dir.resolve())
     pids = []
@@ -116,7 +120,7 @@ def server_pids(data_dir: Path) -> list[int]:
             if process.name() == "postgres" and process.cwd() == directory:
                 pids.append(process.pid)
         except psutil.Error:
-            # Ended meanwhile, or another account's, which could not have entered the directory.
+            # The process has ended, or belongs to another account, which could not have entered the directory.
             continue
     return pids
 
@@ -129,11 +133,11 @@ def _is_accepting(postmaster: Postmaster) -> bool:
         client.settimeout(_ANSWER_TIMEOUT_S)
         try:
             client.connect(str(path))
-            # A connection alone proves little: one to a postmaster that is being killed is still accepted.
+            # Connecting is not enough: a postmaster that is being killed still accepts connections.
             client.sendall(_SSL_REQUEST)
             return client.recv(1) != b""
         except (BlockingIOError, TimeoutError):
-            # Its queue of connections is full, or the machine is: it is there, and busy.
+            # The queue of connections is full or the machine is slow: the server exists and is busy.
             return True
         except (FileNotFoundError, ConnectionError):
             return False

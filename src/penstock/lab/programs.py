@@ -1,4 +1,4 @@
-"""Runs PostgreSQL's own programs: no shell, an account, a time limit, and a LabError when one fails."""
+"""Runs external programs without a shell, as an account, with a time limit; a failure raises LabError."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
     from penstock.lab.users import ServerUser
 
-# All that a server inherits. It outlives us by days, and its account can read its environment: the caller's
-# secrets (AWS_SECRET_ACCESS_KEY, PGPASSWORD) have no business there, and PGDATA or PGPORT would mislead it.
+# The only variables that a server inherits. A server runs for days, and its account can read its environment: it must
+# not hold the caller's secrets (AWS_SECRET_ACCESS_KEY, PGPASSWORD), and PGDATA or PGPORT would misdirect it.
 _INHERITED_VARIABLES = ("PATH", "TZ", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 
 
@@ -28,17 +28,17 @@ def run_program(
     log: Path | None = None,
     stdin: str | None = None,
 ) -> str:
-    """Run one program to its end as `user` (None: as ourselves) and return its standard output.
+    """Run a program to its end as `user` (None: the caller's account) and return its standard output.
 
-    It gets a session of its own, so that neither Ctrl-C nor our death reaches what it leaves running.
-    `purpose` completes "could not ..."; the end of `log`, where given, goes into the error's detail.
+    The program gets its own session, so processes that it leaves running survive Ctrl-C and the end of this process.
+    `purpose` completes "could not ...". The error's detail includes the end of `log`, if given. Raises LabError.
     """
     try:
         finished = subprocess.run(
             argv,
             cwd=cwd,
             env={"LC_ALL": "C"} | {name: os.environ[name] for name in _INHERITED_VARIABLES if name in os.environ},
-            # An empty text is an end of file at once.
+            # An empty string gives the program end of file at once.
             input=stdin or "",
             capture_output=True,
             text=True,
@@ -61,7 +61,7 @@ def run_program(
 
 
 def log_tail(log: Path, *, line_count: int = 12) -> str:
-    """Return the last lines of a log file, or nothing where there is none."""
+    """Return the last lines of a log file, or an empty string if it does not exist."""
     try:
         with log.open("rb") as file:
             file.seek(0, os.SEEK_END)

@@ -1,6 +1,6 @@
-"""Loads a file as people do by hand, `gzip -dc FILE | psql -c "COPY ... FROM STDIN"`: what others are compared with.
+"""Loads a file with `gzip -dc FILE | psql -c "COPY ... FROM STDIN"`, as users do by hand: the baseline of comparisons.
 
-The COPY command is the caller's; no SQL is made here.
+The caller passes the COPY command; no SQL is composed here.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
     from penstock.lab.embedded import EmbeddedServer
 
-# PG* variables would lead psql to another server.
+# Not the PG* variables: they would make psql connect to another server.
 _INHERITED_VARIABLES = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 _TAG = re.compile(r"^COPY (\d+)$", re.MULTILINE)
 
 
 def copy_with_psql(server: EmbeddedServer, path: Path, statement: str) -> int:
-    """Send a gzip file to `statement`, a COPY FROM STDIN, and return the rows that psql reports.
+    """Pipe a gzip file to `statement`, a COPY FROM STDIN, and return the row count that psql reports.
 
-    One session and one stream: two processes, joined by a pipe. Raises LabError.
+    It uses one session: gzip and psql, connected by a pipe. Raises LabError.
     """
     gzip = shutil.which("gzip")
     if gzip is None:
@@ -47,7 +47,7 @@ def _run_pipe(gzip_argv: list[str], psql_argv: list[str], *, path: Path) -> int:
                 psql_argv, stdin=gzip.stdout, capture_output=True, text=True, env=environment, check=False
             )
         finally:
-            # A psql that ended early must not leave gzip waiting for a reader.
+            # If psql ends early, gzip must not wait for a reader.
             gzip.stdout.close()
     tag = _TAG.search(finished.stdout)
     if finished.returncode != 0 or tag is None:

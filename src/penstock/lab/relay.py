@@ -1,7 +1,8 @@
-"""Carries connections from one socket to another, and delays, stalls or resets what it carries.
+"""Forwards connections from one socket to another; can delay, stall or reset them.
 
-Run by its path, it is the relay of a lab's zone: `relay.py LISTEN TARGET DELAY_S`, where an end is the path of a Unix
-socket or a TCP port of 127.0.0.1. It needs nothing of penstock, so that any interpreter runs it, and threads alone.
+A lab runs it by its path as the relay of a zone: `relay.py LISTEN TARGET DELAY_S`. LISTEN and TARGET are each the path
+of a Unix socket or a TCP port of 127.0.0.1. It uses threads and imports nothing of penstock, so any interpreter runs
+it.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from pathlib import Path
 
 _READ_BYTES = 64 * 1024
 
-# 16 MiB in flight each way: eight times what 200 MB/s put into 10 ms.
+# 16 MiB in flight in each direction: eight times what 200 MB/s sends in 10 ms.
 _PIECES_IN_FLIGHT = 256
 
-# SO_LINGER with no time: close() sends RST and drops what was not sent.
+# SO_LINGER with a timeout of 0: close() sends RST and drops unsent data.
 _RESET = struct.pack("ii", 1, 0)
 
 End = Path | int
@@ -29,9 +30,10 @@ _Pair = tuple[socket.socket, socket.socket]
 
 
 class Relay:
-    """Listens at `listen` (a TCP port, 0 for a free one, or a socket's path) and carries all to `target`.
+    """Listens on `listen` and forwards every connection to `target`.
 
-    Each piece is held back for `delay_s`, either way, which limits no bandwidth.
+    `listen` is a TCP port (0: a free one) or the path of a Unix socket. Each piece of data is delayed by `delay_s`, in
+    both directions, which does not limit bandwidth.
     """
 
     def __init__(self, target: End, *, listen: End = 0, delay_s: float = 0.0) -> None:
@@ -50,35 +52,36 @@ class Relay:
 
     @property
     def port(self) -> int:
-        """Return the TCP port that it listens at."""
+        """Return the TCP port that the relay listens on."""
         port: int = self._listener.getsockname()[1]
         return port
 
     def reset(self) -> int:
-        """Reset all connections, on both sides; return how many."""
+        """Reset all connections on both sides and return how many there were."""
         with self._lock:
             pairs, self._pairs = self._pairs, []
         return self._reset(pairs)
 
     def cut_at(self, packet: int | None) -> int:
-        """Count packets anew, from 1, either way and of all connections; in place of one, reset the connection.
+        """Restart the count of packets at 0; reset the connection that sends number `packet` instead of forwarding it.
 
-        Return how many there were since the last call.
+        The count includes both directions of all connections. None only counts.
+        Returns how many packets were counted since the last call.
         """
         with self._lock:
             carried, self._carried, self._cut_at = self._carried, 0, packet
         return carried
 
     def stall(self) -> None:
-        """Carry nothing until `go_on`."""
+        """Forward nothing until `resume` is called."""
         self._flowing.clear()
 
-    def go_on(self) -> None:
-        """Carry again, what waited first."""
+    def resume(self) -> None:
+        """Resume forwarding, beginning with the data that waited."""
         self._flowing.set()
 
     def close(self) -> None:
-        """End everything."""
+        """Reset all connections, stop listening and wait for the threads."""
         self._flowing.set()
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
@@ -88,7 +91,7 @@ class Relay:
         self._listener.close()
 
     def wait(self) -> None:
-        """Carry until the listener ends."""
+        """Return when the listener has been closed."""
         self._threads[0].join()
 
     def _is_cut(self) -> bool:
@@ -102,7 +105,8 @@ class Relay:
         for client, server in pairs:
             with contextlib.suppress(OSError):
                 client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
-                # Wakes who reads, and sends nothing: the RST comes when both directions have let go.
+                # This wakes the thread that reads, and sends nothing. RST is sent when both directions have closed the
+                # socket.
                 client.shutdown(socket.SHUT_RD)
             _end(server)
         return len(pairs)
@@ -115,7 +119,7 @@ class Relay:
                 try:
                     server = _connect(self._target)
                 except OSError:
-                    # The server is down: so is whoever asks for it here.
+                    # The target is down, so the client's connection is closed as well.
                     client.close()
                     continue
                 with self._lock:
@@ -136,7 +140,7 @@ class Relay:
         server.close()
 
     def _carry(self, source: socket.socket, sink: socket.socket, pair: _Pair) -> None:
-        """Carry one direction: where there is a delay, this thread reads and stamps, another sends what is due."""
+        """Forward one direction. With a delay, this thread reads and timestamps; a second one sends when it is due."""
         waiting: queue.Queue[tuple[float, bytes]] = queue.Queue(maxsize=_PIECES_IN_FLIGHT)
         sender = threading.Thread(target=_send_due, args=(waiting, sink), daemon=True)
         if self._delay_s:
@@ -170,17 +174,17 @@ def _send_due(waiting: queue.Queue[tuple[float, bytes]], sink: socket.socket) ->
             try:
                 sink.sendall(piece)
             except OSError:
-                # Gone; what still comes is dropped, so that the other side is not held up.
+                # The receiver has closed. Later data is dropped, so that the sender is not blocked.
                 is_open = False
 
 
 def _listen(end: End) -> socket.socket:
     if isinstance(end, int):
         return socket.create_server(("127.0.0.1", end))
-    # Left by a relay that was killed.
+    # Remove the socket of a relay that was killed.
     end.unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX)
-    # Its folder decides who comes in: the servers' account is another than root's.
+    # Let any account connect; the folder's mode restricts access. The servers' account may not be the relay's.
     mask = os.umask(0)
     listener.bind(str(end))
     os.umask(mask)
@@ -217,7 +221,7 @@ def _parse_end(text: str) -> End:
 
 
 def main() -> None:
-    """Carry until this process is ended."""
+    """Forward connections until this process is ended."""
     listen, target, delay_s = sys.argv[1:]
     Relay(_parse_end(target), listen=_parse_end(listen), delay_s=float(delay_s)).wait()
 

@@ -1,6 +1,6 @@
-"""Makes an embedded server a standby of another by copying it, and a standby a primary.
+"""Creates a standby by copying a running primary, and promotes a standby.
 
-Whom a standby follows is among the settings that it is created with (primary_conninfo).
+The standby's settings name its primary (primary_conninfo).
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from penstock.lab.users import choose_server_user
 if TYPE_CHECKING:
     from penstock.lab.embedded import EmbeddedServer
 
-# The lab's servers have tens of gigabytes at most.
+# A lab's server has tens of gigabytes at most.
 _COPY_TIMEOUT_S = 3600
 _PROMOTE_TIMEOUT_S = 120
 
 
 def copy_primary(standby: EmbeddedServer, primary: EmbeddedServer) -> None:
-    """Give a standby that is down a copy of a running primary's data, whole or not at all. Raises LabError."""
+    """Copy a running primary's data to a standby that is down, completely or not at all. Raises LabError."""
     files, user = standby.spec.files, choose_server_user(primary.data_dir)
     make_home(files, user=user)
     shutil.rmtree(files.data, ignore_errors=True)
@@ -50,7 +50,7 @@ def copy_primary(standby: EmbeddedServer, primary: EmbeddedServer) -> None:
 
 
 def promote(standby: EmbeddedServer) -> None:
-    """Make a running standby a primary. Raises LabError."""
+    """Promote a running standby. Raises LabError."""
     user = choose_server_user(standby.data_dir)
     run_program(
         [

@@ -1,7 +1,7 @@
-"""Whose account an embedded server runs under, and which directories that account can reach.
+"""The account that an embedded server runs as, and which directories that account can reach.
 
-PostgreSQL refuses to run as root, so a server started by root belongs to an unprivileged account; everybody
-else's server is their own. Nothing is assumed of what that account may read: see `first_unreachable`.
+PostgreSQL refuses to run as root, so a server started by root runs as an unprivileged account. A server started by an
+ordinary user runs as that user. Nothing is assumed about what the account may read: see `first_unreachable`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from penstock.errors import LabError
 if TYPE_CHECKING:
     from pathlib import Path
 
-# `postgres` is made for this; `nobody` exists everywhere.
+# Packages create `postgres` for this purpose; `nobody` exists on every machine.
 _ACCOUNTS = ("postgres", "nobody")
 
 
@@ -36,9 +36,10 @@ def is_root() -> bool:
 
 
 def choose_server_user(data_dir: Path) -> ServerUser | None:
-    """Return the account to switch to for the server of `data_dir`, or None to stay what we are.
+    """Return the account that runs the server of `data_dir`, or None to keep the caller's account.
 
-    An existing data directory keeps its owner: `postgres` may have come to the machine after it was made.
+    An existing data directory keeps its owner: the account `postgres` may have been created after the directory.
+    Raises LabError if root finds no unprivileged account.
     """
     if not is_root():
         return None
@@ -57,13 +58,13 @@ def choose_server_user(data_dir: Path) -> ServerUser | None:
 
 
 def give_to(path: Path, user: ServerUser | None) -> None:
-    """Make `user` the owner of `path`, where it is not the caller's own already."""
+    """Make `user` the owner of `path`. None leaves the owner unchanged."""
     if user is not None:
         os.chown(path, user.uid, user.gid, follow_symlinks=False)
 
 
 def first_unreachable(directory: Path, user: ServerUser) -> Path | None:
-    """Return the outermost directory that `user` cannot search on the way into `directory`, or None."""
+    """Return the outermost directory on the path to `directory` that `user` may not search, or None."""
     path = directory.resolve()
     for step in (*reversed(path.parents), path):
         if not _may_search(step.stat(), user):

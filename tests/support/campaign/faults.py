@@ -213,7 +213,7 @@ def _stall(run: Run, before: LedgerView) -> Hit | None:
         if run.rng.random() < 0.5:
             run.relay.reset()
     finally:
-        run.relay.go_on()
+        run.relay.resume()
     return _hit(run, "stall", before) if is_hit else None
 
 

@@ -1,1 +1,1 @@
-"""Made-up data sets as files: the shapes of IMDb's tables and of sysbench's, from a seed."""
+"""Made-up data sets as files, from a seed: tables shaped like IMDb's and like sysbench's."""

@@ -1,4 +1,4 @@
-"""Files of made-up tables: lines to gzip, each file under a temporary name until it is whole."""
+"""Files of made-up tables: lines into gzip. Each file has a temporary name until it is complete."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-# Half the time of igzip's best level for 2 % more bytes.
+# Takes half the time of igzip's best level, for 2 % more bytes.
 _COMPRESS_LEVEL = 2
-# A gzip member around a 32 KiB window. igzip writes neither name nor time into its header, so that the same
-# seed gives the same bytes.
+# A gzip member with a 32 KiB window. igzip writes neither a name nor a time into the header, so the same seed gives the
+# same bytes.
 _GZIP_WBITS = 31
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataFile:
-    """One written file: its rows (without the header), and bytes before and after compression."""
+    """One written file: its row count (without the header), and its size before and after compression."""
 
     table: str
     path: Path
@@ -37,7 +37,7 @@ class DataFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableProgress:
-    """A table being written: the rows so far, of how many."""
+    """A table that is being written: the rows so far, and how many it will have."""
 
     table: str
     rows: int
@@ -45,7 +45,7 @@ class TableProgress:
 
 
 def make_folder(out_dir: Path) -> None:
-    """Create the directory that files are to be written to. Raises LabError."""
+    """Create the directory for the files. Raises LabError."""
     try:
         out_dir.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -61,7 +61,7 @@ def write_table(
     expected_rows: int,
     on_progress: Callable[[TableProgress], None] | None = None,
 ) -> DataFile:
-    """Write TABLE.tsv.gz with a header from batches of lines; nothing is left behind on an error. Raises LabError."""
+    """Write TABLE.tsv.gz with a header from batches of lines. No file remains after an error. Raises LabError."""
     path = out_dir / f"{table}.tsv.gz"
     rows = 0
     try:

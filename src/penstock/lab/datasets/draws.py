@@ -1,4 +1,4 @@
-"""Seeded randomness at tens of nanoseconds a draw: many numbers at once, and pools that carry the weights."""
+"""Fast seeded random numbers, tens of nanoseconds each: drawn in bulk, and pools that contain the weights."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# A pool is indexed by a 16-bit draw without further arithmetic.
+# A 16-bit draw is the index into a pool, so no further arithmetic is needed.
 POOL_SIZE: Final = 1 << 16
-# Titles per batch: about 1 MB of principals, so that joins and writes are long and memory stays small.
+# Titles in a batch: about 1 MB of principals, so that joins and writes are long and memory stays small.
 BATCH_TITLES: Final = 2048
 
 
 class Draws:
-    """One table's random numbers; the same `seed` and `name` give the same numbers whatever else is drawn."""
+    """One table's random numbers. The same `seed` and `name` give the same numbers, independent of other draws."""
 
     def __init__(self, seed: int, name: str) -> None:
         self.random = random.Random(f"{seed}/{name}")
 
     def picks(self, count: int) -> array[int]:
-        """Return `count` even draws below POOL_SIZE."""
+        """Return `count` uniform draws from 0 to POOL_SIZE - 1."""
         return self._words("H", count)
 
     def floats(self, count: int) -> list[float]:
-        """Return `count` even draws from 0 up to, and not including, 1."""
+        """Return `count` uniform draws from 0 up to, but not including, 1."""
         return [word / 2**32 for word in self._words("I", count)]
 
     def skewed(self, count: int, limit: int) -> list[int]:
-        """Return `count` draws of 1 to `limit` of which n weighs about n ** (-2 / 3)."""
+        """Return `count` draws from 1 to `limit`; the weight of n is about n ** (-2 / 3)."""
         return [1 + (word * word * word * limit >> 96) for word in self._words("I", count)]
 
     def pool(self, weights: Mapping[T, float]) -> list[T]:
-        """Return a pool in which each value has its weight's share."""
+        """Return a pool in which each value occurs in proportion to its weight."""
         return self.random.choices(list(weights), list(weights.values()), k=POOL_SIZE)
 
     def _words(self, typecode: str, count: int) -> array[int]:
@@ -49,9 +49,9 @@ class Draws:
 
 
 def batched_groups(sizes: Sequence[int], *, titles: int, rows: int) -> Iterator[tuple[int, list[int]]]:
-    """Yield (first title, rows of each title from there on), repeating `sizes`, until `rows` are given out.
+    """Yield (first title, row count of each title from there on), repeating `sizes`, until the counts sum to `rows`.
 
-    Titles past that point have none; should the titles end first, the last one takes what is left.
+    Later titles have no rows. If the titles end first, the last title gets the remaining rows.
     """
     left = rows
     for first in range(0, titles, BATCH_TITLES):
@@ -65,7 +65,7 @@ def batched_groups(sizes: Sequence[int], *, titles: int, rows: int) -> Iterator[
 
 
 def _fit(sizes: list[int], total: int) -> list[int]:
-    """Return the sizes cut, or the last one stretched, so that they sum to `total`."""
+    """Return `sizes` cut off, or with the last one enlarged, so that they sum to `total`."""
     fitted = []
     left = total
     for size in sizes:

@@ -1,4 +1,4 @@
-"""The three tables of sysbench's oltp tests, as files: the shape that sysbench 1.0 makes, from a seed.
+"""The three tables of sysbench's oltp tests as files, in the shape of sysbench 1.0, from a seed.
 
 A row has a number, an integer `k` of the distribution `special`, and two texts of eleven-digit groups, as in
 oltp_common.lua.
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 COLUMNS = ("id", "k", "c", "pad")
 TABLES = ("sbtest1", "sbtest2", "sbtest3")
 
-# sysbench's own statements, but for the key, which is built behind the rows.
+# sysbench's own statement without the primary key, which is built after the rows are loaded.
 # Source: oltp_common.lua of sysbench 1.0, create_table.
 CREATE = (
     "CREATE TABLE {table} (id integer NOT NULL, k integer DEFAULT 0 NOT NULL, c char(120) DEFAULT '' NOT NULL,"
@@ -44,10 +44,10 @@ _GROUPS = _C_GROUPS + _PAD_GROUPS
 def write_sysbench(
     out_dir: Path, *, rows: int, seed: int = 1, on_progress: Callable[[TableProgress], None] | None = None
 ) -> tuple[DataFile, ...]:
-    """Write sbtest1 to sbtest3, each with `rows`, as tab-separated gzip with a header.
+    """Write sbtest1 to sbtest3, each with `rows`, as tab-separated gzip files with a header.
 
-    A file's bytes depend on seed, rows and table only. Raises UsageError for rows that an integer cannot number,
-    LabError where a file cannot be written.
+    A file's bytes depend only on seed, rows and table. Raises UsageError if `rows` is not in the range of the integer
+    key, and LabError if a file cannot be written.
     """
     if not 0 < rows <= _MOST_ROWS:
         raise UsageError(f"rows must be from 1 to {_MOST_ROWS:,}: {rows}")

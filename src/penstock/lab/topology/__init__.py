@@ -1,7 +1,8 @@
-"""Topologies of the lab: a server alone, with standbys, or with six receivers of its WAL, made of real processes.
+"""Topologies of the lab: one server, a server with standbys, or a server with six WAL receivers; all real processes.
 
-shapes* says what belongs to each, state what is written down of a lab, processes starts and ends what is no server,
-members makes servers and receivers, and lab does what is asked. Sampling and SQL of workloads are other rooms'.
+shapes* defines the members of each topology, state keeps a lab's state file, processes starts and ends processes that
+are not servers, parts creates servers, receivers and relays, resources creates volumes and memory limits, and lab
+carries out the commands. Other rooms sample the servers and run the SQL of workloads.
 """
 
 from __future__ import annotations

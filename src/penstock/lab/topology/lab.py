@@ -1,7 +1,7 @@
-"""A lab of one topology: brought up, looked at, broken, healed, failed over, taken down.
+"""A lab of one topology: bring it up, show its status, kill and heal members, fail over, take it down.
 
-One command at a time changes the labs of a home. Each writes down first what it is about to start, so that `down` ends
-all of it, whatever became of the command.
+One command at a time changes the labs of a home. A command writes down what it will start before it starts it, so
+`down` ends everything even if the command was killed.
 """
 
 from __future__ import annotations
@@ -48,7 +48,11 @@ _POLL_S = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberStatus:
-    """One member: `state` is down, running, or what pg_stat_replication has for it; `lag_bytes` is what it lacks."""
+    """One member of a lab.
+
+    `state` is down, running, volume lost, or the state that pg_stat_replication shows. `lag_bytes` is how much WAL the
+    member has not received.
+    """
 
     name: str
     kind: Kind
@@ -61,7 +65,7 @@ class MemberStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabStatus:
-    """A lab as it is: a commit waits for `needed` members; `missing` are those that do not receive the log now."""
+    """The status of a lab. A commit waits for `needed` members; `missing` are the members that receive no WAL now."""
 
     name: str
     shape: Shape
@@ -80,19 +84,19 @@ class LabStatus:
 
     @property
     def can_commit(self) -> bool:
-        """Return whether a commit would be acknowledged."""
+        """Return whether enough members receive WAL to acknowledge a commit."""
         return self.conninfo is not None and len(self.members) - 1 - len(self.missing) >= self.needed
 
 
 @dataclass(frozen=True, slots=True)
 class Lab:
-    """One lab, there or not; `home` is the folder of all embedded servers."""
+    """One lab, which may or may not exist; `home` is the folder of all embedded servers."""
 
     files: LabFiles
 
     @classmethod
     def named(cls, name: str, home: Path | None = None) -> Lab:
-        """Return the lab of that name. Raises UsageError for a name that is none."""
+        """Return the lab of that name. Raises UsageError if the name is not valid."""
         check_name(name)
         return cls(LabFiles((home or default_home(os.environ, is_root=is_root())).absolute(), name))
 
@@ -107,9 +111,10 @@ class Lab:
         local_storage_bytes: int | None = None,
         memory_bytes: int | None = None,
     ) -> LabStatus:
-        """Bring a lab up; one that is up in the same shape goes on, with those of its members that had ended.
+        """Bring a lab up. If it is up with the same options, start those of its members that have ended.
 
-        What an interrupted command has left is removed first. Nothing stays where this fails. Raises LabError.
+        Leftovers of an interrupted command are removed first. If bringing it up fails, everything is removed. Raises
+        LabError, and UsageError for a volume that is not valid.
         """
         wanted = LabState(
             name=self.files.name,
@@ -120,7 +125,7 @@ class Lab:
             major=installation.major,
             stage="starting",
             members=members_of(shape),
-            # Blocks are replicated below a file system, so there is one.
+            # multi-az replicates the blocks below a file system, so it always needs a volume.
             volume=volume or ("unlimited" if shape == "multi-az" else None),
             local_storage_bytes=local_storage_bytes,
             memory_bytes=memory_bytes,
@@ -141,7 +146,7 @@ class Lab:
                 raise
 
     def down(self) -> bool:
-        """End and remove everything of the lab; return whether there was anything. Raises LabError."""
+        """End and remove everything of the lab. Return whether the lab existed. Raises LabError."""
         if not self.files.folder.exists():
             return False
         with self._changing():
@@ -149,16 +154,16 @@ class Lab:
         return True
 
     def status(self) -> LabStatus:
-        """Return what can be said without touching anything. Raises UsageError where there is no such lab."""
+        """Return the lab's status without changing anything. Raises UsageError if the lab does not exist."""
         return self._status(self._known())
 
     def conninfo(self) -> str:
-        """Return how to connect to the primary. Raises LabError unless it runs."""
+        """Return the conninfo of the primary. Raises LabError unless it runs."""
         state = self._known()
         return self._parts(state).server(state.primary).conninfo()
 
     def kill(self, target: str) -> LabStatus:
-        """End a zone's members, or one member, at once, and keep them down. Raises UsageError, LabError."""
+        """Kill the members of a zone, or one member, and keep them down. Raises UsageError, LabError."""
         with self._changing():
             state = self._settled()
             chosen = _find_members(state, target)
@@ -174,7 +179,7 @@ class Lab:
             return self._status(state)
 
     def heal(self) -> LabStatus:
-        """Start again what was killed, and wait until it has caught up. Raises UsageError, LabError."""
+        """Start the killed members, and wait until they have caught up. Raises UsageError, LabError."""
         with self._changing():
             state = replace(self._settled(), down=())
             self.files.write(state)
@@ -182,9 +187,9 @@ class Lab:
             return self._status(state)
 
     def failover(self) -> LabStatus:
-        """Lose the primary as by a crash, promote the standby that has most, and make the lost one a standby of it.
+        """Crash the primary, promote the standby with the most WAL, and make the old primary a standby of the new one.
 
-        Raises UsageError, LabError where no standby is there to promote.
+        Raises UsageError if the lab does not exist, LabError if it has no standby to promote.
         """
         with self._changing():
             state = self._settled()
@@ -204,7 +209,7 @@ class Lab:
             return self._status(state)
 
     def trim_receivers(self) -> None:
-        """Remove the segments that the receivers have and no one reads."""
+        """Remove the WAL segments that the receivers hold and that nothing reads."""
         self._parts(self._known()).trim_receivers()
 
     def _build(self, state: LabState, installation: Installation) -> LabStatus:
@@ -218,7 +223,7 @@ class Lab:
         return self._status(state)
 
     def _start(self, state: LabState, installation: Installation) -> None:
-        """Start what is to run and does not, and wait until a commit goes through."""
+        """Start the members that should run and do not, and wait until a commit succeeds."""
         parts = LabParts(self.files, state, installation)
         members = [member for member in state.members if member.name not in state.down]
         parts.start(members)
@@ -244,10 +249,10 @@ class Lab:
             create_slots(connection, (member.name for member in state.others))
         for member in state.others:
             if member.name == lost.name:
-                # Its next start copies the new primary's.
+                # At its next start the old primary copies the new primary's data.
                 shutil.rmtree(parts.server(member).data_dir)
             else:
-                # Its next start reads whom to follow.
+                # At its next start the standby reads which primary to follow.
                 parts.server(member).stop("fast")
         state = replace(state, stage="up")
         self._start(state, self._installation(state))
@@ -256,7 +261,7 @@ class Lab:
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
-        """Hold the lock of all labs of the home. Raises LabError for what the file system refuses."""
+        """Hold the lock of all labs of the home. Raises LabError for errors of the file system."""
         labs = self.files.folder.parent
         make_home(ClusterFiles(labs), user=choose_server_user(self.files.folder))
         try:
@@ -270,14 +275,14 @@ class Lab:
             ) from error
 
     def _remove(self) -> None:
-        """End what runs and remove all files. Nothing that is read here is needed for it: it may be half written."""
+        """End all processes and remove all files of the lab. The state file is not read: it may be incomplete."""
         folder = self.files.folder
         if not folder.exists():
             return
         Processes(folder).end_all()
         release(folder)
         for part in folder.iterdir():
-            # A socket whose path would be too long there lies in /tmp.
+            # A socket whose path would be too long in the lab's folder is in /tmp.
             shutil.rmtree(ClusterFiles(part).socket_dir, ignore_errors=True)
         shutil.rmtree(folder)
 
@@ -292,7 +297,7 @@ class Lab:
         )
 
     def _settled(self) -> LabState:
-        """Return a lab that is up. Raises LabError for one that was left in the middle of a command."""
+        """Return the state of a lab that is up. Raises LabError if a command on it was interrupted."""
         state = self._known()
         if state.stage != "up":
             raise LabError(
@@ -330,7 +335,7 @@ class Lab:
 
 
 def list_labs(home: Path | None = None) -> list[Lab]:
-    """Return the labs whose folders are there, whole or not."""
+    """Return the labs whose folders exist, also incomplete ones."""
     home = (home or default_home(os.environ, is_root=is_root())).absolute()
     return [Lab(LabFiles(home, name)) for name in lab_names(home)]
 
@@ -367,7 +372,7 @@ def _find_members(state: LabState, target: str) -> list[Member]:
 
 
 def _await_last_wal(parts: LabParts, member: Member) -> int:
-    """Return how far a standby's WAL goes, once it has written all that the lost primary sent."""
+    """Return how far a standby's WAL goes, after it has written everything that the lost primary sent."""
     deadline_s = time.monotonic() + _LAST_WAL_TIMEOUT_S
     with connect_to(parts.server(member)) as connection:
         while (received := read_received(connection)).is_streaming:
@@ -382,7 +387,7 @@ def _read_standbys(parts: LabParts) -> dict[str, Standby]:
         with parts.primary_session() as connection:
             return {standby.name: standby for standby in read_standbys(connection) if standby.name is not None}
     except (LabError, ServerError):
-        # Ended since it was asked whether it runs.
+        # The primary has ended since its status was read.
         return {}
 
 

@@ -1,6 +1,6 @@
-"""Makes the parts of one lab: servers, standbys by pg_basebackup, receivers of WAL, relays before zones.
+"""Creates the parts of one lab: servers, standbys by pg_basebackup, WAL receivers, and relays for zones.
 
-What is to run is lab.py's decision.
+lab.py decides what runs.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ if TYPE_CHECKING:
 _PORT = 5432
 _POLL_S = 0.05
 
-# A receiver whose connection broke tries again after 5 s (pg_receivewal's RECONNECT_SLEEP_TIME).
+# A receiver that lost its connection retries after 5 s (pg_receivewal's RECONNECT_SLEEP_TIME).
 _STREAMING_TIMEOUT_S = 60
 
-# initdb's default; pg_receivewal fills a new one with zeros at once.
+# The default of initdb. pg_receivewal fills a new segment with zeros at once.
 _WAL_SEGMENT_BYTES = 16 * MIB
 
 
 @dataclass(frozen=True, slots=True)
 class LabParts:
-    """The parts of a lab as it is written down."""
+    """The parts of a lab, as its state file describes them."""
 
     files: LabFiles
     state: LabState
@@ -58,21 +58,21 @@ class LabParts:
 
     @property
     def processes(self) -> Processes:
-        """Return the processes that are no servers."""
+        """Return the lab's processes that are not servers."""
         return Processes(self.files.folder)
 
     @property
     def resources(self) -> LabResources:
-        """Return what the lab has beyond the machine as it is."""
+        """Return the lab's volumes, local storage and memory limit."""
         return LabResources(self.files.folder, self.state)
 
     @property
     def user(self) -> ServerUser | None:
-        """Return the account of servers and receivers, None for the caller's own."""
+        """Return the account of servers and receivers, or None if they run as the caller."""
         return choose_server_user(self._home(self.state.primary.name) / "data")
 
     def server(self, member: Member) -> EmbeddedServer:
-        """Return a member that is a server, running or not, with the settings that its place asks for."""
+        """Return the server of a member, running or not, with the settings of its role in the topology."""
         state = self.state
         servers = sum(other.is_server for other in state.members)
         upstream = None if member.kind == "primary" else self._upstream(member)
@@ -91,12 +91,12 @@ class LabParts:
 
     @contextmanager
     def primary_session(self) -> Iterator[Connection]:
-        """Provide a session on the primary."""
+        """Connect to the primary."""
         with connect_to(self.server(self.state.primary)) as connection:
             yield connection
 
     def start(self, members: Sequence[Member]) -> None:
-        """Start those of the members that do not run, and what they need. Raises LabError, ServerError."""
+        """Start the given members that do not run, and the relays that they need. Raises LabError, ServerError."""
         self.resources.check_present()
         self.server(self.state.primary).ensure_running()
         others = [member for member in members if member.kind != "primary"]
@@ -111,7 +111,7 @@ class LabParts:
                 self._start_standby(member)
 
     def await_streaming(self, names: Iterable[str]) -> None:
-        """Wait until members receive the primary's WAL and count for commits. Raises LabError where they do not."""
+        """Wait until members receive the primary's WAL and count for commits. Raises LabError after a time limit."""
         expected = set(names)
         deadline_s = time.monotonic() + _STREAMING_TIMEOUT_S
         with self.primary_session() as connection:
@@ -131,7 +131,7 @@ class LabParts:
                 time.sleep(_POLL_S)
 
     def stop(self, members: Sequence[Member]) -> None:
-        """End members at once, as a zone ends that is lost, and the relays of zones that have none left."""
+        """Kill members, as the loss of a zone does, and the relays of zones that have no member left."""
         self.processes.end(member.name for member in members if member.kind == "receiver")
         for member in members:
             if member.kind == "standby":
@@ -140,11 +140,11 @@ class LabParts:
         self._end_relays(zone for zone in self.state.zones if zone not in left)
 
     def end_relays(self) -> None:
-        """End all relays: the next start has them lead to the primary of then."""
+        """End all relays. The next start creates relays to the primary of that time."""
         self._end_relays(self.state.zones)
 
     def trim_receivers(self) -> None:
-        """Remove the whole segments that receivers have, but for the last: nothing of the lab reads them."""
+        """Remove all complete segments of the receivers except the last. Nothing in the lab reads them."""
         for member in self.state.members:
             if member.kind == "receiver":
                 whole = sorted(path for path in self._home(member.name).iterdir() if len(path.name) == 24)
@@ -155,7 +155,7 @@ class LabParts:
         return self.files.folder / name
 
     def _upstream(self, member: Member) -> str:
-        """Return how a member connects to the primary: through its zone's relay where zones are far away."""
+        """Return the conninfo from a member to the primary, through its zone's relay if the lab has zone latency."""
         if self.state.zone_latency_s and member.zone is not None:
             home = self._home(_relay_name(member.zone))
         else:
@@ -175,7 +175,7 @@ class LabParts:
             make_private_dirs(ClusterFiles(home), user=self.user)
             argv = [sys.executable, "-I", relay.__file__, str(_socket(home)), str(target)]
             argv.append(repr(self.state.zone_latency_s))
-            # The caller's account: another may be unable to run this interpreter.
+            # Relays run as the caller's account: another account may be unable to run this interpreter.
             launches.append(Launch(name=name, argv=argv, folder=home, user=None))
         if launches:
             self.processes.start(launches)
@@ -205,7 +205,7 @@ class LabParts:
                 f"--dbname={self._upstream(member)} application_name={member.name}",
                 f"--directory={folder}",
                 f"--slot={member.name}",
-                # Flush and acknowledge at once: without it a commit would wait for the end of a segment.
+                # Flush and acknowledge at once. Without this option a commit would wait for the end of a segment.
                 "--synchronous",
                 "--no-password",
             ]
@@ -215,7 +215,7 @@ class LabParts:
             self.processes.start(launches)
 
     def _check_space(self, launches: Sequence[Launch]) -> None:
-        """Refuse receivers that have no room to begin: on a full disk their logs could not say so either."""
+        """Raise LabError if the disk is too full for receivers to start: their logs could not report it either."""
         free_bytes = shutil.disk_usage(self.files.folder).free
         if free_bytes < len(launches) * _WAL_SEGMENT_BYTES:
             raise LabError(
@@ -234,7 +234,7 @@ class LabParts:
 
 @contextmanager
 def connect_to(server: EmbeddedServer) -> Iterator[Connection]:
-    """Provide a session on a running server, primary or standby. Raises LabError, ServerError."""
+    """Connect to a running server, primary or standby. Raises LabError, ServerError."""
     factory = ConnectionFactory(
         over_own_socket(server.conninfo()), application_name="penstock lab", allows_standby=True
     )

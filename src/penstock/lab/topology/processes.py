@@ -1,7 +1,7 @@
-"""The processes of a lab that are no servers: started detached, known by pid and start time, ended.
+"""The processes of a lab that are not servers: started detached, identified by pid and start time, and ended.
 
-LAB/processes/NAME.json   written by launch.py before the program runs
-LAB/processes/NAME.log    what it says
+LAB/processes/NAME.json   the record, written by launch.py before the program runs
+LAB/processes/NAME.log    the program's output
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _START_TIMEOUT_S = 60
 _END_TIMEOUT_S = 10
 _POLL_S = 0.05
 
-# psutil reckons a start from the time of boot, which the kernel corrects with its clock.
+# psutil computes a start time from the boot time, which changes when the kernel's clock is corrected.
 _CLOCK_SLACK_S = 2.0
 
 _PROGRAMS = frozenset(("postgres", "initdb", "pg_ctl", "pg_basebackup", "pg_receivewal", "cp", "setpriv", *PACKAGES))
@@ -40,7 +40,7 @@ _OWN_SCRIPTS = (launch.__file__, relay.__file__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """A process to start: its working directory is `folder`, its account `user` (None: the caller's)."""
+    """A process to start. `folder` is its working directory, `user` its account (None: the caller's)."""
 
     name: str
     argv: Sequence[str]
@@ -50,7 +50,7 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Processes:
-    """The processes written down below a lab's folder."""
+    """The processes that have a record below a lab's folder."""
 
     lab: Path
 
@@ -59,21 +59,21 @@ class Processes:
         return self.lab / "processes"
 
     def start(self, launches: Sequence[Launch]) -> None:
-        """Start processes, each written down first. Raises LabError where one cannot be started."""
+        """Start processes, each after its record is written. Raises LabError if one cannot be started."""
         self._records.mkdir(mode=0o700, exist_ok=True)
         run_program(
-            # Isolated: neither the caller's environment nor the current directory changes what it imports.
+            # -I: neither the caller's environment nor the current directory changes what Python imports.
             [sys.executable, "-I", launch.__file__],
             purpose=f"start {', '.join(item.name for item in launches)}",
             user=None,
             timeout_s=_START_TIMEOUT_S,
-            # What is killed before it is written down is found by its working directory.
+            # If a process is killed before its record is written, `end_all` finds it by its working directory.
             cwd=self.lab,
             stdin=json.dumps([self._describe(item) for item in launches]),
         )
 
     def find(self, name: str) -> psutil.Process | None:
-        """Return the process of that name, None where it does not run."""
+        """Return the process of that name, or None if it does not run."""
         try:
             record = json.loads((self._records / f"{name}.json").read_text(encoding="utf-8"))
             process = psutil.Process(record["pid"])
@@ -83,27 +83,27 @@ class Processes:
             return None
 
     def end(self, names: Iterable[str]) -> None:
-        """End processes that run, at once, and forget them: what they know is in their files."""
+        """Kill processes and remove their records. Their data is in their files."""
         chosen = list(names)
         _end_found(lambda: [found for name in chosen if (found := self.find(name))])
         for name in chosen:
             (self._records / f"{name}.json").unlink(missing_ok=True)
 
     def end_all(self) -> None:
-        """End what is written down, and whatever else of ours still works below the lab's folder.
+        """End all processes with a record, and all other processes of penstock that work below the lab's folder.
 
-        A command that was killed leaves its initdb, pg_basebackup or launcher.
+        Such processes are the initdb, pg_basebackup or launcher of a command that was killed.
         """
         self.end([path.stem for path in self._records.glob("*.json")])
         _end_found(lambda: list(_ours_below(self.lab)))
 
     def check_alive(self, name: str) -> None:
-        """Raise LabError where a process has ended, with the end of what it said."""
+        """Raise LabError, with its last line of output, if a process has ended."""
         if self.find(name) is None:
             raise LabError(f"{name} of the lab has ended", detail=self.last_words([name]) or None)
 
     def last_words(self, names: Iterable[str]) -> str:
-        """Return the last line that each of the processes has said."""
+        """Return the last line of output of each process."""
         said = {name: log_tail(self._records / f"{name}.log", line_count=1) for name in names}
         return "\n".join(f"{name}: {line}" for name, line in said.items() if line)
 
@@ -120,7 +120,7 @@ class Processes:
 
 
 def _end_found(find: Callable[[], list[psutil.Process]]) -> None:
-    """End processes until none is found: one that ends may have started another meanwhile."""
+    """End processes until `find` returns none: a process that ends may have started another in the meantime."""
     began_s = time.monotonic()
     while processes := find():
         elapsed_s = time.monotonic() - began_s
@@ -128,22 +128,22 @@ def _end_found(find: Callable[[], list[psutil.Process]]) -> None:
             raise LabError("a process of the lab did not end", detail=", ".join(map(str, processes)))
         for process in processes:
             with contextlib.suppress(psutil.NoSuchProcess):
-                # A postmaster takes its backends along; SIGKILL would leak its shared memory.
+                # On SIGQUIT a postmaster ends its backends too. SIGKILL would leak its shared memory.
                 is_asked = process.name() == "postgres" and elapsed_s < _END_TIMEOUT_S
                 process.send_signal(signal.SIGQUIT if is_asked else signal.SIGKILL)
-        # Not for their end: one that has ended may stay until its parent asks for it.
+        # Do not wait for their exit: an ended process may remain until its parent reaps it.
         time.sleep(_POLL_S)
 
 
 def _ours_below(folder: Path) -> Iterator[psutil.Process]:
-    """Yield the lab's own processes whose current directory is in a folder: never somebody's shell there."""
+    """Yield the lab's own processes whose working directory is below `folder`; never a user's shell there."""
     top = folder.resolve()
     for process in psutil.process_iter():
         try:
             if _is_program(process) and Path(process.cwd()).is_relative_to(top):
                 yield process
         except psutil.Error:
-            # Ended meanwhile, or another account's.
+            # The process has ended, or belongs to another account.
             continue
 
 
@@ -152,6 +152,6 @@ def _is_program(process: psutil.Process) -> bool:
     if name in _PROGRAMS:
         return True
     if name in ("sh", "dash", "bash"):
-        # pg_ctl and initdb start the server by a shell.
+        # pg_ctl and initdb start the server through a shell.
         return process.terminal() is None and any('exec "' in part or "postgres" in part for part in process.cmdline())
     return name.startswith("python") and any(script in process.cmdline() for script in _OWN_SCRIPTS)

@@ -1,4 +1,4 @@
-"""What a lab is given beyond the machine as it is: a volume for each server, local storage, a limit of memory."""
+"""What a lab gets besides its processes: a volume for each server, local storage, a memory limit."""
 
 from __future__ import annotations
 
@@ -23,29 +23,29 @@ if TYPE_CHECKING:
 _EXPORT_TIMEOUT_S = 30
 _POLL_S = 0.05
 
-# No member has this name.
+# No member has this name, so it is free for local storage.
 _LOCAL = "local"
 
 
 @dataclass(frozen=True, slots=True)
 class LabResources:
-    """The resources of a lab as it is written down."""
+    """The resources of a lab, as its state file describes them."""
 
     folder: Path
     state: LabState
 
     @property
     def cgroup(self) -> Path | None:
-        """Return the control group of its servers, None where they are not limited."""
+        """Return the control group of the lab's servers, or None if their memory is not limited."""
         return None if self.state.memory_bytes is None else cgroup_of(self.folder)
 
     @property
     def local_storage(self) -> Path | None:
-        """Return the directory of the servers' account on local storage, None where there is none."""
+        """Return the directory on local storage that the servers' account owns, or None without local storage."""
         return None if self.state.local_storage_bytes is None else self.folder / _LOCAL / "temp"
 
     def check(self) -> None:
-        """Raise UsageError for a volume that is none, LabError where this machine cannot have what is asked."""
+        """Raise UsageError for a volume that is not valid, LabError if this machine cannot provide a resource."""
         options, programs = [], list[str]()
         if self.state.volume is not None:
             parse_volume(self.state.volume)
@@ -53,7 +53,7 @@ class LabResources:
             programs += ["qemu-storage-daemon", "mkfs.ext4", "mount", "umount"]
         if self.state.local_storage_bytes is not None:
             if sum(member.is_server for member in self.state.members) > 1:
-                # A tablespace has the same path on each, and a server that starts removes what is temporary there.
+                # A tablespace has the same path on each server, and a server that starts removes temporary files there.
                 raise UsageError(
                     f"--local-storage is not possible with {self.state.shape}",
                     detail="Its servers would share one directory, and each that starts delete the others' temporary "
@@ -71,7 +71,7 @@ class LabResources:
             cgroup_of(self.folder)
 
     def create(self, user: ServerUser | None) -> None:
-        """Make what was asked for. Raises LabError; what is there then is removed by `release`."""
+        """Create the resources. Raises LabError; `release` then removes what was created."""
         if self.cgroup is not None and self.state.memory_bytes is not None:
             create_cgroup(self.cgroup, memory_bytes=self.state.memory_bytes)
         for files in self._volumes():
@@ -83,7 +83,7 @@ class LabResources:
             make_private_dir(self.local_storage, user)
 
     def check_present(self) -> None:
-        """Raise LabError where a volume is lost."""
+        """Raise LabError if a volume is lost."""
         for name in self.find_lost():
             raise LabError(
                 f'the volume of {name} of lab "{self.state.name}" is lost',
@@ -91,7 +91,7 @@ class LabResources:
             )
 
     def find_lost(self) -> list[str]:
-        """Return the members whose volume has gone since, by a restart of the machine or the end of its daemon."""
+        """Return the members whose volume is gone because the machine restarted or the volume's daemon ended."""
         processes = Processes(self.folder)
         return [
             files.name for files in self._volumes() if not files.is_mounted() or processes.find(_daemon(files)) is None
@@ -122,12 +122,12 @@ class LabResources:
 
 
 def release(folder: Path) -> None:
-    """Remove what lies outside of a lab's files; its processes have ended. Raises LabError."""
+    """Remove what is outside of a lab's folder. The lab's processes must have ended. Raises LabError."""
     release_volumes(folder)
     try:
         group = cgroup_of(folder)
     except LabError:
-        # Without a hierarchy there was no group.
+        # Without a hierarchy, no control group was created.
         return
     remove_cgroup(group)
 

@@ -1,4 +1,4 @@
-"""What each topology consists of, and the settings its servers have. Pure."""
+"""The members of each topology, and the settings of its servers. Pure."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ SHAPES: tuple[Shape, ...] = get_args(Shape)
 PARAMETERS: tuple[Parameters, ...] = get_args(Parameters)
 ZONES = ("a", "b", "c")
 
-# A commit waits for the log in four of six places, two in each zone: Aurora's write quorum.
+# A commit waits until four of six receivers, two in each zone, have its WAL: Aurora's write quorum.
 _QUORUM = 4
-# What bounds a slot's WAL where the lab is forgotten with a zone lost.
+# Limits the WAL that a slot keeps if a zone is lost and the lab is forgotten.
 _KEPT_WAL = "8GB"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """One part of a topology. A member's name is its slot's and its application_name; `zone` is None outside of all."""
+    """One part of a topology. Its name is also its slot and its application_name. `zone` may be None."""
 
     name: str
     kind: Kind
@@ -35,12 +35,12 @@ class Member:
 
     @property
     def is_server(self) -> bool:
-        """Return whether it is a PostgreSQL server, to which one can connect."""
+        """Return whether the member is a PostgreSQL server, which accepts connections."""
         return self.kind != "receiver"
 
 
 def zones_of(shape: Shape) -> tuple[str, ...]:
-    """Return the zones that a topology has members in; blocks of multi-az are replicated below its one server."""
+    """Return the zones that have members; none for single, nor for multi-az, whose one server has replicated blocks."""
     return () if shape in ("single", "multi-az") else ZONES
 
 
@@ -58,7 +58,7 @@ def members_of(shape: Shape) -> tuple[Member, ...]:
 
 
 def needed_acknowledgements(shape: Shape) -> int:
-    """Return for how many other members a commit waits."""
+    """Return how many other members a commit waits for."""
     return {"single": 0, "multi-az": 0, "cluster": 1, "quorum": _QUORUM}[shape]
 
 
@@ -75,7 +75,7 @@ def standby_names(shape: Shape, members: Sequence[Member], primary: str) -> str:
 def server_settings(
     shape: Shape, members: Sequence[Member], member: Member, *, upstream: str | None
 ) -> Mapping[str, str]:
-    """Return what makes a server a part of the topology; `upstream` is how a standby connects to its primary."""
+    """Return the settings of a member of the topology. `upstream` is the conninfo from a standby to its primary."""
     if not zones_of(shape):
         return {}
     settings = {
@@ -95,9 +95,9 @@ def base_settings(parameters: Parameters, *, memory_bytes: int, has_statements: 
     """Return a set of settings for a server that has this memory.
 
     `postgres` is what initdb gives, `embedded` what the embedded server has, `rds` what RDS gives an instance of that
-    memory: its formulas for shared_buffers and maintenance_work_mem, the published experiments' values for the rest.
-    huge_pages is try, for it is on there and machines without them would not start. `has_statements`: whether there is
-    pg_stat_statements, which RDS loads.
+    memory: RDS's formulas for shared_buffers and maintenance_work_mem, and the published experiments' values for the
+    rest. RDS sets huge_pages to on; it is try here, because servers on machines without huge pages would not start.
+    `has_statements` is whether the installation has pg_stat_statements, which RDS loads.
     """
     if parameters == "postgres":
         return {"log_line_prefix": DEFAULT_SETTINGS["log_line_prefix"]}

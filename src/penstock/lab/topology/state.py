@@ -1,10 +1,10 @@
-"""What is written down of a lab, before anything of it is started.
+"""The state file of a lab, which is written before any part of the lab is started.
 
-HOME/labs/NAME/lab.json       its shape, settings, members, and which of them are to stay down
-HOME/labs/NAME/processes/     what runs and is no server, see processes.py
+HOME/labs/NAME/lab.json       its shape, settings, members, and which members stay down
+HOME/labs/NAME/processes/     records and logs of processes that are not servers, see processes.py
 HOME/labs/NAME/volumes/       the files of throttled volumes and of local storage, see volumes/volume.py
 HOME/labs/NAME/MEMBER/        a server's home or a receiver's segments
-HOME/labs/NAME.lock           held by whoever changes the lab
+HOME/labs/.lock               held by a command that changes any lab
 """
 
 from __future__ import annotations
@@ -25,16 +25,17 @@ if TYPE_CHECKING:
 _FORMAT = 1
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}")
 
-# A lab that is not up was left in the middle of a command.
+# A lab in a stage other than up was left by an interrupted command.
 Stage = Literal["starting", "up", "failing over"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabState:
-    """A lab as it is written down: `down` are the members that were killed and stay so until they are healed.
+    """A lab as its state file describes it.
 
-    `volume` is what each server's data lies on, `local_storage_bytes` the size of a device beside it, `memory_bytes`
-    what all servers together have; None where it is the machine's.
+    `down` are the members that were killed and stay down until they are healed. `volume` is the volume that each
+    server's data is on, `local_storage_bytes` the size of a second device, `memory_bytes` what all servers share; None
+    means the machine's own disk, no device, and no limit.
     """
 
     name: str
@@ -68,20 +69,15 @@ class LabState:
 
 @dataclass(frozen=True, slots=True)
 class LabFiles:
-    """Where everything of one lab lies."""
+    """The paths of everything that belongs to one lab."""
 
     home: Path
     name: str
 
     @property
     def folder(self) -> Path:
-        """Return the lab's folder, which ends with it."""
+        """Return the lab's folder, which `down` removes."""
         return self.home / "labs" / self.name
-
-    @property
-    def lock(self) -> Path:
-        """Return the lock file, outside of the folder."""
-        return self.home / "labs" / f"{self.name}.lock"
 
     @property
     def copies(self) -> Path:
@@ -93,7 +89,7 @@ class LabFiles:
         return self.folder / "lab.json"
 
     def read(self) -> LabState | None:
-        """Return what is written down, None where there is no lab. Raises LabError for what cannot be read."""
+        """Return the saved state, or None if there is no lab. Raises LabError if the state file cannot be read."""
         try:
             fields = json.loads(self._state.read_text(encoding="utf-8"))
         except FileNotFoundError:
@@ -105,7 +101,7 @@ class LabFiles:
         return _to_state(fields)
 
     def write(self, state: LabState) -> None:
-        """Write a lab down, durably and whole or not at all."""
+        """Save the state of a lab durably, completely or not at all."""
         fields = {"format": _FORMAT, **asdict(state), "bin_dir": str(state.bin_dir)}
         write_durably(self._state, json.dumps(fields, indent=1))
 
@@ -118,7 +114,7 @@ class LabFiles:
 
 
 def check_name(name: str) -> None:
-    """Raise UsageError for a name that is no folder's."""
+    """Raise UsageError if a name is not allowed as a folder's name."""
     if not _NAME.fullmatch(name):
         raise UsageError(
             f'"{name}" is not a valid lab name',
@@ -127,13 +123,13 @@ def check_name(name: str) -> None:
 
 
 def lab_names(home: Path) -> list[str]:
-    """Return the names of the labs whose folders are there, whole or not."""
+    """Return the names of the labs whose folders exist, also incomplete ones."""
     folder = home / "labs"
     return sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
 
 
 def write_durably(path: Path, text: str) -> None:
-    """Write a small file so that it is there whole, also after a crash, or not at all."""
+    """Write a small file durably: after a crash it is complete or does not exist."""
     unfinished = path.with_name(f"{path.name}.new")
     with unfinished.open("w", encoding="utf-8") as file:
         file.write(text)

@@ -1,5 +1,6 @@
-"""What a lab's servers run on, where that is not the machine as it is: throttled volumes, local storage, less memory.
+"""Throttled volumes, local storage and memory limits for the servers of a lab.
 
-Linux, root. volume makes a volume, cgroup a limit of memory, find says what is there, from the kernel's own lists: so
-that all of it is removed, whatever became of the command that made it. Who gets what is topology/'s.
+Linux and root only. volume creates a volume, cgroup creates a memory limit, and find lists what exists. The lists come
+from the kernel, so everything is removed even if the command that created it was killed. topology/ decides which
+server gets what.
 """

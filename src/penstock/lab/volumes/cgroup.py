@@ -1,4 +1,4 @@
-"""A control group that bounds the memory of a lab's servers, their page cache included (versions 1 and 2)."""
+"""A control group that limits the memory of a lab's servers, page cache included (cgroup versions 1 and 2)."""
 
 from __future__ import annotations
 
@@ -17,22 +17,23 @@ if TYPE_CHECKING:
 
     from penstock.lab.users import ServerUser
 
-# For the kernel to forget processes that have ended.
+# Time that the kernel may take to forget processes that have ended.
 _REMOVE_TIMEOUT_S = 10
 _POLL_S = 0.05
 
 
 def cgroup_of(folder: Path) -> Path:
-    """Return the control group of a lab, there or not: its name follows from the lab's folder, so `down` knows it.
+    """Return the path of a lab's control group, which need not exist.
 
-    Raises LabError where the kernel has no hierarchy that bounds memory.
+    The name follows from the lab's folder, so `down` finds the group without a record.
+    Raises LabError if no control group hierarchy with the memory controller is mounted.
     """
     digest = hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()[:12]
     return _hierarchy() / f"penstock-{digest}"
 
 
 def create_cgroup(group: Path, *, memory_bytes: int) -> None:
-    """Create a control group with so much memory and no swap. Raises LabError."""
+    """Create a control group that allows `memory_bytes` of memory and no swap. Raises LabError."""
     try:
         if _is_unified(group.parent):
             (group.parent / "cgroup.subtree_control").write_text("+memory", encoding="ascii")
@@ -41,7 +42,7 @@ def create_cgroup(group: Path, *, memory_bytes: int) -> None:
             limit, swap, none = "memory.limit_in_bytes", "memory.swappiness", "0"
         group.mkdir(exist_ok=True)
         (group / limit).write_text(str(memory_bytes), encoding="ascii")
-        # Kernels without swap lack it.
+        # A kernel without swap does not have this file.
         if (group / swap).exists():
             (group / swap).write_text(none, encoding="ascii")
     except OSError as error:
@@ -51,7 +52,7 @@ def create_cgroup(group: Path, *, memory_bytes: int) -> None:
 
 
 def remove_cgroup(group: Path) -> None:
-    """Remove a control group whose processes have ended. Raises LabError where one has not."""
+    """Remove a control group whose processes have ended. Raises LabError if a process is still in it."""
     deadline_s = time.monotonic() + _REMOVE_TIMEOUT_S
     while group.exists():
         try:
@@ -63,7 +64,7 @@ def remove_cgroup(group: Path) -> None:
 
 
 def entering(group: Path, user: ServerUser | None, argv: Sequence[str]) -> list[str]:
-    """Return the command that runs another as `user` in a control group, which only root may enter."""
+    """Return a command that enters a control group as root and then runs `argv` as `user`."""
     account = [] if user is None else [f"--reuid={user.uid}", f"--regid={user.gid}", "--clear-groups"]
     script = 'echo $$ > "$0" && exec "$@"'
     return ["/bin/sh", "-c", script, str(group / "cgroup.procs"), find_program("setpriv"), *account, *argv]

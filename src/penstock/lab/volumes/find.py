@@ -1,4 +1,4 @@
-"""What the kernel has of a lab: what is mounted below its folder; and what this machine lacks for them."""
+"""Finds what is mounted below a lab's folder, and which programs and devices this machine lacks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.lab.users import is_root
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-# Debian's packages of the programs used here.
+# Program to the Debian package that contains it.
 PACKAGES = {
     "qemu-storage-daemon": "qemu-system-common",
     "mkfs.ext4": "e2fsprogs",
@@ -26,15 +26,15 @@ _DEVICES = {"qemu-storage-daemon": "/dev/fuse", "mount": "/dev/loop-control"}
 
 
 def find_program(name: str) -> str:
-    """Return the path of one of the programs. Raises LabError where it is not installed."""
-    # An ordinary PATH lacks the folders of root's programs.
+    """Return the path of a program in PACKAGES. Raises LabError if it is not installed."""
+    # An ordinary user's PATH lacks the sbin folders.
     if (found := shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")) is None:
         raise LabError(f"{name} is not installed", hint=f"Install it; Debian's package is {PACKAGES[name]}.")
     return found
 
 
 def check_machine(options: str, programs: Iterable[str]) -> None:
-    """Raise LabError where this machine, or this account, cannot have what `options` ask for."""
+    """Raise LabError if this machine or this account cannot provide what `options` ask for."""
     if not Path("/proc/mounts").exists():
         raise LabError(f"{options} works on Linux only")
     if not is_root():
@@ -47,7 +47,7 @@ def check_machine(options: str, programs: Iterable[str]) -> None:
 
 
 def mounts_below(folder: Path) -> list[Path]:
-    """Return what is mounted below a folder, the latest first."""
+    """Return the mount points below a folder, the most recent mount first."""
     lines = Path("/proc/self/mounts").read_text(encoding="utf-8", errors="surrogateescape").splitlines()
     paths = [Path(_unescape(line.split(" ")[1])) for line in lines]
     top = folder.resolve()

@@ -1,4 +1,4 @@
-"""Loop devices, by the kernel's own calls: losetup cannot say how the file is to be read."""
+"""Loop devices, by ioctl: losetup has no option for how the backing file is read."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _GET_FREE = 0x4C82
 def attach_loop(path: Path) -> Path:
     """Return a new loop device on a file, without direct I/O. Raises OSError.
 
-    The file is read in exactly the requests that arrive: reading ahead took a quarter of a throttle's throughput.
+    Read-ahead of the backing file is off: it took a quarter of a throttled volume's throughput.
     """
     file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
@@ -28,7 +28,7 @@ def attach_loop(path: Path) -> Path:
                 try:
                     fcntl.ioctl(loop, _SET_FD, file)
                 except OSError as error:
-                    # Somebody else took it.
+                    # Another process attached a file to this device in the meantime.
                     if error.errno != errno.EBUSY:
                         raise
                     continue
@@ -38,12 +38,12 @@ def attach_loop(path: Path) -> Path:
 
 
 def detach_loop(device: Path) -> None:
-    """Detach a device; one that is in use is detached by its last user. Raises OSError."""
+    """Detach a device. If it is in use, the kernel detaches it after its last user. Raises OSError."""
     with device.open("rb", buffering=0) as loop:
         try:
             fcntl.ioctl(loop, _CLEAR_FD)
         except OSError as error:
-            # It has no file: its last user has just gone.
+            # The device has no file: its last user has just closed it.
             if error.errno != errno.ENXIO:
                 raise
 
@@ -55,7 +55,7 @@ def loops_below(folder: Path) -> list[Path]:
         try:
             path = Path(backing.read_text(encoding="utf-8", errors="surrogateescape").strip())
         except OSError:
-            # Detached meanwhile.
+            # The device was detached in the meantime.
             continue
         if path.is_relative_to(top):
             found.append(Path("/dev") / backing.parts[3])

@@ -1,11 +1,11 @@
-"""Makes volumes: ext4 on a loop device, on a sparse file, which qemu-storage-daemon exports by FUSE with a throttle.
+"""Creates volumes: ext4 on a loop device on a sparse file, which qemu-storage-daemon exports by FUSE with a throttle.
 
 LAB/volumes/NAME/image.raw    the sparse file
-LAB/volumes/NAME/mirror.raw   its second copy, where blocks are replicated
-LAB/volumes/NAME/export.raw   where the daemon exports them
-LAB/NAME                      where the file system is mounted
+LAB/volumes/NAME/mirror.raw   a second copy of it, if blocks are replicated
+LAB/volumes/NAME/export.raw   the file that the daemon exports
+LAB/NAME                      the mount point of the file system
 
-The loop device has no direct I/O: with it, ext4 on such an export read back what was never written.
+The loop device does not use direct I/O: with direct I/O, ext4 on such an export returned data that was never written.
 """
 
 from __future__ import annotations
@@ -30,57 +30,57 @@ _TIMEOUT_S = 60
 _RELEASE_TIMEOUT_S = 10
 _POLL_S = 0.05
 
-# Enough files for any database here; ext4's own choice would take a gigabyte for the tables of a large volume.
+# Enough files for any database of a lab. ext4's default would use a gigabyte for the inode tables of a large volume.
 _INODES = 65_536
 
 
 @dataclass(frozen=True, slots=True)
 class VolumeFiles:
-    """Where one volume of a lab lies."""
+    """The paths of one volume of a lab."""
 
     lab: Path
     name: str
 
     @property
     def folder(self) -> Path:
-        """Return the folder of its files."""
+        """Return the folder of the volume's files."""
         return self.lab / "volumes" / self.name
 
     @property
     def image(self) -> Path:
-        """Return the sparse file with its blocks."""
+        """Return the sparse file that holds the volume's blocks."""
         return self.folder / "image.raw"
 
     @property
     def mirror(self) -> Path:
-        """Return the second copy of its blocks."""
+        """Return the second copy of the volume's blocks."""
         return self.folder / "mirror.raw"
 
     @property
     def export(self) -> Path:
-        """Return the file that is throttled."""
+        """Return the exported file, whose I/O is throttled."""
         return self.folder / "export.raw"
 
     @property
     def mount_point(self) -> Path:
-        """Return where it is mounted."""
+        """Return the mount point."""
         return self.lab / self.name
 
     def is_exported(self) -> bool:
-        """Return whether the daemon has it."""
+        """Return whether the daemon exports the volume."""
         return self.export.resolve() in mounts_below(self.lab)
 
     def is_mounted(self) -> bool:
-        """Return whether it is, without touching the device."""
+        """Return whether the volume is mounted, without an access to the device."""
         return self.mount_point.resolve() in mounts_below(self.lab)
 
 
 def create_image(files: VolumeFiles, *, size_bytes: int, is_mirrored: bool = False) -> None:
-    """Make an empty file system in a sparse file, and its copy. Raises LabError."""
+    """Create an empty file system in a sparse file, and its copy if `is_mirrored`. Raises LabError."""
     files.folder.mkdir(parents=True, mode=0o700)
     with files.image.open("wb") as file:
         file.truncate(size_bytes)
-    # Nothing is left for the kernel to initialize later, at the cost of who measures then.
+    # Initialize all inode tables and the journal now. The kernel would otherwise do it later, during a measurement.
     lazy = "lazy_itable_init=0,lazy_journal_init=0"
     _run(files.folder, "mkfs.ext4", "-q", "-F", "-N", str(_INODES), "-m", "0", "-E", lazy, str(files.image))
     if is_mirrored:
@@ -95,7 +95,7 @@ def create_image(files: VolumeFiles, *, size_bytes: int, is_mirrored: bool = Fal
 
 
 def daemon_argv(files: VolumeFiles, throttle: Throttle | None, *, is_mirrored: bool) -> list[str]:
-    """Return the command that exports a volume; each copy of a mirrored one has a throttle of its own."""
+    """Return the command that exports a volume. Each copy of a mirrored volume has its own throttle."""
     images = [files.image, files.mirror] if is_mirrored else [files.image]
     argv = [find_program("qemu-storage-daemon")]
     for number, image in enumerate(images):
@@ -108,7 +108,7 @@ def daemon_argv(files: VolumeFiles, throttle: Throttle | None, *, is_mirrored: b
             node = {"driver": "raw", "file": f"file{number}"}
         argv += ["--blockdev", json.dumps({**node, "node-name": f"copy{number}"})]
     if is_mirrored:
-        # Writes go to both; what is read comes from the first, as RDS reads from the primary's.
+        # Writes go to both copies. Reads come from the first, as RDS Multi-AZ reads from the primary's volume.
         quorum = {"driver": "quorum", "node-name": "both", "vote-threshold": 2, "read-pattern": "fifo"}
         argv += ["--blockdev", json.dumps({**quorum, "children": ["copy0", "copy1"]})]
     export = {"type": "fuse", "id": "export", "node-name": "both" if is_mirrored else "copy0"}
@@ -117,12 +117,13 @@ def daemon_argv(files: VolumeFiles, throttle: Throttle | None, *, is_mirrored: b
 
 
 def mount_volume(files: VolumeFiles, device_file: Path) -> None:
-    """Mount the file system of a file. Raises LabError."""
+    """Mount the file system in `device_file` through a loop device. Raises LabError."""
     files.mount_point.mkdir(mode=0o755)
     file_device = device_file.stat().st_dev
     ahead = Path("/sys/class/bdi") / f"{os.major(file_device)}:{os.minor(file_device)}" / "read_ahead_kb"
     if device_file == files.export and ahead.exists():
-        # The largest read that FUSE passes on: by default 128 KiB, and one I/O would be throttled as two.
+        # The largest read that FUSE forwards. The default of 128 KiB splits one 256 KiB I/O, and the throttle counts
+        # two.
         ahead.write_text(str(IO_BYTES // 1024), encoding="ascii")
     device = attach_loop(device_file)
     _run(files.folder, "mount", "-t", "ext4", "-o", "noatime", str(device), str(files.mount_point))
@@ -130,10 +131,10 @@ def mount_volume(files: VolumeFiles, device_file: Path) -> None:
 
 
 def release_volumes(lab: Path) -> None:
-    """Unmount and detach everything below a lab's folder. Raises LabError for a device that stays.
+    """Unmount and detach everything below a lab's folder. Raises LabError if a device stays in use.
 
-    Processes are ended before, the daemons too: what has not reached a volume yet is given up, for at the volume's pace
-    it could take minutes, and the volume is removed anyway.
+    The caller has ended all processes, the export daemons included. Data that has not reached a volume is discarded:
+    writing it at the volume's pace could take minutes, and the volume is removed anyway.
     """
     mounts = mounts_below(lab)
     exports = [mount for mount in mounts if mount.name == "export.raw"]
@@ -152,7 +153,7 @@ def release_volumes(lab: Path) -> None:
 
 
 def _unmount(lab: Path, mount: Path) -> None:
-    """Unmount, waiting for processes that are ending; at last leave it to the kernel to do so after its last user."""
+    """Unmount, waiting for processes that are ending; after the time limit, use a lazy unmount."""
     deadline_s = time.monotonic() + _RELEASE_TIMEOUT_S
     while mount in mounts_below(lab):
         is_late = time.monotonic() > deadline_s
@@ -173,14 +174,14 @@ def _throttle_group(name: str, throttle: Throttle) -> dict[str, str | int]:
         "x-bps-total": throttle.bytes_per_s,
     }
     if throttle.burst_iops is not None and throttle.burst_ios:
-        # QEMU's bucket holds maximum times length, and leaks at the baseline: it is gp2's bucket of I/Os.
+        # QEMU's bucket holds maximum times length and leaks at the baseline rate, as gp2's bucket of I/Os does.
         length_s = max(round(throttle.burst_ios / throttle.burst_iops), 1)
         group |= {"x-iops-total-max": throttle.burst_iops, "x-iops-total-max-length": length_s}
     return group
 
 
 def _run(folder: Path, program: str, *arguments: str) -> str:
-    """Run one of the system's programs; it works in the lab's folder, so that it is found where we are killed."""
+    """Run a system program in the lab's folder, so that `down` finds the process if this command is killed."""
     purpose = f"set up or remove a volume with {program}"
     argv = [find_program(program), *arguments]
     return run_program(argv, purpose=purpose, user=None, timeout_s=_TIMEOUT_S, cwd=folder)

@@ -1,7 +1,7 @@
-"""IMDb's seven files, made up: the shape, skew and traps of the real ones at any scale, from a seed.
+"""IMDb's seven files, made up from a seed: the shape, skew and parsing traps of the real files at any scale.
 
-`tables` says what there is, `words` holds the pools, `titles` and `people` make the rows, `writer` has them written.
-Loading the files is left to others.
+`tables` lists the tables, `words` holds the pools of words, `titles` and `people` make the rows, and `writer` writes
+the files. Other rooms load them.
 """
 
 from __future__ import annotations

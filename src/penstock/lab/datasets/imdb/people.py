@@ -187,6 +187,6 @@ def _orderings(size: int) -> list[str]:
 
 @cache
 def _ending_offsets(size: int) -> list[int]:
-    """Return where each row of a title draws its ending: three of five from the cast's."""
+    """Return each row's offset into the pool of endings: 0 (cast) for three rows of five, then the crew's."""
     cast = (size * 3 + 4) // 5
     return [0] * cast + [POOL_SIZE] * (size - cast)

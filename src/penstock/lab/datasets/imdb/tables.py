@@ -1,4 +1,4 @@
-"""What IMDb's files are: names, columns, sizes, which title is an episode. Making rows is left to others."""
+"""The names, columns and sizes of IMDb's files, and which titles are episodes. Other modules make the rows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# As developer.imdb.com/non-commercial-datasets lists them.
+# The columns are those that developer.imdb.com/non-commercial-datasets lists.
 IMDB_TABLES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
         "name.basics": (
@@ -48,7 +48,7 @@ IMDB_TABLES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     }
 )
 
-# IMDb's row counts in round figures: scale 1.
+# Scale 1: IMDb's row counts, rounded.
 _ROWS_AT_SCALE_1: Final[Mapping[str, int]] = MappingProxyType(
     {
         "name.basics": 14_000_000,
@@ -64,7 +64,7 @@ _ROWS_AT_SCALE_1: Final[Mapping[str, int]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
-    """How many titles, people and episodes there are; tables refer to each other by these numbers alone."""
+    """The number of titles, people and episodes. Tables refer to each other by number only."""
 
     titles: int
     people: int
@@ -72,7 +72,7 @@ class Counts:
 
     @classmethod
     def at(cls, scale: float) -> Counts:
-        """Return the counts at a scale."""
+        """Return the counts for a scale."""
         return cls(
             titles=expected_rows("title.basics", scale),
             people=expected_rows("name.basics", scale),
@@ -91,12 +91,12 @@ class Counts:
         return title * self.episodes // self.titles
 
     def is_episode(self, title: int) -> bool:
-        """Tell whether a title is an episode of a series."""
+        """Return whether a title is an episode of a series."""
         return self.episodes_up_to(title) > self.episodes_up_to(title - 1)
 
 
 def expected_rows(table: str, scale: float) -> int:
-    """Return exactly how many rows a table has at a scale: at least one.
+    """Return exactly how many rows a table has at a scale; at least one.
 
     Raises KeyError for an unknown table.
     """

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 NULL: Final = "\\N"
 
-# The types of the titles that are no episodes; every ninth of them is a series (see _series_title).
+# The types of titles that are not episodes. Every ninth of those titles is a series (see _series_title).
 _SERIES_PERIOD: Final = 9
 _TITLE_TYPES: Final = {
     "short": 44,
@@ -34,7 +34,7 @@ _TITLE_TYPES: Final = {
     "videoGame": 2,
     "tvShort": 1,
 }
-# Shortest and longest run time in minutes, and the share of titles that tell one.
+# Shortest and longest run time in minutes, and the share of titles whose run time is known.
 _RUNTIMES: Final = {
     "short": (2, 40, 0.6),
     "movie": (60, 190, 0.65),
@@ -43,7 +43,8 @@ _RUNTIMES: Final = {
     "videoGame": (60, 600, 0.02),
 }
 _OTHER_RUNTIME: Final = (20, 120, 0.5)
-# Smaller pools than usual, as each type has its own: making them would outlast a small set's rows.
+# Smaller pools than usual, because there is one for each type: full pools would take longer than the rows of a small
+# set.
 _ENDING_MASK: Final = (1 << 13) - 1
 _GENRES: Final = {
     "Drama": 20,
@@ -83,7 +84,7 @@ _AKAS: Final = {
 
 
 def title_basics(draws: Draws, *, seed: int, counts: Counts) -> Iterator[list[str]]:
-    """Yield title.basics; one title in ten has another original title."""
+    """Yield title.basics. One title in ten has an original title that differs from its primary title."""
     name_title = _title_namer(seed, counts)
     types = Draws(seed, "words/types").pool(_TITLE_TYPES)
     endings = {
@@ -131,7 +132,7 @@ def title_akas(draws: Draws, *, seed: int, rows: int, counts: Counts) -> Iterato
 
 
 def title_episode(draws: Draws, *, counts: Counts) -> Iterator[list[str]]:
-    """Yield title.episode: runs of episodes of one series and season; some do not tell their numbers."""
+    """Yield title.episode: runs of episodes of one series and season. Some seasons and episode numbers are null."""
     series_count = max(1, (counts.titles - counts.episodes) // _SERIES_PERIOD)
     run_lengths = draws.pool({1: 10, 4: 6, 6: 8, 8: 8, 10: 12, 13: 14, 22: 10, 26: 6, 60: 2, 250: 1})
     seasons = draws.pool({"1": 50, "2": 18, "3": 10, "4": 6, "5": 4, "6": 3, "11": 1, "\\N": 8})
@@ -154,7 +155,7 @@ def title_episode(draws: Draws, *, counts: Counts) -> Iterator[list[str]]:
 
 
 def title_ratings(draws: Draws, *, rows: int, counts: Counts) -> Iterator[list[str]]:
-    """Yield title.ratings: a few titles, in order; votes are very uneven and averages lean to seven."""
+    """Yield title.ratings: a subset of the titles, in order. Votes are very uneven; most averages are near seven."""
     averages = [f"{draws.random.triangular(1, 10, 7.4):.1f}" for _ in range(POOL_SIZE)]
     votes = [str(5 + int(5 * draws.random.paretovariate(0.6)) % 3_000_000) for _ in range(POOL_SIZE)]
     for first in range(0, rows, BATCH_TITLES):
@@ -162,7 +163,7 @@ def title_ratings(draws: Draws, *, rows: int, counts: Counts) -> Iterator[list[s
         lines = []
         picks = zip(draws.picks(count), draws.picks(count), draws.picks(count), strict=True)
         for row, (step, average, vote) in enumerate(picks, start=first):
-            # Each row has a stretch of titles to itself, of which it takes one.
+            # Each row picks one title from its own range of titles.
             low, high = row * counts.titles // rows, (row + 1) * counts.titles // rows
             title = low + 1 + (step * (high - low) >> 16)
             lines.append(f"tt{title:07d}\t{averages[average]}\t{votes[vote]}\n")
@@ -170,7 +171,7 @@ def title_ratings(draws: Draws, *, rows: int, counts: Counts) -> Iterator[list[s
 
 
 def _title_namer(seed: int, counts: Counts) -> Callable[[int], str]:
-    """Return the function that names a title; title.basics and title.akas agree through it."""
+    """Return the function that names a title, so that title.basics and title.akas have the same names."""
     others = title_phrases(seed)
     episodes = episode_phrases(seed)
 
@@ -196,16 +197,16 @@ def _title_type(title: int, *, types: list[str], counts: Counts) -> str:
 
 
 def _series_title(series: int, counts: Counts) -> int:
-    """Return the title number of the n-th series: the (9 n)-th title that is no episode."""
+    """Return the title number of the n-th series, which is the (9 n)-th title that is not an episode."""
     others = counts.titles - counts.episodes
     if not others:
         return 1
-    # A title is no episode when title - episodes_up_to(title) grows there, which first exceeds n - 1 here.
+    # A title is not an episode if title - episodes_up_to(title) increases there. It first exceeds n - 1 at this title.
     return (min(series * _SERIES_PERIOD, others) - 1) * counts.titles // others + 1
 
 
 def _basics_endings(draws: Draws, title_type: str) -> list[str]:
-    """Return a pool of what follows a title of one type: isAdult, years, run time and genres."""
+    """Return a pool of the columns after the titles, for one title type: isAdult, years, run time and genres."""
     shortest, longest, known_share = _RUNTIMES.get(title_type, _OTHER_RUNTIME)
     endings = []
     for genres in draws.pool(_GENRES)[: _ENDING_MASK + 1]:

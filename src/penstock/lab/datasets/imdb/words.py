@@ -1,6 +1,6 @@
-"""Names of people and titles: few words, combined from pools, in Latin, Cyrillic and Japanese script.
+"""Names of people and titles, combined from pools of few words, in Latin, Cyrillic and Japanese script.
 
-A phrase is a head and the tails that may follow it, so that 65,536 heads make tens of millions of names.
+A phrase is a head and the tails that may follow it: 65,536 heads make tens of millions of names.
 """
 
 # ruff: noqa: RUF001 (other scripts are the point)
@@ -14,7 +14,7 @@ from penstock.lab.datasets.draws import Draws
 
 Phrase: TypeAlias = tuple[str, tuple[str, ...]]
 
-# A power of two, so that a draw's low bits pick a tail.
+# A power of two, so that the low bits of a draw pick a tail.
 TAIL_COUNT: Final = 1024
 TAIL_MASK: Final = TAIL_COUNT - 1
 
@@ -59,7 +59,7 @@ _TAILS_JAPANESE: Final = _words("物語 花 海 夜 列車 恋人 約束 城 事
 
 
 def person_phrases(seed: int) -> list[Phrase]:
-    """Return a pool of people's names: given and family name of one script (Japanese: the reverse)."""
+    """Return a pool of people's names: given name, then family name, in one script (Japanese: family name first)."""
     draws = Draws(seed, "words/people")
     families = [start + end for start, end in product(_FAMILY_STARTS, _FAMILY_ENDS)] + _FAMILY_OTHER * 8
     latin = _tails(draws, families)
@@ -76,7 +76,7 @@ def person_phrases(seed: int) -> list[Phrase]:
 
 
 def title_phrases(seed: int) -> list[Phrase]:
-    """Return a pool of titles in Latin script, a few with quotes in their middle or at their start."""
+    """Return a pool of titles in Latin script. A few have quotes inside or at the start."""
     draws = Draws(seed, "words/titles")
     pairs = [f"{adjective} {noun}" for adjective, noun in product(_ADJECTIVES, _NOUNS)]
     nouns = _tails(draws, [*_NOUNS * 10, *pairs])
@@ -98,7 +98,7 @@ def title_phrases(seed: int) -> list[Phrase]:
 
 
 def episode_phrases(seed: int) -> list[Phrase]:
-    """Return a pool of episodes' titles: half of them numbered, the rest as other titles."""
+    """Return a pool of episode titles: half are numbered, the others are ordinary titles."""
     draws = Draws(seed, "words/episodes")
     numbers = tuple(f"{number % 100 + 1}" for number in range(TAIL_COUNT))
     numbered = {(f"Episode #{season}.", numbers): 1.0 / season for season in range(1, 21)}

@@ -27,11 +27,11 @@ def write_imdb(
     tables: Collection[str] | None = None,
     on_progress: Callable[[TableProgress], None] | None = None,
 ) -> tuple[DataFile, ...]:
-    """Write IMDb-shaped files, such as title.ratings.tsv.gz, into a directory and return what was written.
+    """Write IMDb-shaped files, such as title.ratings.tsv.gz, to a directory and return what was written.
 
-    Scale 1 is IMDb's size. A file's bytes depend on seed, scale and table only. `tables` picks some of
-    IMDB_TABLES; None means all. Memory does not grow with the scale. Raises UsageError for an unknown table
-    or a scale that is not above zero, LabError where a file cannot be written.
+    Scale 1 is IMDb's size. A file's bytes depend only on seed, scale and table. `tables` selects some of IMDB_TABLES;
+    None means all. Memory use does not depend on the scale. Raises UsageError for an unknown table or a scale that is
+    not above zero, and LabError if a file cannot be written.
     """
     chosen = _choose_tables(tables)
     if not 0 < scale < float("inf"):
