@@ -1,4 +1,4 @@
-"""This machine: its processors, as far as this process may use them, its disks, and what else results depend on."""
+"""This machine: the processors that this process may use, memory, disks, and the facts that results depend on."""
 
 from penstock.host.cpus import busy_cpu_s, cpu_count, process_cpu_s
 from penstock.host.devices import find_device, find_devices, read_counters

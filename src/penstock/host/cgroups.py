@@ -1,4 +1,4 @@
-"""What control groups of Linux, version 1 or 2, allow a process: memory and processors.
+"""What Linux control groups, version 1 or 2, allow a process: memory and processors.
 
 Source: docs.kernel.org/admin-guide/cgroup-v2.html and /admin-guide/cgroup-v1/memory.html, /scheduler/sched-bwc.html.
 """
@@ -14,22 +14,23 @@ if TYPE_CHECKING:
 
 _PROC = Path("/proc")
 
-# Version 1 has no word for "no limit": it is the largest count of whole pages, whatever their size.
+# Version 1 has no word for "no limit". It shows the largest number of whole pages, which depends on the page size.
 _UNLIMITED_V1 = 1 << 62
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What the control groups of a process allow; None without a limit."""
+    """What the control groups of a process allow; None means no limit."""
 
     memory_bytes: int | None = None
     cpus: float | None = None
 
 
 def read_limits(pid: int | None = None) -> Limits:
-    """Return the limits of a process of this machine, by default our own; a group's limits are those of all below it.
+    """Return the limits of a process of this machine, by default this process.
 
-    None of either where the process is gone, or the machine has no control groups.
+    A group's limits also apply to all groups below it, so the lowest of them counts. Both limits are None if the
+    process has ended or the machine has no control groups.
     """
     process = _PROC / ("self" if pid is None else str(pid))
     try:
@@ -45,10 +46,10 @@ def read_limits(pid: int | None = None) -> Limits:
 
 
 def find_folders(groups: str, mounts: str, controller: str) -> list[tuple[Path, bool]]:
-    """Return where a controller's limits of a process are, its own group's first, and whether that is version 2.
+    """Return the folders with a controller's limits for a process, its own first, and whether each is version 2.
 
-    `groups` is the text of /proc/PID/cgroup, `mounts` that of /proc/self/mountinfo. A machine may have version 1 for
-    one controller and version 2 for others.
+    `groups` is the text of /proc/PID/cgroup, `mounts` that of /proc/self/mountinfo. A machine may use version 1 for one
+    controller and version 2 for others.
     """
     paths: dict[bool, str] = {}
     for line in groups.splitlines():
@@ -70,13 +71,13 @@ def find_folders(groups: str, mounts: str, controller: str) -> list[tuple[Path, 
 
 
 def parse_quota(text: str) -> float | None:
-    """Return the CPUs that version 2's cpu.max allows ("200000 100000" → 2.0), None without a limit."""
+    """Return the CPUs that version 2's cpu.max allows ("200000 100000" → 2.0), or None if it sets no limit."""
     quota, period = text.split()
     return None if quota == "max" else int(quota) / int(period)
 
 
 def parse_limit(text: str) -> int | None:
-    r"""Return the bytes that memory.max (version 2) or memory.limit_in_bytes (1) allows, None without a limit.
+    r"""Return the bytes that memory.max (version 2) or memory.limit_in_bytes (1) allows, or None if there is no limit.
 
     >>> parse_limit("max\n"), parse_limit("9223372036854771712\n"), parse_limit("1073741824\n")
     (None, None, 1073741824)
@@ -88,7 +89,7 @@ def parse_limit(text: str) -> int | None:
 
 
 def _below(root: str, path: str) -> str:
-    """Return a group's path below what is mounted: a container's may have been mounted from its own group on."""
+    """Return a group's path relative to the mounted group; a container's mount may begin at its own group."""
     inside = path[len(root) :] if root != "/" and path.startswith(root) else path
     return "" if "/.." in inside else inside.strip("/")
 
@@ -98,7 +99,7 @@ def _values(groups: str, mounts: str, controller: str, read: Callable[[Path, boo
         try:
             value = read(folder, is_v2)
         except (OSError, ValueError):
-            # The root of version 2 has no such file, nor has a group whose controller is not on.
+            # The root group of version 2 has no such file, nor has a group whose controller is off.
             continue
         if value is not None:
             yield value

@@ -1,4 +1,4 @@
-"""The block device below a directory of this machine, what kind it is, and what it has read and written.
+"""The block device of a directory of this machine, its kind, and its I/O counters.
 
 Source: docs.kernel.org/block/stat.html, /admin-guide/iostats.html, /filesystems/proc.html ("mountinfo").
 """
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 _MOUNTS = Path("/proc/self/mountinfo")
 _DEVICES = Path("/sys/dev/block")
 _SECTOR_BYTES = 512
-# A space in a mount point, say.
+# Such as \040, a space in a mount point.
 _ESCAPE = re.compile(r"\\([0-7]{3})")
 
-# What disks of clouds and hypervisors call themselves: of the first it is known where they are, of the last it is not.
+# Model names of cloud and hypervisor disks. _LOCAL and _NETWORK say where the disk is, _VIRTUAL does not.
 # Source: docs.aws.amazon.com/ebs/latest/userguide/nvme-ebs-volumes.html; cloud.google.com/compute/docs/disks ("Local
 # SSD"); learn.microsoft.com/azure/virtual-machines ("NVMe overview").
 _LOCAL_MODELS = ("amazon ec2 nvme instance storage", "nvme_card", "microsoft nvme direct disk")
@@ -37,7 +37,7 @@ _MEMORY_FILE_SYSTEMS = frozenset(("tmpfs", "ramfs"))
 
 
 def find_device(path: Path) -> Device | None:
-    """Return the device that a path lies on, following links; None where the path cannot be reached."""
+    """Return the device that a path is on, following symbolic links, or None if the path cannot be reached."""
     try:
         resolved = path.resolve(strict=True)
         number = resolved.stat().st_dev
@@ -47,7 +47,7 @@ def find_device(path: Path) -> Device | None:
     source, file_system = find_mount(mounts, str(resolved))
     numbers: str | None = f"{os.major(number)}:{os.minor(number)}"
     if not (_DEVICES / f"{numbers}").exists():
-        # btrfs, overlays and the like have numbers of their own
+        # btrfs, overlayfs and similar file systems have device numbers of their own.
         numbers = _number_of(source)
     disks = () if numbers is None else tuple(sorted(_disks_below((_DEVICES / numbers).resolve())))
     return Device(
@@ -60,7 +60,7 @@ def find_device(path: Path) -> Device | None:
 
 
 def find_devices(path: Path) -> tuple[Device, ...]:
-    """Return the device that a path lies on, and below a loop device what its file lies on, and so on."""
+    """Return the device that a path is on. After a loop device follows the device of its backing file."""
     found: list[Device] = []
     below: Path | None = path
     while below is not None and (device := find_device(below)) is not None:
@@ -70,7 +70,7 @@ def find_devices(path: Path) -> tuple[Device, ...]:
 
 
 def read_counters(device: Device) -> DeviceCounters | None:
-    """Return what a device has done so far; None where it has no counters, or is gone."""
+    """Return a device's counters so far, or None if it has none or no longer exists."""
     if device.number is None:
         return None
     try:
@@ -81,7 +81,7 @@ def read_counters(device: Device) -> DeviceCounters | None:
 
 
 def parse_counters(text: str, *, at_s: float) -> DeviceCounters:
-    """Return the counters in the text of a device's stat file: sectors are of 512 bytes, times in milliseconds."""
+    """Return the counters in the text of a device's stat file. Sectors are 512 bytes, times are in milliseconds."""
     fields = [int(field) for field in text.split()]
     reads, _, read_sectors, read_ms, writes, _, write_sectors, write_ms, _, busy_ms, queue_ms = fields[:11]
     return DeviceCounters(
@@ -98,7 +98,7 @@ def parse_counters(text: str, *, at_s: float) -> DeviceCounters:
 
 
 def find_mount(mounts: str, path: str) -> tuple[str, str]:
-    r"""Return the source and type of the file system that has a path, in the text of /proc/self/mountinfo.
+    r"""Return the source and type of the file system that contains a path, from the text of /proc/self/mountinfo.
 
     >>> find_mount("36 35 98:0 / / rw - ext4 /dev/root rw\n37 36 98:1 / /mnt rw - xfs /dev/sdb rw", "/mnt/a")
     ('/dev/sdb', 'xfs')
@@ -108,14 +108,14 @@ def find_mount(mounts: str, path: str) -> tuple[str, str]:
         before, _, after = line.partition(" - ")
         fields, described = before.split(), after.split()
         top = _ESCAPE.sub(lambda match: chr(int(match[1], 8)), fields[4])
-        # The last mount on a directory hides those before it.
+        # The last mount on a directory hides earlier ones.
         if (path == top or path.startswith(top.rstrip("/") + "/")) and len(top) >= best:
             best, found = len(top), (described[1], described[0])
     return found
 
 
 def judge_kind(file_system: str, disks: Sequence[tuple[str, str]]) -> DeviceKind:
-    """Return what kind of device it is by its file system and its disks' folders in /sys and models.
+    """Return the kind of a device. `disks` are its disks' folders in /sys and their models.
 
     >>> judge_kind("ext4", [("/sys/devices/pci0/nvme/nvme1/nvme1n1", "Amazon EC2 NVMe Instance Storage")])
     'local'
@@ -149,7 +149,7 @@ def _number_of(source: str) -> str | None:
 
 
 def _disks_below(device: Path) -> set[Path]:
-    """Return the whole disks below a device: of a partition its disk, of a mapped or striped one each of its parts."""
+    """Return the whole disks of a device: the disk of a partition, or each part of a mapped or striped device."""
     if (device / "partition").exists():
         return _disks_below(device.parent)
     slaves = device / "slaves"

@@ -1,4 +1,4 @@
-"""The file systems below some paths of this machine: which device, how large, how much of it free."""
+"""File systems of this machine: the device, size and free space below a path."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MOUNTS = Path("/proc/self/mountinfo")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Disk:
-    """A file system; `device` is what it is mounted from, `free_bytes` what an ordinary process may use."""
+    """A file system. `device` is what is mounted; `free_bytes` is what an unprivileged process may use."""
 
     path: str
     device: str
@@ -22,7 +22,7 @@ class Disk:
 
 
 def measure_disk(path: Path) -> Disk | None:
-    """Return the file system that a path lies on, following links; None where the path cannot be reached."""
+    """Return the file system that a path is on, following symbolic links, or None if the path cannot be reached."""
     try:
         resolved = path.resolve(strict=True)
         counts = os.statvfs(resolved)
@@ -38,7 +38,7 @@ def measure_disk(path: Path) -> Disk | None:
 
 
 def measure_files(folder: Path) -> int | None:
-    """Return how many bytes the files in a folder have, folders in it aside; None where it cannot be read."""
+    """Return the total bytes of the files in a folder, without its subfolders, or None if it cannot be read."""
     total = 0
     try:
         with os.scandir(folder) as entries:

@@ -1,4 +1,4 @@
-"""What kind of machine this is, for results that must say where they come from."""
+"""The facts of this machine that recorded results must state."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _CPUINFO = Path("/proc/cpuinfo")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """A machine: its processors as far as this process may use them, its memory, its kernel."""
+    """A machine: the processors that this process may use, its memory, its kernel."""
 
     cpu_model: str
     cpu_count: int
@@ -34,7 +34,7 @@ def read_machine() -> Machine:
 
 
 def parse_cpu_model(cpuinfo: str) -> str | None:
-    r"""Return the processor's name in the text of /proc/cpuinfo; ARM's kernels do not tell it.
+    r"""Return the processor's name from the text of /proc/cpuinfo, or None if it has none, as on ARM.
 
     >>> parse_cpu_model("processor\t: 0\nmodel name\t: Example 2.4 GHz\n")
     'Example 2.4 GHz'

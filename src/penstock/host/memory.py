@@ -1,4 +1,4 @@
-"""How much memory this machine gives us, or a server on it."""
+"""How much memory this process, or a server on this machine, may use."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from penstock.host.cpus import is_named
 
 
 def memory_bytes(server_pid: int | None = None) -> int:
-    """Return the memory of this machine, or what its control groups allow of that; by default our process.
+    """Return the memory that control groups allow a process, at most the machine's; by default this process.
 
-    `server_pid` is a backend's: a server may be in another group. One in a container, reached by a socket, may have
-    numbers of other processes: only one that is called postgres counts.
+    `server_pid` is the pid of a server's backend, which may be in another control group. It is ignored unless a process
+    named postgres has that pid: a server in a container, reached through a socket, has other pids than this machine.
     """
     whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     pid = server_pid if server_pid is not None and is_named(server_pid, "postgres") else None
