@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bucket:
-    """A bucket that earns `baseline_iops` all the time, holds `capacity_ios`, and lets `burst_iops` through.
+    """A bucket that fills at `baseline_iops`, holds `capacity_ios`, and allows up to `burst_iops`.
 
     >>> Bucket(capacity_ios=5_400_000, baseline_iops=750, burst_iops=3000).burst_s(5_400_000)
     2400.0
@@ -19,16 +19,16 @@ class Bucket:
     burst_iops: int
 
     def burst_s(self, balance_ios: float) -> float:
-        """Return for how long a balance lasts at the full burst rate."""
+        """Return how many seconds a balance lasts at the full burst rate."""
         spent_per_s = self.burst_iops - self.baseline_iops
         return balance_ios / spent_per_s if spent_per_s > 0 else math.inf
 
     def refill_s(self, balance_ios: float) -> float:
-        """Return how long an idle volume takes to fill its bucket from a balance."""
+        """Return how many seconds an idle volume takes to fill its bucket from a balance."""
         return (self.capacity_ios - balance_ios) / self.baseline_iops
 
     def run(self, *, balance_ios: float, demand_iops: float, elapsed_s: float) -> tuple[float, float]:
-        """Return how many I/Os a volume does in a time for which so many are asked of it, and the balance then."""
+        """Return how many I/Os a volume does in `elapsed_s` at a demand of `demand_iops`, and the final balance."""
         reached_iops = min(demand_iops, max(self.burst_iops, self.baseline_iops))
         spent_per_s = reached_iops - self.baseline_iops
         if spent_per_s <= 0:

@@ -1,4 +1,4 @@
-"""RDS's limits of volumes by kind and size, and of instances, as envelopes.toml has them."""
+"""RDS's limits for volumes, by kind and size, and for instance classes; envelopes.toml has the figures."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ VOLUME_KINDS: tuple[VolumeKind, ...] = get_args(VolumeKind)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Envelope:
-    """What storage of one kind and size can do: `bucket` is that of all its volumes, None where none is kept."""
+    """The limits of storage of one kind and size. `bucket` is that of all its volumes together; None if it has none."""
 
     kind: VolumeKind
     size_gib: float
@@ -32,7 +32,7 @@ class Envelope:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceLimits:
-    """What an instance passes between itself and its volumes: sustained, and at most for a while."""
+    """The limits between an instance and its volumes: sustained, and (most_) for a limited time."""
 
     iops: int
     most_iops: int
@@ -41,7 +41,7 @@ class InstanceLimits:
 
 
 def find_envelope(kind: VolumeKind, size_gib: float) -> Envelope:
-    """Return what RDS delivers on storage of a kind and size. Raises UsageError for a size that it does not have."""
+    """Return the limits of RDS storage of a kind and size. Raises UsageError for a size that RDS does not offer."""
     stripes = _figures()["stripes"]
     volumes = stripes["volumes"] if size_gib >= stripes["from_gib"] else 1
     limits = _figures()[kind]
@@ -63,7 +63,7 @@ def find_envelope(kind: VolumeKind, size_gib: float) -> Envelope:
 
 
 def find_instance_limits(instance_class: str) -> InstanceLimits | None:
-    """Return the limits of an instance class, such as db.r6g.2xlarge; None for one that is not listed."""
+    """Return the limits of an instance class, such as db.r6g.2xlarge, or None if it is not listed."""
     row = _figures()["instances"]["classes"].get(instance_class)
     if row is None:
         return None
@@ -76,7 +76,7 @@ def find_instance_limits(instance_class: str) -> InstanceLimits | None:
 
 
 def _gp2(size_gib: float, volumes: int, limits: dict[str, Any]) -> Envelope:
-    """Return the envelope of gp2, whose limits are those of each volume: a stripe has its part of the size."""
+    """Return the limits of gp2. RDS stripes large storage over several volumes; each has its own limits by its size."""
     each_gib = size_gib / volumes
     iops = round(min(max(limits["iops_per_gib"] * each_gib, limits["least_iops"]), limits["most_iops"]))
     mib_per_s = limits["small_mib_per_s"] if each_gib <= limits["small_gib"] else limits["mib_per_s"]

@@ -1,4 +1,4 @@
-"""A volume as `lab up --volume` names it, and the throttle that makes a file behave like it. Pure."""
+"""A volume as `lab up --volume` names it, and the throttle that gives a file its speed. Pure."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from penstock.errors import UsageError
 from penstock.storage.envelopes import find_envelope
 from penstock.units import GIB, MIB
 
-# Larger I/Os count as several (EBS User Guide, I/O characteristics).
+# A larger I/O counts as several (EBS User Guide, I/O characteristics).
 IO_BYTES = 256 * 1024
 
-# Sparse: it takes what is written.
+# The file is sparse: it uses only the space that is written.
 _UNLIMITED_BYTES = 64 * GIB
-# What ext4 and an empty PostgreSQL with its WAL need.
+# The space that ext4 and an empty PostgreSQL with its WAL need.
 _LEAST_BYTES = 256 * MIB
 _SIZES = {"MiB": MIB, "GiB": GIB, "TiB": 1024 * GIB}
 
@@ -23,9 +23,9 @@ _FORMS = "gp2:SIZE[:spent], gp3:SIZE:IOPS:MiBps, io1:SIZE:IOPS, io2:SIZE:IOPS or
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Throttle:
-    """What a volume lets through: `burst_ios` may be done above `iops`, at `burst_iops`, and are earned back at `iops`.
+    """The limits of a volume: `iops` sustained, and `burst_iops` while credit lasts.
 
-    `burst_ios` is a bucket's capacity, and full at first.
+    `burst_ios` is the capacity of the credit bucket. The bucket is full at first and fills at `iops`.
     """
 
     iops: int
@@ -36,7 +36,7 @@ class Throttle:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Volume:
-    """A volume of some size; one without a throttle is as fast as the disk below it."""
+    """A volume of some size. Without a throttle it is as fast as the disk below it."""
 
     size_bytes: int
     throttle: Throttle | None
@@ -45,8 +45,8 @@ class Volume:
 def parse_volume(text: str) -> Volume:
     """Return the volume that a text names. Raises UsageError.
 
-    IOPS and throughput that are named are taken as they are, so that an experiment can scale them; those that follow
-    from the size are RDS's.
+    IOPS and throughput in the text are not checked against RDS's limits, so that an experiment can scale them. Figures
+    that follow from the size are RDS's.
 
     >>> parse_volume("gp2:250GiB").throttle
     Throttle(iops=750, bytes_per_s=262144000, burst_iops=3000, burst_ios=5400000)
@@ -62,7 +62,7 @@ def parse_volume(text: str) -> Volume:
             return Volume(size_bytes=parse_size(size, option="--volume"), throttle=throttle)
         case ["io1" | "io2" as kind, size, iops]:
             size_bytes, count = parse_size(size, option="--volume"), _count(iops, text)
-            # Below RDS's least size the figures of the least.
+            # A size below RDS's minimum has the figures of the minimum.
             envelope = find_envelope("io2" if kind == "io2" else "io1", max(size_bytes / GIB, 100))
             bytes_per_s = min(envelope.most_bytes_per_s, count * IO_BYTES)
             return Volume(size_bytes=size_bytes, throttle=Throttle(iops=count, bytes_per_s=bytes_per_s))
