@@ -1,1 +1,1 @@
-"""Draws what was measured. The one room that knows matplotlib, which penstock[report] installs."""
+"""Draws measurements. This is the only room that imports matplotlib, which penstock[report] installs."""

@@ -1,4 +1,4 @@
-"""Draws lines on logarithmic axes into a file that the user named. What they mean is the caller's."""
+"""Draws lines on logarithmic axes into a file that the user named. The caller defines what they mean."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 _ENDINGS = (".svg", ".png")
 
-# Okabe and Ito's colours, which the colour-blind tell apart, without the pale ones; markers tell them apart in print.
+# Okabe and Ito's colours, which colour-blind readers can distinguish, without the pale ones. Markers serve in print.
 _STYLES = (("#0072B2", "o"), ("#D55E00", "s"), ("#009E73", "^"), ("#CC79A7", "D"), ("#56B4E9", "v"))
 _PUBLISHED_STYLE = ("#000000", "X")
 
-# Of the width: lines that have the same values stand beside each other.
+# As a part of the axis's width. Lines with equal values are drawn side by side.
 _SHIFT = 0.013
 _NOTE_WIDTH = 150
 _NAME_WIDTH = 60
@@ -33,7 +33,7 @@ _NAME_WIDTH = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """A median at `x`, with the lowest and highest that were seen; hollow where it is `is_scaled` from less."""
+    """A median at `x`, with the lowest and highest value. If `is_scaled` from fewer rows, it is drawn hollow."""
 
     x: float
     median: float
@@ -44,7 +44,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """One thing that was measured, here or, where it is `is_published`, by somebody else."""
+    """One measured series, measured here or, if `is_published`, by somebody else."""
 
     name: str
     points: tuple[Point, ...]
@@ -53,7 +53,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plot:
-    """What is drawn; `notes` stand below it."""
+    """A plot; `notes` are printed below it."""
 
     title: str
     x_label: str
@@ -63,7 +63,7 @@ class Plot:
 
 
 def check_plot(path: Path) -> None:
-    """Refuse before the work a file that could not be drawn after it. Raises UsageError, SourceError."""
+    """Check before the measurement that the plot can be drawn after it. Raises UsageError, SourceError."""
     if path.suffix.lower() not in _ENDINGS:
         raise UsageError(f'cannot draw "{path}"', hint="Name a file that ends in .svg or .png.")
     if find_spec("matplotlib") is None:
@@ -74,7 +74,7 @@ def check_plot(path: Path) -> None:
 
 
 def draw_plot(path: Path, plot: Plot) -> None:
-    """Write a plot as the file's ending says, whole or not at all. Raises UsageError, SourceError."""
+    """Write a plot in the format of the file's suffix, completely or not at all. Raises UsageError, SourceError."""
     check_plot(path)
     drawn = _render(plot, path.suffix.lower().removeprefix("."))
     try:
@@ -89,7 +89,7 @@ def _render(plot: Plot, kind: str) -> bytes:
     from matplotlib import rc_context  # noqa: PLC0415 (370 ms, and an extra)
     from matplotlib.figure import Figure  # noqa: PLC0415 (with the line above)
 
-    # Names of servers are text, and the same figures make the same file.
+    # Server names must not be parsed as formulas; and the same figures must give the same file.
     with rc_context({"text.parse_math": False, "svg.hashsalt": "penstock"}):
         notes = "\n".join(textwrap.fill(note, _NOTE_WIDTH) for note in plot.notes)
         figure = Figure(figsize=(9, 5.4 + 0.16 * (notes.count("\n") + 1)), layout="constrained")
