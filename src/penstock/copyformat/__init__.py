@@ -1,4 +1,4 @@
-"""Block → COPY payload: which COPY command carries a dialect, and what must be rewritten for it.
+"""Block → COPY payload: which COPY command suits a dialect, and what must be rewritten for it.
 
 Pure: bytes and values in, bytes and values out.
 """

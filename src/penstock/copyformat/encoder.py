@@ -1,9 +1,9 @@
-r"""Which COPY command carries a file's dialect, and the payload of each block for it.
+r"""The COPY command that suits a file's dialect, and the payload of each block for it.
 
-COPY has no option for tsv (no quoting, no escapes): it travels as COPY text with its backslashes doubled, and a block
-whose every backslash belongs to a `\N` field travels untouched. csv and text travel untouched unless fields are left
-out, constants are added or several null strings must become one. On the way to a staging table every record is given
-its object's number and its block's offset (model/load/landing.py).
+COPY has no option for tsv (no quoting, no escapes). tsv is sent as COPY text with its backslashes doubled; a block in
+which every backslash belongs to a `\N` field is sent unchanged. csv and text are sent unchanged, unless fields are left
+out, constants are added, or several null strings must become one. For a staging table, the object's number and the
+block's offset are added to every record (model/load/landing.py).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _TEXT_NULL = "\\N"
 class Encoder:
     """Turns blocks of one object into payloads of the COPY command that `spec` describes.
 
-    `positions` is the object's number where each record is to carry it and its block's offset.
+    `positions` is the object's number if each record must carry it and its block's offset, otherwise None.
     """
 
     spec: CopySpec
@@ -40,7 +40,7 @@ class Encoder:
     positions: int | None = None
 
     def encode(self, block: Block) -> Sequence[bytes | memoryview]:
-        """Return the payload's parts in order; raises penstock._native.RecordError, counted from the block's start."""
+        """Return the payload's parts in order. Raises penstock._native.RecordError, whose position is in the block."""
         if self.is_untouched(block):
             return [
                 buffer if start == 0 and end == len(buffer) else memoryview(buffer)[start:end]
@@ -60,15 +60,15 @@ class Encoder:
         return block.fault is None and self.rewriter.fits_any(block.segments, block.line_end)
 
     def is_untouched(self, block: Block) -> bool:
-        """Whether the payload is the block's own bytes (and so its last record may lack a line end)."""
+        """Return whether the payload is the block's own bytes, so that its last record may lack a line end."""
         return self.passes_all or (self._only_doubles(block) and not block.stray_backslashes)
 
     def _only_doubles(self, block: Block) -> bool:
-        # What is rewritten ends its lines with a line feed, and one COPY takes one kind of line end only.
+        # Rewritten lines end with a line feed, and all lines of one COPY must have the same line end.
         return self.passes_plain and block.line_end == "lf"
 
 
-# PostgreSQL's encodings that Python knows by another name; the others are found under their own.
+# PostgreSQL encodings whose Python name differs; Python knows the others by PostgreSQL's name.
 # Source: postgresql.org/docs/current/multibyte.html, docs.python.org/3/library/codecs.html
 _CODECS = {
     "SQL_ASCII": "utf-8",
@@ -83,14 +83,14 @@ _CODECS = {
     "LATIN9": "iso8859-15",
     "LATIN10": "iso8859-16",
     "EUC_CN": "gb2312",
-    # Python's read some codes as other characters than the server does: only ASCII is written in them.
+    # Python's codecs decode some codes to other characters than the server does, so only ASCII is written in them.
     "EUC_JIS_2004": "ascii",
     "EUC_JP": "ascii",
 }
 
 
 def python_codec(encoding: str) -> str:
-    """Return Python's codec for PostgreSQL's name of an encoding; ASCII where Python has none (EUC_TW, MULE_INTERNAL).
+    """Return Python's codec for a PostgreSQL encoding name, or ASCII if Python has none (EUC_TW, MULE_INTERNAL).
 
     >>> python_codec("WIN1252"), python_codec("LATIN9")
     ('cp1252', 'iso8859-15')
@@ -115,10 +115,10 @@ def make_encoder(
     positions: int | None = None,
     checks_width: bool = False,
 ) -> Encoder:
-    """Return the encoder for one object; `encoding` is what the payload is in. Raises UsageError.
+    """Return the encoder for one object; `encoding` is the payload's encoding. Raises UsageError.
 
-    With `positions`, the object's number, every record carries where it stood, in SENT_COLUMNS behind its own columns.
-    With `checks_width` all records are written again, and those with another number of fields than expected refused.
+    With `positions`, the object's number, every record carries its position in SENT_COLUMNS after its own columns. With
+    `checks_width`, all records are rewritten, and a record with another number of fields than expected is refused.
     """
     is_reshaped = column_map.keep is not None or bool(column_map.constants) or column_map.ends_empty
     is_reshaped = is_reshaped or positions is not None or checks_width
@@ -164,6 +164,6 @@ def make_encoder(
 
 
 def _forced_columns(dialect: Dialect, column_map: ColumnMap) -> tuple[str, ...]:
-    """Return the columns of the file whose quoted fields may be null: constants are what they say."""
+    """Return the columns from the file whose quoted fields may be null. Constants are never converted to null."""
     fed = column_map.columns[: len(column_map.columns) - len(column_map.constants)]
     return fed if "*" in dialect.force_null else tuple(name for name in fed if name in dialect.force_null)
