@@ -1,4 +1,4 @@
-"""The published experiments as comparable runs: the only room that drives the lab and loading together.
+"""The published experiments as comparable runs: the only room that uses both the lab and loading.
 
-What the runs show is told by the command line.
+The command line shows the results.
 """

@@ -1,7 +1,7 @@
-"""Experiment A on this machine: seven files, one session per file in turn, one per file in parallel, penstock.
+"""Experiment A on this machine: seven files, one session per file in turn, one per file in parallel, or penstock.
 
-Runs are interleaved, so that what the machine does meanwhile meets every way; the first round is not counted. Rows are
-checked after each run.
+Runs are interleaved, so that a change of the machine's speed affects every way. The first round is not counted. Rows
+are counted after each run.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from penstock.lab import EmbeddedServer
     from penstock.lab.datasets.datafiles import DataFile
 
-# The comment by which our tables are known again, and only ours replaced.
-MARK = "made by penstock demo, which drops and makes it anew at each run"
+# The comment on the tables of a comparison. Only tables with this comment are replaced.
+MARK = "created by penstock demo, which drops and recreates it at each run"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WayResult:
-    """One way's runs in order, in seconds; `published_s` is the article's, on another machine."""
+    """The runs of one way in order, in seconds. `published_s` is the article's time, on another machine."""
 
     name: str
     description: str
@@ -45,7 +45,7 @@ class WayResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BulkLoadResult:
-    """The comparison: `rows` were in the tables after every run. `plain_bytes` is the files' text, decompressed."""
+    """The comparison. Every run loaded `rows`. `plain_bytes` is the size of the files' decompressed text."""
 
     ways: tuple[WayResult, ...]
     schema: str
@@ -57,13 +57,13 @@ class BulkLoadResult:
     postgresql: str
 
     def times_as_fast(self, way: WayResult) -> float:
-        """Return how many times as fast as the first a way is."""
+        """Return how many times as fast as the first way a way is."""
         return self.ways[0].median_s / way.median_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunStarted:
-    """A run that begins; the first round (0) warms up and is not counted."""
+    """A run that begins. Round 0 warms up and is not counted."""
 
     way: str
     round: int
@@ -80,10 +80,10 @@ def compare_ways(
     on_run: Callable[[RunStarted], None] | None = None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> BulkLoadResult:
-    """Load the files into `schema` in each way, `rounds` times after a warm-up; the last run's tables stay.
+    """Load the files into `schema` in each way, `rounds` times after a warm-up. The tables of the last run remain.
 
-    Tables of an earlier comparison are replaced. Raises TargetError where the schema has others of those names,
-    LabError where a way loads other rows than were written, ServerError.
+    Tables of an earlier comparison are replaced. Raises TargetError if other tables in the schema have their names,
+    LabError if a way loads another number of rows than were written, and ServerError.
     """
     setting = LoadSetting(
         files=tuple(files),
@@ -97,7 +97,7 @@ def compare_ways(
             if on_run is not None:
                 on_run(RunStarted(way=way.name, round=number, rounds=rounds))
             elapsed_s = _time_way(way, setting, clock)
-            # The first loads pay for new WAL files and cold caches.
+            # The first round pays for new WAL files and cold caches.
             if number > 0:
                 runs_s[way.name].append(elapsed_s)
     with setting.connect.connect(label="bench") as connection:
@@ -123,7 +123,7 @@ def compare_ways(
 
 
 def _time_way(way: Way, setting: LoadSetting, clock: Callable[[], float]) -> float:
-    """Load in one way into new tables and return the seconds; making the tables and counting are not in them."""
+    """Load in one way into new tables and return the seconds, without those for creating tables and counting rows."""
     tables = staging_tables(setting.files)
     with setting.connect.connect(label="bench") as connection:
         make_staging(connection, setting.schema, tables, mark=MARK)
@@ -137,7 +137,7 @@ def _time_way(way: Way, setting: LoadSetting, clock: Callable[[], float]) -> flo
 
 
 def check_rows(way: str, counts: dict[str, int], files: Sequence[DataFile]) -> None:
-    """Raise LabError where a table has other rows than its file."""
+    """Raise LabError if a table's number of rows differs from its file's."""
     for file in files:
         if counts[table_of(file)] != file.rows:
             raise LabError(

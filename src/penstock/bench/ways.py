@@ -1,4 +1,4 @@
-"""The three ways of experiment A to load many files, each as one call. Timing and checking are `bulk_load`'s."""
+"""The three ways of experiment A to load many files, each as one call. `bulk_load` times and checks them."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from penstock.lab.datasets.datafiles import DataFile
     from penstock.server.connect.connection import ConnectionFactory
 
-# COPY has no option for "no quoting", so the quote is a byte that IMDb's files do not have. Under the article's own
-# FORMAT csv, \N would load as text and quotes would vanish: rows could not be compared.
+# COPY has no option for "no quoting", so the quote is a byte that does not occur in IMDb's files. The article's own
+# FORMAT csv would load \N as text and remove quotes, so the rows could not be compared.
 _QUOTE = "\x01"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadSetting:
-    """What every way loads: these files, into tables that are there and empty."""
+    """What every way loads: these files, into empty tables that exist."""
 
     files: tuple[DataFile, ...]
     schema: str
@@ -48,13 +48,13 @@ def table_of(file: DataFile) -> str:
 
 
 def load_in_turn(setting: LoadSetting) -> None:
-    """Load one file after another, each with a psql of its own."""
+    """Load one file after another, each with its own psql."""
     for file, statement in _statements(setting):
         copy_with_psql(setting.server, file.path, statement)
 
 
 def load_in_parallel(setting: LoadSetting) -> None:
-    """Load all files at once, each with a psql of its own: the article's `psql ... &`."""
+    """Load all files at once, each with its own psql: the article's `psql ... &`."""
     with ThreadPoolExecutor(max_workers=len(setting.files)) as threads:
         runs = [
             threads.submit(copy_with_psql, setting.server, file.path, statement)
@@ -65,17 +65,17 @@ def load_in_parallel(setting: LoadSetting) -> None:
 
 
 def load_with_penstock(setting: LoadSetting) -> None:
-    """Load all files as one job, by the sessions that penstock chooses."""
+    """Load all files as one job with the number of sessions that penstock chooses."""
     load_files(setting.connect, setting.schema, setting.files)
 
 
 def load_files(connect: ConnectionFactory, schema: str, files: Sequence[DataFile]) -> None:
-    """Load files into the tables of their names as one job; nothing is vacuumed. Raises PenstockError."""
+    """Load files into the tables of the same names as one job, without VACUUM. Raises PenstockError."""
     job = LoadJob(
         targets=tuple(
             TargetJob(sources=(str(file.path),), into=TableName(schema=schema, name=table_of(file))) for file in files
         ),
-        # The same files go into new tables in every round; psql does not vacuum either.
+        # Every round loads the same files into new tables. psql does not run VACUUM either.
         rules=LoadRules(again=True, vacuum=False),
     )
     sources = SourceReader()
@@ -90,7 +90,7 @@ def load_files(connect: ConnectionFactory, schema: str, files: Sequence[DataFile
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Way:
-    """One way to load: its name, how it is done, and the seconds published for it where there are any."""
+    """One way to load: its name, its description, its function, and the published seconds, if any."""
 
     name: str
     description: str
@@ -122,7 +122,7 @@ WAYS: Sequence[Way] = (
 
 
 def staging_tables(files: Sequence[DataFile]) -> Mapping[str, Sequence[str]]:
-    """Return the tables for files: the columns of each by its name."""
+    """Return the staging table of each file with its columns."""
     return {table_of(file): IMDB_TABLES[file.table] for file in files}
 
 

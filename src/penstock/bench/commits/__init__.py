@@ -1,4 +1,4 @@
-"""Experiment C: how long inserts take when each commit covers so many rows, on one server and on topologies.
+"""Experiment C: how long inserts take for different numbers of rows in a commit, on one server and on topologies.
 
-plan* chooses what runs, published* is what the article measured, run does it; SQL is server's, screens are cli's.
+plan* chooses what runs, published* holds the article's measurements, run runs it. SQL is in server, output in cli.
 """

@@ -1,4 +1,4 @@
-"""What of a result is drawn: each target beside what the article measured. Pure; report draws it."""
+"""The plot of a result: each target next to the article's measurements. Pure; report draws it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def chart(result: CommitsResult) -> Plot:
-    """Return the plot of a result, each line in multiples of its own largest batch."""
+    """Return the plot of a result. Each line shows multiples of the time of its own largest batch."""
     machine = result.machine
     versions = ", ".join(sorted({target.postgresql for target in result.targets}))
     measured = (

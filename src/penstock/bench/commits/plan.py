@@ -1,4 +1,4 @@
-"""Which batch lengths run with how many rows, and what their times say. Pure."""
+"""Chooses how many rows each batch size inserts, and evaluates the times. Pure."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from penstock.diagnose.transactions import COMMIT_WAITS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-# The smallest batch that costs no more than this over the best is advised: the article's 10,000 rows cost 6.3 %.
+# Advise the smallest batch that takes at most this many times the best: the article's 10,000 rows cost 6.3 % more.
 ADVISED_OVER_BEST = 1.07
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sweep:
-    """What is asked: `rows` in all, by each of these rows per commit, no run much longer than `limit_s`.
+    """The experiment: `rows` in total, with each of `rows_per_commit`; no run takes much longer than `limit_s`.
 
-    `rounds` are beside a sampler; one more is without it. `check_rows` with a commit every 1,000 are the article's own
-    check, which is made first. No round begins later than `begin_within_s` after the first.
+    `rounds` run with a sampler; one more runs without it. The article's own check comes first: `check_rows` with a
+    commit every 1,000. No round begins later than `begin_within_s` after the first.
     """
 
     rows: int
@@ -34,7 +34,7 @@ class Sweep:
     begin_within_s: float
 
 
-# The article finds that batches below this many rows cost, so its times are multiples of this batch's too.
+# The article finds that smaller batches cost time, so times are also shown as multiples of this batch's.
 BASE = 10_000
 
 # About an hour with three topologies on two cores.
@@ -48,8 +48,8 @@ FULL = Sweep(
     begin_within_s=24 * 3600.0,
 )
 
-# For less than two minutes with three topologies on two cores, also where others slow commits tenfold meanwhile: with
-# 1 s to a run that took 122 s.
+# Less than two minutes with three topologies on two cores, even if other processes slow commits tenfold. With 1 s for
+# a run it took 122 s then.
 QUICK = Sweep(
     rows=100_000,
     rows_per_commit=(100_000, 10_000, 1_000, 100, 10, 1),
@@ -63,7 +63,7 @@ QUICK = Sweep(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """One batch length: `rows` is what a run inserts, `total_rows` what its seconds are scaled to."""
+    """One batch size. A run inserts `rows`, and its seconds are scaled to `total_rows`."""
 
     rows_per_commit: int
     rows: int
@@ -71,25 +71,25 @@ class Size:
 
     @property
     def is_scaled(self) -> bool:
-        """Return whether fewer rows are inserted than asked for."""
+        """Return whether a run inserts fewer rows than `total_rows`."""
         return self.rows < self.total_rows
 
     @property
     def commits(self) -> int:
-        """Return how many commits with rows a run makes."""
+        """Return how many commits that contain rows a run makes."""
         return -(-self.rows // self.rows_per_commit)
 
     def to_total(self, seconds: float) -> float:
-        """Return a run's seconds as they would be for all rows."""
+        """Scale a run's seconds to all rows."""
         return seconds * self.total_rows / self.rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SizeResult:
-    """The runs of one batch length in order, in seconds, as they were, beside a sampler; `bare_s` is one without it.
+    """The runs of one batch size in order, in unscaled seconds, with a sampler; `bare_s` is the run without it.
 
-    Median and spread are of all of them: what the sampler costs is less than what runs differ by. `waits` are the
-    samples of all runs by what they wait for.
+    Median and spread include all of them: the sampler costs less than runs differ. `waits` counts the samples of all
+    runs by wait event.
     """
 
     size: Size
@@ -99,18 +99,18 @@ class SizeResult:
 
     @property
     def totals_s(self) -> tuple[float, ...]:
-        """Return the seconds for all rows, of the run without a sampler last."""
+        """Return the seconds scaled to all rows; those of the run without a sampler are last."""
         bare_s = () if self.bare_s is None else (self.bare_s,)
         return tuple(map(self.size.to_total, (*self.runs_s, *bare_s)))
 
     @property
     def median_s(self) -> float:
-        """Return the median for all rows."""
+        """Return the median of the seconds scaled to all rows."""
         return statistics.median(self.totals_s)
 
     @property
     def shares(self) -> tuple[float, float, float] | None:
-        """Return the parts of samples without a wait (CPU), writing WAL, and waiting for a commit; None without any."""
+        """Return the shares of samples on CPU, writing WAL, and waiting for a commit, or None without samples."""
         total = sum(count for _, count in self.waits)
         if total == 0:
             return None
@@ -120,7 +120,7 @@ class SizeResult:
 
 
 def plan_sizes(sweep: Sweep, *, row_s: float, commit_s: float) -> tuple[Size, ...]:
-    """Return what runs, where a row and a commit cost this: fewer rows where a run would exceed the limit.
+    """Return the sizes to run, with fewer rows if a run would exceed the limit at these costs of a row and a commit.
 
     >>> plan_sizes(QUICK, row_s=1e-5, commit_s=1e-3)[-1]
     Size(rows_per_commit=1, rows=297, total_rows=100000)
@@ -134,9 +134,9 @@ def plan_sizes(sweep: Sweep, *, row_s: float, commit_s: float) -> tuple[Size, ..
 
 
 def multiples(results: Sequence[SizeResult], *, base: int | None = None) -> list[float | None]:
-    """Return each median as a multiple of that of `base` rows per commit, None if these did not run.
+    """Return each median as a multiple of the median at `base` rows per commit, by default the largest batch.
 
-    Without `base` of the largest batch's.
+    An element is None if `base` did not run.
     """
     medians_s = {result.size.rows_per_commit: result.median_s for result in results}
     base_s = medians_s.get(max(medians_s) if base is None else base)
@@ -144,7 +144,7 @@ def multiples(results: Sequence[SizeResult], *, base: int | None = None) -> list
 
 
 def published_multiple(rows_per_commit: int, *, base: int | None = None) -> float | None:
-    """Return the article's seconds as a multiple of its largest batch's or of `base`, None if it has no such batch.
+    """Return the article's time as a multiple of its time at `base` (None: its largest batch), or None if not measured.
 
     >>> published_multiple(100), published_multiple(100, base=10_000)
     (2.748..., 2.633...)
@@ -154,12 +154,12 @@ def published_multiple(rows_per_commit: int, *, base: int | None = None) -> floa
 
 
 def published_shares(rows_per_commit: int) -> tuple[float, ...] | None:
-    """Return the article's parts of samples, as `SizeResult.shares`, None where it has no such batch."""
+    """Return the article's shares of samples, as `SizeResult.shares`, or None if it has no such batch."""
     samples = SAMPLES.get(rows_per_commit)
     return None if samples is None else tuple(count / sum(samples) for count in samples)
 
 
 def advise(results: Sequence[SizeResult]) -> int:
-    """Return the smallest batch that takes little more than the best."""
+    """Return the smallest batch that takes at most ADVISED_OVER_BEST times the best."""
     best_s = min(result.median_s for result in results)
     return min(result.size.rows_per_commit for result in results if result.median_s <= best_s * ADVISED_OVER_BEST)

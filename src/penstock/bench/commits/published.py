@@ -1,4 +1,4 @@
-"""What the article measured, as data: never ours, and shown with its source. Pure."""
+"""The article's measurements, as data. They are never ours, and are shown with their source. Pure."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ SECONDS = {
     100: 373.5,
 }
 
-# Of these rows per commit the seconds are those of a run without the sampler.
+# At these rows per commit, the article's seconds are from a run without its sampler.
 UNSAMPLED = frozenset({100_000})
 
-# Its samples by rows per commit: CPU, IO:WALWrite, IO:XactSync.
+# The article's samples by rows per commit: CPU, IO:WALWrite, IO:XactSync.
 SAMPLES = {
     10_000_000: (346, 44, 0),
     1_000_000: (349, 38, 3),

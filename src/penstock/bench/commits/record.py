@@ -1,4 +1,4 @@
-"""A result as an object for machines, and read back from one: what can be computed from the runs is computed again."""
+"""Converts a result to an object for JSON and back. Figures that follow from the runs are computed again."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def as_object(result: CommitsResult) -> dict[str, object]:
-    """Return what was measured for machines."""
+    """Return a result as an object for JSON."""
     fields = asdict(result)
     fields["rounds"] = result.rounds
     fields["targets"] = [
@@ -60,7 +60,7 @@ def _size(run: SizeResult, *, of_largest: float | None, of_base: float | None) -
 
 
 def from_object(fields: Mapping[str, Any]) -> CommitsResult:
-    """Return the result that an object was made of, from its runs alone."""
+    """Return the result from which an object was made; only its runs are read."""
     return CommitsResult(
         rows=fields["rows"],
         machine=Machine(**fields["machine"]),

@@ -1,8 +1,8 @@
-"""Runs experiment C on topologies of the lab and on endpoints: a check, then rounds of every batch length.
+"""Runs experiment C on topologies of the lab and on endpoints: a check, then rounds of every batch size.
 
-Rounds are interleaved, so that what the machine does meanwhile meets every size and topology. As in the published
-experiment a sampler runs beside, ten times a second, but in one round, which tells what it costs. A run whose rows or
-commits do not add up is no result.
+Rounds are interleaved, so that a change of the machine's speed affects every size and topology. As in the published
+experiment, a sampler runs ten times a second, except in one round, which shows what the sampler costs. A run with a
+wrong number of rows or commits raises an error.
 """
 
 from __future__ import annotations
@@ -35,15 +35,16 @@ if TYPE_CHECKING:
 _CHECK_ROWS_PER_COMMIT = 1_000
 _PROBE_ROWS = 20_000
 _PROBE_COMMITS = 200
-# One alone has been thirty times what commits then took, behind what another topology wrote.
+# The median of several: a single probe took up to thirty times as long as later commits, because another topology was
+# writing.
 _PROBES = 3
-# The article's.
+# As in the article.
 _SAMPLE_INTERVAL_S = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """The article's check: what pg_stat_database counted for so many rows, and what others commit in a second."""
+    """The article's check: what pg_stat_database counted for `rows`, and how many commits others make in a second."""
 
     rows: int
     commits: int
@@ -54,7 +55,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetResult:
-    """One topology or endpoint: its check and its sizes, largest batch first."""
+    """One topology or endpoint: its check and its batch sizes, largest first."""
 
     name: str
     postgresql: str
@@ -64,7 +65,7 @@ class TargetResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitsResult:
-    """All that was measured, and on what machine."""
+    """All measurements, and the machine that they were made on."""
 
     rows: int
     machine: Machine
@@ -72,13 +73,13 @@ class CommitsResult:
 
     @property
     def rounds(self) -> int:
-        """Return how often everything ran, without a sampler too."""
+        """Return how many rounds ran, including the one without a sampler."""
         return len(self.targets[0].sizes[0].totals_s)
 
 
 @dataclass(slots=True)
 class _Seen:
-    """The runs of one batch length so far: seconds beside a sampler, without it, and samples by what they wait for."""
+    """The runs of one batch size so far: seconds with a sampler, seconds without it, and samples by wait event."""
 
     runs_s: list[float] = field(default_factory=list)
     bare_s: float | None = None
@@ -87,7 +88,7 @@ class _Seen:
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """A server that is measured, its sampler, and what is to be done after each run."""
+    """A server to measure, its sampler, and the function to call after each run."""
 
     name: str
     experiment: CommitExperiment
@@ -95,14 +96,14 @@ class _Target:
     after_run: Callable[[], None]
 
     def call(self, *, rows: int, rows_per_commit: int) -> CallResult:
-        """Time one call, and hold its rows and commits against what was asked. Raises ServerError."""
+        """Time one call and check its number of rows and commits. Raises ServerError."""
         result = self.experiment.call(rows=rows, rows_per_commit=rows_per_commit)
         self.after_run()
         check_sums(result, rows=rows, commits=-(-rows // rows_per_commit))
         return result
 
     def call_sampled(self, *, rows: int, rows_per_commit: int) -> tuple[CallResult, Counter[str]]:
-        """Do as `call` beside the sampler; also return how many samples of the call waited for what."""
+        """Time one call with the sampler; also return the number of its samples by wait event."""
         with sampling_beside(self.sampler, interval_s=_SAMPLE_INTERVAL_S) as samples:
             result = self.call(rows=rows, rows_per_commit=rows_per_commit)
         sessions = (session for sample in samples for session in sample.sessions)
@@ -117,9 +118,9 @@ def measure_commits(
     to: ConnectionFactory | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> CommitsResult:
-    """Run the sweep on topologies, brought up and taken down here, and on `to`.
+    """Run the sweep on topologies, which are created and removed here, and on `to`.
 
-    Raises LabError, TargetError, ServerError; also where the rows or commits of a run do not add up.
+    Raises LabError, TargetError, and ServerError, also if a run's number of rows or commits is wrong.
     """
     with ExitStack() as stack:
         targets = [stack.enter_context(_topology(shape, say)) for shape in shapes]
@@ -141,9 +142,9 @@ def measure_commits(
 
 
 def check_sums(result: CallResult, *, rows: int, commits: int) -> None:
-    """Raise ServerError where a run's rows or commits are not those that were asked for.
+    """Raise ServerError if a run's rows or commits are not those asked for.
 
-    The table's are exact; pg_stat_database has those of others too, and must have these at least.
+    The counts from the table are exact. pg_stat_database includes other sessions, so its counts may only be higher.
     """
     counted = result.counted
     is_counted = counted.tup_inserted >= rows and counted.xact_commit >= commits
@@ -160,7 +161,7 @@ def check_sums(result: CallResult, *, rows: int, commits: int) -> None:
 
 @contextmanager
 def _topology(shape: Shape, say: Callable[[str], None]) -> Iterator[_Target]:
-    """Provide a lab of this process's own, gone at the end."""
+    """Create a lab for this process and remove it at the end."""
     lab = Lab.named(f"bench-{shape}-{os.getpid()}")
     say(f"bringing up {shape}")
     try:
@@ -202,7 +203,7 @@ def _check(target: _Target, sweep: Sweep, say: Callable[[str], None]) -> Check:
 
 
 def _choose_sizes(target: _Target, sweep: Sweep, say: Callable[[str], None]) -> tuple[Size, ...]:
-    """Return what runs, by what a row and a commit are seen to cost here."""
+    """Choose the sizes to run from the measured costs of a row and of a commit."""
     row_s = target.call(rows=_PROBE_ROWS, rows_per_commit=_PROBE_ROWS).elapsed_s / _PROBE_ROWS
     probes = [target.call(rows=_PROBE_COMMITS, rows_per_commit=1).elapsed_s for _ in range(_PROBES)]
     commit_s = statistics.median(probes) / _PROBE_COMMITS
@@ -213,7 +214,7 @@ def _choose_sizes(target: _Target, sweep: Sweep, say: Callable[[str], None]) -> 
 def _run_rounds(
     targets: Sequence[_Target], sizes: Sequence[tuple[Size, ...]], sweep: Sweep, say: Callable[[str], None]
 ) -> dict[tuple[str, int], _Seen]:
-    """Return the runs by target and rows per commit; the second round is the one without a sampler."""
+    """Return the runs by target and rows per commit. The second round has no sampler."""
     seen: dict[tuple[str, int], _Seen] = {}
     began_s = time.monotonic()
     for number in range(sweep.rounds + 1):
@@ -224,7 +225,7 @@ def _run_rounds(
             break
         kind = ", without a sampler" if is_bare else ""
         say(f"round {number + 1} of {sweep.rounds + 1}{kind}, {elapsed_s:.0f} s after the first began")
-        # All targets by one size, then by the next.
+        # Run one size on all targets, then the next size.
         for together in zip(*sizes, strict=True):
             for target, size in zip(targets, together, strict=True):
                 runs = seen.setdefault((target.name, size.rows_per_commit), _Seen())

@@ -1,4 +1,4 @@
-"""What of a result is shown as a table, with what was extrapolated marked. Pure."""
+"""The tables that show a result. Extrapolated figures are marked. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from penstock.bench.commits.plan import SizeResult
     from penstock.bench.commits.run import CommitsResult, TargetResult
 
-# What the parts of samples are, in this order.
+# The order of the shares of samples.
 SHARES = "CPU/write/commit"
 
 MARK = "*"
@@ -34,7 +34,7 @@ HEADING = (
 
 
 def rows(target: TargetResult) -> list[tuple[str, ...]]:
-    """Return a target's rows below HEADING; figures for all rows are marked if fewer were inserted."""
+    """Return a target's rows below HEADING. Figures that are scaled up from fewer rows are marked."""
     of_largest, of_base = multiples(target.sizes), multiples(target.sizes, base=BASE)
     return [
         (
@@ -53,9 +53,10 @@ def rows(target: TargetResult) -> list[tuple[str, ...]]:
 
 
 def overview(result: CommitsResult, *, base: int | None = None) -> list[tuple[str, ...]]:
-    """Return the multiples of all targets beside the published ones, each median with its lowest and highest.
+    """Return the multiples of all targets next to the published ones, each median with its lowest and highest.
 
-    They are multiples of each target's largest batch, or of `base` rows per commit, which larger batches leave out.
+    They are multiples of the time of each target's largest batch, or of `base` rows per commit. With `base`, larger
+    batches are left out.
     """
     names = [target.name for target in result.targets]
     table = [("rows per commit", *names, "Aurora, published")]
@@ -68,7 +69,7 @@ def overview(result: CommitsResult, *, base: int | None = None) -> list[tuple[st
 
 
 def describe_rounds(result: CommitsResult) -> str:
-    """Return how often everything ran."""
+    """Return how many rounds ran, in words."""
     if result.rounds == 1:
         return "1 round"
     is_bare = any(run.bare_s is not None for target in result.targets for run in target.sizes)
@@ -86,7 +87,7 @@ def _spread(target: TargetResult, number: int, *, base: int | None) -> str:
 
 
 def _is_extrapolated(target: TargetResult, run: SizeResult, *, base: int | None) -> bool:
-    """Return whether a multiple is of seconds that were scaled up, its own or those it is a multiple of."""
+    """Return whether a multiple contains seconds that were scaled up, in its numerator or denominator."""
     largest = max(each.size.rows_per_commit for each in target.sizes)
     compared = [each for each in target.sizes if each.size.rows_per_commit == (base or largest)]
     return any(each.size.is_scaled for each in (run, *compared))
@@ -101,7 +102,7 @@ def _multiple(value: float | None, *, is_extrapolated: bool = False) -> str:
 
 
 def _figure(multiple: float) -> str:
-    """Return a multiple with three digits."""
+    """Format a multiple with three digits."""
     return f"{multiple:.2f}" if multiple < 10 else f"{multiple:.1f}" if multiple < 100 else f"{multiple:.0f}"
 
 

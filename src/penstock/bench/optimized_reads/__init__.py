@@ -1,1 +1,1 @@
-"""Experiment B: queries that spill, with temporary work on the data's volume and on a local disk."""
+"""Experiment B: queries that spill, with temporary files on the data's volume or on a local disk."""

@@ -1,4 +1,4 @@
-"""What of a result is drawn: speed-ups by sessions, beside what the article measured. Pure; report draws it."""
+"""The plot of a result: speed-ups by sessions, next to the article's. Pure; report draws it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def chart(result: ReadsResult) -> Plot:
-    """Return the plot of a result: how many times as fast the queries are with temporary work on local disk."""
+    """Return the plot of a result: how many times as fast the queries are with temporary files on a local disk."""
     machine = result.machine
     versions = ", ".join(sorted({target.postgresql for target in result.targets}))
     rounds = result.experiment.rounds

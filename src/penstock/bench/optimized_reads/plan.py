@@ -1,13 +1,13 @@
-"""How the article's machine is scaled to this one, and what the times say. Pure.
+"""How the article's machine is scaled to this one, and how the times are evaluated. Pure.
 
-Two factors, both fixed before anything runs. Rates (IOPS, bytes a second) are scaled by the cores here over the vCPUs
-there: what a core can read and write stays the same. Rows and memory are scaled by one factor, which sets only how long
-it takes: tables stay as much larger than memory as they were. One factor for both would upset the balance of processor
-and disk.
+There are two factors, both fixed before anything runs. Rates (IOPS, bytes a second) are scaled by the cores here over
+the vCPUs there, so what a core can read and write stays the same. Rows and memory are scaled by a second factor, which
+changes only the duration: the ratio of table size to memory stays the same. A single factor would change the balance
+of processor and disk.
 
-What does not scale: sessions are whole, so that four of them leave most of 16 vCPUs idle and overload two cores; client
-and server share the cores here; and work_mem stays the article's 4 MB, since with less PostgreSQL's merges read single
-pages, so that there are fewer runs to merge than in tables of 100 M rows.
+Three things do not scale. Sessions are whole: four of them leave most of 16 vCPUs idle, but overload two cores. Client
+and server share the cores here. And work_mem stays at the article's 4 MB, because with less PostgreSQL's merges read
+single pages; so there are fewer runs to merge than with tables of 100 M rows.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Side = Literal["volume", "local"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Experiment:
-    """What is asked: rows of each table, sessions at a time, and how often."""
+    """The experiment: rows of each table, numbers of concurrent sessions, and number of rounds."""
 
     rows: int
     sessions: tuple[int, ...]
@@ -47,19 +47,19 @@ class Experiment:
 
     @property
     def first_sides(self) -> tuple[Side, ...]:
-        """Return the side that each round begins with: what one leaves to write, the other finds in turn."""
+        """Return the side that each round begins with. It alternates: one side's leftover writes slow the other."""
         return tuple("local" if number % 2 else "volume" for number in range(self.rounds))
 
 
-# Less than half an hour for each topology on two cores. The article has 4 to 16 sessions, on 16 vCPUs; 12 and 16 here
-# take 45 minutes more. Fewer rows leave less memory than the processes of sixteen sessions need.
+# Less than half an hour for each topology on two cores. The article has 4 to 16 sessions on 16 vCPUs; 12 and 16 here
+# would take 45 minutes more. Fewer rows would leave less memory than the processes of sixteen sessions need.
 FULL = Experiment(rows=1_000_000, sessions=(1, 2, 4, 8), rounds=3)
 
-# For less than two minutes on two cores. Fewer rows leave less memory than the processes of the largest step need.
+# Less than two minutes on two cores. Fewer rows would leave less memory than the processes of the largest step need.
 QUICK = Experiment(rows=400_000, sessions=(1, 2, 4), rounds=1)
 
-# What a row of sysbench's takes with its part of two indexes, measured on 18; what is needed beside it for WAL, and for
-# what sixteen sorts spill at once.
+# The space of one sysbench row with its part of two indexes, measured on PostgreSQL 18; then the factor and the minimum
+# that leave room for WAL and for what sixteen sorts spill at once.
 _ROW_BYTES = 280
 _SPACE_FACTOR = 6
 _LEAST_SPACE_BYTES = 6 * GIB
@@ -67,7 +67,7 @@ _LEAST_SPACE_BYTES = 6 * GIB
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scaled:
-    """The article's machine at this size: what its server may use, and what its volume delivers."""
+    """The article's machine at this size: its server's memory, and its volume's rates and size."""
 
     memory_bytes: int
     iops: int
@@ -76,13 +76,13 @@ class Scaled:
 
     @property
     def volume(self) -> str:
-        """Return the volume as the lab takes it, with throughput in whole MiB."""
+        """Return the volume as `lab up --volume` takes it. Throughput is rounded to whole MiB."""
         return f"gp3:{-(-self.disk_bytes // GIB)}GiB:{self.iops}:{round(self.bytes_per_s / MIB)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """One of the three queries; `sql` has its limit in proportion to the rows."""
+    """One of the three queries. The LIMIT in `sql` is in proportion to the rows."""
 
     name: str
     table: str
@@ -90,7 +90,7 @@ class Query:
 
 
 def scale(experiment: Experiment, *, cpu_count: int) -> Scaled:
-    """Return the article's machine for so many rows and cores.
+    """Return the article's machine scaled to the experiment's rows and this number of cores.
 
     >>> scale(FULL, cpu_count=2).iops
     625
@@ -105,7 +105,7 @@ def scale(experiment: Experiment, *, cpu_count: int) -> Scaled:
 
 
 def queries(experiment: Experiment, *, schema: str) -> tuple[Query, ...]:
-    """Return the three queries on the tables of a schema, which is a plain name."""
+    """Return the three queries on the tables of `schema`, a name that needs no quotes."""
     return tuple(
         Query(name=name, table=table, sql=text.format(schema=schema, limit=round(limit * experiment.rows / ROWS)))
         for name, table, text, limit in QUERIES
@@ -114,7 +114,7 @@ def queries(experiment: Experiment, *, schema: str) -> tuple[Query, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceUse:
-    """What a device did while a query ran, the mean of its rounds; `busy` is the part of time with work, 0 to 1."""
+    """What a device did during a query, as the mean of its rounds. `busy` is the share of time with I/O, 0 to 1."""
 
     read_bytes: float
     write_bytes: float
@@ -124,11 +124,11 @@ class DeviceUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryRuns:
-    """One query at so many sessions: seconds of each round on the volume and on the local disk.
+    """One query at a number of sessions: the seconds of each round on the volume and on the local disk.
 
-    `temp_bytes` were written to temporary files by one round. `volume` and `local` are the uses of these devices while
-    temporary work was there, `below` that of the disk below the local device meanwhile, by all of the machine; None if
-    the server's devices cannot be seen.
+    `temp_bytes` is what one round wrote to temporary files. `volume` and `local` are the uses of these devices while
+    temporary files were there. `below` is the use of the disk below the local device in that time, by the whole
+    machine. They are None if the server's devices are not visible.
     """
 
     query: str
@@ -144,24 +144,24 @@ class QueryRuns:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """All queries at so many sessions."""
+    """All queries at one number of sessions."""
 
     sessions: int
     runs: tuple[QueryRuns, ...]
 
     @property
     def volume_s(self) -> tuple[float, ...]:
-        """Return the seconds of each round, all queries summed, with temporary work on the volume."""
+        """Return the seconds of each round, all queries summed, with temporary files on the volume."""
         return tuple(map(sum, zip(*(run.volume_s for run in self.runs), strict=True)))
 
     @property
     def local_s(self) -> tuple[float, ...]:
-        """Return the same with temporary work on the local disk."""
+        """Return the seconds of each round, all queries summed, with temporary files on the local disk."""
         return tuple(map(sum, zip(*(run.local_s for run in self.runs), strict=True)))
 
     @property
     def speed_up(self) -> float:
-        """Return how many times as fast the local disk is, by medians."""
+        """Return how many times as fast as the volume the local disk is, by medians."""
         return speed_up(self.volume_s, self.local_s)
 
     @property
@@ -170,7 +170,7 @@ class Step:
         return sum(run.temp_bytes for run in self.runs)
 
     def use(self, device: Literal["volume", "local", "below"]) -> DeviceUse | None:
-        """Return what a device did in one round: bytes summed, the rest the queries' mean; None if nobody can see it.
+        """Return a device's use in one round: bytes summed, the rest averaged over queries; None if it is not visible.
 
         >>> Step(sessions=1, runs=()).use("volume") is None
         True
@@ -187,12 +187,12 @@ class Step:
 
 
 def speed_up(volume_s: Sequence[float], local_s: Sequence[float]) -> float:
-    """Return how many times as fast the local disk is, by medians."""
+    """Return how many times as fast as the volume the local disk is, by medians."""
     return statistics.median(volume_s) / statistics.median(local_s)
 
 
 def speed_up_range(volume_s: Sequence[float], local_s: Sequence[float]) -> tuple[float, float]:
-    """Return the least and the largest quotient of any two rounds.
+    """Return the lowest and the highest quotient of any two rounds.
 
     >>> speed_up_range([2.0, 3.0], [1.0, 1.5])
     (1.333..., 3.0)
@@ -201,7 +201,7 @@ def speed_up_range(volume_s: Sequence[float], local_s: Sequence[float]) -> tuple
 
 
 def mean_use(pairs: Sequence[tuple[DeviceCounters, DeviceCounters]]) -> DeviceUse | None:
-    """Return a device's use, the mean of pairs of readings before and after; None without any."""
+    """Return a device's mean use over pairs of readings before and after a run, or None without pairs."""
     if not pairs:
         return None
     means = [rates(before, after) for before, after in pairs]
@@ -214,7 +214,7 @@ def mean_use(pairs: Sequence[tuple[DeviceCounters, DeviceCounters]]) -> DeviceUs
 
 
 def published_temp_bytes(sessions: int, *, rows: int) -> float | None:
-    """Return what the article spilled with as many sessions, for as many rows; None if it has no such number.
+    """Return the article's temporary bytes at that number of sessions, scaled to `rows`, or None if not measured.
 
     >>> published_temp_bytes(4, rows=1_000_000)
     10900000000.0
@@ -224,7 +224,7 @@ def published_temp_bytes(sessions: int, *, rows: int) -> float | None:
 
 
 def published_speed_up(sessions: float) -> float | None:
-    """Return the article's, None where it has no such number of sessions.
+    """Return the article's speed-up, or None if it did not measure that number of sessions.
 
     >>> published_speed_up(16)
     2.06875
@@ -234,7 +234,7 @@ def published_speed_up(sessions: float) -> float | None:
 
 
 def as_loaded(sessions: float, *, cpu_count: int) -> float:
-    """Return how many of the article's sessions load its vCPUs as these load so many cores.
+    """Return the number of sessions that loads the article's vCPUs as `sessions` load `cpu_count` cores.
 
     >>> as_loaded(2, cpu_count=2)
     16.0

@@ -1,4 +1,4 @@
-"""What the article measured, and on what, as data: never ours, and shown with its source. Pure."""
+"""The article's measurements and machine, as data. They are never ours, and are shown with their source. Pure."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ VCPUS = 16
 MEMORY_BYTES = 64 * GIB
 ROWS = 100_000_000
 
-# What was provisioned, and the instance's dedicated bandwidth of 4,750 Mbps.
+# The provisioned IOPS, and the instance's dedicated bandwidth of 4,750 Mbps.
 IOPS = 5_000
 BYTES_PER_S = 4_750_000_000 // 8
 
-# Minutes by sessions: temporary work on EBS, on local storage.
+# Minutes by sessions: with temporary files on EBS, and on local storage.
 MINUTES = {
     4: (11.3, 10.6),
     8: (22.0, 16.5),
@@ -27,10 +27,10 @@ MINUTES = {
     16: (66.2, 32.0),
 }
 
-# Temporary files by sessions, in GB: of all sessions together, however much was there at a time.
+# Temporary files in GB by sessions: the total that all sessions wrote, not the largest amount at one time.
 TEMP_GB = {4: 1_090, 8: 2_268, 12: 3_449, 16: 4_629}
 
-# The article's queries with its limits, which count rows of the tables.
+# The article's queries. The last element is its LIMIT, in rows of its tables.
 QUERIES = (
     ("distinct", "sbtest1", "SELECT DISTINCT pad FROM {schema}.sbtest1 LIMIT {limit}", 65_000_000),
     (

@@ -1,4 +1,4 @@
-"""A result as an object for machines, and read back from one: what can be computed from the runs is computed again."""
+"""Converts a result to an object for JSON and back. Figures that follow from the runs are computed again."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def as_object(result: ReadsResult) -> dict[str, object]:
-    """Return what was measured for machines."""
+    """Return a result as an object for JSON."""
     fields = asdict(result)
     fields["experiment"]["first_sides"] = result.experiment.first_sides
     fields["targets"] = [
@@ -63,7 +63,7 @@ def _step(step: Step, result: ReadsResult) -> dict[str, object]:
 
 
 def from_object(fields: Mapping[str, Any]) -> ReadsResult:
-    """Return the result that an object was made of, from its runs alone."""
+    """Return the result from which an object was made; only its runs are read."""
     experiment, scaled = fields["experiment"], fields["scaled"]
     return ReadsResult(
         experiment=Experiment(

@@ -1,8 +1,8 @@
-"""Runs experiment B: the three queries at several numbers of sessions, their temporary work here and there in turn.
+"""Runs experiment B: the three queries at several numbers of sessions, with temporary files on either side.
 
-At each number of sessions, for each query: the volume, then the local disk, in the next round the local disk first, so
-that what the machine does meanwhile, and what a run leaves to write, meets both. Rows are counted after the load: a
-table that lacks any is no result.
+At each number of sessions, each query runs on the volume and then on the local disk. The next round begins with the
+local disk, so that a change of the machine's speed, and writes that a run leaves, affect both sides. Rows are counted
+after the load; a table that lacks rows raises an error.
 """
 
 from __future__ import annotations
@@ -41,9 +41,10 @@ _LOCAL = "local_storage"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetResult:
-    """One topology, or a pair of endpoints: its steps by sessions.
+    """One topology or a pair of endpoints: its steps by sessions.
 
-    `local_devices` are that of the local disk and, for loop devices, what lies below it; none if nobody can see them.
+    `local_devices` are the local disk's device and, for a loop device, the devices below it. It is empty if they are
+    not visible.
     """
 
     name: str
@@ -54,7 +55,7 @@ class TargetResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadsResult:
-    """All that was measured, on what machine, and what that was scaled to; `scaled` is None without a lab."""
+    """All measurements, the machine, and the scaled machine of the article; `scaled` is None without a lab."""
 
     experiment: Experiment
     machine: Machine
@@ -64,7 +65,7 @@ class ReadsResult:
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """A place where the queries run: which server and tablespace for either side, and their devices."""
+    """Where the queries run: the server and tablespace of either side, and their devices."""
 
     name: str
     sides: Mapping[Side, tuple[SpillExperiment, str]]
@@ -72,7 +73,7 @@ class _Target:
     local_devices: tuple[Device, ...] = ()
 
     def devices(self, side: Side) -> dict[str, Device]:
-        """Return the devices whose counters are read while temporary work is on a side."""
+        """Return the devices whose counters are read while temporary files are on a side."""
         if side == "volume":
             return {} if self.volume_device is None else {"volume": self.volume_device}
         first, *below = self.local_devices or (None,)
@@ -89,10 +90,10 @@ def measure_reads(
     against: ConnectionFactory | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> ReadsResult:
-    """Run the experiment on topologies, brought up and taken down here, or on servers of the user's.
+    """Run the experiment on topologies, which are created and removed here, or on servers of the user.
 
-    With `against`, that server has the local disk and `to` has none; with `to` alone its tablespace pg_default is held
-    against what temp_tablespaces is for the role. Raises LabError, TargetError, ServerError.
+    With `against`, that server has the local disk and `to` has none. With `to` alone, its tablespace pg_default is
+    compared with the role's temp_tablespaces. Raises LabError, TargetError, ServerError.
     """
     machine = read_machine()
     scaled = scale(experiment, cpu_count=machine.cpu_count) if shapes else None
@@ -113,7 +114,7 @@ def measure_reads(
 
 @contextmanager
 def _topology(shape: Shape, scaled: Scaled, files: Sequence[DataFile], say: Callable[[str], None]) -> Iterator[_Target]:
-    """Provide a lab of this process's own, gone at the end, with the tables loaded and temporary work placed."""
+    """Create a lab for this process, with the tables loaded and a tablespace on local disk; remove it at the end."""
     lab = Lab.named(f"bench-{shape}-{os.getpid()}")
     say(f"bringing up {shape}")
     try:
@@ -158,7 +159,7 @@ def _endpoints(
 def _loaded(
     factory: ConnectionFactory, files: Sequence[DataFile], say: Callable[[str], None]
 ) -> Iterator[SpillExperiment]:
-    """Provide the tables, loaded by penstock and counted, with their indexes; dropped at the end."""
+    """Create the tables, load them with penstock, count rows and build indexes; drop the tables at the end."""
     setup = "; ".join(CREATE.format(table=table) for table in TABLES)
     with spill_experiment(factory, setup=setup) as made:
         say("loading the tables")
@@ -177,7 +178,7 @@ def _loaded(
 
 def _measure(target: _Target, experiment: Experiment, say: Callable[[str], None]) -> TargetResult:
     chosen = queries(experiment, schema=SCHEMA)
-    # Cold caches and what the load has left to write are nobody's result.
+    # Do not measure cold caches, or the writes that the load left.
     say(f"{target.name}: warming up")
     for query in chosen:
         _Seen().add(target, query, experiment.sessions[0], first="volume")
@@ -201,7 +202,7 @@ class _Seen:
         self._counters: dict[str, list[tuple[DeviceCounters, DeviceCounters]]] = {}
 
     def add(self, target: _Target, query: Query, sessions: int, *, first: Side) -> None:
-        """Run the query on both sides, each with the table as far in the cache as memory lets it."""
+        """Run the query on both sides, each time with as much of the table in the cache as fits."""
         other: Side = "local" if first == "volume" else "volume"
         for side in (first, other):
             server, tablespace = target.sides[side]
@@ -215,7 +216,7 @@ class _Seen:
                     self._counters.setdefault(name, []).append((counters, later))
 
     def conclude(self, name: str) -> QueryRuns:
-        """Return what the runs came to."""
+        """Return the result of the runs."""
         last = self._runs["volume"][-1]
         return QueryRuns(
             query=name,

@@ -1,4 +1,4 @@
-"""What of a result is shown as tables, and what it does not show. Pure."""
+"""The tables that show a result, and what the result does not show. Pure."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ IO_HEADING = (
 
 
 def time_rows(target: TargetResult, *, cpu_count: int) -> list[tuple[str, ...]]:
-    """Return the rows below TIME_HEADING: of each step the sum of its queries, then each by itself."""
+    """Return the rows below TIME_HEADING: for each step the sum of its queries, then each query."""
     rows = []
     for step in target.steps:
         rows.append(
@@ -67,13 +67,13 @@ def time_rows(target: TargetResult, *, cpu_count: int) -> list[tuple[str, ...]]:
                 _known(published_speed_up(as_loaded(step.sessions, cpu_count=cpu_count)), "{:.2f}"),
             )
         )
-        # The article has no times of single queries.
+        # The article has no times of individual queries.
         rows += [(str(step.sessions), run.query, *_times(run.volume_s, run.local_s), "-", "-") for run in step.runs]
     return rows
 
 
 def io_rows(target: TargetResult, *, rows: int) -> list[tuple[str, ...]]:
-    """Return the rows below IO_HEADING, of one round; what the article spilled is that of as many rows."""
+    """Return the rows below IO_HEADING, for one round. The article's temporary bytes are scaled to the same rows."""
     return [_io_row(step, rows=rows) for step in target.steps]
 
 
@@ -97,7 +97,7 @@ def _io_row(step: Step, *, rows: int) -> tuple[str, ...]:
 
 
 def describe_devices(devices: Sequence[Device]) -> str:
-    """Return what a local disk lies on, in one line.
+    """Return the devices below a local disk in one line.
 
     >>> describe_devices([])
     'unknown'
@@ -110,7 +110,7 @@ def describe_devices(devices: Sequence[Device]) -> str:
 
 
 def caveats(result: ReadsResult) -> Iterator[str]:
-    """Yield what a result does not show, a sentence each."""
+    """Yield a sentence for each thing that a result does not show."""
     for target in result.targets:
         if target.local_devices:
             yield f"The local disk of {target.name} is {describe_devices(target.local_devices)}; no NVMe was measured."
@@ -129,7 +129,7 @@ def caveats(result: ReadsResult) -> Iterator[str]:
 
 
 def _describe_reads(target: TargetResult) -> str | None:
-    """Return how much of what was read from the local disk came from memory at the most sessions, None if unknown."""
+    """Return how much of the local disk's reads came from memory, at the most sessions; None if unknown."""
     step = max(target.steps, key=lambda step: step.sessions)
     local, below = step.use("local"), step.use("below")
     if local is None or below is None:
@@ -142,7 +142,7 @@ def _describe_reads(target: TargetResult) -> str | None:
 
 
 def _multi_az_unshown(result: ReadsResult) -> str | None:
-    """Return why a result does not show that two mirrored volumes gain more than one; None if it does."""
+    """Return why a result does not show that multi-az gains more than single, or None if it shows that."""
     steps = {target.name: {step.sessions: step for step in target.steps} for target in result.targets}
     if not {"single", "multi-az"} <= set(steps):
         return f"only {' and '.join(steps)} was measured"
