@@ -1,4 +1,4 @@
-"""Calls of the AWS API, some of which may be denied: what is not told is kept as a gap, with the reason."""
+"""Calls of the AWS API. A call that may be denied leaves a gap, with the reason, instead of an error."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ if TYPE_CHECKING:
 
 Raw: TypeAlias = dict[str, Any]
 
-# How services spell that there is nothing of that name.
+# Error codes for an object that does not exist.
 _NOT_FOUND = frozenset(
     {"DBInstanceNotFound", "DBInstanceNotFoundFault", "DBClusterNotFoundFault", "DBClusterEndpointNotFoundFault"}
 )
 
-# How services spell that a policy does not allow a call.
+# Error codes for a call that no policy allows.
 _DENIED = frozenset({"AccessDenied", "AccessDeniedException", "UnauthorizedOperation"})
 
-# How services spell that they may do it a little later: botocore has asked again by then, for some seconds.
+# Error codes for a temporary state. botocore has already retried for some seconds when it returns one.
 _BUSY = frozenset({"Throttling", "ThrottlingException", "RequestLimitExceeded", "InvalidDBParameterGroupState"})
 
-# As many as there are questions of which none needs another's answer.
+# The number of questions that can be asked at the same time.
 _THREADS = 8
 
 
 class Calls:
-    """Asks AWS; threads may share it. `gaps` are the questions that got no answer.
+    """Calls AWS; threads may share it. `gaps` are the calls that gave no answer.
 
-    `clients` gives botocore's client of a service by its name. Operations are named as botocore's methods are.
+    `clients` returns botocore's client for the name of a service. Operations have the names of botocore's methods.
     """
 
     def __init__(self, clients: Clients) -> None:
@@ -47,7 +47,7 @@ class Calls:
         self.gaps: list[Gap] = []
 
     def need(self, service: str, operation: str, key: str, **parameters: Any) -> list[Raw]:
-        """Return what an operation lists, or nothing where there is nothing of that name. Raises AwsError."""
+        """Return what an operation lists, or an empty list if no object has that name. Raises AwsError."""
         client = self._clients(service)
         try:
             return _list(client, operation, key, parameters)
@@ -57,7 +57,7 @@ class Calls:
             raise _refusal(name_call(client, service, operation), exc) from exc
 
     def ask(self, service: str, operation: str, key: str, **parameters: Any) -> list[Raw] | None:
-        """Return what an operation lists, or None where AWS does not tell, which becomes a gap."""
+        """Return what an operation lists, or None and add a gap if AWS refuses or does not answer."""
         client = self._clients(service)
         try:
             return _list(client, operation, key, parameters)
@@ -66,7 +66,7 @@ class Calls:
             return None
 
     def act(self, service: str, operation: str, **parameters: Any) -> Raw:
-        """Do something, and return the answer. Raises AwsError."""
+        """Call an operation that changes something, and return the answer. Raises AwsError."""
         client = self._clients(service)
         try:
             answer: Raw = getattr(client, operation)(**parameters)
@@ -75,14 +75,14 @@ class Calls:
         return answer
 
     def note(self, call: str, reason: str, *, is_denied: bool = False) -> None:
-        """Keep a gap, once."""
+        """Add a gap unless it exists already."""
         gap = Gap(call=call, reason=reason, is_denied=is_denied)
         with self._lock:
             if gap not in self.gaps:
                 self.gaps.append(gap)
 
     def together(self, *questions: Callable[[], Any]) -> list[Any]:
-        """Return the answers of questions that are asked at the same time."""
+        """Ask questions at the same time and return their answers in order."""
         with ThreadPoolExecutor(_THREADS) as pool:
             return list(pool.map(lambda question: question(), questions))
 
@@ -93,15 +93,16 @@ def name_call(client: Any, service: str, operation: str) -> str:
 
 
 def read_code(exc: Exception) -> str | None:
-    """Return AWS's code of an error, None where AWS did not answer."""
+    """Return AWS's error code, or None if AWS did not answer."""
     code: str | None = getattr(exc, "response", {}).get("Error", {}).get("Code")
     return code
 
 
 def explain(exc: Exception) -> str:
-    """Return the first line of what AWS or botocore says.
+    """Return the first line of an error message of AWS or botocore.
 
-    The lines after it may hold a session's token: a wrong signature is answered with all that was to be signed.
+    Later lines are cut off because they may contain a session's token: AWS answers a wrong signature with all the text
+    that had to be signed.
     """
     if isinstance(exc, ResponseParserError):
         return "the answer is not from AWS, or the call is not supported"
@@ -112,9 +113,9 @@ def explain(exc: Exception) -> str:
 
 
 def _failures() -> tuple[type[Exception], ...]:
-    """Return what botocore raises: AWS refuses, it cannot be asked, or something else answers in its place.
+    """Return the errors that botocore raises: AWS refuses, AWS cannot be reached, or another server answers.
 
-    Files and programs that credentials come from are read when they are needed, hence the system's own errors.
+    OSError is included because botocore reads the files and starts the programs of credentials only when it needs them.
     """
     return ClientError, BotoCoreError, ResponseParserError, OSError
 
@@ -138,6 +139,6 @@ def _refusal(call: str, exc: Exception) -> AwsError:
 
 
 def _may_pass(exc: Exception) -> bool:
-    """Whether AWS was busy or out of order (status 5xx), or the way to it."""
+    """Return whether a retry may succeed: AWS was busy or failed (status 5xx), or the connection failed."""
     status = getattr(exc, "response", {}).get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     return isinstance(exc, HTTPClientError) or read_code(exc) in _BUSY or status >= 500

@@ -1,4 +1,4 @@
-"""Instance classes: what EC2 says of the hardware, what the name alone says, whether Optimized Reads follow. Pure."""
+"""Instance classes: the hardware by EC2's answer or by the name alone, and whether Optimized Reads apply. Pure."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ if TYPE_CHECKING:
 
 SERVERLESS_CLASS = "db.serverless"
 
-# Generations since 2014, all of which have these sizes; a test holds them against EC2's table.
+# Families and generations since 2014, all of which have these sizes. A test compares them with EC2's table.
 _CLASS = re.compile(
     r"db\.(?P<family>[a-z]+)(?P<generation>\d+)[a-z]*\.(?P<size>(?P<times>\d*)xlarge|large|medium|small|micro)"
 )
 _MODERN: Mapping[str, int] = {"t": 3, "m": 4, "r": 4, "x": 1, "c": 5}
 
-# The first minor version of each major one that has Optimized Reads; major versions after the last all have them.
+# The first minor version with Optimized Reads of each major version. All later major versions have it.
 _RDS_SINCE = {13: 10, 14: 7, 15: 2}
 _AURORA_SINCE = {14: 9, 15: 4, 16: 1}
 _AURORA_R8GD_SINCE = {14: 12, 15: 7, 16: 3, 17: 4}
 
 
 def ec2_type(class_name: str) -> str | None:
-    """Return the EC2 instance type that a class runs on, None for serverless.
+    """Return the EC2 instance type that a class runs on, or None for serverless.
 
     >>> ec2_type("db.r6g.2xlarge")
     'r6g.2xlarge'
@@ -36,9 +36,9 @@ def ec2_type(class_name: str) -> str | None:
 
 
 def count_vcpus(class_name: str) -> int | None:
-    """Return the vCPUs that a class has by its name alone, None where the name does not tell.
+    """Return the vCPUs of a class by its name alone, or None if the name does not determine them.
 
-    Source: DescribeInstanceTypes, of which RDS's classes of the last ten years follow one rule.
+    Source: DescribeInstanceTypes. RDS's classes of the last ten years follow one rule.
 
     >>> count_vcpus("db.r6g.2xlarge"), count_vcpus("db.serverless")
     (8, None)
@@ -52,9 +52,9 @@ def count_vcpus(class_name: str) -> int | None:
 
 
 def name_sibling(class_name: str) -> str | None:
-    """Return the class that would be this one with local storage, None for one that has it or has no such kind.
+    """Return the name of the same class with local storage, or None if the class has it or its family has no such kind.
 
-    Whether there is one, and for an engine, AWS says.
+    Only AWS knows whether that class exists and is offered for an engine.
 
     >>> name_sibling("db.m5.4xlarge"), name_sibling("db.r6gd.xlarge"), name_sibling("db.t3.medium")
     ('db.m5d.4xlarge', None, None)
@@ -64,7 +64,7 @@ def name_sibling(class_name: str) -> str | None:
 
 
 def read_class(class_name: str, raw: Raw | None) -> InstanceClass:
-    """Return a class from what EC2 says of its type; from its name alone where EC2 says nothing."""
+    """Return a class from EC2's description of its type, or from its name alone if there is none."""
     if raw is None:
         return InstanceClass(
             name=class_name, vcpu_count=count_vcpus(class_name), memory_mib=None, local_storage_gb=None, ebs=None
@@ -92,7 +92,7 @@ def _read_ebs(raw: Mapping[str, Any] | None) -> EbsLimits | None:
 def judge_optimized_reads(
     instance_class: InstanceClass, *, engine: str, engine_version: str | None, storage_type: str | None
 ) -> OptimizedReads:
-    """Return whether temporary files lie on the instance's own NVMe storage.
+    """Return whether temporary files are on the instance's local NVMe storage.
 
     Source: RDS User Guide, "Amazon RDS Optimized Reads"; Aurora User Guide, "Aurora Optimized Reads".
     """
@@ -120,6 +120,6 @@ def _read_version(text: str | None) -> tuple[int, int] | None:
 
 
 def _is_since(version: tuple[int, int], since: Mapping[int, int]) -> bool:
-    """Whether a version has what came with these minor versions, and with every major one after the last of them."""
+    """Return whether a version has a feature that came with these minor versions; all later major versions have it."""
     major, minor = version
     return major > max(since) or minor >= since.get(major, 1_000)

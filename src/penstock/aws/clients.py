@@ -1,4 +1,4 @@
-"""botocore's clients, with the machine's own credentials, region and endpoints (AWS_ENDPOINT_URL and the like)."""
+"""botocore's clients, with the machine's configured credentials, region and endpoints (such as AWS_ENDPOINT_URL)."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from penstock.errors import AwsError
 if TYPE_CHECKING:
     from botocore.session import Session
 
-# A private network without a way to some service drops packets: that must not look like a long answer.
+# A private network without a route to a service drops packets. A short timeout distinguishes that from a slow answer.
 _CONNECT_TIMEOUT_S = 3
 _READ_TIMEOUT_S = 20
-# Throttling and lost connections; botocore waits a little longer each time.
+# For throttling and lost connections. botocore waits longer before each attempt.
 _ATTEMPTS = 3
 
 
 class AwsClients:
-    """Clients of one region, each made when it is first asked for; threads may share them.
+    """Clients of one region, each created at its first use; threads may share them.
 
-    `profile` as for AwsCredentials. Without `region` the configured one counts. Where `timeout_s` is given, nothing is
-    tried twice or waited for longer. Methods raise AwsError.
+    `profile` is as for AwsCredentials. Without `region`, the configured one is used. With `timeout_s`, there are no
+    retries, and no wait is longer. Methods raise AwsError.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class AwsClients:
 
     @property
     def region(self) -> str:
-        """Return the region, in words such as eu-west-1."""
+        """Return the name of the region, such as eu-west-1."""
         if self._region is None:
             try:
                 self._region = self._credentials.find_region()
@@ -61,7 +61,7 @@ class AwsClients:
             retries={"mode": "standard", "total_max_attempts": 1 if self._timeout_s else _ATTEMPTS},
         )
         region = self.region
-        # Making clients is not safe in threads, using them is.
+        # Creating clients is not thread-safe, using them is.
         with self._lock:
             if service not in self._clients:
                 session = self._credentials.open_session()
@@ -69,7 +69,7 @@ class AwsClients:
                 try:
                     self._clients[service] = session.create_client(service, region_name=region, config=config)
                 except (BotoCoreError, ValueError) as exc:
-                    # ValueError: an AWS_ENDPOINT_URL that is no URL.
+                    # ValueError: AWS_ENDPOINT_URL is not a URL.
                     raise AwsError(
                         f"could not set up a client of AWS's {service}",
                         detail=str(exc),
@@ -78,13 +78,13 @@ class AwsClients:
             return self._clients[service]
 
     def has_prompt(self) -> bool:
-        """Whether obtaining credentials may ask the user for the code of a device."""
+        """Return whether obtaining credentials may prompt the user for an MFA code."""
         try:
             session = self._credentials.open_session()
             profiles: dict[str, dict[str, str]] = session.full_config.get("profiles", {})
         except BotoCoreError as exc:
             raise _unusable(exc) from exc
-        # Roles may be taken by way of others.
+        # A role may be assumed through the profile of another role.
         name, passed = session.profile or "default", set[str]()
         while name in profiles and name not in passed:
             if "mfa_serial" in profiles[name]:
@@ -94,7 +94,7 @@ class AwsClients:
         return False
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Close all connections."""
         with self._lock:
             for client in self._clients.values():
                 client.close()

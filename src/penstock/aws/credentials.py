@@ -1,7 +1,7 @@
-"""S3 credentials, region and endpoint as the AWS command line would find them.
+"""S3 credentials, region and endpoint, found as the AWS command line finds them.
 
-obstore knows environment variables and instance metadata only; botocore also knows profiles, SSO, assumed
-roles, processes and containers, and renews what expires. It is imported when S3 is first asked for.
+obstore knows only environment variables and instance metadata. botocore also knows profiles, SSO, assumed roles,
+credential programs and containers, and renews credentials that expire. It is imported when S3 is first used.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from botocore.session import Session
     from obstore.store import S3Credential
 
-# botocore renews credentials that expire in under 15 minutes whenever it is asked (and must in under 10), so
-# that those it gives are good for 10; obstore asks again 5 minutes before the end it is told
+# Each time botocore is asked, it tries to renew credentials that expire in under 15 minutes, and must in under 10. So
+# those that it returns are valid for at least 10 minutes. obstore asks again 5 minutes before the given expiry.
 _CREDENTIAL_LIFE = timedelta(minutes=14)
 
 
 class AwsCredentials:
-    """The machine's AWS configuration, read once; safe to share between threads.
+    """The machine's AWS configuration, read once; threads may share it.
 
-    `profile` names one of the configuration's profiles; without it AWS_PROFILE or the default one counts.
+    `profile` is the name of a configured profile. Without it, AWS_PROFILE or the default profile is used.
     """
 
     def __init__(self, *, profile: str | None = None) -> None:
@@ -37,11 +37,11 @@ class AwsCredentials:
         self._session: Session | None = None
 
     def s3_config(self) -> dict[str, str]:
-        """Return `region` and `endpoint`, each where one is configured.
+        """Return `region` and `endpoint`, each only if it is configured.
 
-        Raises SourceError if the profile is missing.
+        Raises SourceError if the profile does not exist.
         """
-        from botocore.configprovider import ConfiguredEndpointProvider  # noqa: PLC0415 (40 ms, for who reads from S3)
+        from botocore.configprovider import ConfiguredEndpointProvider  # noqa: PLC0415 (40 ms, only for S3)
         from botocore.exceptions import BotoCoreError  # noqa: PLC0415 (with the line above)
 
         try:
@@ -60,17 +60,18 @@ class AwsCredentials:
         return {name: str(value) for name, value in found.items() if value}
 
     def find_region(self) -> str | None:
-        """Return the configured region, in words such as eu-west-1. Raises botocore's BotoCoreError.
+        """Return the name of the configured region, such as eu-west-1. Raises botocore's BotoCoreError.
 
-        AWS's command line and its other SDKs take AWS_REGION first; botocore does not know it.
+        AWS_REGION comes first, as for AWS's command line and other SDKs; botocore does not read it.
         """
         region: str | None = self.open_session().get_config_variable("region")
         return os.environ.get("AWS_REGION") or region
 
     def s3_credentials(self) -> Callable[[], S3Credential] | None:
-        """Return what gives current credentials at each call, or None where there are none (public buckets).
+        """Return a function that gives the current credentials, or None if none are configured (public buckets).
 
-        Raises SourceError where they are configured and cannot be had, such as an SSO session that has ended.
+        Raises SourceError if credentials are configured but cannot be obtained, for example because an SSO session has
+        expired.
         """
         try:
             credentials = self.open_session().get_credentials()
@@ -82,8 +83,8 @@ class AwsCredentials:
         return lambda: _current(credentials)
 
     def open_session(self) -> Session:
-        """Return botocore's session. Raises botocore's ProfileNotFound once it is used."""
-        import botocore.session  # noqa: PLC0415 (78 ms, for who reads from S3)
+        """Return botocore's session. Using it raises botocore's ProfileNotFound if the profile does not exist."""
+        import botocore.session  # noqa: PLC0415 (78 ms, only for S3)
 
         with self._lock:
             if self._session is None:
@@ -92,12 +93,12 @@ class AwsCredentials:
 
 
 def credential_failures() -> tuple[type[Exception], ...]:
-    """Return what obtaining credentials raises.
+    """Return the errors that obtaining credentials may raise.
 
-    botocore's own errors; AWS's, where a role may not be taken; and those of a program that is to give credentials and
-    is not there, or gives something else.
+    They are botocore's own errors, AWS's error if a role may not be assumed, and the errors of a credential program
+    that does not exist or has other output.
     """
-    from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 (40 ms, for who reads from S3)
+    from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 (40 ms, only for S3)
 
     return BotoCoreError, ClientError, OSError, ValueError
 

@@ -1,4 +1,4 @@
-"""Which instance and cluster an endpoint or an identifier means, and that they are the ones meant."""
+"""Finds the instance and cluster of an endpoint or an identifier, and checks that they are the requested ones."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     Resolve = Callable[[str], Sequence[str]]
 
-# Identifiers are stored in lower case, so that a resource's id cannot be one.
+# The ids of resources. Identifiers are stored in lower case, so an identifier never matches.
 _INSTANCE_ID = re.compile(r"db-[A-Z0-9]{20,}")
 _CLUSTER_ID = re.compile(r"cluster-[A-Z0-9]{20,}")
 
@@ -32,7 +32,7 @@ _NOT_A_SERVER = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Located:
-    """What was found: an instance, a cluster or both, as RDS answers; see RdsDescription for `may_reach`."""
+    """The instance, the cluster, or both, as RDS describes them; see RdsDescription for `may_reach`."""
 
     found_by: FoundBy
     instance: Raw | None
@@ -41,7 +41,7 @@ class Located:
 
 
 def find_endpoint(host: str, *, resolve: Resolve) -> RdsEndpoint | None:
-    """Return the endpoint that a host name is or, by DNS, stands for; None where it is neither. Raises AwsError."""
+    """Return the endpoint that a host name is, or that DNS resolves it to, or None. Raises AwsError if it is no server's."""
     found = parse_endpoint(host)
     if found is None and "." in host:
         found = next((known for name in resolve(host) if (known := parse_endpoint(name))), None)
@@ -53,7 +53,7 @@ def find_endpoint(host: str, *, resolve: Resolve) -> RdsEndpoint | None:
 
 
 def resolve_names(host: str) -> list[str]:
-    """Return the names that DNS gives for a host name, in the order of its CNAME records; none where it is unknown."""
+    """Return the names that DNS gives for a host name, in the order of its CNAME records, or none if it is unknown."""
     try:
         canonical, aliases, _ = socket.gethostbyname_ex(host)
     except OSError:
@@ -62,7 +62,7 @@ def resolve_names(host: str) -> list[str]:
 
 
 def locate_endpoint(calls: Calls, endpoint: RdsEndpoint) -> Located:
-    """Return what stands behind an endpoint. Raises AwsError where it is not there, or is another account's."""
+    """Return the servers of an endpoint. Raises AwsError if they do not exist or belong to another account."""
     if endpoint.kind == "instance":
         return _locate_with_cluster(calls, _need_instance(calls, endpoint), found_by="instance")
     if endpoint.kind == "custom":
@@ -74,7 +74,7 @@ def locate_endpoint(calls: Calls, endpoint: RdsEndpoint) -> Located:
 
 
 def locate_identifier(calls: Calls, identifier: str) -> Located:
-    """Return the instance or else the cluster of an identifier or a resource's id. Raises AwsError."""
+    """Return the instance, or else the cluster, with an identifier or resource id. Raises AwsError."""
     if _INSTANCE_ID.fullmatch(identifier):
         named = [{"Name": "dbi-resource-id", "Values": [identifier]}]
         instances = calls.need("rds", "describe_db_instances", "DBInstances", Filters=named)
@@ -134,7 +134,7 @@ def _locate_member(calls: Calls, cluster: Raw, members: Sequence[str], *, found_
 
 
 def _choose_members(cluster: Raw, *, is_writer: bool) -> list[str]:
-    """Return the writer or the readers; a cluster without readers sends those who ask for one to the writer."""
+    """Return the writer or the readers. A cluster without readers routes its reader endpoint to the writer."""
     members = cluster.get("DBClusterMembers", [])
     chosen = [member["DBInstanceIdentifier"] for member in members if member.get("IsClusterWriter", False) is is_writer]
     return sorted(chosen) or [member["DBInstanceIdentifier"] for member in members if member.get("IsClusterWriter")]
@@ -156,7 +156,7 @@ def _need_cluster(calls: Calls, name: str, *, endpoint: RdsEndpoint | None = Non
 
 
 def _check_host(endpoint: RdsEndpoint, actual: str | None, what: str) -> None:
-    """Raise AwsError where what was found has another address: names are unique within an account only."""
+    """Raise AwsError if what was found has another address: names are unique only within an account."""
     if actual is None or actual.lower() != endpoint.host:
         raise AwsError(
             f'{what} "{endpoint.name}" of this AWS account is not the one at {endpoint.host}',

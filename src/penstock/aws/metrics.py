@@ -1,4 +1,4 @@
-"""What CloudWatch has measured of an instance: a value a minute, a few minutes late."""
+"""CloudWatch's metrics of an instance: one value a minute, a few minutes late."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def read_local_storage(
     resolve: Resolve = resolve_names,
     make_clients: Callable[..., AwsClients] = AwsClients,
 ) -> LocalStorageMetrics | None:
-    """Return the local storage's metrics of the instance behind an endpoint; None without local storage.
+    """Return the metrics of the local storage of an endpoint's instance, or None if it has no local storage.
 
     Needs rds:DescribeDBInstances (for clusters rds:DescribeDBClusters) and cloudwatch:GetMetricStatistics. Raises
-    AwsError where the instance cannot be found.
+    AwsError if the instance cannot be found.
     """
     endpoint = find_endpoint(host, resolve=resolve)
     if endpoint is None:
@@ -47,7 +47,7 @@ def read_local_storage(
 
 
 def ask_local_storage(calls: Calls, instance: Raw, *, now: datetime) -> LocalStorageMetrics | None:
-    """Return the newest values of the local storage's metrics; None where there is none."""
+    """Return the latest values of the local storage's metrics, or None if there are none."""
     points = calls.together(*(lambda name=name: ask_metric(calls, instance, name, now=now) for name in LOCAL_METRICS))
     found = {name: newest(each) for name, each in zip(LOCAL_METRICS, points, strict=True) if each}
     if not found:
@@ -60,7 +60,7 @@ def ask_local_storage(calls: Calls, instance: Raw, *, now: datetime) -> LocalSto
 
 
 def ask_metric(calls: Calls, instance: Raw, name: str, *, now: datetime) -> list[Raw] | None:
-    """Return the last values of a metric of an instance; None where AWS does not tell."""
+    """Return the recent values of a metric of an instance, or None if AWS does not give them."""
     return calls.ask(
         "cloudwatch",
         "get_metric_statistics",
@@ -76,5 +76,5 @@ def ask_metric(calls: Calls, instance: Raw, name: str, *, now: datetime) -> list
 
 
 def newest(points: list[Raw]) -> Raw:
-    """Return the newest of some values, of which there is one."""
+    """Return the latest of some values, of which there is at least one."""
     return max(points, key=lambda point: point["Timestamp"])

@@ -1,8 +1,8 @@
-"""The parameter group of one server of Amazon RDS: what it sets, its tags, and changes to both.
+"""The parameter group of one server of Amazon RDS: its settings, its tags, and changes to both.
 
 Rights: those of describe_instance, and rds:DescribeDBParameters, DescribeDBParameterGroups, ModifyDBParameterGroup,
-ResetDBParameterGroup, ListTagsForResource, AddTagsToResource and RemoveTagsFromResource on the group; of a
-cluster's group, those of the same names with DBClusterParameter.
+ResetDBParameterGroup, ListTagsForResource, AddTagsToResource and RemoveTagsFromResource on the group; for a cluster's
+group, the actions with DBClusterParameter in place of DBParameter.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from penstock.aws.calls import Raw
     from penstock.model.server.rds import RdsDescription
 
-# ModifyDBParameterGroup takes no more at a time.
+# The most that ModifyDBParameterGroup accepts in one call.
 _PARAMETERS_AT_ONCE = 20
 
 
 class _Words(NamedTuple):
-    """How RDS names what it does to groups of one kind: method and parameter names."""
+    """The names of RDS's methods and parameters for groups of one kind."""
 
     name: str
     describe: str
@@ -65,7 +65,7 @@ _WORDS = {
 
 
 class _LentClients:
-    """Clients that whoever borrows them does not close: making them anew costs a tenth of a second."""
+    """Clients that their borrower does not close: creating new ones takes a tenth of a second."""
 
     def __init__(self, clients: AwsClients) -> None:
         self._clients = clients
@@ -78,11 +78,11 @@ class _LentClients:
         return self._clients(service)
 
     def close(self) -> None:
-        """Leave that to the owner."""
+        """Do nothing: the owner closes the clients."""
 
 
 class RdsParameterGroups:
-    """The group of the server behind an endpoint. Methods raise AwsError. `host` tells the region."""
+    """The parameter group of an endpoint's server. `host` determines the region. Methods raise AwsError."""
 
     def __init__(self, host: str, *, make_clients: Callable[..., AwsClients] = AwsClients) -> None:
         self._host = host
@@ -92,13 +92,13 @@ class RdsParameterGroups:
 
     @property
     def region(self) -> str:
-        """Return where the server is."""
+        """Return the server's region."""
         return self._clients.region
 
     def describe(self, *, is_brief: bool = False) -> AttachedGroup:
-        """Return the group that decides the server's settings: a Multi-AZ DB cluster's own, else the instance's.
+        """Return the group that sets the server's parameters: a Multi-AZ DB cluster's own, otherwise the instance's.
 
-        `is_brief`: who else has it is not asked.
+        With `is_brief`, the other users of the group are not asked for.
         """
         now = datetime.now(UTC)
         found = describe_instance(self._host, now=now, is_brief=is_brief, make_clients=self._lend)
@@ -123,18 +123,18 @@ class RdsParameterGroups:
         )
 
     def _lend(self, **_: object) -> AwsClients:
-        # As far as describe_instance goes it is one.
+        # describe_instance uses only these methods of AwsClients.
         return cast("AwsClients", _LentClients(self._clients))
 
     def read_values(self, group: AttachedGroup) -> dict[str, str]:
-        """Return the parameters that are set in the group, those at their defaults left out."""
+        """Return the parameters that are set in the group, without those at their defaults."""
         words = _WORDS[group.owner]
         asked: dict[str, Any] = {words.name: group.name, "Source": "user"}
         found = self._calls.need("rds", words.parameters, "Parameters", **asked)
         return {one["ParameterName"]: one["ParameterValue"] for one in found if "ParameterValue" in one}
 
     def write(self, group: AttachedGroup, values: Mapping[str, str | None]) -> None:
-        """Set dynamic parameters, None to their defaults, at once."""
+        """Set dynamic parameters with immediate effect; None resets a parameter to its default."""
         words = _WORDS[group.owner]
         changed: list[Raw] = [
             {"ParameterName": name, "ParameterValue": text, "ApplyMethod": "immediate"}
@@ -152,14 +152,14 @@ class RdsParameterGroups:
                 self._calls.act("rds", operation, **{words.name: group.name, "Parameters": part, **more})
 
     def read_tags(self, group: AttachedGroup) -> dict[str, str]:
-        """Return the group's tags; AWS's own have none for us."""
+        """Return the group's tags. AWS's default groups cannot have tags of ours, so they are not asked."""
         if group.is_default:
             return {}
         found = self._calls.need("rds", "list_tags_for_resource", "TagList", ResourceName=self._find_arn(group))
         return {tag["Key"]: tag.get("Value", "") for tag in found}
 
     def write_tags(self, group: AttachedGroup, tags: Mapping[str, str]) -> None:
-        """Add tags, or give them another value, in one call."""
+        """Add tags, or change their values, in one call."""
         pairs = [{"Key": key, "Value": value} for key, value in tags.items()]
         self._calls.act("rds", "add_tags_to_resource", ResourceName=self._find_arn(group), Tags=pairs)
 
@@ -169,7 +169,7 @@ class RdsParameterGroups:
         self._calls.act("rds", "remove_tags_from_resource", ResourceName=arn, TagKeys=list(keys))
 
     def create_like(self, group: AttachedGroup, name: str) -> None:
-        """Make a group of the same family as another, with nothing set in it."""
+        """Create a group of the same family as another, with no parameter set."""
         words = _WORDS[group.owner]
         family = self._find(group)["DBParameterGroupFamily"]
         described = f"settings of {group.identifier}, created by penstock"
@@ -177,7 +177,7 @@ class RdsParameterGroups:
         self._calls.act("rds", words.create, **given)
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close all connections."""
         self._clients.close()
 
     def _find_arn(self, group: AttachedGroup) -> str:
@@ -193,10 +193,10 @@ class RdsParameterGroups:
 
 
 def _lacks_its_cluster(found: RdsDescription) -> bool:
-    """Whether the instance is one of a Multi-AZ DB cluster that AWS did not tell of: its own group decides nothing."""
+    """Return whether AWS did not describe the instance's Multi-AZ DB cluster, whose group is the one that counts."""
     if found.cluster is not None or found.instance is None or found.instance.engine.startswith("aurora"):
         return False
-    # That is asked for instances of a cluster only.
+    # DescribeDBClusters is only called for an instance of a cluster.
     return any(gap.call == "rds:DescribeDBClusters" for gap in found.gaps)
 
 

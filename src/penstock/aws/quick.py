@@ -1,4 +1,4 @@
-"""What a load has to ask AWS before it starts: asked once, and not waited for long."""
+"""What a load asks AWS before it starts: one question, with a short time limit."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-# Reading botocore and its model of RDS takes 0.2 s; what RDS takes comes on top. A private network without a way to AWS
-# delays a load by no more than this.
+# Importing botocore and its model of RDS takes 0.2 s, and RDS's answer comes on top. On a private network without a
+# route to AWS, a load is delayed by this time.
 _PATIENCE_S = 1.5
 
 
@@ -30,9 +30,9 @@ def ask_briefly(
     patience_s: float = _PATIENCE_S,
     make_clients: Callable[..., AwsClients] = AwsClients,
 ) -> RdsDescription | None:
-    """Return a brief description of the server behind an endpoint; None where AWS does not tell in time.
+    """Return a brief description of an endpoint's server, or None if AWS does not answer within `patience_s`.
 
-    Never raises, nor asks the user for the code of a device. Needs rds:DescribeDBInstances, for clusters
+    Never raises, and never prompts the user for an MFA code. Needs rds:DescribeDBInstances, for clusters
     rds:DescribeDBClusters.
     """
 
@@ -53,7 +53,7 @@ def ask_briefly(
         finally:
             done.set()
 
-    # A daemon: credentials may come from a program or a service that hangs, and the process must be able to end.
+    # A daemon thread: a credential program or service may hang, and the process must still be able to end.
     threading.Thread(target=ask, name="RDS instance", daemon=True).start()
     done.wait(patience_s)
     return found[0] if found else None

@@ -1,6 +1,6 @@
-"""Describes the instance or the cluster behind an endpoint: what RDS, EC2 and CloudWatch say of it.
+"""Describes the instance or cluster of an endpoint, from the answers of RDS, EC2 and CloudWatch.
 
-What is wanted must be found, and be the one that is meant; beyond that a call that is denied leaves a gap.
+The requested server must be found and its identity must match. Every other call that is denied leaves a gap.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ def describe_instance(
     resolve: Resolve = resolve_names,
     make_clients: Callable[..., AwsClients] = AwsClients,
 ) -> RdsDescription:
-    """Return what AWS says of the server behind an endpoint, or of an instance or a cluster by its identifier.
+    """Return AWS's description of the server of an endpoint, or of an instance or a cluster by its identifier.
 
-    `wanted` is a host name (RDS's own, or one that DNS leads there), an identifier, or a resource's id (db-ABC...).
-    A host name of RDS tells the region; otherwise it is `region` or the configured one. `expected_resource_id` is the
-    DbiResourceId or DbClusterResourceId it must have. `is_brief`: no more is asked than what finds it, which tells its
-    windows; what other calls tell is None. Raises AwsError where it cannot be found or is another. Rights:
-    docs/rds.md lists them; only the first call for what is wanted must be allowed.
+    `wanted` is a host name (RDS's own, or one that DNS resolves to it), an identifier, or a resource id (db-ABC...).
+    RDS's host names contain the region; otherwise it is `region` or the configured one. `expected_resource_id` is the
+    DbiResourceId or DbClusterResourceId that the server must have. With `is_brief`, only the calls that find the server
+    are made: its windows are known, and what other calls return is None. Raises AwsError if the server cannot be found
+    or is another one. docs/rds.md lists the rights; only the first call, which finds the server, must be allowed.
     """
     endpoint = find_endpoint(wanted, resolve=resolve)
     if endpoint is None and "." in wanted:
@@ -81,7 +81,7 @@ def _choose_region(endpoint: RdsEndpoint | None, region: str | None) -> str | No
 
 
 def _check_identity(located: Located, wanted: str, expected_resource_id: str | None) -> None:
-    """Raise AwsError where what was found is no PostgreSQL, or another than the one expected."""
+    """Raise AwsError if the server is not PostgreSQL, or has another resource id than expected."""
     engine = (located.instance or located.cluster or {}).get("Engine", "")
     if not engine.startswith(_ENGINES):
         raise AwsError(f"{wanted} is not PostgreSQL", detail=f"Its engine is {engine}.")
@@ -95,7 +95,7 @@ def _check_identity(located: Located, wanted: str, expected_resource_id: str | N
 
 
 class _Answers(NamedTuple):
-    """What is told by other calls than those that found the server; None where nothing was."""
+    """The answers of the calls after those that found the server; None if there is no answer."""
 
     hardware: Raw | None = None
     instances: list[Raw] | None = None
@@ -108,7 +108,7 @@ class _Answers(NamedTuple):
 
 
 def _ask_more(calls: Calls, located: Located, *, now: datetime) -> _Answers:
-    """Ask all that is not known yet, at the same time."""
+    """Make all remaining calls at the same time."""
     instance, cluster = located.instance, located.cluster
     return _Answers(
         *calls.together(
@@ -158,7 +158,7 @@ def _ask_hardware(calls: Calls, instance: Raw | None) -> Raw | None:
 
 
 def _ask_sibling(calls: Calls, instance: Raw | None) -> InstanceClass | None:
-    """Return the class with local storage that this instance could have, None where AWS offers none for its engine."""
+    """Return the class with local storage that this instance could have, or None if AWS offers none for its engine."""
     name = None if instance is None else name_sibling(instance["DBInstanceClass"])
     if instance is None or name is None:
         return None
@@ -172,7 +172,7 @@ def _ask_sibling(calls: Calls, instance: Raw | None) -> InstanceClass | None:
     )
     if not options:
         return None
-    # A filter: a type that EC2 does not have would be an error.
+    # A filter, because asking by name for a type that EC2 does not have is an error.
     wanted = [{"Name": "instance-type", "Values": [ec2_type(name)]}]
     found = calls.ask("ec2", "describe_instance_types", "InstanceTypes", Filters=wanted)
     return read_class(name, found[0] if found else None)
@@ -190,7 +190,7 @@ def _ask_maintenance(calls: Calls, owner: Raw | None, arn_key: str) -> list[Raw]
 
 
 def _ask_free_bytes(calls: Calls, instance: Raw | None, *, now: datetime) -> int | None:
-    """Return how much of the volumes is free; Aurora's volume belongs to no instance, and has no such value."""
+    """Return the free space of the volumes, or None for Aurora, whose volume belongs to no instance."""
     if instance is None or instance["Engine"].startswith("aurora"):
         return None
     points = ask_metric(calls, instance, "FreeStorageSpace", now=now)

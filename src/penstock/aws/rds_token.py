@@ -1,6 +1,7 @@
-"""Tokens of IAM database authentication: passwords that last 15 minutes, signed here and sent to the server alone.
+"""Tokens of IAM database authentication: passwords valid for 15 minutes, signed here and sent only to the server.
 
-Making one asks AWS nothing, unless the credentials themselves must be had. A token ends sooner where they do.
+Creating a token makes no call to AWS unless the credentials must be obtained. A token expires with its credentials, if
+that is earlier.
 Source: docs.aws.amazon.com/AmazonRDS/latest/UserGuide/UsingWithRDS.IAMDBAuth.Connecting.html
 """
 
@@ -18,9 +19,9 @@ from penstock.model.server.endpoints import region_of
 
 
 class RdsTokens:
-    """Makes tokens with the machine's AWS credentials; safe to share between threads.
+    """Creates tokens with the machine's AWS credentials; threads may share it.
 
-    `profile` names one of the configuration's profiles; `region` is where endpoints are whose names do not say it.
+    `profile` is the name of a configured profile. `region` is the region of endpoints whose names do not contain it.
     """
 
     def __init__(self, *, profile: str | None = None, region: str | None = None) -> None:
@@ -32,7 +33,7 @@ class RdsTokens:
     def __call__(self, *, host: str, port: int, user: str) -> str:
         """Return a new token for an endpoint and a user.
 
-        Raises ServerError where there are no credentials, UsageError where the region is not known.
+        Raises ServerError if there are no credentials, UsageError if the region is unknown or contradicts the endpoint.
         """
         try:
             with self._lock:
@@ -53,7 +54,7 @@ class RdsTokens:
         return token
 
     def _client(self, host: str) -> Any:
-        """Return the client of the endpoint's region: the one that was asked for, the name's, or the configured one."""
+        """Return the client of the endpoint's region: the requested one, the host name's, or the configured one."""
         own = region_of(host)
         if own and self._region not in (None, own):
             raise UsageError(f"{host} is in region {own}, not in {self._region}")

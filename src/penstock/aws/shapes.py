@@ -1,4 +1,4 @@
-"""RDS's answers, as botocore gives them, made into what penstock works with. Pure."""
+"""Converts RDS's answers, as botocore returns them, to penstock's values. Pure."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from penstock.model.server.rds import InstanceClass, LocalStorageMetrics
     from penstock.model.server.windows import Window, WindowKind, WindowOwner
 
-# AWS masks it, and what stands for it is nobody's business either.
+# AWS masks its value, and the mask is not shown either.
 _SECRETS = frozenset({"MasterUserPassword"})
 
 
 class InstanceContext(NamedTuple):
-    """What other calls told of an instance: None where they told nothing."""
+    """What other calls returned for an instance; None if they returned nothing."""
 
     instance_class: InstanceClass
     all_instances: list[Raw] | None
@@ -43,7 +43,7 @@ class InstanceContext(NamedTuple):
 
 
 def read_instance(raw: Raw, context: InstanceContext, *, on_gap: Callable[[Gap], None]) -> RdsInstance:
-    """Return an instance from an element of DescribeDBInstances; what cannot be read in it is told `on_gap`."""
+    """Return an instance from an element of DescribeDBInstances. `on_gap` is called for parts that cannot be read."""
     identifier, engine = raw["DBInstanceIdentifier"], raw["Engine"]
     endpoint = raw.get("Endpoint", {})
     storage_type = (context.cluster or raw).get("StorageType")
@@ -83,7 +83,7 @@ def read_instance(raw: Raw, context: InstanceContext, *, on_gap: Callable[[Gap],
 def read_cluster(
     raw: Raw, *, all_clusters: list[Raw] | None, maintenance: list[Raw] | None, on_gap: Callable[[Gap], None]
 ) -> RdsCluster:
-    """Return a cluster from an element of DescribeDBClusters; what cannot be read in it is told `on_gap`."""
+    """Return a cluster from an element of DescribeDBClusters. `on_gap` is called for parts that cannot be read."""
     identifier = raw["DBClusterIdentifier"]
     capacity = raw.get("ServerlessV2ScalingConfiguration")
     return RdsCluster(
@@ -149,7 +149,7 @@ def _read_cluster_group(raw: Raw, all_clusters: list[Raw] | None) -> tuple[Param
     if name is None:
         return ()
     states = {member.get("DBClusterParameterGroupStatus") for member in raw.get("DBClusterMembers", [])} - {None}
-    # Each member applies it for itself: the group is in sync when it is everywhere.
+    # Each member applies the group separately. The group is in sync if it is in sync on all members.
     behind = sorted(states - {"in-sync"})
     users = None
     if all_clusters is not None:
@@ -160,7 +160,7 @@ def _read_cluster_group(raw: Raw, all_clusters: list[Raw] | None) -> tuple[Param
 
 
 def _users(itself: str, others: Iterable[str]) -> tuple[str, ...]:
-    """Return who has a group: the one described first, as the list may be older than its description."""
+    """Return the users of a group, the described one first. It is added because the list may be older than it."""
     return (itself, *sorted(set(others) - {itself}))
 
 
@@ -179,7 +179,7 @@ def _read_members(raw: Raw) -> tuple[ClusterMember, ...]:
 def _read_window(
     raw: Raw, kind: WindowKind, *, owner: WindowOwner, identifier: str, on_gap: Callable[[Gap], None]
 ) -> Window | None:
-    # Without backups the window is shown all the same
+    # RDS shows a backup window even if backups are off.
     if kind == "backup" and raw.get("BackupRetentionPeriod") == 0:
         return None
     text = raw.get("PreferredMaintenanceWindow" if kind == "maintenance" else "PreferredBackupWindow")
@@ -207,7 +207,7 @@ def _write_value(name: str, value: Any) -> str:
 
 
 def _read_maintenance(raw: Sequence[Raw] | None) -> tuple[PendingMaintenance, ...] | None:
-    """Return what DescribePendingMaintenanceActions lists of one resource."""
+    """Return the actions that DescribePendingMaintenanceActions lists for one resource."""
     if raw is None:
         return None
     return tuple(
