@@ -41,7 +41,10 @@ class Located:
 
 
 def find_endpoint(host: str, *, resolve: Resolve) -> RdsEndpoint | None:
-    """Return the endpoint that a host name is, or that DNS resolves it to, or None. Raises AwsError if it is no server's."""
+    """Return the endpoint that a host name is or that DNS resolves it to, or None.
+
+    Raises AwsError for an endpoint that does not belong to one server, such as a proxy's.
+    """
     found = parse_endpoint(host)
     if found is None and "." in host:
         found = next((known for name in resolve(host) if (known := parse_endpoint(name))), None)
