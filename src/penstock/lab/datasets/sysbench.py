@@ -29,8 +29,8 @@ CREATE = (
     " pad char(60) DEFAULT '' NOT NULL)"
 )
 
-# The distribution of k: three quarters of all values fall into the middle hundredth of the range, the others around it,
-# each the mean of twelve even draws.
+# The distribution of k: three quarters of all values are in the middle hundredth of the range. Each of the others is the
+# mean of twelve uniform draws.
 # Source: sysbench 1.0.20, sb_rand_special and the defaults in src/sb_rand.c: --rand-type=special --rand-spec-iter=12
 # --rand-spec-pct=1 --rand-spec-res=75. Its later README.md describes them under "Random Numbers Options".
 _SPECIAL_ITERATIONS, _SPECIAL_SHARE, _SPECIAL_RESERVED = 12, 0.01, 0.75
@@ -73,9 +73,10 @@ def _batches(table: str, rows: int, seed: int) -> Iterator[list[str]]:
 
 
 def draw_special(draws: Draws, count: int, limit: int) -> list[int]:
-    """Return `count` draws of 1 to `limit` from sysbench's distribution `special`.
+    """Return `count` draws from 1 to `limit` with sysbench's distribution `special`.
 
-    One draw decides for the middle and, as in sysbench, also where there: so its lowest quarter gets none of these.
+    As in sysbench, one draw decides both whether a value is in the middle hundredth and where in it. Only draws of at
+    least 1 - _SPECIAL_RESERVED choose the middle, so its lowest quarter gets none of these values.
     """
     width, ordinary = limit - 1, 1 - _SPECIAL_RESERVED
     places = draws.floats(count)
