@@ -1,6 +1,6 @@
-"""A table's definition: captured, made again beside it, and swapped in.
+"""A table's definition: it is captured, a replacement is created from it, and the two are swapped.
 
-The order is capture_table, find_obstacles, create_replacement (and enforce_early, where rows are to be refused one by
-one), the load, finish_replacement, swap_replacement; until the last commits, the old table is untouched. Loading, the
-record of it and dropping a new table that is given up belong to others.
+The order of calls is capture_table, find_obstacles, create_replacement, (enforce_early, if rows are to be refused one
+by one), the load, finish_replacement, swap_replacement. Until swap_replacement commits, the old table is unchanged.
+Other rooms load the rows, record the replacement in the ledger, and drop a replacement that is given up.
 """

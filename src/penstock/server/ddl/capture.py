@@ -1,7 +1,7 @@
-"""Reads a table's full definition from the catalogue, and what stands in the way of a new table in its place.
+"""Reads a table's full definition from the catalog, and finds what prevents its replacement by a new table.
 
-A swap drops the old table without CASCADE. What refers to it from outside would stop that or be lost with it, so it is
-found before anything is loaded, by pg_depend, and said in PostgreSQL's own words.
+A swap drops the old table without CASCADE. Objects outside of the table that depend on it would make DROP TABLE fail or
+would be lost with it. They are found in pg_depend before anything is loaded, and reported in PostgreSQL's own words.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from penstock.model.server.table import TableName
     from penstock.server.connect.connection import Connection
 
-# The parts of a definition that one query each describes.
+# The parts of a definition. One query, ddl_PART.sql, describes each.
 _PARTS: dict[str, type] = {
     "table": TableRow,
     "indexes": IndexRow,
@@ -43,25 +43,26 @@ _PARTS: dict[str, type] = {
 def capture_table(connection: Connection, oid: int, *, name: TableName | None = None) -> TableDefinition:
     """Return the definition of a table.
 
-    Any kind of relation is captured; whether it can be replaced is for find_obstacles to say. The statements see
-    one state of the catalogue only where the caller holds a lock on the table. `name` is what the table was called when
-    its oid was read, for the error. Raises TargetError where there is no such table, ServerError.
+    Any kind of relation is captured; find_obstacles decides whether it can be replaced. The queries see one state of
+    the catalog only if the caller holds a lock on the table. `name` is the table's name when its oid was read; the
+    error contains it. Raises TargetError if the table does not exist, and ServerError.
     """
     return look_again(lambda: _capture(connection, oid, name))
 
 
 def find_obstacles(connection: Connection, definition: TableDefinition) -> tuple[Obstacle, ...]:
-    """Return all that keeps a table from being replaced: dependents, kinds of table, missing privileges.
+    """Return everything that prevents a table's replacement: dependents, its kind, missing privileges.
 
-    Bodies of functions that are kept as text (PL/pgSQL, SQL in quotes) and prepared statements find the table by its
-    name, and so find the new one. pg_shdepend has nothing that depends on a table. Raises ServerError.
+    Function bodies that are stored as text (PL/pgSQL, SQL in quotes) and prepared statements look the table up by name,
+    so they find the new one and are no obstacle. pg_shdepend records nothing that depends on a table. Raises
+    ServerError.
     """
     with translate_errors(f"looking for what depends on table {definition.name}"):
         return tuple(fetch_rows(connection, "ddl_obstacles", Obstacle, oid=definition.oid))
 
 
 def refuse_obstacles(name: TableName, obstacles: Sequence[Obstacle]) -> None:
-    """Raise TargetError that names every obstacle; return where there is none."""
+    """Raise TargetError with all obstacles; return if there is none."""
     if not obstacles:
         return
     lines = "\n".join(f"{obstacle.kind}: {obstacle.description}" for obstacle in obstacles)
@@ -102,7 +103,7 @@ def _capture(connection: Connection, oid: int, name: TableName | None) -> TableD
 
 
 def _gone(connection: Connection, oid: int, name: TableName | None) -> TargetError:
-    """Return the error for a table whose oid is no relation's any more: its name may be another's."""
+    """Return the error for a table whose oid no longer exists. Its name may belong to another table now."""
     if name is None:
         return TargetError("the table is gone", detail=f"There is no relation with oid {oid}.")
     quoted = sql.Identifier(name.schema or "public", name.name).as_string(connection)

@@ -1,4 +1,4 @@
-"""The statements that make a table of a definition, its indexes and its foreign keys."""
+"""Composes the statements that create a table from a definition, its indexes and its foreign keys."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
     from penstock.server.ddl.definition import ConstraintRow, IndexRow, TableDefinition
 
-    # A table's schema and name.
+    # Schema and name.
     Table = tuple[str, str]
 
 
 def compose_create(definition: TableDefinition, name: str) -> sql.Composed:
-    """Return CREATE TABLE for a new table of another name, without indexes and foreign keys."""
+    """Return CREATE TABLE for the new table, under another name, without indexes and foreign keys."""
     table = definition.table
     without = sql.SQL("EXCLUDING INDEXES EXCLUDING STATISTICS EXCLUDING COMMENTS")
     return sql.SQL("CREATE {}TABLE {} (LIKE {} INCLUDING ALL {}){}{}").format(
@@ -32,10 +32,11 @@ def compose_create(definition: TableDefinition, name: str) -> sql.Composed:
 
 
 def compose_index(index: IndexRow, constraint: ConstraintRow | None, table: Table, name: str) -> list[sql.Composed]:
-    """Return what makes an index of a name, and its constraint where it has one.
+    """Return the statements that create an index under a name, and its constraint if it has one.
 
-    A primary key or unique constraint takes a finished index over, which alone can say where the index lies. An
-    exclusion constraint, or one WITHOUT OVERLAPS, makes its own; what ADD CONSTRAINT does not say follows.
+    A primary key or unique constraint uses a finished index, because only CREATE INDEX can set the tablespace. An
+    exclusion constraint, or one WITHOUT OVERLAPS, creates its own index; ALTER INDEX then sets what ADD CONSTRAINT
+    cannot.
     """
     named = sql.Identifier(name)
     if constraint is not None and (constraint.kind == "x" or constraint.is_temporal):
@@ -56,12 +57,12 @@ def compose_index(index: IndexRow, constraint: ConstraintRow | None, table: Tabl
 
 
 def compose_parent_index(index: IndexRow, constraint: ConstraintRow | None, table: Table) -> sql.Composed:
-    """Return what makes an index of a partitioned table, and its constraint, without one for any partition."""
+    """Return the statement that creates an index of a partitioned table, and its constraint, but none on partitions."""
     name, relation = sql.Identifier(index.name), sql.Identifier(*table)
     if constraint is None:
         unique = sql.SQL("UNIQUE " if index.is_unique else "")
         return sql.SQL("CREATE {}INDEX {} ON ONLY {} {}").format(unique, name, relation, sql.SQL(index.body or ""))
-    # Only here can storage parameters be said, between the columns and what is said of deferral.
+    # Storage parameters can only be given here, between the columns and the DEFERRABLE clause.
     deferral = _compose_deferral(constraint)
     columns = constraint.definition.removesuffix(deferral.as_string())
     options = sql.SQL(" WITH ({})").format(_compose_options(index.options))
@@ -71,7 +72,7 @@ def compose_parent_index(index: IndexRow, constraint: ConstraintRow | None, tabl
 
 
 def compose_index_marks(index: IndexRow, constraint: ConstraintRow | None, table: Table) -> list[sql.Composed]:
-    """Return what is said of an index, under its own name, besides its definition."""
+    """Return the statements for an index's properties that are not in its definition; it has its final name."""
     name, relation = sql.Identifier(table[0], index.name), sql.Identifier(*table)
     statements: list[sql.Composed] = [
         sql.SQL("ALTER INDEX {} ALTER COLUMN {} SET STATISTICS {}").format(
@@ -102,10 +103,11 @@ def compose_constraint_comment(table: Table, name: str, comment: str) -> sql.Com
 def compose_foreign_key(
     constraint: ConstraintRow, definition: TableDefinition, table: Table
 ) -> tuple[sql.Composed, sql.Composed | None]:
-    """Return what adds a foreign key without looking at rows, and what then validates it, if it was valid.
+    """Return the statement that adds a foreign key without a check of the rows, and the one that validates it.
 
-    Adding takes a lock on the referenced table that stops its writers; validating takes one that does not. One that
-    refers to its own table refers to the new one. Raises TargetError.
+    The second is None if the key was not valid or not enforced. Adding the key takes a lock on the referenced table
+    that blocks its writers; validating takes one that does not. A key that refers to its own table will refer to the
+    new one. Raises TargetError if it is unclear to which table the key refers.
     """
     head, own, tail = constraint.definition.partition(f") REFERENCES {definition.table.quoted_name}(")
     if own in tail and own:
@@ -121,7 +123,7 @@ def compose_foreign_key(
 
 
 def _compose_options(options: Sequence[str]) -> sql.Composed:
-    """Return storage parameters as WITH and SET take them, from the catalogue's name=value."""
+    """Return storage parameters for WITH and SET, from the name=value pairs of the catalog."""
     pairs = (option.partition("=") for option in options)
     return sql.SQL(", ").join(
         sql.SQL("{} = {}").format(sql.Identifier(name), sql.Literal(value)) for name, _, value in pairs

@@ -1,7 +1,7 @@
-"""What a table is made of, as frozen values: the rows of the ddl_*.sql files and the definition they add up to.
+"""A table's definition as frozen values: the rows of the ddl_*.sql files, and what they add up to.
 
-Two definitions are equal where two tables differ in nothing but their oids and the state of their sequences. All
-expressions and definitions are the server's own text, with every name qualified.
+Two definitions are equal if the tables differ only in their oids and in the state of their sequences. All expressions
+and definitions are the server's own text, with every name qualified.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class TableRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexRow:
-    """The row of ddl_indexes.sql; `constraint_name` is None for an index that is no constraint's."""
+    """The row of ddl_indexes.sql; `constraint_name` is None for an index that belongs to no constraint."""
 
     name: str
     is_unique: bool
@@ -58,7 +58,7 @@ class ConstraintRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublicationRow:
-    """The row of ddl_publications.sql; without a `statement` it takes the table in by its schema, or takes in all."""
+    """The row of ddl_publications.sql; `statement` is None if it publishes all tables, or all of the schema."""
 
     name: str
     statement: str | None
@@ -66,7 +66,7 @@ class PublicationRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartRow:
-    """The row of ddl_parts.sql; `statement` is None for what was dropped while it was read."""
+    """The row of ddl_parts.sql; `statement` is None if the part was dropped while it was read."""
 
     part: str
     step: str
@@ -83,7 +83,7 @@ class HandoverRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Obstacle:
-    """The row of ddl_obstacles.sql: what it is and how PostgreSQL describes it."""
+    """The row of ddl_obstacles.sql: the kind of the obstacle, and PostgreSQL's description of it."""
 
     kind: str
     description: str
@@ -91,7 +91,7 @@ class Obstacle:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableDefinition:
-    """All that makes a table what it is, but for its rows."""
+    """Everything that defines a table, except its rows."""
 
     table: TableRow
     indexes: tuple[IndexRow, ...]
@@ -111,20 +111,20 @@ class TableDefinition:
 
     @property
     def implicit_publications(self) -> tuple[str, ...]:
-        """Return the publications of all tables, or of the schema's: they publish a replacement too."""
+        """Return the publications of all tables or of the whole schema, which publish a replacement too."""
         return tuple(publication.name for publication in self.publications if publication.statement is None)
 
     def statements(self, step: str) -> list[str]:
-        """Return the statements of the parts for a step."""
+        """Return the statements of all parts for a step."""
         return [part.statement or "" for part in self.parts if part.step == step]
 
     def name_indexes(self, oid: int) -> dict[str, str]:
-        """Return the indexes' names on the replacement of that oid, so that no two tables meet, by their own."""
+        """Return the name of each index on the replacement with that oid. It contains the oid, so it is unique."""
         return {index.name: f"penstock_{oid}_index_{number}" for number, index in enumerate(self.indexes, 1)}
 
 
 def find_differences(first: TableDefinition, second: TableDefinition) -> tuple[str, ...]:
-    """Return in which parts two definitions differ, in words: table, indexes, constraints, columns, triggers ..."""
+    """Return the parts in which two definitions differ, as words: table, indexes, constraints, columns, triggers ..."""
     fields = ("table", "indexes", "constraints", "publications")
     found = {name for name in fields if getattr(first, name) != getattr(second, name)}
     return tuple(sorted(found | {part.part for part in {*first.parts} ^ {*second.parts}}))

@@ -1,4 +1,4 @@
-"""A new table beside an old one: made bare, finished after its rows are in it, and put in the old one's place."""
+"""Creates a table next to the old one without indexes, finishes it after its rows are loaded, and swaps the two."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-# Whoever waits for the old table now may hold what the drop needs next. That is a deadlock, and after deadlock_timeout
-# (1 s) their query would be the one cancelled: so we give way long before.
+# A session that waits for the old table now may hold a lock that the DROP needs next. That is a deadlock, and after
+# deadlock_timeout (1 s) PostgreSQL would cancel that session's query. So the swap gives up long before.
 _FURTHER_LOCKS_TIMEOUT = "100ms"
 
 
@@ -36,18 +36,18 @@ def _at_once(act: Callable[[], object]) -> object:
 
 
 def create_replacement(connection: Connection, definition: TableDefinition, *, name: str) -> int:
-    """Make the bare new table in the old one's schema and return its oid.
+    """Create the new table in the old one's schema, without indexes, and return its oid.
 
-    It has what CREATE TABLE (LIKE ...) copies but for indexes, and so CHECKs, whose functions are called as the rows
-    come, with the user's search_path. It belongs to the old table's owner, and nobody else may read it. Values that
-    identity columns draw go on from where the old ones stood; a serial column draws from the old sequence. Needs CREATE
-    on the schema, the owner's role and SELECT on the old table. Raises TargetError, ServerError.
+    It has what CREATE TABLE (LIKE ...) copies except indexes. That includes CHECK constraints, whose functions are
+    called for each row, with the user's search_path. The old table's owner owns it, and nobody else may read it.
+    Identity columns continue after the old ones' values; a serial column uses the old sequence. Needs CREATE on the
+    schema, the owner's role and SELECT on the old table. Raises TargetError, ServerError.
     """
     new = TableName(schema=definition.table.schema, name=name)
     check_names(new, [])
     table = sql.Identifier(definition.table.schema, name)
     actions = [f"OWNER TO {sql.Identifier(definition.table.owner).as_string()}", *definition.statements("create")]
-    # LIKE makes them valid, as the new table is empty.
+    # LIKE marks them as valid, because the new table is empty.
     for constraint in definition.constraints:
         if constraint.kind in "cn" and not constraint.is_validated:
             key = sql.Identifier(constraint.name).as_string()
@@ -69,11 +69,11 @@ def create_replacement(connection: Connection, definition: TableDefinition, *, n
 def enforce_early(
     connection: Connection, definition: TableDefinition, oid: int, *, indexes: Collection[str], with_foreign_keys: bool
 ) -> None:
-    """Give the new table, empty as yet, the indexes of these names, with their constraints.
+    """Create the indexes with these names, with their constraints, on the new table while it is empty.
 
-    Their functions are called as the rows come, with the user's search_path: an empty table calls none.
-    `with_foreign_keys`: these too, which locks the referenced tables until the transaction ends. finish_replacement
-    adds the rest. Raises TargetError, ServerError.
+    Their functions are not called now, because the table is empty. They are called for each row, with the user's
+    search_path. With `with_foreign_keys`, foreign keys are added too, which locks the referenced tables until the
+    transaction ends. finish_replacement adds the rest. Raises TargetError, ServerError.
     """
     replacement = capture_table(connection, oid)
     with translate_errors(f"preparing table {replacement.name}"):
@@ -81,7 +81,7 @@ def enforce_early(
             with in_transaction(connection):
                 _make_indexes(connection, definition, replacement, only=indexes)
         except (errors.UndefinedFunction, errors.UndefinedTable) as exc:
-            # The planner puts what simple functions in SQL do in their place, even for an empty table.
+            # The planner inlines simple SQL functions even for an empty table.
             raise TargetError(
                 f'cannot make the indexes of "{definition.name}" again: {exc.diag.message_primary}',
                 detail=exc.diag.context,
@@ -99,12 +99,12 @@ def finish_replacement(
     with_foreign_keys: bool = True,
     with_locks: Callable[[Callable[[], object]], object] = _at_once,
 ) -> None:
-    """Give the loaded table its indexes and constraints, under working names where names belong to the schema.
+    """Create the indexes and constraints of the loaded table. Names that are unique in a schema are temporary ones.
 
-    In autocommit mode the indexes are made in one transaction; each foreign key, and again its validation, has its own,
-    so that writers to the referenced table wait only for the moment of adding it. Without `with_foreign_keys`, call
-    add_foreign_keys before the swap. May be called again after an error:
-    what exists is kept. Raises DataError where the rows violate a constraint, TargetError, ServerError.
+    In autocommit mode all indexes are created in one transaction. Each foreign key, and each validation, has its own
+    transaction, so that writers to the referenced table wait only while the key is added. Without `with_foreign_keys`,
+    the caller calls add_foreign_keys before the swap. After an error the function may be called again: what exists is
+    kept. Raises DataError if the rows violate a constraint, TargetError, ServerError.
     """
     replacement = capture_table(connection, oid)
     with translate_errors(f"finishing table {replacement.name}"), in_transaction(connection):
@@ -121,10 +121,10 @@ def add_foreign_keys(
     *,
     with_locks: Callable[[Callable[[], object]], object] = _at_once,
 ) -> None:
-    """Give the loaded table its foreign keys that do not exist yet.
+    """Add the foreign keys that the loaded table lacks.
 
-    `with_locks` is called to add each, for a lock on the referenced table: it may call with_lock_retries. Raises
-    DataError where the rows violate a key, TargetError, ServerError.
+    `with_locks` is called with the function that adds a key and locks the referenced table; it may be
+    with_lock_retries. Raises DataError if the rows violate a key, TargetError, ServerError.
     """
     replacement = capture_table(connection, oid)
     with translate_errors(f"finishing table {replacement.name}"):
@@ -132,13 +132,14 @@ def add_foreign_keys(
 
 
 def swap_replacement(connection: Connection, definition: TableDefinition, oid: int) -> None:
-    """Drop the old table and give its name, and all else that it has, to the new one.
+    """Drop the old table and give its name, privileges and all other properties to the new one.
 
-    Belongs into the caller's transaction, which commits it together with its own record; readers wait for that and
-    then see the new table. Nothing is dropped by CASCADE. At the end the new table is captured and must equal the
-    definition: what could not be carried over is an error, not a loss. Dropping the old table's foreign keys locks
-    the referenced tables too (conflicts.find_references names them). Raises TargetError where the old table has
-    changed since it was captured or has got dependents, ServerError (55P03 where a lock could not be had in time).
+    It runs in the caller's transaction, which commits it together with the caller's own record. Readers wait for the
+    commit and then see the new table. Nothing is dropped by CASCADE. At the end the new table is captured and must
+    equal the definition, so a property that cannot be transferred is an error and never lost silently. Dropping the old
+    table's foreign keys locks the referenced tables too (conflicts.find_references returns them). Raises TargetError if
+    the old table has changed since it was captured or has new dependents, and ServerError (55P03 if a lock was not
+    granted in time).
     """
     with in_transaction(connection, f"putting the new table in the place of {definition.name}"):
         new = capture_table(connection, oid).table
@@ -155,7 +156,7 @@ def swap_replacement(connection: Connection, definition: TableDefinition, oid: i
 
 
 def _lock_old(connection: Connection, definition: TableDefinition) -> None:
-    """Lock the old table against everybody, then make sure that it is still the one that was captured."""
+    """Take an ACCESS EXCLUSIVE lock on the old table, then check that it is still as captured."""
     old = sql.Identifier(definition.table.schema, definition.table.name)
     connection.execute(sql.SQL("LOCK TABLE ONLY {} IN ACCESS EXCLUSIVE MODE").format(old))
     now = capture_table(connection, definition.oid, name=definition.name)
@@ -182,7 +183,7 @@ def _replace_old(connection: Connection, definition: TableDefinition, oid: int, 
     ]
     names = definition.name_indexes(oid)
     for index in definition.indexes:
-        # A constraint follows its index.
+        # Renaming an index renames its constraint too.
         new = sql.Identifier(schema, names[index.name])
         statements.append(sql.SQL("ALTER INDEX {} RENAME TO {}").format(new, sql.Identifier(index.name)))
         statements += compose_index_marks(index, constraints.get(index.constraint_name or ""), (schema, final))
@@ -191,7 +192,7 @@ def _replace_old(connection: Connection, definition: TableDefinition, oid: int, 
 
 
 def _hand_over(connection: Connection, definition: TableDefinition, oid: int) -> dict[str, list[str]]:
-    """Return the statements of each step that hands what the old table has to the new one."""
+    """Return, for each step, the statements that transfer properties of the old table to the new one."""
     rows = fetch_rows(connection, "ddl_handover", HandoverRow, old=definition.oid, new=oid)
     steps = ("identity", "statistics", "owned", "rename")
     return {step: [row.statement for row in rows if row.step == step] for step in steps}
@@ -204,7 +205,7 @@ def _make_indexes(
     *,
     only: Collection[str] | None = None,
 ) -> None:
-    """Make the indexes with their constraints that are not there yet."""
+    """Create the indexes, with their constraints, that do not exist yet."""
     constraints = {constraint.name: constraint for constraint in definition.constraints}
     present = {index.name for index in replacement.indexes}
     names = definition.name_indexes(replacement.oid)

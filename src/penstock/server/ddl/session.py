@@ -1,4 +1,4 @@
-"""Settings that hold for a few statements, and how statements are run."""
+"""Local settings for a block of statements, and running statements together."""
 
 from __future__ import annotations
 
@@ -20,18 +20,19 @@ if TYPE_CHECKING:
 
 _Result = TypeVar("_Result")
 
-# Whoever drops several things does so in one transaction, which is over by the second look.
+# A transaction that drops several parts has usually ended by the second attempt.
 _LOOKS = 3
 
 
 class Unread(TargetError):
-    """A part of a definition was not read: it is not understood, or was dropped while it was read."""
+    """A part of a definition could not be read: it is not understood, or was dropped while it was read."""
 
 
 def look_again(read: Callable[[], _Result]) -> _Result:
-    """Return what `read` finds in the catalogue, which it looks at again where it raises Unread.
+    """Return the result of `read`. If it raises Unread, call it again, at most three times in all.
 
-    What another transaction drops meanwhile has a row in the statement's snapshot, and no definition any more.
+    A part that another transaction drops during a query is visible in the query's snapshot but has no definition any
+    more.
     """
     for _ in range(_LOOKS - 1):
         try:
@@ -43,9 +44,9 @@ def look_again(read: Callable[[], _Result]) -> _Result:
 
 @contextmanager
 def local_settings(connection: Connection, **settings: str) -> Iterator[None]:
-    """Run the block in one transaction, or a part of the caller's, under other settings; they are put back.
+    """Run the block in one transaction, or a part of the caller's, with these settings, and restore them afterwards.
 
-    SET LOCAL alone would last until the caller's transaction ends. An error takes the block's changes back.
+    SET LOCAL alone would last until the caller's transaction ends. An error rolls the block's changes back.
     """
     with in_transaction(connection):
         before = {name: _change_setting(connection, name, value) for name, value in settings.items()}
@@ -55,13 +56,13 @@ def local_settings(connection: Connection, **settings: str) -> Iterator[None]:
 
 
 def run_all(connection: Connection, statements: Iterable[Composed | str]) -> None:
-    """Run statements in turn, in one round trip: locks are held no longer than it takes."""
+    """Run statements in order in one round trip, so that locks are held only as long as they take."""
     if found := [sql.SQL(each) if isinstance(each, str) else each for each in statements]:
         connection.execute(sql.SQL("; ").join(found))
 
 
 def _change_setting(connection: Connection, name: str, value: str) -> str:
-    """Change a setting for the transaction and return what it was."""
+    """Change a setting for the transaction and return its old value."""
     row = connection.execute(
         "SELECT pg_catalog.current_setting(%s), pg_catalog.set_config(%s, %s, true)", [name, name, value]
     ).fetchone()
