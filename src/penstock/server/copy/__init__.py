@@ -1,1 +1,1 @@
-"""COPY sessions, and records that a table refuses, sorted out by the server."""
+"""COPY sessions, and the server-side sorting of records that a table refuses."""

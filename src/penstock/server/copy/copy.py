@@ -1,7 +1,7 @@
 """One COPY session: a connection that streams payloads into COPY commands inside one transaction.
 
-A failure leaves as CopyFailed with what the server reported and the place it named within the command; what that line
-is in the file is for those who know the blocks (loading).
+A failure raises CopyFailed with the server's report and its position within the COPY command. loading knows the blocks
+and converts that position to a line of the file.
 """
 
 from __future__ import annotations
@@ -31,29 +31,29 @@ if TYPE_CHECKING:
     from penstock.model.source.block import CopySpec
     from penstock.server.table.identity import LoadedTable
 
-# A statement with all its values in it, for those who pass one on.
+# A statement with all its values in it, for other modules that pass statements on.
 Statement: TypeAlias = sql.Composed
 
-# One CopyData message. libpq holds a copy of it until it is sent, and the server one until it is parsed: at this size
-# both stay in the processors' caches (with messages as long as a block, backends took 3 % more CPU). With its header of
-# 5 bytes it fills libpq's buffer of 8 KiB some times over: what is left over would be a system call of its own.
+# The length of one CopyData message. libpq keeps a copy until it is sent, and the server one until it is parsed. At
+# this size both stay in the CPU caches (with messages as long as a block, backends used 3 % more CPU). With its 5-byte
+# header a message fills libpq's 8 KiB buffer a whole number of times; a remainder would cost a system call of its own.
 _MESSAGE_BYTES = 64 * 1024 - 5
 
-# How often a wait looks up to see whether it was called off.
-_LOOK_UP_MS = 500
+# How often a wait checks whether it was cancelled.
+_CANCEL_CHECK_MS = 500
 
 _CANCEL_TIMEOUT_S = 5.0
 
-# From this version on COPY can leave out rows whose values their types refuse, and say so of each
+# From this version on, COPY can skip rows whose values their types refuse, and reports each
 # (release notes of 17, "COPY ... ON_ERROR ignore").
 _IGNORES_SINCE = 170_000
 
-# Where the notice of a row left out comes from; a trigger's come from elsewhere.
+# The source file of the notice about a skipped row. Notices of triggers come from other files.
 _COPY_PARSER: Final = "copyfromparse.c"
 
 _NUMBER = re.compile(r"\d+")
 
-# Before the next COPY command, by what became of the savepoint; and before any other statement.
+# What to run before the next COPY command (or, if broken, any other statement), by the state of the savepoint.
 _SAVEPOINTS: Final[dict[str, LiteralString]] = {
     "none": "SAVEPOINT penstock",
     "kept": "RELEASE SAVEPOINT penstock; SAVEPOINT penstock",
@@ -61,14 +61,14 @@ _SAVEPOINTS: Final[dict[str, LiteralString]] = {
 }
 
 
-# Deferred checks would fail at the commit, when nobody can tell any more by which record.
+# Deferred constraints would fail at the commit, when the record can no longer be identified.
 _PROTECTION: Final = "SET CONSTRAINTS ALL IMMEDIATE; SET LOCAL client_min_messages = notice"
 
 
 class CopyFailed(Exception):
     """The server refused a session's work, or the connection to it broke.
 
-    `place` counts lines within the COPY command that was running; `is_disconnect` tells that the session is gone.
+    `place` is the position within the COPY command that was running. `is_disconnect` is whether the session is lost.
     """
 
     def __init__(self, report: ServerReport, place: CopyContext, *, is_disconnect: bool) -> None:
@@ -79,18 +79,18 @@ class CopyFailed(Exception):
 
 
 class Superseded(Exception):
-    """The load's claim is not the newest any more: this session may write nothing."""
+    """Another host has claimed the load: this session must not write anything."""
 
 
 def compose_table(spec: CopySpec) -> sql.Identifier:
-    """Return the name of the table that a spec copies into; without a schema the search path finds it."""
+    """Return the name of a spec's table. Without a schema, search_path applies."""
     return sql.Identifier(spec.schema, spec.table) if spec.schema else sql.Identifier(spec.table)
 
 
 def copy_statement(spec: CopySpec, *, ignores_types: bool = False) -> sql.Composed:
-    """Return `COPY table (columns) FROM STDIN WITH (...)` for a spec, every name and value composed.
+    """Return `COPY table (columns) FROM STDIN WITH (...)` for a spec, with every name and value quoted.
 
-    With `ignores_types` rows are left out whose values their types refuse, each with a notice; PostgreSQL 17+.
+    With `ignores_types`, COPY skips rows whose values their types refuse, each with a notice. Needs PostgreSQL 17.
     """
     options: list[sql.Composable] = [
         sql.SQL("FORMAT {}").format(sql.SQL(spec.format)),
@@ -115,21 +115,21 @@ def copy_statement(spec: CopySpec, *, ignores_types: bool = False) -> sql.Compos
 class CopySession:
     """A connection, its open transaction and at most one COPY in progress; used by one thread.
 
-    `cancel` alone may be called from another thread. Methods raise CopyFailed. Needs INSERT on the table.
+    Only `cancel` may be called from another thread. Methods raise CopyFailed. Needs INSERT on the table.
 
-    `fence` is a query that every transaction begins with, and that must find a row: else Superseded is raised.
+    `fence` is a query that runs at the begin of every transaction. If it returns no row, Superseded is raised.
 
-    A session that `is_protected` runs each COPY command under a savepoint, so that a failed one takes nothing along and
-    another may follow; constraints are checked at each command's end. Where the server can, it leaves rows out whose
-    values their types refuse: `skipped` are those of the last command.
+    If `is_protected`, each COPY command runs under a savepoint, so that another may follow after one fails, and
+    constraints are checked at each command's end. If the server can, it skips rows whose values their types refuse;
+    `skipped` are the skipped lines of the last command.
 
-    `tables` are those that must be what they were when the load began, by the names that CopySpecs have: each COPY
-    command looks under its own lock, and raises TargetError if its name means another one by then.
+    `tables` are the tables that must still be those of the load's start, by the names in CopySpecs. Each COPY command
+    checks that under its own lock, and raises TargetError if the name belongs to another table now.
 
-    `transaction` counts those that were opened.
+    `transaction` counts the transactions that were opened.
 
-    COPY is spoken through libpq's own calls: while it sends, psycopg's Copy waits only until it can write, and a server
-    that waits for its notices to be read (a trigger's warnings) never lets it.
+    The session calls libpq's functions for COPY itself. While psycopg's Copy sends, it waits only until it can write;
+    if the server waits until its notices are read (a trigger's warnings), that wait never ends.
     """
 
     def __init__(
@@ -149,15 +149,15 @@ class CopySession:
         self.ignores_types = is_protected and connection.info.server_version >= _IGNORES_SINCE
         self.skipped: list[int] = []
         if is_protected:
-            connection.add_notice_handler(self._hear)
+            connection.add_notice_handler(self._record_skipped)
         self._is_open = False
         self.transaction = 0
         self._composed: tuple[tuple[CopySpec, bool], bytes] | None = None
-        self._tells_rows = False
+        self._reports_skipped = False
         self._has_users_path = False
         self._spec: CopySpec | None = None
         self._is_copying = False
-        self._has_heard = False
+        self._has_input = False
         self._cancelled_s: float | None = None
         self.round_trip_s = 0.0
         self.commit_s = 0.0
@@ -179,9 +179,9 @@ class CopySession:
             self.transaction += 1
 
     def start_copy(self, spec: CopySpec) -> None:
-        """Begin a COPY command, in one round trip with its transaction; how long that took becomes `round_trip_s`.
+        """Begin a COPY command, in one round trip with BEGIN if needed. The elapsed time is kept in `round_trip_s`.
 
-        It runs with the user's search_path, since triggers, defaults and types may need it.
+        It runs with the user's search_path, because triggers, defaults and types may need it.
         """
         self._spec = spec
         began = time.perf_counter()
@@ -190,7 +190,7 @@ class CopySession:
         parts += [savepoints.encode()] if savepoints else []
         parts += [TO_USERS_PATH.encode(), self._compose_copy(spec)]
         self.skipped = []
-        self._tells_rows = self.ignores_types
+        self._reports_skipped = self.ignores_types
         with self._failures():
             self._pgconn.send_query(b"; ".join(parts))
             self._flush()
@@ -202,25 +202,25 @@ class CopySession:
             self._has_users_path = True
             self._expect(ExecStatus.COPY_IN)
         self.transaction += not self._is_open
-        self._is_open, self._is_copying, self._has_heard = True, True, False
+        self._is_open, self._is_copying, self._has_input = True, True, False
         if self._is_protected:
-            # Until the command has ended well.
+            # It is kept only after the command has succeeded.
             self._savepoint = "broken"
         self.round_trip_s = time.perf_counter() - began
 
     def _compose_copy(self, spec: CopySpec) -> bytes:
-        """Return the COPY command; made once for many, since composing takes as long as a small command."""
+        """Return the COPY command. It is cached, because composing it takes as long as a small command."""
         key = spec, self.ignores_types
         if self._composed is None or self._composed[0] != key:
             statement = copy_statement(spec, ignores_types=self.ignores_types)
             if (table := self._find_table(spec)) is not None:
-                # Runs when the COPY has ended, and has its lock.
+                # This runs after the COPY, while its lock is held.
                 statement = sql.SQL("{}; {}").format(statement, compose_look(table, spec.columns))
             self._composed = key, statement.as_bytes(self._connection)
         return self._composed[1]
 
     def _opening(self) -> sql.Composed:
-        """Return what a transaction begins with: it waits for no disk, since the load's end does so for all of them."""
+        """Return the statements that begin a transaction. Its commit does not wait for the disk; the last one does."""
         parts: list[sql.Composable] = [sql.SQL("BEGIN")]
         if self._fence is not None:
             parts += [sql.SQL("SET LOCAL synchronous_commit = off"), self._fence]
@@ -240,7 +240,7 @@ class CopySession:
             self._take(ExecStatus.COMMAND_OK)
 
     def send(self, parts: Iterable[bytes | memoryview]) -> None:
-        """Send a payload; returns when it has been handed to the kernel."""
+        """Send a payload. Returns when all of it has been handed to the kernel."""
         with self._failures():
             for part in parts:
                 view = memoryview(part)
@@ -251,27 +251,28 @@ class CopySession:
                     self._flush()
 
     def has_answer(self) -> bool:
-        """Whether the server said something in the middle of a COPY: an error as a rule, which `finish_copy` raises.
+        """Return whether the server has sent something during a COPY: usually an error, which `finish_copy` raises.
 
-        COPY has no other way to learn of an error early: the server reads on to the end of the command and drops it
+        COPY has no other way to learn of an error early: the server reads and discards data until the command ends
         (protocol documentation, "COPY Operations").
         """
-        if self._tells_rows:
-            # Notices of rows left out are no reason to end a command, and what else there is cannot be told from them.
+        if self._reports_skipped:
+            # A notice about a skipped row is no reason to end the command, and it cannot be distinguished from an
+            # error.
             return False
-        return self._has_heard or bool(self._poll(select.POLLIN, 0))
+        return self._has_input or bool(self._poll(select.POLLIN, 0))
 
     def _find_table(self, spec: CopySpec) -> LoadedTable | None:
         return self._tables.get(TableName(schema=spec.schema, name=spec.table))
 
     def check_table(self, spec: CopySpec) -> None:
-        """Look as COPY does, after other statements have written to a spec's table. Raises TargetError."""
+        """Check as COPY does, after other statements have written to a spec's table. Raises TargetError."""
         if (table := self._find_table(spec)) is not None:
             with self.between_copies() as connection:
                 send_check(connection, table, spec.columns)()
 
     def finish_copy(self) -> int:
-        """End the COPY command and return the rows it reported. Raises TargetError if `tables` has another table."""
+        """End the COPY command and return its row count. Raises TargetError if a name in `tables` has another table."""
         assert self._spec is not None
         self._is_copying, table = False, self._find_table(self._spec)
         with self._failures():
@@ -289,12 +290,12 @@ class CopySession:
         return reported
 
     def undo_copy(self) -> None:
-        """Have the COPY command that ended last undone before anything else is done; needs `is_protected`."""
+        """Mark the last COPY command to be undone before the next statement. Needs `is_protected`."""
         assert self._is_protected
         self._savepoint = "broken"
 
     def seal(self, statement: sql.Composed | None) -> None:
-        """Run the transaction's last statement, and do what can still fail so that the commit hardly can.
+        """Run the transaction's last statement and the deferred checks, so that the commit can hardly fail.
 
         Deferred triggers run with the user's search_path.
         """
@@ -303,7 +304,7 @@ class CopySession:
         self.execute(checks if statement is None else sql.SQL("{}; {}").format(checks, statement))
 
     def commit(self, statement: sql.Composed | None = None) -> None:
-        """Commit, after a last statement; how long it took is kept as `commit_s`.
+        """Run a last statement, if given, and commit. The elapsed time is kept in `commit_s`.
 
         Deferred triggers run with the user's search_path.
         """
@@ -318,7 +319,7 @@ class CopySession:
         self.commit_s = time.perf_counter() - began
 
     def roll_back(self) -> None:
-        """Roll back what is open."""
+        """Roll back the open transaction."""
         self._note_end()
         self.execute(sql.SQL("ROLLBACK"))
 
@@ -332,15 +333,15 @@ class CopySession:
 
     @contextlib.contextmanager
     def between_copies(self) -> Iterator[psycopg.Connection[Any]]:
-        """Provide the connection for statements in the transaction; a COPY command that failed is undone first."""
+        """Provide the connection for other statements of the transaction. A failed COPY command is undone first."""
         with self._failures():
             if before := self._leave_copy():
                 self._connection.execute(before)
             yield self._connection
 
     def _leave_copy(self) -> LiteralString:
-        """Return what is run before anything but COPY: what failed is undone, and search_path is penstock's own."""
-        # Which path there was before the savepoint is not known.
+        """Return the SQL before a statement other than COPY: undo a failed COPY and set penstock's search_path."""
+        # Rolling back to the savepoint restores the search_path of that time, which is not known.
         is_broken, has_users_path = self._savepoint == "broken", self._has_users_path
         self._has_users_path = False
         if is_broken:
@@ -349,9 +350,9 @@ class CopySession:
         return f"{TO_OWN_PATH}; " if has_users_path else ""
 
     def cancel(self) -> None:
-        """Ask the server to stop what this session is doing; safe from another thread, and more than once.
+        """Ask the server to cancel what this session does. Safe from another thread, and more than once.
 
-        Whoever waits for a server that does not answer that gives up after a few seconds.
+        A wait for a server that does not answer the cancel request ends after _CANCEL_TIMEOUT_S.
         """
         if self._cancelled_s is None:
             self._cancelled_s = time.monotonic()
@@ -359,20 +360,20 @@ class CopySession:
             self._connection.cancel_safe(timeout=_CANCEL_TIMEOUT_S)
 
     def abandon(self) -> None:
-        """Fail a COPY in progress and close, which rolls back; never waits or raises, for the way out of an error."""
+        """Fail a COPY in progress and close, which rolls back. For error paths: it never waits or raises."""
         with contextlib.suppress(psycopg.Error, OSError):
             if self._is_copying:
                 self._pgconn.put_copy_end(b"load abandoned")
         self.close()
 
     def close(self) -> None:
-        """Close the connection; what was not committed is gone."""
+        """Close the connection. Uncommitted work is lost."""
         self._connection.close()
 
-    # ---------------------------------------------------------------- libpq, never blocking inside it
+    # ---------------------------------------------------------------- libpq, without blocking calls
 
-    def _hear(self, notice: Diagnostic) -> None:
-        """Take note of a row that COPY left out: the first number of the notice is its line."""
+    def _record_skipped(self, notice: Diagnostic) -> None:
+        """Record a row that COPY skipped. The first number in the notice is its line."""
         words = notice.message_primary or ""
         if notice.source_file == _COPY_PARSER and (number := _NUMBER.search(words)) is not None:
             self.skipped.append(int(number[0]))
@@ -387,13 +388,13 @@ class CopySession:
         return self._pgconn.get_result()
 
     def _wait(self, events: int) -> None:
-        """Wait until the socket is ready, and take in what the server sent."""
-        while not (ready := self._poll(events, _LOOK_UP_MS)):
+        """Wait until the socket is ready, and read what the server sent."""
+        while not (ready := self._poll(events, _CANCEL_CHECK_MS)):
             given_up = self._cancelled_s is not None and time.monotonic() - self._cancelled_s > _CANCEL_TIMEOUT_S
             if given_up:
                 raise psycopg.OperationalError("the server did not answer a request to cancel")
         if any(found & ~select.POLLOUT for _, found in ready):
-            self._has_heard = True
+            self._has_input = True
             self._pgconn.consume_input()
 
     def _poll(self, events: int, timeout_ms: int) -> list[tuple[int, int]]:
@@ -402,7 +403,7 @@ class CopySession:
         return waiting.poll(timeout_ms)
 
     def _take(self, expected: ExecStatus) -> PGresult:
-        """Return the next of several results; take in the rest before raising another's error."""
+        """Return the next of several results. If it has another status, read the others and raise its error."""
         result = self._await_result()
         if result is None:
             raise psycopg.OperationalError("the server gave no answer")
@@ -416,7 +417,7 @@ class CopySession:
             pass
 
     def _expect(self, expected: ExecStatus) -> PGresult:
-        """Return the result of that status; take in all the server has to say before raising another's error."""
+        """Return the result if it has that status; otherwise read the remaining results and raise its error."""
         result = self._await_result()
         if result is None:
             raise psycopg.OperationalError("the server gave no answer")
@@ -432,15 +433,15 @@ class CopySession:
         try:
             yield
         except psycopg.Error as error:
-            report = read_report(self._last_words() or error)
+            report = read_report(self._find_final_error() or error)
             spec = self._spec
             table, columns = (spec.table, spec.columns) if spec else (None, ())
             place = parse_copy_context(report.context, table=table, columns=columns)
             is_disconnect = self._connection.broken or self._pgconn.status != ConnStatus.OK
             raise CopyFailed(report, place, is_disconnect=is_disconnect) from error
 
-    def _last_words(self) -> psycopg.Error | None:
-        """Return the error with which the server ended the connection, if it has and said why."""
+    def _find_final_error(self) -> psycopg.Error | None:
+        """Return the error with which the server ended the connection, if it reported one."""
         if self._pgconn.status == ConnStatus.OK:
             return None
         with contextlib.suppress(psycopg.Error):

@@ -1,12 +1,12 @@
-"""Records of which a table refuses some, sorted out by the server: it stores the others, and says why it refused those.
+"""Sorts records on the server: it stores those that the table accepts, and reports why it refused the others.
 
-Records are copied into a temporary table, which is gone with the transaction: as texts where they come from a file,
-since COPY can read any of those. One DO statement takes them on from there by INSERT, or by a merge's statement,
-stretch by stretch in their order, each under a savepoint of its own. A sequence counts the records of a stretch that
-were begun, so where one fails the record is known: those before it are stored, it is tried once more as the first one
-of a stretch, and noted with the error's own fields. Whatever may refuse a record does so itself: types, constraints,
-triggers, partitions, indexes. Where a whole stretch fails, as by a foreign key that is checked at its end, half of it
-is tried.
+Records are copied into a temporary table, which is dropped at the end of the transaction. Records of files are copied
+as text, which COPY always accepts. One DO statement then stores them by INSERT, or by the statement of a merge, in
+stretches of consecutive records, each under its own savepoint. A sequence counts the records of a stretch that were
+begun, so if a record fails, its position is known. The records before it are stored. It is then tried again as the
+first one of a stretch, and recorded with the fields of the error. All the table's types, constraints, triggers,
+partitions and indexes apply as usual. If a stretch fails as a whole, for example by a foreign key that is checked at
+its end, the next stretch is half as long.
 """
 
 from __future__ import annotations
@@ -44,15 +44,16 @@ if TYPE_CHECKING:
     from penstock.server.copy.copy import CopySession
 
 _STAGE: Final = "penstock_stage"
-# Its row type reads values as COPY does, where the stage itself has text.
+# Its row type reads values as COPY does; the columns of the stage have type text.
 _TYPED: Final = "penstock_typed"
 _COUNTER: Final = "penstock_counter"
 
-# The best stretch is about the square root of this over the share of bad records: longer ones are undone and stored
-# again too often, and shorter ones cost too much each (of 20, 80 and 320 the second was the fastest with 1 % of them).
+# The best stretch is about the square root of this over the share of bad records. Longer stretches are undone and
+# stored again too often, and shorter ones have too much overhead (of 20, 80 and 320, 80 was the fastest with 1 % bad
+# records).
 _STRETCH_FACTOR = 60.0
 
-# A bad record that a whole stretch fails for makes so many others be stored again as that many whose place is known.
+# A bad record without a known position causes as much repeated work as this many bad records with a known one.
 _WHOLE_WEIGHT = 50
 
 _MOST_IN_STRETCH = 2000
@@ -80,7 +81,7 @@ class SortingColumn:
 
 
 class RefusedRow(NamedTuple):
-    """A row that could not be stored, counted from 1 in the order they were copied, and why."""
+    """A row that could not be stored, and why. `place` counts from 1 in the order of the COPY."""
 
     place: int
     sqlstate: str
@@ -91,21 +92,21 @@ class RefusedRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sorted:
-    """How many rows were stored, and which could not be; triggers may have kept out others."""
+    """How many rows were stored, and which were refused. Triggers may have skipped others."""
 
     stored: int
     refused: tuple[RefusedRow, ...]
 
 
 class _Made(NamedTuple):
-    """What the stage was made for; it lives as long as the transaction."""
+    """What the stage was created for. The stage is dropped when the transaction ends."""
 
     transaction: int
     spec: CopySpec
 
 
 def find_hindrance(connection: psycopg.Connection[Any], table: str) -> str | None:
-    """Return why the records of a table, by its quoted name, cannot be sorted out, as a hint. Raises psycopg.Error."""
+    """Return, as a hint, why records for `table`, a quoted name, cannot be sorted, or None. Raises psycopg.Error."""
     if connection.execute(HAS_RIGHTS).fetchone() != (True,):
         return (
             "Bad records are sorted out in a temporary table: grant the role TEMPORARY on the database and USAGE on"
@@ -117,14 +118,14 @@ def find_hindrance(connection: psycopg.Connection[Any], table: str) -> str | Non
 
 
 class Hindered(Exception):
-    """The records of a table cannot be sorted out; the words are a hint."""
+    """The records of a table cannot be sorted on the server. The message is a hint."""
 
 
 class Sorter:
-    """The sorting of one session's records. Methods raise CopyFailed.
+    """Sorts the records of one session. Methods raise CopyFailed.
 
-    `own_codes` are how the SQLSTATEs begin of errors that are a record's own. Needs TEMPORARY on the database, INSERT
-    on the table, and USAGE on its types and on plpgsql.
+    `own_codes` are prefixes of the SQLSTATEs that one record causes. Needs TEMPORARY on the database, INSERT on the
+    table, and USAGE on its types and on plpgsql.
     """
 
     def __init__(self, session: CopySession, own_codes: Sequence[str]) -> None:
@@ -134,7 +135,7 @@ class Sorter:
         self._columns: dict[str, SortingColumn] = {}
 
     def prepare(self, spec: CopySpec) -> CopySpec:
-        """Return where to copy records that are meant for a table; `sort` takes them on to it. Raises Hindered."""
+        """Create the stage for a table and return the spec of a COPY into it; then call `sort`. Raises Hindered."""
         self._session.begin()
         made = _Made(self._session.transaction, spec)
         if made != self._made:
@@ -150,7 +151,7 @@ class Sorter:
         return replace(spec, schema="pg_temp", table=_STAGE)
 
     def sort(self) -> Sorted:
-        """Take on to their table what has been copied."""
+        """Store the copied records in their table and return the refused ones."""
         assert self._made is not None
         spec = self._made.spec
         with self._session.between_copies() as connection:
@@ -181,14 +182,14 @@ class Sorter:
         self._session.check_table(spec)
         return Sorted(stored=outcome["stored"], refused=tuple(refused))
 
-    # ---------------------------------------------------------------- its statements
+    # ---------------------------------------------------------------- the sorter's statements
 
     def _compose_make(self, made: _Made) -> sql.Composed:
         columns = [self._columns[name] for name in made.spec.columns]
         before = self._made
         drop = sql.SQL("DROP TABLE {}, {} CASCADE;").format(_temporary(_STAGE), _temporary(_TYPED))
         return sql.SQL(MAKE).format(
-            # Where the transaction has a stage for another table.
+            # Drop the stage that this transaction has for another table.
             drop=_NOTHING if before is None or before.transaction != made.transaction else drop,
             stage=_temporary(_STAGE),
             texts=_COMMA.join(sql.SQL("{} pg_catalog.text").format(sql.Identifier(column.name)) for column in columns),
@@ -201,7 +202,7 @@ class Sorter:
         )
 
     def _compose_store(self, spec: CopySpec) -> sql.Composed:
-        """Return what stores a stretch, its texts read as their columns' types do."""
+        """Return the statement that stores a stretch; it converts the texts as the columns' types do."""
         values: list[sql.Composable] = []
         fields: list[sql.Composable] = []
         for name in spec.columns:
@@ -235,10 +236,10 @@ class Sorter:
 
 
 class SortingParts(NamedTuple):
-    """What differs between one use of the statement and another.
+    """The parts of the statement that differ between its uses.
 
-    The rows of `stage`, or a `portion` of them, are sorted: `store` stores a stretch, `after_stretch` is run then,
-    `note` notes the row `bad`, and `outcome` is the JSON that is left in setting penstock.outcome.
+    The rows of `stage`, or a `portion` of them, are sorted: `store` stores a stretch, `after_stretch` runs after it,
+    `note` records the refused row number `bad`, and `outcome` is the JSON that is left in setting penstock.outcome.
     """
 
     stage: sql.Identifier
@@ -260,7 +261,7 @@ def compose_sorting(
     most_in_stretch: int,
     first_size: int = _FIRST_SIZE,
 ) -> sql.Composed:
-    """Return the statement that stores rows stretch by stretch, and notes those that the table refuses."""
+    """Return the statement that stores rows stretch by stretch and records those that the table refuses."""
     body = sql.SQL(SORT).format(
         **parts._asdict(),
         counter=sql.Literal(counter.as_string(connection)),

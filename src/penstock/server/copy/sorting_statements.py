@@ -1,6 +1,6 @@
-"""The statements by which the server sorts records out, with the names of tables and columns left open (sorting.py).
+"""The statements that sort records on the server, without the names of tables and columns (see sorting.py).
 
-What reads and stores values is run with the user's search_path, and names penstock's own operators with their schema.
+Statements that convert and store values run with the user's search_path, so operators have their schema.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ HAS_RIGHTS: Final = """
                )
 """
 
-# The sequence counts the records that a stretch has begun: it is not rolled back, and drawn from in so large steps
-# since each by itself takes as long as a small INSERT.
+# The sequence counts the records that a stretch has begun, because it is not rolled back. It has a large cache, because
+# without one each nextval takes as long as a small INSERT.
 MAKE: Final = """
     {drop}
     CREATE TABLE {stage} ({texts}) ON COMMIT DROP;
@@ -26,8 +26,8 @@ MAKE: Final = """
     CREATE SEQUENCE {counter} CACHE 1000 OWNED BY {stage}.{first}
 """
 
-# Names of a column win over those of a variable, and the block's name tells the latter apart.
-# {to_users} and {to_own} are search_path.PATHS: an error between them undoes the path with the savepoint.
+# A column's name takes precedence over a variable's; the block's name qualifies the variables.
+# {to_users} and {to_own} are search_path.PATHS. After an error between them, the savepoint restores the search_path.
 SORT: Final = """
 #variable_conflict use_column
 <<sorting>>
@@ -74,7 +74,7 @@ BEGIN
             bad := first + GREATEST(pg_catalog.currval(counter) - counted, 1) - 1;
             {find_field}
             IF NOT is_own THEN
-                -- No record's fault: it ends it all.
+                -- Not caused by one record: end the statement.
                 RAISE;
             END IF;
         END;
@@ -91,10 +91,10 @@ BEGIN
             {note}
             first := first + 1;
         ELSIF begun > 1 AND bad < last THEN
-            -- The records before it go in first: what it breaks may be the key of one that does not stay.
+            -- Store the records before it first: it may violate the key of one that is refused itself.
             size := begun - 1;
         ELSE
-            -- Nobody knows for which: a reference is looked up when the statement ends.
+            -- The record is not known, because foreign keys are checked when the statement ends.
             size := (last - first + 1) / 2;
         END IF;
     END LOOP;
@@ -102,7 +102,7 @@ BEGIN
 END sorting
 """
 
-# What stores a stretch by INSERT alone, and how its refused records are noted and read.
+# Stores a stretch by INSERT alone; then how its refused records are recorded and read.
 STORE: Final = """
             {to_users};
             INSERT INTO {target} ({names}) OVERRIDING SYSTEM VALUE
@@ -117,7 +117,7 @@ s.ctid OPERATOR(pg_catalog.>=) sorting.lower
 """
 NOTE: Final = "outcome := outcome || pg_catalog.json_build_array(bad, code, words, more, field);"
 OUTCOME: Final = "pg_catalog.json_build_object('stored', stored, 'refused', pg_catalog.to_json(outcome))"
-# As bytes, since in SQL_ASCII they may be no characters of any encoding.
+# As bytes, because in SQL_ASCII the texts may not be valid in any encoding.
 TAKE_OUTCOME: Final = """
     SELECT pg_catalog.convert_to(
                pg_catalog.current_setting('penstock.outcome'),
@@ -133,7 +133,7 @@ SELECT: Final = """
              WHERE {rows}
 """
 
-# What a composite type reads in its text form it reads by each column's input function, as COPY does.
+# The input function of a composite type calls the input function of each column, as COPY does.
 SELECT_RECORD: Final = """
             SELECT {values}
               FROM (
@@ -145,8 +145,8 @@ SELECT_RECORD: Final = """
                    ) AS s
 """
 
-# The value that a type has refused is known by its being refused alone too; so is that it was one, since some types
-# refuse values with codes that say something else of a statement. A domain's CHECK names the domain.
+# To find the field that a type refuses, each field is converted alone. That also shows that a type refused it, because
+# some types raise SQLSTATEs that mean something else for a statement. A domain's CHECK reports the domain's name.
 FIND_FIELD: Final = """
             IF field = '' AND (NOT is_own OR bad = first AND (code LIKE '22%' OR refusing <> '')) THEN
                 DECLARE
@@ -176,7 +176,8 @@ FIND_FIELD: Final = """
                             );
                             {to_own};
                         EXCEPTION WHEN OTHERS THEN
-                            -- Several may be wrong in the same way: the words tell which one was met.
+                            -- Several fields may have an error with this SQLSTATE. The message text tells which one was
+                            -- reported.
                             IF SQLSTATE = code AND (field = '' OR SQLERRM = words) THEN
                                 field := names[number];
                                 is_own := true;
