@@ -1,1 +1,1 @@
-"""What a server is, read with an ordinary user's rights; its settings."""
+"""The facts of a server and its settings, read with an ordinary user's rights."""

@@ -1,4 +1,4 @@
-"""What loading must know of a server, asked in one query with an ordinary user's rights."""
+"""The facts of a server that a load needs, read in one query with an ordinary user's rights."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ServerRow:
 
 
 def read_server_facts(connection: Connection) -> ServerFacts:
-    """Return the facts of the server behind a connection; its own connection counts as used.
+    """Return the facts of a connection's server. This connection counts as used.
 
     Raises ServerError.
     """
@@ -44,7 +44,7 @@ def read_server_facts(connection: Connection) -> ServerFacts:
 
 
 def ask_server_facts(connection: Connection) -> Callable[[], ServerFacts]:
-    """Do as `read_server_facts`, where the connection is in a pipeline without waiting; what is returned tells."""
+    """Send the query of `read_server_facts` without waiting, for a pipeline; the returned function gives the facts."""
     address = describe_connection(connection)
     with translate_errors(f"reading the facts of {address}"):
         fetch = send_query(connection, "server", ServerRow)
@@ -84,12 +84,10 @@ def _describe(row: ServerRow, *, address: str, client_address: str, named_host: 
 def is_local_server(*, server_address: str | None, dialled_address: str, named_host: str, own_name: str) -> bool:
     """Return whether a server runs on this machine: a Unix socket, or loopback at both ends of a connection.
 
-    One end alone proves nothing: a tunnel is dialled at loopback, and its far end may call the server at loopback or
-    by a socket. Where the host that was named is another than this machine (`own_name`), it is one. A tunnel that
-    is named localhost still looks local. `dialled_address` is empty on a socket, and where libpq does not know it.
-
-    >>> is_local_server(server_address="127.0.0.1", dialled_address="127.0.0.1", named_host="db1", own_name="laptop")
-    False
+    One end alone proves nothing: a client connects to a tunnel at loopback, and the tunnel's far end may connect to the
+    server at loopback or by a socket. If the given host name is not this machine's (`own_name`), the connection uses
+    such a tunnel. A tunnel named localhost still looks local. `dialled_address` is empty for a socket, or if libpq does
+    not know it.
     """
     if server_address is None:
         return not dialled_address

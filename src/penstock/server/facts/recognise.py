@@ -1,6 +1,6 @@
-"""Marks → whose PostgreSQL a server is, and who manages it. Pure.
+"""Recognises a server's product and its manager by marks. Pure.
 
-What each mark proves, and who says so:
+What each mark proves, and the source:
 
 * `rds.extensions` and role `rds_superuser`: Amazon RDS and Aurora (docs.aws.amazon.com, "Understanding the
   rds_superuser role"); `aurora_version()`, or `aurora_stat_utils` in rds.extensions: Aurora (AuroraPgDialect of
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from penstock.model.server.inspection import FlavourKind, Mark
 
-# Which of them is told first matters: Aurora has RDS's marks too, Citus runs on any of them.
+# The order matters: Aurora has RDS's marks too, and Citus runs on any of the others.
 _FLAVOURS: tuple[tuple[tuple[str, str], FlavourKind, str], ...] = (
     (("function", "pg_catalog.aurora_version()"), "aurora", "Amazon Aurora"),
     (("setting", "rds.extensions with aurora_stat_utils"), "aurora", "Amazon Aurora"),
@@ -43,14 +43,14 @@ _FLAVOURS: tuple[tuple[tuple[str, str], FlavourKind, str], ...] = (
     (("extension", "citus"), "citus", "Citus"),
 )
 
-# One setting on the command line is anybody's `postgres -c`; Patroni always passes these.
+# A single setting may come from any `postgres -c`. Patroni always passes all of these.
 _PATRONI_SETTINGS = {"cluster_name", "hot_standby", "wal_level", "wal_log_hints"}
 
 _PATRONI_CHANGE = "patronictl edit-config"
 
 
 def recognise_flavour(marks: Collection[Mark], *, is_multi_az_cluster: bool = False) -> Flavour:
-    """Return whose PostgreSQL it is; `is_multi_az_cluster` is what rds_tools says.
+    """Return the server's product. `is_multi_az_cluster` is the answer of rds_tools.
 
     >>> from penstock.model.server.inspection import Mark
     >>> recognise_flavour([Mark(kind="role", name="rds_superuser")]).name
@@ -66,7 +66,7 @@ def recognise_flavour(marks: Collection[Mark], *, is_multi_az_cluster: bool = Fa
 
 
 def recognise_managers(marks: Collection[Mark], *, cluster_name: str | None) -> tuple[Manager, ...]:
-    """Return who else changes the server's settings; `cluster_name` is the setting, as a hint to which cluster."""
+    """Return the software that also changes the server's settings. `cluster_name`, the setting, is added as a hint."""
     found = {(mark.kind, mark.name) for mark in marks}
     scope = f' (cluster "{cluster_name}")' if cluster_name else ""
     managers = [*_kubernetes(found, scope), *_patroni(marks, scope)]

@@ -1,6 +1,6 @@
-"""Server settings by SQL: read with their sources, changed by ALTER SYSTEM, taken up by a reload that is seen through.
+"""Server settings by SQL: read with their sources, changed by ALTER SYSTEM, and reloaded until the reload took effect.
 
-What should change is decided elsewhere.
+Other rooms decide what should change.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
     from penstock.server.connect.connection import Connection
 
-# A busy postmaster takes up a reload within milliseconds; one that has not in so long has found its files wrong.
+# A busy postmaster reloads within milliseconds. If it has not after this time, it found an error in the files.
 _RELOAD_TIMEOUT_S = 10.0
 _RELOAD_LOOK_S = 0.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileLine:
-    """The row of settings_lines.sql; `name` is None for a line that cannot be read, with the error."""
+    """The row of settings_lines.sql. `name` is None for a line with an `error`."""
 
     name: str | None
     text: str | None
@@ -40,7 +40,7 @@ class FileLine:
 
 
 def read_facts(connection: Connection) -> SettingsFacts:
-    """Return what decides about settings, but for what a load is expected to write. Raises ServerError."""
+    """Return the facts for deciding about settings, except how much a load will write. Raises ServerError."""
     with translate_errors("reading settings"):
         marks, rights, settings, slots, archivers = fetch_many(
             connection,
@@ -70,23 +70,23 @@ def read_facts(connection: Connection) -> SettingsFacts:
 
 
 def read_settings(connection: Connection) -> dict[str, SettingState]:
-    """Return the settings that profiles speak of, by name. Raises ServerError."""
+    """Return the settings that profiles may change, by name. Raises ServerError."""
     with translate_errors("reading settings"):
         return {state.name: state for state in fetch_rows(connection, "settings_state", SettingState)}
 
 
 def read_identity(connection: Connection) -> ServerIdentity:
-    """Return which server this is. Raises ServerError."""
+    """Return the server's identity. Raises ServerError."""
     with translate_errors("reading the server's identity"):
         (identity,) = fetch_rows(connection, "lease_server", ServerIdentity)
     return identity
 
 
 def read_lines(connection: Connection) -> dict[str, FileLine]:
-    """Return what postgresql.auto.conf has of the settings that leases change.
+    """Return the lines of postgresql.auto.conf for the settings that leases change.
 
-    Needs pg_file_settings. Raises ServerError, also where a line of the server's files cannot be read: a reload would
-    change nothing then.
+    Needs pg_file_settings. Raises ServerError, also if a line of the server's configuration files is invalid: then a
+    reload would change nothing.
     """
     with translate_errors("reading postgresql.auto.conf"):
         rows = fetch_rows(connection, "settings_lines", FileLine)
@@ -101,9 +101,9 @@ def read_lines(connection: Connection) -> dict[str, FileLine]:
 
 
 def alter_system(connection: Connection, name: str, text: str | None) -> None:
-    """Write a setting into postgresql.auto.conf, or take its line out; a reload takes it up. Raises TargetError.
+    """Write a setting to postgresql.auto.conf, or remove it; a reload makes it effective. Raises TargetError.
 
-    Not in a transaction. Needs ALTER SYSTEM on the setting.
+    Does not work in a transaction. Needs ALTER SYSTEM on the setting.
     """
     if text is None:
         statement = sql.SQL("ALTER SYSTEM RESET {}").format(sql.Identifier(name))
@@ -119,10 +119,10 @@ def reload(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Have the server read its files again, and wait until this session has. Needs pg_reload_conf().
+    """Make the server reload its configuration files, and wait until this session has. Needs pg_reload_conf().
 
-    Every process of the server is told at once; this one's load time tells that the files were read and were right.
-    Raises ServerError where that does not happen.
+    Every process of the server reloads at the same time. The load time of this one shows that the files were read and
+    are valid. Raises ServerError if it does not change in time.
     """
     loaded = "SELECT pg_catalog.pg_conf_load_time()"
     with translate_errors("reloading the server's configuration"):
@@ -140,6 +140,6 @@ def reload(
 
 
 def find_unchanged(connection: Connection, wanted: Mapping[str, float]) -> list[SettingState]:
-    """Return the settings that have not the number they should. Raises ServerError."""
+    """Return the settings that do not have the wanted number. Raises ServerError."""
     found = read_settings(connection)
     return [found[name] for name, value in wanted.items() if abs(float(found[name].value) - value) > 1e-9]
