@@ -1,1 +1,1 @@
-"""The tables of benchmarks: created, marked as penstock's own, dropped."""
+"""The tables of benchmarks: create them, mark them as penstock's own, drop them."""

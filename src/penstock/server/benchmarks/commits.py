@@ -1,4 +1,4 @@
-"""The commit experiment on one server: the article's table and procedure, a timed call, and what the server counted."""
+"""The commit experiment on one server: the article's table and procedure, a timed call, and the server's counters."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from penstock.model.server.server import ServerFacts
     from penstock.server.connect.connection import Connection, ConnectionFactory
 
-# Does what the article's does, with its names and arguments.
+# The article's procedure, with its names and arguments.
 MY_INSERT = """
 create table demo (id int primary key,n int);
 create procedure my_insert(rows_per_call int,rows_per_xact int) as $$
@@ -35,7 +35,7 @@ begin for i in 1..rows_per_call loop
 $$ language plpgsql;
 """
 
-# A session that ends has told its counters by then, also to PostgreSQL 14's collector.
+# By then a session that has ended has reported its counters, also to PostgreSQL 14's statistics collector.
 _COUNTED_TIMEOUT_S = 15
 _POLL_S = 0.2
 _CANCEL_TIMEOUT_S = 10
@@ -49,7 +49,7 @@ class DatabaseCounters:
     tup_inserted: int
 
     def since(self, before: DatabaseCounters) -> DatabaseCounters:
-        """Return what was added."""
+        """Return the difference to an earlier reading."""
         return DatabaseCounters(
             xact_commit=self.xact_commit - before.xact_commit, tup_inserted=self.tup_inserted - before.tup_inserted
         )
@@ -57,9 +57,10 @@ class DatabaseCounters:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallResult:
-    """A call of my_insert: how long it took, and what the database counted meanwhile, others' work too.
+    """A call of my_insert: its duration, and what the database counted in that time, including other sessions.
 
-    `rows` are in the table now, from so many transactions (`commits`); `pid` was the backend.
+    `rows` is the number of rows in the table now, and `commits` the number of transactions that inserted them. `pid`
+    was the backend's.
     """
 
     pid: int
@@ -70,24 +71,24 @@ class CallResult:
 
 
 class CommitExperiment:
-    """The table and procedure on one server, from `experiment`."""
+    """The table and procedure of the experiment on one server; `experiment` creates it."""
 
     def __init__(self, factory: ConnectionFactory, control: Connection) -> None:
         self._factory = factory
         self._control = control
 
     def facts(self) -> ServerFacts:
-        """Return what server this is. Raises ServerError."""
+        """Return the server's facts. Raises ServerError."""
         return read_server_facts(self._control)
 
     def watch_background(self, seconds: float) -> DatabaseCounters:
-        """Return what others commit and insert in so many seconds. Raises ServerError."""
+        """Return what other sessions commit and insert in `seconds`. Raises ServerError."""
         before = self._read_counters()
         time.sleep(seconds)
         return self._read_counters().since(before)
 
     def call(self, *, rows: int, rows_per_commit: int, clock: Callable[[], float] = time.perf_counter) -> CallResult:
-        """Empty the table, insert `rows` with a commit every so many, and count. Raises ServerError."""
+        """Empty the table, insert `rows` with a commit every `rows_per_commit`, and count. Raises ServerError."""
         with translate_errors("emptying the table of the experiment"):
             self._control.execute(f"TRUNCATE {SCHEMA}.demo".encode())
             self._control.execute(f"VACUUM {SCHEMA}.demo".encode())
@@ -98,22 +99,22 @@ class CommitExperiment:
         return CallResult(pid=pid, elapsed_s=elapsed_s, rows=found_rows, commits=commits, counted=counted)
 
     def _time_call(self, rows: int, rows_per_commit: int, clock: Callable[[], float]) -> tuple[int, float]:
-        # Its end has the session's counters told: while the call runs, they stand still.
+        # Closing the connection makes the session report its counters, which do not change during the call.
         with self._factory.connect(label="bench") as connection, translate_errors("calling my_insert"):
-            # The procedure names its table as the article does. One with a SET clause could not commit.
+            # The procedure uses the table's unqualified name, as in the article. With a SET clause it could not commit.
             connection.execute(f"SET search_path = {SCHEMA}".encode())
             began_s = clock()
             try:
                 connection.execute("CALL my_insert(%s::int, %s::int)", [rows, rows_per_commit])
             except BaseException:
                 if not is_usable(connection):
-                    # The server would go on with it, and hold the schema.
+                    # Otherwise the server would continue the call and keep the schema locked.
                     connection.cancel_safe(timeout=_CANCEL_TIMEOUT_S)
                 raise
             return connection.info.backend_pid, clock() - began_s
 
     def _count_rows(self) -> tuple[int, int]:
-        """Return the rows and the transactions that they came with: each row has the number of its own."""
+        """Return the number of rows and of the transactions that inserted them, by the xmin of each row."""
         query = sql.SQL("SELECT pg_catalog.count(*), pg_catalog.count(DISTINCT xmin::text::int8) FROM {}").format(
             sql.Identifier(SCHEMA, "demo")
         )
@@ -135,6 +136,6 @@ class CommitExperiment:
 
 @contextmanager
 def experiment(factory: ConnectionFactory) -> Iterator[CommitExperiment]:
-    """Provide the experiment in a schema of its own, dropped on every way out. As own_schema, which see."""
+    """Create the experiment in its own schema and drop it in every case. See own_schema for rights and errors."""
     with own_schema(factory, purpose="measure commits", setup=MY_INSERT) as control:
         yield CommitExperiment(factory, control)

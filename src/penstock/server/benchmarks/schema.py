@@ -1,4 +1,4 @@
-"""The schema of a benchmark: created for it, marked as ours, dropped on every way out; one benchmark at a time."""
+"""The schema of a benchmark: created, marked as penstock's, dropped in every case; one benchmark at a time."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ if TYPE_CHECKING:
 
 SCHEMA = "penstock_bench"
 
-# The comment by which the schema is known as ours.
+# The comment that marks the schema as penstock's.
 _MARK = "made by penstock bench, which drops it"
 
-# "commi" in ASCII: one experiment at a time in a database.
+# "commi" in ASCII. Allows one experiment at a time in a database.
 _LOCK = 0x636F6D6D69
 
 
 @contextmanager
 def own_schema(factory: ConnectionFactory, *, purpose: str, setup: str) -> Iterator[Connection]:
-    """Provide a session in whose database SCHEMA is, with what the statements of `setup` create there.
+    """Create SCHEMA, run the statements of `setup` in it, and provide a session in its database.
 
-    `purpose` is what is measured, as in "measure commits". One that a killed run has left is replaced. Needs CREATE on
-    the database. Raises TargetError for somebody else's schema of that name, ServerError for a pooler, a standby, and
-    a benchmark that runs already.
+    `purpose` is what is measured, as in "measure commits". The schema of a run that was killed is replaced. Needs
+    CREATE on the database. Raises TargetError if the schema exists and is not penstock's, and ServerError for a pooler,
+    a standby, or if another benchmark runs.
     """
     with factory.connect(label="bench") as control:
         factory.refuse_unwritable(purpose)

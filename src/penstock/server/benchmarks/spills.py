@@ -1,4 +1,4 @@
-"""The spilling experiment on one server: sysbench's tables, and a query by many sessions at once, timed."""
+"""The spilling experiment on one server: sysbench's tables, and a timed query in many concurrent sessions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _START_TIMEOUT_S = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpillRun:
-    """One query by so many sessions at once: from the first one's start to the last one's end, all plans summed."""
+    """One query in concurrent sessions: the time from the first start to the last end, and sums over all plans."""
 
     elapsed_s: float
     temp_bytes: int
@@ -35,18 +35,18 @@ class SpillRun:
 
 
 class SpillExperiment:
-    """The tables on one server, from `spill_experiment`."""
+    """The tables of the experiment on one server; `spill_experiment` creates it."""
 
     def __init__(self, factory: ConnectionFactory, control: Connection) -> None:
         self._factory = factory
         self._control = control
 
     def facts(self) -> ServerFacts:
-        """Return what server this is. Raises ServerError."""
+        """Return the server's facts. Raises ServerError."""
         return read_server_facts(self._control)
 
     def finish_tables(self, tables: Sequence[str]) -> None:
-        """Build the keys and indexes that sysbench has behind its rows. Raises ServerError."""
+        """Build the keys and indexes that sysbench creates after it inserts rows. Raises ServerError."""
         with translate_errors("building the indexes of the experiment"):
             for table in tables:
                 name = sql.Identifier(SCHEMA, table)
@@ -55,20 +55,20 @@ class SpillExperiment:
                 self._control.execute(sql.SQL("VACUUM (ANALYZE) {}").format(name))
 
     def create_tablespace(self, name: str, directory: str) -> None:
-        """Make a tablespace in a directory of the server's machine. Needs a superuser; raises ServerError."""
+        """Create a tablespace in a directory of the server's machine. Needs a superuser. Raises ServerError."""
         with translate_errors("creating a tablespace"):
             statement = sql.SQL("CREATE TABLESPACE {} LOCATION {}")
             self._control.execute(statement.format(sql.Identifier(name), sql.Literal(directory)))
 
     def warm(self, table: str) -> None:
-        """Read a table, so that the next run finds it in the cache as far as memory goes. Raises ServerError."""
+        """Read a table, so that the next run finds as much of it in the cache as fits. Raises ServerError."""
         with translate_errors("reading a table of the experiment"):
-            # A column that no index has: count(*) alone would be answered by the key.
+            # pad has no index; count(*) would use the primary key's index alone.
             name = sql.Identifier(SCHEMA, table)
             self._control.execute(sql.SQL("SELECT pg_catalog.count(pad) FROM {}").format(name))
 
     def run(self, query: str, *, sessions: int, tablespace: str) -> SpillRun:
-        """Have every session run the query at the same time, spilling to a tablespace. Raises ServerError."""
+        """Run the query in all sessions at the same time, spilling to a tablespace. Raises ServerError."""
         start = threading.Barrier(sessions + 1)
         with ExitStack() as stack:
             opened = [stack.enter_context(self._factory.connect(label="bench")) for _ in range(sessions)]
@@ -81,7 +81,7 @@ class SpillExperiment:
                 began_s = time.perf_counter()
                 plans = [run.result() for run in runs]
                 elapsed_s = time.perf_counter() - began_s
-        # A plan's top has the blocks of all below it.
+        # The block counts of a plan's top node include all nodes below it.
         block_bytes = self._block_bytes()
         return SpillRun(
             elapsed_s=elapsed_s,
@@ -99,13 +99,13 @@ class SpillExperiment:
 
 @contextmanager
 def spill_experiment(factory: ConnectionFactory, *, setup: str) -> Iterator[SpillExperiment]:
-    """Provide the experiment in a schema of its own, with the tables that `setup` creates. As own_schema, which see."""
+    """Create the tables of `setup` in their own schema, and drop it in every case. See own_schema for errors."""
     with own_schema(factory, purpose="measure queries that spill", setup=setup) as control:
         yield SpillExperiment(factory, control)
 
 
 def _explain(connection: Connection, query: str, start: threading.Barrier) -> dict[str, Any]:
-    """Run a query without its rows travelling, as the article does; return the top of its plan."""
+    """Run a query without sending its rows, as the article does; return the top node of its plan."""
     start.wait(_START_TIMEOUT_S)
     with translate_errors("running a query of the experiment"):
         row = connection.execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {query}".encode()).fetchone()

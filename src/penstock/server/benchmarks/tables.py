@@ -1,4 +1,4 @@
-"""Tables that a benchmark makes, marks as its own by a comment, and drops again: nobody else's are touched."""
+"""Tables that a benchmark creates, marks as its own by a comment, and drops. Other tables are never touched."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ if TYPE_CHECKING:
 
 
 def make_staging(connection: Connection, schema: str, tables: Mapping[str, Sequence[str]], *, mark: str) -> None:
-    """Make empty, unindexed text tables (name to columns) in place of those that an earlier run has left.
+    """Create empty, unindexed text tables (name to columns), in place of those of an earlier run.
 
-    `mark` is the comment by which they are known again. Needs CREATE on the schema, or on the database where the
-    schema is missing. Raises TargetError where somebody else's relation has one of the names, or depends on one.
+    `mark` is the comment that identifies them. Needs CREATE on the schema, or on the database if the schema does not
+    exist. Raises TargetError if one of the names belongs to another relation, or an object depends on one of the
+    tables.
     """
     with in_transaction(connection, f"creating the tables of schema {schema}"):
         _drop_marked(connection, schema, list(tables), mark=mark)
@@ -34,7 +35,7 @@ def make_staging(connection: Connection, schema: str, tables: Mapping[str, Seque
 
 
 def count_rows(connection: Connection, schema: str, tables: Sequence[str]) -> dict[str, int]:
-    """Return how many rows each table has. Needs SELECT on them; raises ServerError."""
+    """Return the number of rows of each table. Needs SELECT on them. Raises ServerError."""
     counts = {}
     with translate_errors(f"counting the rows of schema {schema}"):
         for name in tables:
@@ -46,7 +47,7 @@ def count_rows(connection: Connection, schema: str, tables: Sequence[str]) -> di
 
 
 def checkpoint(connection: Connection) -> None:
-    """Write all dirty pages, so that what follows does not pay for what went before.
+    """Write all dirty pages, so that the next measurement does not include earlier writes.
 
     Needs superuser, or pg_checkpoint on PostgreSQL 15 and later. Raises ServerError.
     """
@@ -55,7 +56,7 @@ def checkpoint(connection: Connection) -> None:
 
 
 def describe_copy(spec: CopySpec) -> str:
-    """Return the text of a COPY FROM STDIN command of files with a header, for psql."""
+    """Return the text of a COPY FROM STDIN command for psql, for files with a header."""
     return f"{copy_statement(spec).as_string(None).removesuffix(')')}, HEADER)"
 
 
