@@ -1,1 +1,1 @@
-"""Connections: how a server is reached and verified, whose rights a session has, and what its errors mean."""
+"""Connections: how a server is reached and verified, which rights a session has, and what its errors mean."""

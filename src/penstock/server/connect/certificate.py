@@ -1,4 +1,4 @@
-"""The certificate that a server shows, verified as libpq's sslmode=verify-full does."""
+"""Reads the certificate that a server shows, and verifies it as libpq's sslmode=verify-full does."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from penstock.server.connect.roots import read_name, show_name
 if TYPE_CHECKING:
     from pathlib import Path
 
-# Seconds to wait for each answer of a server that is only looked at.
+# Seconds to wait for each answer.
 _LOOK_TIMEOUT_S = 10
 # postgresql.org/docs/current/protocol-message-formats.html, "SSLRequest".
 _SSL_REQUEST = struct.pack("!ii", 8, 80877103)
 
 
 def look_at_server(host: str, port: int, *, roots: Path, address: tuple[str, int] | None = None) -> ServerCertificate:
-    """Return the certificate of a server, verified as verify-full does; nothing else is sent to it.
+    """Return the certificate of a server, verified as by verify-full. Nothing else is sent to the server.
 
-    `address` is where to connect in place of host and port, such as a tunnel's end. Raises ServerError.
+    `address` is where to connect instead of host and port, such as a tunnel's end. Raises ServerError.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.load_verify_locations(cafile=roots)

@@ -1,8 +1,8 @@
-"""The connection factory: everything that talks to a server gets its connection here.
+"""The connection factory: every connection to a server is created here.
 
-libpq does the connecting (URIs, services, several hosts, TLS, .pgpass, PG* variables). Added are defaults
-where the user is silent (conninfo.py) and the session settings below, so that all sessions of a load read a
-value alike and none is cut short. Statements belong to the other modules; trying again belongs to loading.
+libpq connects (URIs, services, several hosts, TLS, .pgpass, PG* variables). The factory adds defaults for what the user
+left open (conninfo.py) and the session settings below, so that all sessions of a load read a value alike and none is
+ended by a timeout. Other modules run statements; loading retries.
 """
 
 from __future__ import annotations
@@ -59,14 +59,13 @@ Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
 
 _log = logging.getLogger(__name__)
 
-# Set on every session, whatever the role, the database or postgresql.conf say. A timeout meant for
-# interactive work would end a load; a serializable default would slow it. One that is read-only stands, but for
-# whoever says --read-write.
-# IntervalStyle decides the sign of '-1 2:03:04' on input. Without row_security tables with policies, such as
-# the ledger's, cannot be read at all, and with quote_all_identifiers the server spells definitions in another
-# way. The server asks a silent client whether it lives, as the client asks the server (conninfo.py): by the
-# kernel's own defaults the session of a machine that is gone would hold its load's lock for two hours.
-# lock_timeout stays: whoever set it wants a load to give up rather than queue.
+# Set on every session, whatever the role, the database or postgresql.conf set. A timeout for interactive work would end
+# a load; serializable as default isolation would slow it. default_transaction_read_only is kept unless the user gives
+# --read-write. IntervalStyle decides the sign of '-1 2:03:04' on input. Without row_security, tables with policies,
+# such as the ledger's, cannot be read at all. With quote_all_identifiers the server spells definitions differently. The
+# server sends keepalives to a silent client, as the client does to the server (conninfo.py): with the kernel's
+# defaults, the session of a lost machine would hold its load's lock for two hours. lock_timeout is kept: somebody who
+# set it wants a load to fail rather than wait.
 _SETTINGS = {
     "statement_timeout": "0",
     "idle_in_transaction_session_timeout": "0",
@@ -87,7 +86,7 @@ _SETTINGS_17 = {"transaction_timeout": "0"}
 _READ_WRITE = {"default_transaction_read_only": "off"}
 
 
-# libpq's least. psycopg's ping holds the interpreter's lock: no other session of a load goes on meanwhile.
+# libpq's minimum. psycopg's ping holds the interpreter lock, so other sessions of a load wait for it.
 _PING_TIMEOUT_S = 2
 
 # pg_stat_force_next_flush() came with PostgreSQL 15.
@@ -95,7 +94,7 @@ CAN_FLUSH_STATISTICS = 150_000
 
 
 class _InputSettings(NamedTuple):
-    """The settings that decide how text becomes a value and that are the user's own to choose."""
+    """The user's own settings that decide how text becomes a value."""
 
     DateStyle: str
     TimeZone: str
@@ -103,22 +102,22 @@ class _InputSettings(NamedTuple):
 
 
 class ConnectionFactory:
-    """Makes connections that are all alike.
+    """Creates connections with equal settings.
 
-    `conninfo` is what libpq takes, or a bare database name; `role` is who to become by SET ROLE. The user's
-    own DateStyle field order, TimeZone and search_path (from the role, the database, PGTZ, PGOPTIONS ...)
-    decide what a COPY of theirs would store, so they are kept: read on the first connection, then set equally
-    on every later one, but for search_path, which is the user's in a few statements (search_path.py). Threads may
-    share a factory. It shows no secret. `allows_standby`: for who only looks.
+    `conninfo` is a connection string of libpq or a bare database name. `role` is set by SET ROLE. The user's own
+    DateStyle field order, TimeZone and search_path (from the role, the database, PGTZ, PGOPTIONS ...) decide what a
+    COPY of theirs would store, so they are kept: they are read on the first connection and set on every later one,
+    except search_path, which is the user's in only a few statements (search_path.py). Threads may share a factory. It
+    never shows a secret. `allows_standby` is for commands that only read.
 
-    `on_warning` hears what servers warn of; by default it is logged.
-    A session costs about nine round trips, so one that was borrowed is kept for whoever is next; `close` ends it.
+    `on_warning` is called with warnings of servers; by default they are logged.
+    A session takes about nine round trips, so a borrowed session is kept for the next use; `close` ends it.
 
-    `tunnel` is connected to in place of the server that `conninfo` names. `make_token` gives the password of IAM
-    authentication: it is asked anew for every connection, since a token soon ends.
+    With `tunnel`, the connection goes to the tunnel instead of the server in `conninfo`. `make_token` returns the
+    password for IAM authentication. It is called for every connection, because a token soon expires.
 
-    `read_write`: transactions write, even if the database, the role or PGOPTIONS has them read-only by default.
-    `is_embedded`: the server is penstock's own.
+    With `read_write`, transactions can write even if the database, the role or PGOPTIONS makes them read-only by
+    default. `is_embedded` is whether the server is penstock's own.
     """
 
     def __init__(
@@ -146,7 +145,7 @@ class ConnectionFactory:
         self._input_settings: _InputSettings | None = None
         self._pooler: Pooler | None = None
         self._kept: Connection | None = None
-        # Whether a session stood with the same server in another database.
+        # Whether a session was connected to another database of this server.
         self._knows_server = False
         self._lock = threading.Lock()
         self.on_warning: Callable[[str], None] = _log_warning
@@ -156,27 +155,27 @@ class ConnectionFactory:
 
     @property
     def safe_description(self) -> str:
-        """Return the target in libpq's words, without any secret."""
+        """Return the target as libpq keywords, without any secret."""
         target = describe_target(given_settings(self._settings, os.environ))
         return target if self._tunnel is None else f"{target} through {self._tunnel}"
 
     @property
     def input_settings(self) -> dict[str, str]:
-        """Return the user's settings that decide how text becomes a value; known once a session was made."""
+        """Return the user's settings that decide how text becomes a value; empty before the first connection."""
         return {} if self._input_settings is None else self._input_settings._asdict()
 
     @property
     def pooler(self) -> Pooler | None:
-        """Return the pooler in between, None without one; known once a session was made."""
+        """Return the connection pooler in front of the server, or None; None before the first connection."""
         return self._pooler
 
     def refuse_pooler(self, what: str) -> None:
-        """Raise ServerError where a pooler is in between; `what` completes "cannot ... through a pooler"."""
+        """Raise ServerError if there is a pooler; `what` completes "cannot ... through a pooler"."""
         if self._pooler is not None:
             raise self._pooler.refuse(what)
 
     def find_refusal(self, what: str) -> PenstockError | None:
-        """Return why nothing can be written here, None where it can; known as `pooler` is.
+        """Return why this connection cannot write, or None if it can or before the first connection.
 
         `what` completes "cannot".
         """
@@ -192,12 +191,12 @@ class ConnectionFactory:
         return None
 
     def refuse_unwritable(self, what: str) -> None:
-        """Raise what `find_refusal` returns."""
+        """Raise the error that `find_refusal` returns, if any."""
         if (refusal := self.find_refusal(what)) is not None:
             raise refusal
 
     def in_database(self, name: str) -> ConnectionFactory:
-        """Return a factory for another database of the same server, with sessions of its own; the caller closes it."""
+        """Return a factory for another database of the same server, with its own sessions. The caller closes it."""
         other = copy(self)
         other._settings = {**self._settings, "dbname": name}  # noqa: SLF001 (one of our own)
         other._knows_server = self._knows_server or self._input_settings is not None  # noqa: SLF001
@@ -207,8 +206,8 @@ class ConnectionFactory:
 
     @contextmanager
     def borrow(self) -> Iterator[Connection]:
-        """Provide a session for a few statements; kept for the next who borrows or connects. Raises ServerError."""
-        # Named for what it goes on to be: renaming it then would cost a round trip.
+        """Provide a session for a few statements. It is kept for the next use. Raises ServerError."""
+        # It is named for its likely next use: renaming it later would take a round trip.
         connection = self._take_kept() or self.connect(label="session 1")
         try:
             yield connection
@@ -223,10 +222,10 @@ class ConnectionFactory:
             connection.close()
 
     def keep(self, connection: Connection) -> None:
-        """Keep a session for whoever borrows next, without the advisory locks that it has; or end it.
+        """Keep a session for the next use, without its advisory locks; or close it.
 
-        What it has done enters the statistics before what it does next. PostgreSQL 14 can be made to do so by the end
-        of a session alone.
+        The session's statistics are reported before its next use. On PostgreSQL 14 they are only reported when a
+        session ends, so the session is closed there.
         """
         is_wanted = connection.info.server_version >= CAN_FLUSH_STATISTICS
         try:
@@ -242,14 +241,14 @@ class ConnectionFactory:
             connection.close()
 
     def close(self) -> None:
-        """End the session that is kept, if there is one."""
+        """Close the kept session, if there is one."""
         with self._lock:
             kept, self._kept = self._kept, None
         if kept is not None:
             kept.close()
 
     def take(self, *, label: str) -> Connection:
-        """Return the session that is kept, or else a new one; the caller closes it. Raises ServerError."""
+        """Return the kept session, or a new one. The caller closes it. Raises ServerError."""
         return self._take_kept() or self.connect(label=label)
 
     def _take_kept(self) -> Connection | None:
@@ -261,10 +260,10 @@ class ConnectionFactory:
         return None
 
     def connect(self, *, encoding: str = "UTF8", label: str | None = None) -> Connection:
-        """Return a new session in autocommit mode, its settings made and its role taken.
+        """Return a new session in autocommit mode, with its settings and role set.
 
-        `encoding` becomes client_encoding; `label` is added to application_name, so that pg_stat_activity
-        tells sessions apart. Raises ServerError.
+        `encoding` becomes client_encoding. `label` is added to application_name, to distinguish sessions in
+        pg_stat_activity. Raises ServerError.
         """
         given = given_settings(self._settings, os.environ)
         check_database_name(given)
@@ -282,7 +281,7 @@ class ConnectionFactory:
         return connection
 
     def _defaults(self, given: Mapping[str, str], label: str | None) -> dict[str, str]:
-        """Return what is added to the user's own connection settings. Raises UsageError, ServerError."""
+        """Return the settings to add to the user's connection settings. Raises UsageError, ServerError."""
         name = f"{self._application_name} {label}" if label else self._application_name
         sends_token = self._make_token is not None
         tls = tls_defaults(given, sends_token=sends_token, find_roots=self._find_roots)
@@ -296,7 +295,7 @@ class ConnectionFactory:
     def _open_first(
         self, settings: dict[str, str], defaults: dict[str, str], *, given: Mapping[str, str]
     ) -> Connection:
-        """Connect to the first server that will have it: libpq tries several, unless each needs a token of its own."""
+        """Connect to the first host that accepts. libpq tries several hosts, unless each needs its own token."""
         if self._tunnel is not None:
             routes: tuple[Route, ...] = (tunnel_route(given, self._tunnel, resolve_tunnel),)
         elif self._make_token is not None:
@@ -305,7 +304,7 @@ class ConnectionFactory:
             return self._open(settings, defaults, given=given)
         for route in routes[:-1]:
             try:
-                # Without defaults, of which one may be given up: another host may be what was asked for.
+                # No defaults here, because _open may retry without one: another host may be the one that fits it.
                 return self._open(settings | self._route_settings(route, given), {}, given=given, route=route)
             except ServerError as error:
                 _log.info("%s; trying the next host", error.message)
@@ -313,7 +312,7 @@ class ConnectionFactory:
         return self._open(settings | self._route_settings(last, given), defaults, given=given, route=last)
 
     def _route_settings(self, route: Route, given: Mapping[str, str]) -> dict[str, str]:
-        """Return libpq's settings for one server, a new token among them where one is needed."""
+        """Return libpq's settings for one server, with a new token if IAM authentication is used."""
         if self._make_token is None:
             return dict(route.settings)
         if "password" in self._settings:
@@ -336,7 +335,7 @@ class ConnectionFactory:
         try:
             return _connect(settings)
         except psycopg.Error as error:
-            # Also where no other kind will do: a connection that broke off may stand now.
+            # Also retry if no other kind of server is acceptable: a connection that broke may succeed now.
             other = self._find_other_kind(defaults)
             again = {**settings, "target_session_attrs": other} if other else settings
             if not _is_certain_failure(error, tries_password=self._allows_standby or self._knows_server):
@@ -348,9 +347,9 @@ class ConnectionFactory:
             raise failure from error
 
     def _may_pass(self, error: psycopg.Error, settings: dict[str, str]) -> bool:
-        """Return whether connecting may succeed later: where it did before, or a server is there that is not ready.
+        """Return whether connecting may succeed later: it did before, or a server exists that is not ready.
 
-        libpq gives no code to tell by what a server refuses, and a name that was mistyped must not be waited for.
+        libpq gives no code for the reason of a refusal, and penstock must not wait for a mistyped name.
         """
         if isinstance(error, psycopg.errors.ConnectionTimeout):
             return self._knows_server or self._input_settings is not None
@@ -363,10 +362,10 @@ class ConnectionFactory:
         return answer == psycopg.pq.Ping.REJECT or (self._knows_server and answer != psycopg.pq.Ping.OK)
 
     def _find_other_kind(self, defaults: Mapping[str, str]) -> str | None:
-        """Return which kind of server will do where the one that was asked for is not there; None where none will.
+        """Return the kind of server that is acceptable if the preferred kind is not found, or None.
 
-        libpq checks a role's default_transaction_read_only before a session can change it, and gives no code by which
-        to know such a failure from another: where the second attempt fails too, the first error stands.
+        libpq checks the role's default_transaction_read_only before a session can change it, and such a failure has no
+        code of its own. If the second attempt fails too, the first error is raised.
         """
         if "target_session_attrs" not in defaults:
             return None
@@ -375,7 +374,7 @@ class ConnectionFactory:
         return "primary" if defaults["target_session_attrs"] != "primary" else None
 
     def _explain(self, error: psycopg.Error, given: Mapping[str, str], route: Route | None) -> str | None:
-        """Return what to check where a server of Amazon's, or its token, may be the reason."""
+        """Return a hint for failures that Amazon RDS, or its token, may have caused, or None."""
         has_asked = error.pgconn is not None and error.pgconn.used_password
         if self._make_token is not None and route is not None and has_asked:
             now = datetime.now(UTC).isoformat(timespec="seconds")
@@ -396,7 +395,7 @@ class ConnectionFactory:
         )
 
     def _prepare(self, connection: Connection) -> None:
-        connection.add_notice_handler(self._hear)
+        connection.add_notice_handler(self._report_warning)
         version_num = connection.info.server_version
         with self._lock:
             is_first = self._input_settings is None
@@ -404,7 +403,7 @@ class ConnectionFactory:
                 first = _make_first_settings(connection, version_num=version_num, read_write=self._read_write)
                 self._input_settings, self._pooler, self._is_read_only = first
         if self._pooler is not None:
-            # What is set for a transaction is nobody else's: all that is looked at is seen in this one.
+            # Behind a pooler, settings last only for a transaction, so all reads happen in this one.
             connection.execute(f"BEGIN READ ONLY; {TO_OWN_PATH}")
         elif not is_first:
             assert self._input_settings is not None
@@ -414,21 +413,21 @@ class ConnectionFactory:
             self.refuse_pooler(f'become role "{self._role}"')
             connection.execute(sql.SQL("SET ROLE {}").format(sql.Identifier(self._role)))
 
-    def _hear(self, diagnostic: Diagnostic) -> None:
-        # A NOTICE is sent only where a session asked for it, and it hears it itself. That a server goes away (57P01,
-        # 57P02) is told by the error that follows, which may be waited out.
+    def _report_warning(self, diagnostic: Diagnostic) -> None:
+        # A session that asked for a NOTICE handles it itself. A server's shutdown (57P01, 57P02) is reported by the
+        # error that follows, which the load may wait out.
         severity = diagnostic.severity_nonlocalized or "NOTICE"
         if severity != "NOTICE" and not (diagnostic.sqlstate or "").startswith("57P"):
             self.on_warning(f"{severity}: {diagnostic.message_primary}")
 
 
 def is_usable(connection: Connection) -> bool:
-    """Whether statements can be sent: Ctrl-C may leave one under way whose end psycopg does not wait for."""
+    """Return whether statements can be sent. After Ctrl-C psycopg may not have waited for the end of a statement."""
     return not connection.closed and connection.info.transaction_status != psycopg.pq.TransactionStatus.ACTIVE
 
 
 def _is_ready(connection: Connection) -> bool:
-    """Whether a session that lay idle can be used: what it has to say unasked is that it ends."""
+    """Return whether an idle session can be used. If the server sent something, it was that the session ends."""
     if connection.closed or connection.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
         return False
     unread = select.poll()
@@ -437,21 +436,21 @@ def _is_ready(connection: Connection) -> bool:
 
 
 def describe_connection(connection: Connection) -> str:
-    """Return which server, database and user a session has, in libpq's words, without any secret."""
+    """Return the server, database and user of a session as libpq keywords, without any secret."""
     info = connection.info
     words = {"host": info.host, "port": str(info.port), "dbname": info.dbname, "user": info.user}
-    # A tunnel's near end, whose port it is.
+    # If the session uses a tunnel, the port is that of the tunnel's near end, so name its address.
     is_tunnelled = is_loopback(info.hostaddr) and not is_loopback(info.host) and info.host != "localhost"
     return describe_target(words | ({"hostaddr": info.hostaddr} if is_tunnelled else {}))
 
 
 def _connect(settings: dict[str, str]) -> Connection:
-    # No prepared statements: every statement is run once, and transaction-pooling proxies stumble over them.
+    # No prepared statements: every statement runs once, and poolers in transaction mode may not support them.
     return psycopg.connect("", autocommit=True, prepare_threshold=None, **settings)  # type: ignore[arg-type]
 
 
 def _user(given: Mapping[str, str]) -> str:
-    """Return who connects: the user that was named, or else the one libpq takes."""
+    """Return the user name: the given one, or libpq's default."""
     if named := given.get("user"):
         return named
     defaults = {option.keyword: option.val for option in psycopg.pq.Conninfo.get_defaults()}
@@ -459,7 +458,7 @@ def _user(given: Mapping[str, str]) -> str:
 
 
 def _is_certain_failure(error: psycopg.Error, *, tries_password: bool) -> bool:
-    """Return whether asking again would only cost time or, unless `tries_password`, one more wrong password."""
+    """Return whether a retry would only cost time or (unless `tries_password`) send a wrong password again."""
     is_timeout = isinstance(error, psycopg.errors.ConnectionTimeout)
     pgconn = error.pgconn
     return is_timeout or pgconn is None or pgconn.needs_password or (pgconn.used_password and not tries_password)
@@ -485,7 +484,7 @@ def _preparation_error(error: psycopg.Error, target: str, *, role: str | None) -
     report = read_report(error)
     hint = f'Have "{role}" granted to the user who connects, or do not use --role.' if role else report.hint
     detail = describe_report(report, f"preparing a session on {target}")
-    # A server that goes away now is as any that went away: whoever loads waits for it.
+    # A server that shuts down now is like a lost connection: the load waits for it.
     is_lost = report.sqlstate is None and isinstance(error, psycopg.OperationalError)
     is_transient = is_passing(report.sqlstate, is_disconnect=is_lost)
     return ServerError(report.message, detail=detail, hint=hint, sqlstate=report.sqlstate, is_transient=is_transient)
@@ -494,12 +493,13 @@ def _preparation_error(error: psycopg.Error, target: str, *, role: str | None) -
 def _make_first_settings(
     connection: Connection, *, version_num: int, read_write: bool
 ) -> tuple[_InputSettings, Pooler | None, bool]:
-    """Read the settings that are the user's own and make ours, in one round trip.
+    """Read the user's own settings and set penstock's, in one round trip.
 
-    By the way, find a pooler, and whether transactions are read-only by default.
+    The same query finds a pooler, and whether transactions are read-only by default.
 
-    A select list is evaluated from left to right, so DateStyle is read before its output half becomes ISO. Behind a
-    pooler no setting is made: the session is others' too. This one statement runs with the user's search_path.
+    A select list is evaluated from left to right, so DateStyle is read before its output format becomes ISO. Behind a
+    pooler no setting is changed, because others use the session too. Only this statement runs with the user's
+    search_path.
     """
     is_direct = compose_is_direct(connection.pgconn)
     read_only = sql.SQL("pg_catalog.current_setting('default_transaction_read_only')::pg_catalog.bool")
@@ -514,7 +514,7 @@ def _make_first_settings(
 
 
 def _read_first(cursor: psycopg.Cursor[tuple[Any, ...]]) -> tuple[Any, ...]:
-    """Return the first values of the first answer. Raises ServerError if they cannot be a PostgreSQL server's."""
+    """Return the values of the first row. Raises ServerError if they cannot come from a PostgreSQL server."""
     expected = [int, bool, bool, *(str for _ in _InputSettings._fields)]
     try:
         rows = [row[: len(expected)] for row in cursor.fetchall()]
@@ -530,7 +530,7 @@ def _read_first(cursor: psycopg.Cursor[tuple[Any, ...]]) -> tuple[Any, ...]:
 
 
 def _compose_settings(pinned: _InputSettings, *, version_num: int, read_write: bool) -> sql.Composed:
-    # Output is always ISO; the order of day, month and year is what input needs.
+    # Output is always ISO. The order of day, month and year matters for input.
     field_order = pinned.DateStyle.rpartition(", ")[2]
     settings = _fixed_settings(version_num, read_write=read_write) | pinned._asdict()
     settings |= {"DateStyle": f"ISO, {field_order}", "search_path": OWN_PATH}

@@ -1,6 +1,6 @@
-"""What a connection string says: its settings, the defaults to add, and words for it that hold no secret.
+"""Connection strings: their settings, the defaults to add, and a description without secrets.
 
-Pure but for the service file. Connecting is connection.py's.
+Pure, except that it reads the service file. connection.py connects.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from penstock.server.connect.service_file import has_service_file, read_service
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# Whoever sets one of libpq's variables, PGUSER or PGPASSWORD alone too, has a server of their own in mind.
-# An empty one counts, as for libpq: PGHOST= asks for the default socket.
+# A user who sets any of libpq's variables, even only PGUSER or PGPASSWORD, has another server in mind. An empty value
+# counts, as for libpq: PGHOST= means the default socket.
 _LIBPQ_VARIABLE = re.compile(r"PG[A-Z]+|PGCONNECT_TIMEOUT")
 
-# The libpq settings of interest here that a variable can give.
+# libpq settings that are needed here and that a variable can give.
 _VARIABLE_OF_SETTING = {
     "host": "PGHOST",
     "hostaddr": "PGHOSTADDR",
@@ -36,30 +36,29 @@ _VARIABLE_OF_SETTING = {
     "sslrootcert": "PGSSLROOTCERT",
 }
 
-# A URI, also one that lacks slashes: it is no database's name.
+# A URI, also one without slashes. It is not a database name.
 _MISTYPED_URI = re.compile(r"\w[\w+.-]*://|postgres(?:ql)?:", re.IGNORECASE)
 
-# What penstock asks of libpq where the user is silent.
+# Settings that penstock adds if the user did not give them.
 _DEFAULTS = {
-    # A standby cannot be loaded into.
+    # A standby cannot accept a load.
     "target_session_attrs": "primary",
-    # Seconds for each host: a wrong name or a firewall that drops packets should not look like a long load.
+    # Seconds for each host: a wrong name or a firewall that drops packets must not look like a long load.
     "connect_timeout": "15",
-    # A session that waits for others sends nothing for minutes, and firewalls forget silent connections (AWS
-    # network load balancers after 350 s): ask after 30 s of silence, give up after three unanswered probes.
+    # A session that waits for others sends nothing for minutes, and firewalls drop silent connections (AWS network load
+    # balancers after 350 s). So probe after 30 s of silence, and give up after three unanswered probes.
     "keepalives": "1",
     "keepalives_idle": "30",
     "keepalives_interval": "10",
     "keepalives_count": "3",
-    # A vanished server must be noticed (Linux alone takes 15 minutes or more), but not sooner than a live one
-    # may stall: with this option Linux also ends a connection whose peer answers every probe while its window
-    # stays closed, as a backend's does while it waits for a lock in the middle of a COPY. So minutes, not
-    # seconds.
+    # A lost server must be noticed (by default Linux takes 15 minutes or more), but a live server may stall: with this
+    # option Linux also ends a connection whose peer answers every probe while its window stays closed, as a backend's
+    # does if it waits for a lock during a COPY. So the limit is minutes, not seconds.
     "tcp_user_timeout": "600000",
 }
 
-# What people ask by variable of all their servers (PGCHANNELBINDING, PGREQUIREAUTH ...), and a server behind a Unix
-# socket that lets its owner in without a password cannot give.
+# Users set these by variable for all their servers (PGCHANNELBINDING, PGREQUIREAUTH ...). A server on a Unix socket
+# that accepts its owner without a password cannot fulfil them.
 _OVER_OWN_SOCKET = {
     "channel_binding": "prefer",
     "gssencmode": "disable",
@@ -71,22 +70,22 @@ _OVER_OWN_SOCKET = {
 
 
 def has_connection_settings(environ: Mapping[str, str]) -> bool:
-    """Return whether libpq is told of a server: by any PG* variable, or by a connection service file."""
+    """Return whether a PG* variable or a connection service file names a server for libpq."""
     has_variable = any(_LIBPQ_VARIABLE.fullmatch(name) for name in environ)
     return has_variable or has_service_file(environ)
 
 
 def over_own_socket(conninfo: str) -> str:
-    """Return how to connect to the embedded server, whatever the environment asks of other servers."""
-    # Older libpqs know fewer settings, and refuse those that they do not know.
+    """Return the conninfo for the embedded server, with requirements of the environment for other servers disabled."""
+    # Older versions of libpq know fewer settings, and refuse unknown ones.
     known = {option.keyword.decode() for option in psycopg.pq.Conninfo.get_defaults()}
     return make_conninfo(conninfo, **{key: value for key, value in _OVER_OWN_SOCKET.items() if key in known})
 
 
 def parse_conninfo(conninfo: str) -> dict[str, str]:
-    """Return the settings of a URI, a key=value string or (as psql takes it) a bare database name.
+    """Return the settings of a URI, a key=value string or (as in psql) a bare database name.
 
-    Raises UsageError, which never repeats the string: a part of it may be a password.
+    Raises UsageError. Its message never contains the string, a part of which may be a password.
     """
     is_bare_name = bool(conninfo) and "=" not in conninfo and not _MISTYPED_URI.match(conninfo)
     if is_bare_name:
@@ -94,11 +93,11 @@ def parse_conninfo(conninfo: str) -> dict[str, str]:
     try:
         settings = conninfo_to_dict(conninfo)
     except psycopg.ProgrammingError:
-        # Without the cause: libpq quotes what it could not read.
+        # No cause is attached, because libpq quotes what it could not read.
         raise UsageError(
             "cannot read the connection string",
             detail="It is not a URI or a list of keyword=value settings that libpq accepts.",
-            # Without USER@, which messages hide.
+            # Not USER@HOST, because messages hide what comes before an @.
             hint="Write postgresql://HOST:PORT/DBNAME?user=USER with special characters percent-encoded, or "
             '"host=HOST dbname=DBNAME user=USER" with values that hold spaces in single quotes.',
         ) from None
@@ -106,9 +105,9 @@ def parse_conninfo(conninfo: str) -> dict[str, str]:
 
 
 def check_database_name(given: Mapping[str, str]) -> None:
-    """Raise UsageError where a connection string was given as the database name.
+    """Raise UsageError if a connection string was given as the database name.
 
-    libpq would take it for a name, and the server repeat it in its log, password and all.
+    libpq would send it as a name, and the server would write it to its log, password included.
     """
     if _may_hold_secret(given.get("dbname", "")):
         raise UsageError(
@@ -119,7 +118,7 @@ def check_database_name(given: Mapping[str, str]) -> None:
 
 
 def given_settings(settings: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
-    """Return what the user said by connection string, service file or variable, in libpq's precedence."""
+    """Return the user's settings from connection string, service file and variables, in libpq's precedence."""
     by_variable = {key: environ[name] for key, name in _VARIABLE_OF_SETTING.items() if environ.get(name)}
     service = settings.get("service") or by_variable.get("service")
     by_service = read_service(service, environ, service_file=settings.get("servicefile")) if service else {}
@@ -129,24 +128,25 @@ def given_settings(settings: Mapping[str, str], environ: Mapping[str, str]) -> d
 def missing_defaults(
     given: Mapping[str, str], *, application_name: str, allows_standby: bool = False
 ) -> dict[str, str]:
-    """Return penstock's settings for what the user left open; `allows_standby`: for who only looks."""
+    """Return penstock's settings for those that the user left open; `allows_standby` is for commands that only read."""
     defaults = {**_DEFAULTS, "application_name": application_name}
     is_list = any("," in given.get(key, "") for key in ("host", "hostaddr"))
     if is_list and not allows_standby:
-        # Of several primaries the one that was not made read-only, as after a move by logical replication. Of one host
-        # that is not asked: a role's own default_transaction_read_only fails it too, and is refused in our words.
+        # Of several primaries choose one that is not read-only, as after a move by logical replication. This is not
+        # asked of a single host, because a role's own default_transaction_read_only would fail it too; find_refusal
+        # reports that.
         defaults["target_session_attrs"] = "read-write"
     return {key: value for key, value in defaults.items() if key not in given}
 
 
 def describe_target(given: Mapping[str, str]) -> str:
-    """Return which server, database and user are meant, in libpq's words, without any secret.
+    """Return the server, database and user as libpq keywords, without any secret.
 
     >>> describe_target({"host": "db1", "user": "ann", "password": "x"})
     'host=db1 user=ann'
     """
     keys = ("service", "host", "hostaddr", "port", "dbname", "user")
-    # A connection string in the place of a database name is not expanded by libpq, and may hold a password.
+    # libpq does not expand a connection string that was given as a database name. It may contain a password.
     words = [f"{key}={given[key]}" for key in keys if given.get(key) and not _may_hold_secret(given[key])]
     return " ".join(words) or "the local default server"
 

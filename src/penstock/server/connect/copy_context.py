@@ -1,8 +1,8 @@
-"""Where in its input COPY was when it failed, read from the CONTEXT of the error.
+"""Reads from the CONTEXT of a COPY error where in its input COPY failed.
 
-The server gives line, column and value nowhere else, and in the language of its lc_messages, which only a
-superuser may change. So the words are never looked at, only the order of the parts: `COPY t, line 5, column
-age: "abc"`, `COPY t, Zeile 5, Spalte age: »abc«`, `tのCOPY、行 5、列 age: "abc"`.
+The server reports line, column and value only there, and in the language of its lc_messages, which only a superuser may
+change. So only the order of the parts is used, never the words: `COPY t, line 5, column age: "abc"`, `COPY t, Zeile 5,
+Spalte age: »abc«`, `tのCOPY、行 5、列 age: "abc"`.
 Source: CopyFromErrorCallback in src/backend/commands/copyfrom.c and src/backend/po.
 """
 
@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-# "COPY t, line 5" in most languages, "tのCOPY、行 5" in Japanese, "t 복사, 5번째 줄" in Korean. At the start
-# of a line of the context, since triggers and functions put theirs first.
+# "COPY t, line 5" in most languages, "tのCOPY、行 5" in Japanese, "t 복사, 5번째 줄" in Korean. It may be on any line
+# of the context, because triggers and functions come first.
 _HEAD = r"^(?:COPY )?{table}(?:のCOPY| 복사)?[,、]\s?[^\d,:\"]{{0,30}}?(?P<line>\d+)(?P<rest>.*)"
 # What follows the line number: a counter word (Korean), the column, then a colon and the value.
 _REST = re.compile(r"(?P<counter>[^,、:]*?)(?:[,、]\s?(?P<place>.*?))?(?:\s?:\s(?P<value>.*))?", re.DOTALL)
@@ -31,10 +31,10 @@ _QUOTED = re.compile(r"\"(.*)\"|»(.*)«|«\s?(.*?)\s?»|„(.*)[“”]|“(.*)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyContext:
-    """A place in COPY's input, each part None where the server did not tell.
+    """A position in COPY's input. A part is None if the server did not report it.
 
-    `line` counts from 1 within this COPY command. `value` is the column's text as the server shortened it, or
-    the whole record's where no column is named; None also for a null.
+    `line` counts from 1 within this COPY command. `value` is the column's text as the server shortened it, or the whole
+    record's if no column is reported. It is also None for a null.
     """
 
     line: int | None = None
@@ -43,9 +43,9 @@ class CopyContext:
 
 
 def parse_copy_context(context: str | None, *, table: str | None = None, columns: Iterable[str] = ()) -> CopyContext:
-    """Return the place that an error's CONTEXT names.
+    """Return the position that an error's CONTEXT reports.
 
-    `table` is the bare name of COPY's target and `columns` its columns; without them names that hold commas,
+    `table` is the bare name of COPY's target and `columns` are its columns. Without them, names that contain commas,
     colons or digits can be misread.
 
     >>> parse_copy_context('COPY t, line 5, column age: "abc"')
@@ -71,7 +71,7 @@ def _head_pattern(table: str | None) -> re.Pattern[str]:
 
 
 def _split_column(text: str, columns: Iterable[str]) -> tuple[str | None, str | None]:
-    """Return column and quoted value of `column age: "abc"`; the longest known column beats a guess."""
+    """Return column and quoted value of `column age: "abc"`. The longest known column takes precedence over a guess."""
     known = [re.escape(column) for column in sorted(columns, key=len, reverse=True)]
     for name in [*known, r".+?"]:
         for form in _COLUMNS:
@@ -81,6 +81,6 @@ def _split_column(text: str, columns: Iterable[str]) -> tuple[str | None, str | 
 
 
 def _unquote(text: str | None) -> str | None:
-    """Return what stands between the language's quotation marks; words without them speak of a null."""
+    """Return the text between the language's quotation marks, or None: a null is a word without them."""
     match = _QUOTED.fullmatch(text) if text is not None else None
     return next((group for group in match.groups() if group is not None), None) if match else None

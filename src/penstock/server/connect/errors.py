@@ -1,8 +1,8 @@
-"""The server's errors as penstock's: by SQLSTATE and exception class, never by the words of a message.
+"""Converts the server's errors to penstock's: by SQLSTATE and exception class, never by a message's text.
 
-The message stays the server's own, so that it can be searched for; detail and hint say what to do about it
-here. Line numbers of files are put to it in loading, which knows which records a COPY carried. Transactions are opened
-here too, so that a connection lost at a BEGIN or COMMIT is an error as any other.
+The message stays the server's own, so that users can search for it. Detail and hint say what to do. loading knows the
+records of each COPY and adds the line numbers of files. Transactions are opened here too, so that a connection that is
+lost at BEGIN or COMMIT raises the same errors.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ __all__ = [
 
 # Data exception (22, with 22P04 bad copy file format) and integrity constraint violation (23).
 DATA_CLASSES = ("22", "23")
-# Codes of class 22 that speak of a setting or a sequence, not of a record.
+# Codes of class 22 that are about a setting or a sequence, not about a record.
 NOT_DATA = frozenset(("22023", "2200H"))
-# Syntax error or access rule violation (42: missing table or column, no privilege), invalid schema name (3F),
-# view without INSTEAD OF trigger and other things COPY cannot do (0A), a wrong object state (55000), more
-# columns than a table can have (54011), a standby (25006).
+# Syntax error or access rule violation (42: missing table or column, no privilege), invalid schema name (3F), feature
+# not supported (0A: a view without INSTEAD OF trigger and others that COPY refuses), object not in the required state
+# (55000), more columns than a table can have (54011), read-only transaction (25006: a standby).
 _TARGET_CLASSES = ("42", "3F", "0A")
 _TARGET_STATES = {"55000", "54011", "25006"}
 
 _DATE_HINT = "Correct the value in the file, or set DateStyle for the role to the order that the file's dates have."
 
-# For functions, tablespaces, databases and the like.
+# For functions, tablespaces, databases and other objects without a hint of their own.
 _RIGHT = "Have an administrator grant the privilege, or use --role."
 
 _HINTS = {
@@ -79,7 +79,7 @@ _HINTS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerReport:
-    """An error as the server reported it; every field but the message is None where it was silent."""
+    """An error as the server reported it. Every field except the message is None if the server did not send it."""
 
     message: str
     sqlstate: str | None = None
@@ -92,7 +92,7 @@ class ServerReport:
 
 
 def read_report(error: psycopg.Error) -> ServerReport:
-    """Return the fields of the server's error, or libpq's own words where no server spoke."""
+    """Return the fields of the server's error, or libpq's own message if no server sent one."""
     diag = error.diag
     return ServerReport(
         message=diag.message_primary or " ".join(str(error).split()) or type(error).__name__,
@@ -107,7 +107,7 @@ def read_report(error: psycopg.Error) -> ServerReport:
 
 
 def to_penstock_error(error: psycopg.Error, what: str) -> PenstockError:
-    """Return the error of ours that a server's amounts to; `what` says what was being done ("reading x")."""
+    """Return penstock's error for a server's error. `what` is the action that failed, such as "reading x"."""
     report = read_report(error)
     hint = report.hint or (_RIGHT if _names_other_object(report) else find_hint(report.sqlstate))
     detail = describe_report(report, what)
@@ -126,7 +126,7 @@ def to_penstock_error(error: psycopg.Error, what: str) -> PenstockError:
 
 
 def _names_other_object(report: ServerReport) -> bool:
-    """Whether a privilege is lacking on what is no table: messages in other languages are not told apart."""
+    """Return whether a privilege on something other than a table is missing. Only recognises messages in English."""
     lacking = "permission denied for "
     return report.message.startswith(lacking) and not report.message.startswith(
         tuple(f"{lacking}{kind} " for kind in ("table", "relation", "schema", "view", "sequence"))
@@ -135,7 +135,7 @@ def _names_other_object(report: ServerReport) -> bool:
 
 @contextmanager
 def translate_errors(what: str) -> Iterator[None]:
-    """Raise what to_penstock_error makes of a psycopg error in the block."""
+    """Convert a psycopg error in the block with to_penstock_error."""
     try:
         yield
     except psycopg.Error as error:
@@ -144,9 +144,9 @@ def translate_errors(what: str) -> Iterator[None]:
 
 @contextmanager
 def in_transaction(connection: psycopg.Connection[Any], what: str | None = None) -> Iterator[psycopg.Transaction]:
-    """Run the block in a transaction, or in a savepoint of the caller's; BEGIN and COMMIT fail as any statement does.
+    """Run the block in a transaction, or in a savepoint of the caller's. Errors of BEGIN and COMMIT are converted too.
 
-    Without `what` errors stay psycopg's, for a caller in this room that tells them apart, and translates the rest.
+    Without `what`, errors stay psycopg's, for a caller in this room that distinguishes them and converts the others.
     """
     with nullcontext() if what is None else translate_errors(what), connection.transaction() as transaction:
         yield transaction
@@ -154,14 +154,14 @@ def in_transaction(connection: psycopg.Connection[Any], what: str | None = None)
 
 @contextmanager
 def rolled_back(connection: psycopg.Connection[Any]) -> Iterator[None]:
-    """Run the block in a transaction that is undone at its end, whatever it did; errors stay psycopg's."""
+    """Run the block in a transaction that is always rolled back at its end. Errors stay psycopg's."""
     with connection.transaction(force_rollback=True):
         yield
 
 
 @contextmanager
 def in_pipeline(connection: psycopg.Connection[Any]) -> Iterator[None]:
-    """Run the block in a pipeline, and raise the first error of it alone: psycopg logs what follows from that one."""
+    """Run the block in a pipeline and raise only its first error; psycopg logs those that follow from it."""
     first: psycopg.Error | None = None
     try:
         with connection.pipeline():
@@ -177,9 +177,9 @@ def in_pipeline(connection: psycopg.Connection[Any]) -> Iterator[None]:
 
 @contextmanager
 def at_once(connection: psycopg.Connection[Any]) -> Iterator[None]:
-    """Run the block's statements in one round trip, and in one transaction: the caller's, where there is one.
+    """Run the block's statements in one round trip and one transaction: the caller's, or else a new one.
 
-    Errors are psycopg's.
+    Errors stay psycopg's.
     """
     is_own = connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
     try:
@@ -196,7 +196,7 @@ def at_once(connection: psycopg.Connection[Any]) -> Iterator[None]:
 
 
 def choose_class(sqlstate: str | None) -> type[DataError | TargetError | ServerError]:
-    """Return whose fault an SQLSTATE is: the data's, the target's, or else the server's."""
+    """Return the error class for an SQLSTATE: the data, the target, or otherwise the server is at fault."""
     if sqlstate is None:
         return ServerError
     if sqlstate.startswith(DATA_CLASSES) and sqlstate not in NOT_DATA:
@@ -206,26 +206,26 @@ def choose_class(sqlstate: str | None) -> type[DataError | TargetError | ServerE
     return ServerError
 
 
-# Connection lost (08), serialization failure or deadlock (40), too few resources and a full disk (53), a lock that was
-# not free (55P03), a server that stops or starts (57P), a system error such as a failed write (58), a standby that is
-# not promoted yet (25006).
+# Connection lost (08), serialization failure or deadlock (40), insufficient resources such as a full disk (53), lock
+# not available (55P03), server shutting down or starting (57P), system error such as a failed write (58), a standby
+# that is not promoted yet (25006).
 _TRANSIENT_CLASSES = ("08", "40", "53", "55P03", "57P01", "57P02", "57P03", "57P05", "58", "25006")
 
 
 def is_passing(sqlstate: str | None, *, is_disconnect: bool) -> bool:
-    """Return whether a fault may pass on its own, so that the same work may succeed a little later."""
+    """Return whether an error may be temporary, so that a retry may succeed."""
     return is_disconnect or (sqlstate is not None and sqlstate.startswith(_TRANSIENT_CLASSES))
 
 
 def find_hint(sqlstate: str | None) -> str | None:
-    """Return what to do about an SQLSTATE: the hint for the code itself, else for its class."""
+    """Return the hint for an SQLSTATE: the one for the code itself, or for its class."""
     if sqlstate is None:
         return None
     return next((_HINTS[sqlstate[:length]] for length in (5, 3, 2) if sqlstate[:length] in _HINTS), None)
 
 
 def describe_report(report: ServerReport, what: str) -> str:
-    """Return the facts of an error on a few lines: the server's detail, what was being done, the context."""
+    """Return the facts of an error on a few lines: the server's detail, the action that failed, the context."""
     code = f" (SQLSTATE {report.sqlstate})" if report.sqlstate else ""
     lines = [report.detail, f"While {what}{code}.", report.context]
     return "\n".join(line for line in lines if line)

@@ -1,9 +1,9 @@
-"""Whether a connection pooler stands between us and the server, and what is refused then.
+"""Detects a connection pooler between penstock and the server, and refuses what is not possible then.
 
-A pooler may hand each transaction to another backend: settings, roles, locks and temporary tables then land in sessions
-of others, and a load's transactions are not its own. The server tells libpq the number of the backend, by which it can
-cancel. A pooler has to make up a number where backends change; PgBouncer does in session mode too. Pgpool-II, which
-gives a client one backend, passes its number on, and is not known by this.
+A pooler may give each transaction to another backend. Settings, roles, locks and temporary tables then end up in
+sessions of other clients, and a load's transactions do not share a session. The server sends libpq the pid of the
+backend, which is needed to cancel. A pooler whose backends change has to invent a pid; PgBouncer also does so in
+session mode. Pgpool-II gives a client one backend and forwards its pid, so it is not detected.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pooler:
-    """What gave a pooler away: the backend that libpq was told of, and the one that answered."""
+    """The evidence of a pooler: the backend pid that libpq received, and the pid of the backend that answered."""
 
     told_pid: int
     backend_pid: int
 
     def refuse(self, what: str) -> ServerError:
-        """Return the error for what cannot be done through a pooler; `what` completes "cannot ... through"."""
+        """Return the error for an action that is impossible through a pooler; `what` completes "cannot ... through"."""
         return ServerError(
             f"cannot {what} through a connection pooler",
             detail=f"libpq was told of backend {self.told_pid}, and backend {self.backend_pid} answered: a pooler such "
@@ -38,11 +38,11 @@ class Pooler:
 
 
 def compose_is_direct(connected: pq.abc.PGconn) -> sql.Composed:
-    """Return the condition, for a connection's first statement, that its session is its own.
+    """Return an SQL condition, for a connection's first statement, that is true if there is no pooler.
 
-    Every endpoint of Neon is behind a proxy that tells a number of its own; only those whose host ends with -pooler are
-    behind PgBouncer. Source: neondatabase/neon, proxy (a new cancel key for each client); neon.com/docs,
-    "Connection pooling".
+    Every endpoint of Neon is behind a proxy that sends a pid of its own, but only hosts that end with -pooler are
+    behind PgBouncer. Source: neondatabase/neon, proxy (a new cancel key for each client); neon.com/docs, "Connection
+    pooling".
     """
     is_backend = sql.SQL("pg_catalog.pg_backend_pid() OPERATOR(pg_catalog.=) {}").format(
         sql.Literal(connected.backend_pid)

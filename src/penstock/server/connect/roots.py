@@ -1,10 +1,9 @@
-"""Amazon's root certificates on this machine: which file verifies a server of Amazon RDS.
+"""Amazon's root certificates on this machine: finds the file that verifies a server of Amazon RDS.
 
 Instances and clusters have certificates of RDS's own authorities, one for each region, which no operating system
-trusts: AWS has them downloaded as global-bundle.pem. RDS Proxy has certificates of AWS Certificate Manager, whose roots
-("Amazon Root CA 1" and others) every operating system trusts. So the two are looked for by name, and a file that holds
-something else is passed over. The current directory is not looked at: anybody may have put a file there.
-
+trusts; AWS offers them for download as global-bundle.pem. RDS Proxy has certificates of AWS Certificate Manager, whose
+roots ("Amazon Root CA 1" and others) every operating system trusts. So the search is for the roots' names, and a file
+with other certificates is skipped. The current directory is not searched, because anybody may have put a file there.
 Sources: docs.aws.amazon.com/AmazonRDS/latest/UserGuide/UsingWithRDS.SSL.html and
 UsingWithRDS.SSL-certificate-rotation.html ("Amazon RDS Proxy uses certificates from the AWS Certificate Manager").
 """
@@ -28,21 +27,21 @@ if TYPE_CHECKING:
 
 _BUNDLE = "global-bundle.pem"
 
-# Where AWS has the bundle downloaded, by the partition's regions; all others have the last.
+# Where AWS offers the bundle, by prefix of the region. Other regions have the last one.
 _BUNDLE_SITES = {
     "cn-": "https://rds-truststore.s3.cn-north-1.amazonaws.com.cn",
     "us-gov-": "https://truststore.pki.us-gov-west-1.rds.amazonaws.com",
     "": "https://truststore.pki.rds.amazonaws.com",
 }
 
-# libpq's word for the store of the OpenSSL library that it is linked with. psycopg's binary wheel brings a library of
-# its own, whose store is empty: so the system's file is given by its path, and never by this word.
+# libpq's name for the store of the OpenSSL that it is linked with. psycopg's binary wheel contains its own OpenSSL,
+# whose store is empty. So the system's store is given by the path of its file, never by this name.
 _SYSTEM = "system"
 
 # /certs is where AWS's own examples put the bundle.
 _COMMON_FOLDERS = (Path("/certs"), Path("/etc/ssl/certs"), Path("/etc/pki/tls/certs"))
 
-# The system's store in one file: Debian, Red Hat and Amazon Linux, SUSE, Alpine and macOS.
+# The system's store as one file: Debian, Red Hat and Amazon Linux, SUSE, Alpine and macOS.
 _SYSTEM_FILES = (
     Path("/etc/ssl/certs/ca-certificates.crt"),
     Path("/etc/pki/tls/certs/ca-bundle.crt"),
@@ -54,9 +53,9 @@ _SYSTEM_FILES = (
 def search_roots(
     host: str | None, environ: Mapping[str, str], *, given: str | None = None, now: datetime
 ) -> RootSearch:
-    """Return where roots for an endpoint (None: any of RDS) were looked for, up to the first file that has them.
+    """Return the files searched for an endpoint's roots (None: any of RDS), up to the first file that has them.
 
-    `given` is the file that the user named, which is used whatever it holds.
+    `given` is the file that the user named; it is used whatever it contains.
     """
     if given is not None:
         file = _read_system(environ) if given == _SYSTEM else read_roots(Path(given))
@@ -71,9 +70,9 @@ def search_roots(
 
 
 def find_roots(hosts: Sequence[str], environ: Mapping[str, str]) -> str:
-    """Return the path of the file to verify these endpoints with. Raises ServerError where there is none.
+    """Return the path of the file that verifies these endpoints. Raises ServerError if there is none.
 
-    Several endpoints share one file, as libpq has it: it is looked for by the first one.
+    libpq uses one file for several endpoints, so the first endpoint determines it.
     """
     search = search_roots(hosts[0], environ, now=datetime.now(UTC))
     if search.chosen is None:
@@ -82,7 +81,7 @@ def find_roots(hosts: Sequence[str], environ: Mapping[str, str]) -> str:
 
 
 def missing_roots(host: str, search: RootSearch) -> ServerError:
-    """Return the error for an endpoint that cannot be verified, which says what to download and where to put it."""
+    """Return the error for an endpoint that cannot be verified; it says what to download and where to save it."""
     looked = ", ".join(str(file.path) for file in search.files)
     if is_rds_proxy(host):
         hint = "Install the operating system's root certificates (ca-certificates), which RDS Proxy is verified with"
@@ -97,7 +96,7 @@ def missing_roots(host: str, search: RootSearch) -> ServerError:
 
 
 def bundle_url(region: str | None) -> str:
-    """Return where to download the roots of a region's servers.
+    """Return the URL of the roots of a region's servers.
 
     >>> bundle_url("us-gov-east-1")
     'https://truststore.pki.us-gov-west-1.rds.amazonaws.com/global/global-bundle.pem'
@@ -107,7 +106,7 @@ def bundle_url(region: str | None) -> str:
 
 
 def read_roots(path: Path) -> RootFile:
-    """Return what is in a file of certificates, as OpenSSL reads it."""
+    """Return the certificates in a file, as OpenSSL reads it."""
     try:
         stat = path.stat()
         return _read_cached(path, stat.st_mtime_ns, stat.st_size)
@@ -116,7 +115,7 @@ def read_roots(path: Path) -> RootFile:
 
 
 def _read_system(environ: Mapping[str, str]) -> RootFile:
-    """Return what sslrootcert=system stands for: OpenSSL's store, as far as it can be told."""
+    """Return the file that sslrootcert=system stands for, OpenSSL's default store, if it can be determined."""
     if named := environ.get("SSL_CERT_FILE"):
         return read_roots(Path(named))
     if psycopg.pq.__impl__ == "binary":
@@ -148,12 +147,12 @@ def _describe(fields: dict[str, Any]) -> RootCertificate:
 
 
 def read_name(name: Sequence[Sequence[tuple[str, str]]]) -> dict[str, str]:
-    """Return a certificate's name, as Python's ssl module gives it, by attribute."""
+    """Return a certificate's name, from the form of Python's ssl module, by attribute."""
     return {key: value for part in name for key, value in part}
 
 
 def show_name(name: Mapping[str, str]) -> str:
-    """Return the common name, or else all there is."""
+    """Return the common name, or if there is none the whole name."""
     return name.get("commonName") or ", ".join(name.values())
 
 
@@ -163,14 +162,14 @@ def _is_wanted(certificate: RootCertificate, host: str | None, now: datetime) ->
     if host is not None and is_rds_proxy(host):
         return certificate.is_public_amazon
     region = None if host is None else region_of(host)
-    # Names are "Amazon RDS eu-west-1 Root CA RSA2048 G1" and the like; one without a region is for all.
+    # Names look like "Amazon RDS eu-west-1 Root CA RSA2048 G1". A name without a region is for all regions.
     words = certificate.name.split()
     is_for_region = region is None or region in words or not any(word.count("-") >= 2 for word in words)
     return certificate.is_for_rds and is_for_region
 
 
 def _candidates(host: str | None, environ: Mapping[str, str]) -> Iterator[Path]:
-    """Yield the places to look at: libpq's own first, then bundles as AWS names them, then the system's store."""
+    """Yield the files to search: libpq's own first, then bundles with AWS's names, then the system's store."""
     folders = list(_COMMON_FOLDERS)
     if home := environ.get("HOME"):
         user = Path(home)

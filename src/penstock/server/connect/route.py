@@ -1,7 +1,7 @@
-"""How a server is reached: its real endpoint, the address that is dialled for it, and the password to give there.
+"""How a server is reached: its own endpoint, the address to connect to, and the password to give there.
 
-A tunnel is dialled at its near end, while TLS verifies the name of the server at its far end, and IAM tokens are made
-for that server's own name and port.
+With a tunnel, libpq connects to the tunnel's near end, TLS verifies the name of the server at its far end, and IAM
+tokens are created for that server's own name and port.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _DEFAULT_PORT = 5432
 
 
 class TokenMaker(Protocol):
-    """What makes a token of IAM database authentication; penstock.aws implements it."""
+    """Creates a token of IAM database authentication; penstock.aws implements it."""
 
     def __call__(self, *, host: str, port: int, user: str) -> str:
         """Return a token for an endpoint and a user. Raises ServerError."""
@@ -28,7 +28,7 @@ class TokenMaker(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tunnel:
-    """The near end of a tunnel: where to connect in place of the server."""
+    """The near end of a tunnel, to which libpq connects instead of the server."""
 
     host: str
     port: int
@@ -39,7 +39,7 @@ class Tunnel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """One server to try: `host` and `port` are its own, `settings` are libpq's to reach it."""
+    """One server to try. `host` and `port` are its own; `settings` are libpq's settings to reach it."""
 
     host: str
     port: int
@@ -47,14 +47,14 @@ class Route:
 
 
 def parse_tunnel(text: str) -> Tunnel:
-    """Return the tunnel that is meant. Raises UsageError.
+    """Return the tunnel that a text names. Raises UsageError.
 
     >>> str(parse_tunnel("[::1]:6000")), str(parse_tunnel("6000"))
     ('::1:6000', 'localhost:6000')
     """
     host, _, port = text.rpartition(":")
     if "@" in text:
-        # The text may hold a password
+        # The text may contain a password.
         raise UsageError(
             "--tunnel takes no user name",
             hint="Write --tunnel localhost:PORT; the user is that of the connection string.",
@@ -65,7 +65,7 @@ def parse_tunnel(text: str) -> Tunnel:
 
 
 def tunnel_route(given: Mapping[str, str], tunnel: Tunnel, resolve: Callable[[Tunnel], str]) -> Route:
-    """Return how to reach the one server that is named, through a tunnel. Raises UsageError, ServerError."""
+    """Return the route to the one given server through a tunnel. Raises UsageError, ServerError."""
     hosts = [host for host in given.get("host", "").split(",") if host]
     if given.get("hostaddr"):
         raise UsageError("--tunnel cannot be used with hostaddr", hint="Use one of the two; host names the server.")
@@ -85,10 +85,10 @@ def tunnel_route(given: Mapping[str, str], tunnel: Tunnel, resolve: Callable[[Tu
 
 
 def named_routes(given: Mapping[str, str]) -> tuple[Route, ...]:
-    """Return the servers that are named, each by itself and with its own port. Raises UsageError.
+    """Return the given servers, each with its own port. Raises UsageError.
 
-    Where libpq's hostaddr is a loopback address it is the near end of a tunnel, and so is the port: the server's own is
-    taken to be 5432 then.
+    If libpq's hostaddr is a loopback address, it is the near end of a tunnel and so is the port. The server's own port
+    is then assumed to be 5432.
     """
     hosts = [host for host in given.get("host", "").split(",") if host]
     addresses = given["hostaddr"].split(",") if given.get("hostaddr") else [""] * len(hosts)
@@ -111,7 +111,7 @@ def _named_route(host: str, address: str, port: str) -> Route:
 
 
 def resolve_tunnel(tunnel: Tunnel) -> str:
-    """Return the address of a tunnel's near end, IPv4's first: most tunnels listen there alone. Raises ServerError."""
+    """Return the address of a tunnel's near end, IPv4 first: most tunnels listen only there. Raises ServerError."""
     try:
         found = socket.getaddrinfo(tunnel.host, tunnel.port, type=socket.SOCK_STREAM)
     except OSError as exc:
@@ -123,7 +123,7 @@ def resolve_tunnel(tunnel: Tunnel) -> str:
 
 
 def is_loopback(address: str) -> bool:
-    """Return whether an address is one of this machine's loopback."""
+    """Return whether an address is a loopback address."""
     try:
         return ipaddress.ip_address(address.partition("%")[0]).is_loopback
     except ValueError:

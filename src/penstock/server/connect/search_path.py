@@ -1,10 +1,11 @@
-"""Whose search_path a statement runs with: penstock's own, or the user's.
+"""The search_path of a statement: penstock's own, or the user's.
 
-Whoever may create in a schema of the user's path can plant an operator or a function there that fits a call better than
-PostgreSQL's own, and have it run with the rights of whoever calls it. A session's path is therefore pg_catalog and
-pg_temp (connection.py), as pg_dump's is. The user's path, which is the session's default, is for the statements that
-run code of the table's owner and of the user (COPY, INSERT, MERGE, TRUNCATE, a transform; deferred triggers at COMMIT),
-and to resolve the names that a user gives. Those statements call nothing of ours by a name that is not qualified.
+A role that may create objects in a schema of the user's path can create an operator or function there that matches a
+call better than PostgreSQL's own. It then runs with the rights of the role that calls it. So a session's path is
+pg_catalog and pg_temp (connection.py), as pg_dump's is. The user's path, which is the session's default, is used for
+statements that run code of the table's owner and of the user (COPY, INSERT, MERGE, TRUNCATE, a transform; deferred
+triggers at COMMIT), and to resolve names that a user gives. Those statements call nothing of penstock's by an
+unqualified name.
 """
 
 from __future__ import annotations
@@ -23,34 +24,34 @@ if TYPE_CHECKING:
 
     from penstock.model.server.table import TableName
 
-    # As connection.Connection, whose module imports this one.
+    # The same as connection.Connection, whose module imports this one.
     Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
 
-# pg_temp last, or else it would come first.
+# pg_temp must be listed last, because otherwise it is searched first.
 OWN_PATH: Final = "pg_catalog, pg_temp"
 
-# Both for the rest of a transaction. DEFAULT is what role, database and connection string ask for.
+# Both last until the transaction ends. DEFAULT is the value from role, database and connection string.
 TO_OWN_PATH: Final = "SET LOCAL search_path = pg_catalog, pg_temp"
 TO_USERS_PATH: Final = "SET LOCAL search_path TO DEFAULT"
 
-# For templates of statements that change from one to the other.
+# For statement templates that change between the two.
 PATHS: Final = {"to_own": sql.SQL(TO_OWN_PATH), "to_users": sql.SQL(TO_USERS_PATH)}
 
 
 @contextmanager
 def users_path(connection: Connection) -> Iterator[None]:
-    """Run the block with the user's path, in a transaction of its own or as a part of the caller's."""
+    """Run the block with the user's search_path, in its own transaction or as a part of the caller's."""
     with in_transaction(connection):
         connection.execute(TO_USERS_PATH)
         yield
-        # SET LOCAL would last until the caller's transaction ends; an error undoes it with the block.
+        # SET LOCAL would last until the caller's transaction ends. An error rolls it back with the block.
         connection.execute(TO_OWN_PATH)
 
 
 def find_schemas(connection: Connection, names: Sequence[TableName]) -> list[str | None]:
-    """Return in which schema each name is: its own, or the first of the user's path that has such a relation.
+    """Return the schema of each name: its own, or the first in the user's path that has such a relation, or None.
 
-    None where none has. Temporary tables, which are another session's as a rule, hide nothing.
+    Temporary schemas are ignored, because temporary tables usually belong to another session.
     """
     if all(name.schema is not None for name in names):
         return [name.schema for name in names]
@@ -74,7 +75,7 @@ def _find_schema(connection: Connection, name: str, schemas: Sequence[str]) -> s
 
 
 def find_creation_schema(connection: Connection) -> str | None:
-    """Return the schema in which the user's path makes a table, None where it makes none."""
+    """Return the schema in which CREATE TABLE creates a table with the user's path, or None if there is none."""
     with users_path(connection):
         row = connection.execute("SELECT pg_catalog.current_schema()::pg_catalog.text").fetchone()
     assert row is not None

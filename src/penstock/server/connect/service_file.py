@@ -1,7 +1,7 @@
-"""libpq's connection service file, read only to learn which settings it gives.
+"""libpq's connection service file, read only to learn which settings it has.
 
-libpq itself applies the file when it connects. But what a connection string says outranks the file, so
-penstock must know what the file says before it adds a default of its own. Format:
+libpq itself applies the file when it connects. But settings in a connection string take precedence over the file, so
+penstock must know the file's settings before it adds a default. Format:
 postgresql.org/docs/current/libpq-pgservice.html
 """
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 def read_service(name: str, environ: Mapping[str, str], *, service_file: str | None = None) -> dict[str, str]:
-    """Return the settings of service `name`, or nothing where no file has it (libpq then says so itself).
+    """Return the settings of service `name`, or an empty dict if no file has it (libpq then reports that).
 
-    Looks where libpq does: the given file, else PGSERVICEFILE, else ~/.pg_service.conf; then PGSYSCONFDIR. A
-    directory compiled into libpq is not known here.
+    Searches where libpq does: the given file, else PGSERVICEFILE, else ~/.pg_service.conf; then PGSYSCONFDIR. A
+    directory that was compiled into libpq is not known here.
     """
     for path in _candidate_paths(environ, service_file):
         try:
@@ -32,12 +32,12 @@ def read_service(name: str, environ: Mapping[str, str], *, service_file: str | N
 
 
 def has_service_file(environ: Mapping[str, str]) -> bool:
-    """Return whether there is a service file in one of the places where libpq looks."""
+    """Return whether a service file exists in one of the places that libpq searches."""
     return any(path.is_file() for path in _candidate_paths(environ, None))
 
 
 def parse_service(lines: Iterable[str], name: str) -> dict[str, str] | None:
-    """Return the settings below the first `[name]`, or None without such a section.
+    """Return the settings of the first section `[name]`, or None if there is none.
 
     >>> parse_service(["# ours", "[prod]", "host=db1", "port=6432", "[dev]", "host=db2"], "prod")
     {'host': 'db1', 'port': '6432'}

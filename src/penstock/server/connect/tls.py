@@ -1,7 +1,7 @@
-"""What TLS asks of a connection where the user is silent. Pure.
+"""The TLS settings to use if the user gave none. Pure.
 
-Servers of Amazon RDS are verified, name included; libpq's own rules hold elsewhere. docs/decisions/0011-tls-defaults.md
-tells why.
+Servers of Amazon RDS are verified, including their host name; for others libpq's defaults apply.
+docs/decisions/0011-tls-defaults.md gives the reasons.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 
-# The modes in which libpq may send a password to a server in the clear.
+# The modes in which libpq may send a password unencrypted.
 _MODES_WITHOUT_TLS = ("disable", "allow", "prefer")
 
 
@@ -24,9 +24,9 @@ def tls_defaults(
 ) -> dict[str, str]:
     """Return the TLS settings to add to what the user gave.
 
-    `find_roots` returns the file to verify servers with, or raises; it is called only where its answer is needed.
-    `sends_token`: an IAM token will be sent, which whoever reads it may use. Raises UsageError where it would be sent
-    in the clear, and what `find_roots` raises.
+    `find_roots` returns the file of root certificates, or raises; it is called only if that file is needed.
+    `sends_token` is whether an IAM token will be sent, which anybody who reads it could use. Raises UsageError if the
+    token would be sent unencrypted, and what `find_roots` raises.
     """
     mode = given.get("sslmode") or None
     if sends_token and mode in _MODES_WITHOUT_TLS:
