@@ -1,1 +1,1 @@
-"""A server looked at in full: its roles, standbys, activity, and what a commit costs."""
+"""A full inspection of a server: its roles, standbys, activity, and the cost of a commit."""

@@ -1,4 +1,4 @@
-"""What a server is doing: its sessions, its statistics views, and how far its log is. Read in one round trip."""
+"""What a server is doing: its sessions, its statistics views, and its WAL position. Read in one round trip."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from penstock.server.connect.connection import Connection
 
-# The statistics views that are read where the server has them, rows of zeros left out of those with many. What a view
-# has is its server's business: the columns are not named here, so a new version needs no new query.
+# The statistics views that are read if the server has them; of large ones without rows of zeros. The columns are not
+# named, because they depend on the version: a new version needs no new query.
 _VIEWS: Final = {
     "pg_stat_database": "v.datname IS NOT NULL",
     "pg_stat_bgwriter": "true",
@@ -38,9 +38,8 @@ STATEMENTS: Final = "pg_stat_statements"
 
 TEMP_FILES: Final = "temp_files"
 
-# What spills now, by tablespace and backend, whose number is in a file's name; files of parallel sorts and hashes are
-# in folders, which the function does not list.
-# Source: fd.c, OpenTemporaryFileInTablespace.
+# Temporary files by tablespace and backend; a file's name contains the backend's pid. Files of parallel sorts and
+# hashes are in folders, which the function does not list. Source: fd.c, OpenTemporaryFileInTablespace.
 _TEMP_FILES: Final = (
     "SELECT pg_catalog.jsonb_build_object('tablespace', t.spcname, 'pid',"
     " (pg_catalog.regexp_match(f.name, '^pgsql_tmp([0-9]+)'))[1]::int, 'bytes', pg_catalog.sum(f.size))"
@@ -48,14 +47,14 @@ _TEMP_FILES: Final = (
     " WHERE t.spcname <> 'pg_global' GROUP BY t.spcname, (pg_catalog.regexp_match(f.name, '^pgsql_tmp([0-9]+)'))[1]"
 )
 
-# Of every database: how many commits, and how many microseconds they took.
-# By the Aurora User Guide, under aurora_stat_get_db_commit_latency.
+# The number of commits of every database, and how many microseconds they took.
+# Source: Aurora User Guide, aurora_stat_get_db_commit_latency.
 _AURORA_COMMITS: Final = (
     "SELECT pg_catalog.jsonb_build_object('datname', d.datname, 'commit_latency_us',"
     " pg_catalog.aurora_stat_get_db_commit_latency(d.oid)) FROM pg_catalog.pg_database AS d WHERE d.datallowconn"
 )
 
-# What a commit waits for, and what the statements' numbers depend on.
+# The settings that decide what a commit waits for, and what the figures of statements mean.
 _SETTINGS: Final = (
     "synchronous_commit",
     "synchronous_standby_names",
@@ -70,7 +69,7 @@ _SETTINGS: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RightsRow:
-    """The row of observe_rights.sql; `statements_schema` is None where the extension is not installed."""
+    """The row of observe_rights.sql; `statements_schema` is None if the extension is not installed."""
 
     reads_statistics: bool
     statements_schema: str | None
@@ -78,7 +77,7 @@ class RightsRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """One round trip: who does what, how far the log is, and the rows of the views that were asked for, by name."""
+    """One reading: the sessions, the WAL position, and the rows of the requested views, by name."""
 
     sessions: Sequence[SessionSample]
     progress: Progress
@@ -86,14 +85,14 @@ class Observation:
 
 
 class ActivityReader:
-    """Reads one server's activity over a session of its own, from `open_reader`; each reading is one transaction."""
+    """Reads one server's activity over its own session; `open_reader` creates it. Each reading is one transaction."""
 
     def __init__(self, connection: Connection, views: Mapping[str, sql.SQL | sql.Composed]) -> None:
         self._connection = connection
         self._views = views
 
     def read(self, *, views: Sequence[str]) -> Observation:
-        """Return what is going on now, with the rows of `views`, all among `views_there`. Raises ServerError."""
+        """Return the current activity, with the rows of `views`, which must be in `views_there`. Raises ServerError."""
         with translate_errors("reading server activity"):
             with self._connection.pipeline():
                 fetch_sessions = send_query(self._connection, "observe_sessions", SessionSample)
@@ -108,11 +107,11 @@ class ActivityReader:
 
     @property
     def views_there(self) -> tuple[str, ...]:
-        """Return the views that can be read."""
+        """Return the names of the views that can be read."""
         return tuple(self._views)
 
     def read_settings(self) -> dict[str, str]:
-        """Return the settings that decide what a commit waits for, in the server's own words. Raises ServerError."""
+        """Return the settings that decide what a commit waits for, as the server shows them. Raises ServerError."""
         with translate_errors("reading settings"):
             rows = self._connection.execute(
                 "SELECT s.name, pg_catalog.current_setting(s.name)"
@@ -122,7 +121,7 @@ class ActivityReader:
         return dict(rows)
 
     def read_directories(self) -> dict[str, str]:
-        """Return the directories of tablespaces by name; the data directory's is pg_default. Raises ServerError.
+        """Return the directories of tablespaces by name; pg_default has the data directory. Raises ServerError.
 
         Needs pg_read_all_settings for the data directory.
         """
@@ -136,14 +135,14 @@ class ActivityReader:
         return {name: directory for name, directory in rows if directory is not None}
 
     def close(self) -> None:
-        """End the session."""
+        """Close the session."""
         self._connection.close()
 
 
 def open_reader(connection: Connection, *, is_aurora: bool) -> tuple[ActivityReader, tuple[Unread, ...]]:
-    """Return a reader that owns the connection, and what it cannot read.
+    """Return a reader that owns the connection, and a list of what it cannot read.
 
-    Needs pg_read_all_stats (pg_monitor has it) for what others' sessions do. Raises ServerError.
+    Needs pg_read_all_stats (pg_monitor includes it) for the activity of other sessions. Raises ServerError.
     """
     with translate_errors("checking what can be read"):
         _take_text_as_it_is(connection)
@@ -178,9 +177,9 @@ def open_reader(connection: Connection, *, is_aurora: bool) -> tuple[ActivityRea
 
 
 def flush_statistics(connection: Connection) -> None:
-    """Have what the session did until now counted before the next reading, and not in what is gained since.
+    """Report the session's statistics now, so that later readings do not count its earlier work as new.
 
-    PostgreSQL 14 cannot be made to.
+    Does nothing on PostgreSQL 14, which has no function for it.
     """
     if connection.info.server_version >= CAN_FLUSH_STATISTICS:
         with translate_errors("checking what can be read"):
@@ -188,16 +187,16 @@ def flush_statistics(connection: Connection) -> None:
 
 
 def _take_text_as_it_is(connection: Connection) -> None:
-    """Have text come as the server keeps it, and nothing be an error in it.
+    """Make text arrive in the server's encoding, and never fail to decode.
 
-    What sessions of another database do stands in that one's encoding, and a database of SQL_ASCII holds any bytes:
-    the server would refuse to convert them.
+    Statements of sessions in another database are in that database's encoding, and an SQL_ASCII database may contain
+    any bytes. The server would refuse to convert them.
     """
     name = connection.info.parameter_status("server_encoding") or ""
     try:
         encoding = codecs.lookup(name.replace("WIN", "cp").replace("KOI8", "koi8_")).name
     except LookupError:
-        # Python does not know it, or it is none: what is not UTF-8 is lost
+        # Python does not know it, or it is no encoding (SQL_ASCII): bytes that are not UTF-8 are replaced.
         name, encoding = "SQL_ASCII", "ascii"
     connection.execute("SELECT pg_catalog.set_config('client_encoding', %s, false)", [name])
 
@@ -227,7 +226,7 @@ def _is_there(connection: Connection, view: str) -> bool:
 
 
 def _try(connection: Connection, query: sql.SQL | sql.Composed) -> str | None:
-    """Return why a query fails, None where it does not."""
+    """Return the error message of a query, or None if it succeeds. Raises errors that may be temporary."""
     try:
         with translate_errors("checking what can be read"):
             connection.execute(query)

@@ -1,4 +1,4 @@
-"""How long a durable commit takes here, measured without a table."""
+"""Measures how long a durable commit takes, without a table."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ _LONGEST_S = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeResult:
-    """How long each of a few small commits took, in seconds, with its round trip; and a round trip alone (median)."""
+    """The seconds that each of some small commits took, with its round trip; and the median of a round trip alone."""
 
     commits_s: tuple[float, ...]
     round_trip_s: float
 
     @property
     def commit_s(self) -> float:
-        """Return the median of the commits, without the round trip."""
+        """Return the median of the commits, minus a round trip."""
         return max(0.0, statistics.median(self.commits_s) - self.round_trip_s)
 
 
 def probe_commits(
     factory: ConnectionFactory, *, clock: Callable[[], float] = time.perf_counter, give_up_s: float = 20.0
 ) -> ProbeResult:
-    """Return how long each of 100 commits took, fewer where they take more than 10 s in all.
+    """Time 100 commits, or fewer if they take more than 10 s in total.
 
-    Each writes a message of a few bytes into the log, which makes its transaction wait as any other, and which only
-    who decodes the log logically could see, under the name penstock. Needs no privilege; raises ServerError on a
-    standby, and where a commit takes `give_up_s`.
+    Each writes a message of a few bytes to the WAL, so its transaction waits like any other. Only a logical decoder
+    could see the message, with the prefix penstock. Needs no privilege. Raises ServerError on a standby, and if a
+    commit takes longer than `give_up_s`.
     """
 
     def measure(statement: str) -> float:
@@ -58,7 +58,7 @@ def probe_commits(
         if row is None or row[0]:
             raise ServerError("cannot measure commits on a standby", hint="Name the primary in --to.")
         commits_s: list[float] = []
-        # One that waits for standbys that are missing waits for ever, whatever statement_timeout says.
+        # A commit that waits for missing standbys waits for ever: statement_timeout does not end it.
         has_given_up = threading.Event()
         giving_up = threading.Timer(give_up_s, give_up)
         giving_up.daemon = True

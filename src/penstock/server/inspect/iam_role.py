@@ -1,4 +1,4 @@
-"""Whether a role may log in with tokens, asked by the session of another."""
+"""Checks, in another role's session, whether a role may log in with IAM tokens."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IamRole:
-    """The row of iam_role.sql; `is_rds`: the server has the role rds_iam, as Amazon's have."""
+    """The row of iam_role.sql. `is_rds` is whether the server has the role rds_iam, as Amazon's servers have."""
 
     is_there: bool
     is_rds: bool
@@ -25,7 +25,7 @@ class IamRole:
 
 
 def check_iam_role(connection: Connection, user: str) -> None:
-    """Raise ServerError, with the statement that mends it, unless a role may log in with tokens."""
+    """Raise ServerError, with the statement that corrects it, unless a role may log in with tokens."""
     address = describe_connection(connection)
     with translate_errors(f"reading the roles of {address}"):
         (found,) = fetch_rows(connection, "iam_role", IamRole, user=user)

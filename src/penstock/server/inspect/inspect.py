@@ -1,7 +1,7 @@
-"""Everything that SQL tells of a server, asked in three round trips, four on Amazon RDS with rds_tools.
+"""Reads everything about a server that SQL shows, in three round trips (four on Amazon RDS with rds_tools).
 
-Nothing here needs a privilege: what a role may not read is None. Where a server lacks a function (Aurora refuses some
-of replication's) the queries are asked one by one, and the one that fails is named with the server's words.
+No privilege is needed: what a role may not read is None. If a server lacks a function (Aurora refuses some of
+replication's), the queries are run one by one, and the one that fails is reported with the server's message.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class MomentRow:
     autovacuum_workers: int | None
 
 
-# What is asked, and what it is called where it cannot be read.
+# The queries, and a name for what cannot be read if one fails.
 _QUERIES: dict[str, tuple[type, str]] = {
     "inspect_marks": (Mark, "marks of managed services"),
     "inspect_rights": (Rights, "rights"),
@@ -90,13 +90,13 @@ def inspect_server(
     ledger_schema: str = "penstock",
     clock: Callable[[], float] = time.time,
 ) -> Inspection:
-    """Return all that SQL tells of a server to the current role; `clock` is this host's, in Unix time.
+    """Return everything that SQL shows the current role about a server. `clock` is this host's, in Unix time.
 
-    Raises ServerError where the server goes away, or does not even tell rights.
+    Raises ServerError if the server goes away, and TargetError if not even the role's rights can be read.
     """
     server, ledger = _ask_basics(connection, ledger_schema)
     if pooler is not None:
-        # What looks local is near the pooler, wherever that is.
+        # The server's address is as seen from the pooler, which may be on another machine.
         server = replace(server, is_local=False)
     answers, unread = _ask_all(connection)
     marks: list[Mark] = answers.get("inspect_marks", [])
@@ -129,19 +129,22 @@ def inspect_server(
 
 
 def _find_encryption(connection: Connection) -> Encryption | None:
-    """Return how what is sent over a network is protected, as this end of the connection knows it."""
+    """Return whether the network connection is encrypted, as this end knows it.
+
+    None without TLS if the connection is local or uses GSSAPI.
+    """
     pgconn, address = connection.pgconn, connection.info.hostaddr
-    # Whether GSSAPI encrypts as well as authenticates, psycopg does not tell.
+    # psycopg does not show whether GSSAPI encrypts or only authenticates.
     is_plain_elsewhere = bool(address) and not is_loopback(address) and not pgconn.used_gssapi
     if not pgconn.ssl_in_use and not is_plain_elsewhere:
         return None
-    # The connection string's, the variable's, or libpq's own.
+    # The value from the connection string or variable, or libpq's default.
     (sslmode,) = (option.val for option in pgconn.info if option.keyword == b"sslmode")
     return Encryption(is_encrypted=pgconn.ssl_in_use, sslmode=(sslmode or b"prefer").decode())
 
 
 def _ask_basics(connection: Connection, schema: str) -> tuple[ServerFacts, LedgerState]:
-    """Return what every server tells: what loading must know of it, and of its ledger."""
+    """Return the facts that every server shows, and the state of its ledger."""
     with translate_errors("reading server and ledger"), connection.pipeline():
         facts = ask_server_facts(connection)
         rights = send_query(connection, "inspect_ledger", LedgerRightsRow, schema=schema)
@@ -164,7 +167,7 @@ def _ask_basics(connection: Connection, schema: str) -> tuple[ServerFacts, Ledge
 
 
 def _ask_all(connection: Connection) -> tuple[dict[str, list[Any]], list[Unread]]:
-    """Return the rows of each query that the server answers, and what it said of the others."""
+    """Return the rows of each query that succeeds, and the server's messages for the others."""
     with translate_errors("reading the search_path"):
         parameters = {"creation_schema": find_creation_schema(connection)}
     try:
@@ -188,14 +191,14 @@ def _ask_all(connection: Connection) -> tuple[dict[str, list[Any]], list[Unread]
 
 
 def _raise_if_lost(error: psycopg.Error, connection: Connection) -> None:
-    """Raise what is no matter of one query: the connection is gone, or the server is in trouble."""
+    """Raise an error that does not concern one query: the connection is lost, or the server is in trouble."""
     is_lost = connection.closed or isinstance(error, psycopg.OperationalError)
     if is_lost and is_passing(error.sqlstate, is_disconnect=error.sqlstate is None):
         raise to_penstock_error(error, "inspecting the server") from error
 
 
 def read_moment(connection: Connection, clock: Callable[[], float]) -> tuple[MomentRow, Clock]:
-    """Return what changes from one moment to the next, and the server's clock against ours."""
+    """Return what changes from moment to moment, and the difference between the server's clock and this host's."""
     before_s = clock()
     with translate_errors("reading the server's clock"):
         (moment,) = fetch_rows(connection, "inspect_moment", MomentRow)
@@ -205,7 +208,7 @@ def read_moment(connection: Connection, clock: Callable[[], float]) -> tuple[Mom
 
 
 def _is_multi_az_cluster(connection: Connection, marks: list[Mark]) -> bool:
-    """Ask rds_tools, which may be installed on any instance of RDS."""
+    """Ask rds_tools, which may be installed on any RDS instance, whether this is a Multi-AZ DB cluster."""
     if _CLUSTER_FUNCTION not in marks:
         return False
     try:
@@ -214,7 +217,7 @@ def _is_multi_az_cluster(connection: Connection, marks: list[Mark]) -> bool:
     except PenstockError as error:
         if error.is_transient:
             raise
-        # Not for this role: then it is an instance as far as one can see.
+        # The role may not ask. The server is then treated as an instance.
         return False
     return row is not None and bool(row[0])
 
@@ -230,7 +233,7 @@ def _all(answers: dict[str, list[Any]], query: str) -> tuple[Any, ...] | None:
 def inspect_table(
     connection: Connection, name: TableName, *, user: str, ledger_schema: str | None = None
 ) -> TableInspection:
-    """Return what loading into a table would meet; `user` is the role that loads. Raises ServerError.
+    """Return what a load into a table would meet. `user` is the role that loads. Raises ServerError.
 
     `ledger_schema` is None if the ledger cannot be read.
     """

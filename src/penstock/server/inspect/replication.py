@@ -1,4 +1,4 @@
-"""Who receives a server's WAL: slots for them, what they have, and whether commits wait for them."""
+"""The receivers of a server's WAL: their slots, their positions, and whether commits wait for them."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Received:
-    """The row of received.sql: the end of what a standby has got, and whether more is coming."""
+    """The row of received.sql: the end of the WAL that a standby has received, and whether it is still streaming."""
 
     end_bytes: int
     is_streaming: bool
 
 
 def create_slots(connection: Connection, names: Iterable[str]) -> None:
-    """Create physical slots that keep WAL from now on, where missing. Needs REPLICATION; raises ServerError."""
+    """Create the missing physical slots, which keep WAL from now on. Needs REPLICATION. Raises ServerError."""
     query = """
         SELECT pg_catalog.pg_create_physical_replication_slot(%(name)s, true)
          WHERE NOT EXISTS (SELECT FROM pg_catalog.pg_replication_slots AS s WHERE s.slot_name = %(name)s)
@@ -35,18 +35,18 @@ def create_slots(connection: Connection, names: Iterable[str]) -> None:
 
 
 def read_standbys(connection: Connection) -> list[Standby]:
-    """Return who receives WAL now. Needs pg_read_all_stats for names and states; raises ServerError."""
+    """Return the current WAL receivers. Needs pg_read_all_stats for names and states. Raises ServerError."""
     with translate_errors("reading the state of standbys"):
         return fetch_rows(connection, "inspect_standbys", Standby)
 
 
 def commit_durably(connection: Connection) -> None:
-    """Commit a transaction that writes WAL and no table: it waits as any does. Raises ServerError."""
+    """Commit a transaction that writes WAL but no table; it waits like any other. Raises ServerError."""
     with translate_errors("committing"):
         connection.execute("SELECT pg_catalog.pg_logical_emit_message(true, 'penstock', '')")
 
 
 def read_received(connection: Connection) -> Received:
-    """Return what a standby has received. Raises ServerError."""
+    """Return how much WAL a standby has received. Raises ServerError."""
     with translate_errors("reading what a standby has received"):
         return fetch_rows(connection, "received", Received)[0]
