@@ -1,1 +1,1 @@
-"""Tables: described, created, locked, truncated, vacuumed."""
+"""Tables: look them up, create, lock, truncate and vacuum them."""

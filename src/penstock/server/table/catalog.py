@@ -1,6 +1,6 @@
-"""Tables as the catalogue describes them, and whether one can be loaded into.
+"""Tables as the catalog describes them, and whether a load into one is possible.
 
-Reads with an ordinary user's rights. Which columns a file fills is decided in loading.
+Reads with an ordinary user's rights. loading decides which columns a file fills.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from penstock.model.server.server import ServerFacts
     from penstock.server.connect.connection import Connection
 
-# pg_class.relkind of what can never take rows from COPY, in PostgreSQL's words.
+# pg_class.relkind of relations that never accept rows from COPY, in PostgreSQL's words.
 _UNLOADABLE_KINDS = {
     "f": "foreign table",
     "m": "materialized view",
@@ -66,10 +66,10 @@ class ForeignPartition:
 
 
 def find_table(connection: Connection, name: TableName) -> TableFacts | None:
-    """Return the facts of the relation that a name means to the user, or None where there is none.
+    """Return the facts of the relation that a name means to the user, or None if there is none.
 
-    Names are exact: `Orders` is what SQL writes as "Orders". Any kind of relation is found, so that a refusal
-    can say what it is. Raises ServerError.
+    Names are exact: `Orders` is what SQL writes as "Orders". Any kind of relation is returned, so that a refusal can
+    name its kind. Raises ServerError.
     """
     with translate_errors(f"looking up table {name}"):
         schemas = find_schemas(connection, [name])
@@ -81,7 +81,7 @@ def find_table(connection: Connection, name: TableName) -> TableFacts | None:
 def survey(connection: Connection, names: Sequence[TableName]) -> tuple[ServerFacts, list[TableFacts | None]]:
     """Return the server's facts, and those of tables as `find_table` does.
 
-    In two round trips where all names have a schema. Raises ServerError.
+    Takes two round trips if all names have a schema. Raises ServerError.
     """
     with translate_errors("looking up server and tables"):
         schemas = find_schemas(connection, names)
@@ -94,9 +94,9 @@ def survey(connection: Connection, names: Sequence[TableName]) -> tuple[ServerFa
 def _ask_tables(
     connection: Connection, names: Sequence[TableName], schemas: Sequence[str | None]
 ) -> Callable[[], list[TableFacts | None]]:
-    """Ask for the facts of tables in these schemas, where the connection is in a pipeline without waiting.
+    """Send the queries for the facts of tables in these schemas. In a pipeline, this does not wait.
 
-    What is returned gives them, in one more round trip. Both raise ServerError.
+    The returned function gives the facts, in one more round trip. Both raise ServerError.
     """
     what = f"looking up {', '.join(f'table {name}' for name in names)}"
     with translate_errors(what):
@@ -167,9 +167,9 @@ def check_loadable(
     is_in_recovery: bool = False,
     foreign_partitions: Sequence[TableName] = (),
 ) -> None:
-    """Raise TargetError where COPY into a relation would be refused, or would leave the server.
+    """Raise TargetError if COPY into a relation would be refused, or would write to another server.
 
-    Row-level security, with which COPY is refused too, is not looked at: records then go through a staging table.
+    COPY is also refused with row-level security. That is not checked here: records then go through a staging table.
     `user` is the role that loads. Source: BeginCopyFrom, DoCopy in src/backend/commands/copy*.c
     """
     if is_in_recovery:

@@ -1,8 +1,8 @@
-"""What keeps the sessions of one load from each other: foreign keys between their rows, locks they wait for.
+"""How the sessions of one load can block each other: foreign keys between their rows, and locks they wait for.
 
-The sessions' transactions all stay open until the load's end. So a row that refers to another session's row does not
-see it, and two rows with the same key wait for each other for ever: neither the server's deadlock check nor a timeout
-ends that, since the session waited for is merely idle.
+The transactions of all sessions stay open until the load's end. So a row that refers to another session's row does not
+see it, and two rows with the same key wait for each other for ever. Neither the server's deadlock check nor a timeout
+ends that, because the session that holds the lock is idle.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class ReferenceRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockedRow:
-    """The row of blocked.sql: a backend that waits, for another of the load's or for `others`, each in words."""
+    """The row of blocked.sql: a backend that waits for one of the load's, or for `others`, each described in words."""
 
     pid: int
     waits_for_own: bool
@@ -42,7 +42,7 @@ def find_references(connection: Connection, oid: int) -> frozenset[int]:
 
 
 def defer_constraints(connection: Connection) -> None:
-    """Have deferrable constraints checked at the end of the caller's transaction. Raises ServerError."""
+    """Defer deferrable constraints to the end of the caller's transaction. Raises ServerError."""
     with translate_errors("deferring constraints"):
         connection.execute("SET CONSTRAINTS ALL DEFERRED")
 

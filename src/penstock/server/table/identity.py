@@ -1,7 +1,7 @@
-"""Whether names still mean the table and columns that a load began with, asked while a lock keeps them as they are.
+"""Checks, under a lock, that names still belong to the table and columns that a load began with.
 
-Commands name tables and columns, and one that waits for its lock takes what has the name then: what others have swapped
-in, or given the name by hand.
+Commands use the names of tables and columns. A command that waited for its lock uses what has the name then: a table
+that another session swapped in or renamed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _RELATION = """
 """
 
 
-# It runs with the user's search_path as well: each operator is qualified.
+# This also runs with the user's search_path, so each operator is qualified.
 _LOOK = """
     SELECT pg_catalog.to_regclass({table})::pg_catalog.oid,
            pg_catalog.string_agg(
@@ -42,9 +42,9 @@ _LOOK = """
 
 
 class LoadedTable(NamedTuple):
-    """A table by its name, with its schema, and the oid that it had when the load began; and its columns then.
+    """A table's name with its schema, its oid at the start of the load, and its columns at that time.
 
-    Columns are looked at for tables that others can have altered.
+    `columns` is only set for tables that others can have altered; without it columns are not checked.
     """
 
     name: TableName
@@ -53,7 +53,7 @@ class LoadedTable(NamedTuple):
 
 
 def compose_look(table: LoadedTable, columns: Sequence[str] = ()) -> sql.Composed:
-    """Return the query for what a table's name and those of columns mean now, which `check_look` compares."""
+    """Return the query for the current meaning of the names; `check_look` compares its result."""
     name = sql.Identifier(table.name.schema or "public", table.name.name).as_string(None)
     return sql.SQL(_LOOK).format(table=sql.Literal(name), columns=sql.Literal(list(columns)))
 
@@ -61,9 +61,9 @@ def compose_look(table: LoadedTable, columns: Sequence[str] = ()) -> sql.Compose
 def send_check(
     connection: psycopg.Connection[Any], table: LoadedTable, columns: Sequence[str] = ()
 ) -> Callable[[], None]:
-    """Ask without waiting, if the connection is in a pipeline; what is returned raises TargetError, ServerError.
+    """Send the check. In a pipeline this does not wait; the returned function raises TargetError, ServerError.
 
-    The caller has written to the table in this transaction, and so holds a lock.
+    The caller has written to the table in this transaction, so it holds a lock.
     """
     cursor = connection.execute(compose_look(table, columns))
 
@@ -83,7 +83,7 @@ def check_look(
     oid: int | None,
     found: str | None,
 ) -> None:
-    """Raise TargetError if what `compose_look` has found is not what the load began with; psycopg.Error."""
+    """Raise TargetError if the result of `compose_look` differs from the start of the load. Raises psycopg.Error."""
     if oid != table.oid:
         raise _other_table(connection, table)
     if not table.columns:
@@ -99,7 +99,7 @@ def check_look(
 
 
 def _other_table(connection: psycopg.Connection[Any], table: LoadedTable) -> OtherTableError:
-    """Return the error for a name that means another table now. Raises psycopg.Error."""
+    """Return the error for a name that belongs to another table now. Raises psycopg.Error."""
     row = connection.execute(_RELATION, [table.oid]).fetchone()
     fate = "was dropped, or replaced by another load" if row is None else f'is now "{row[0]}"'
     return OtherTableError(

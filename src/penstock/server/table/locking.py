@@ -1,6 +1,6 @@
-"""Statements that need a lock others may hold: tried for a moment, given up, tried again, with the blockers named.
+"""Retries statements whose locks other sessions may hold: each attempt waits briefly, and the blockers are reported.
 
-A waiting ACCESS EXCLUSIVE lock makes every later reader wait behind it, so no attempt waits long.
+A waiting ACCESS EXCLUSIVE lock makes every later reader wait for it, so no attempt waits long.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 LOCK_NOT_AVAILABLE = "55P03"
-# A deadlock that we were chosen to end is another way of not getting a lock.
+# If the server ends a deadlock by cancelling this session, that too means that a lock was not granted.
 _RETRIED = {LOCK_NOT_AVAILABLE, "40P01"}
 
-# Longer than deadlock_timeout (1 s by default): only then does an autovacuum worker in the way get cancelled.
+# Longer than deadlock_timeout (1 s by default): only after that time is an autovacuum worker cancelled that blocks us.
 DEFAULT_LOCK_TIMEOUT_S = 2.0
-# Between attempts everybody who queued behind us is let through; doubled up to the second.
+# Between attempts, sessions that queued for the lock can run. The pause doubles up to the second value.
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blocker:
-    """The row of ddl_blockers.sql: a session, or prepared transaction, that holds or awaits a lock on a relation."""
+    """The row of ddl_blockers.sql: a session or prepared transaction that holds or awaits a lock on a relation."""
 
     pid: int | None
     user: str | None
@@ -62,11 +62,11 @@ def with_lock_retries(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Result:
-    """Return what `act` does in a transaction of its own, or a savepoint in the caller's, once it gets its locks.
+    """Run `act` in its own transaction, or a savepoint of the caller's, until it gets its locks; return its result.
 
-    `relations` are the oids of the tables whose locks are at stake: who stands in their way is told to `on_blocked`
-    after each attempt. At least one attempt is made. Raises ServerError that names them when `deadline_s` has
-    passed, and whatever else `act` raises.
+    `relations` are the oids of the tables that `act` locks. After each failed attempt `on_blocked` is called with the
+    blockers. At least one attempt is made. Raises ServerError with the blockers after `deadline_s`, and any other error
+    of `act`.
     """
     until = clock() + deadline_s
     pause_s = _FIRST_PAUSE_S
@@ -81,25 +81,25 @@ def with_lock_retries(
                 raise _give_up(blockers, deadline_s) from error
         if on_blocked is not None:
             on_blocked(blockers)
-        # Two loaders that wait for each other's locks shall not try in step.
+        # A random pause, so that two loads that wait for each other's locks do not retry at the same time.
         sleep(pause_s * random.uniform(0.5, 1))  # noqa: S311
         pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
 
 
 def telling_once(notice: Callable[[str], None], what: str) -> Callable[[tuple[Blocker, ...]], None]:
-    """Return an `on_blocked` that tells once of each backend that is in the way of `what`."""
-    told: set[int | None] = set()
+    """Return an `on_blocked` that reports a backend only the first time that it blocks `what`."""
+    reported: set[int | None] = set()
 
-    def tell(blockers: tuple[Blocker, ...]) -> None:
-        if news := [blocker for blocker in blockers if blocker.pid not in told]:
-            told.update(blocker.pid for blocker in news)
-            notice(f"waiting to {what}: {'; '.join(map(describe_blocker, news))}")
+    def report(blockers: tuple[Blocker, ...]) -> None:
+        if new := [blocker for blocker in blockers if blocker.pid not in reported]:
+            reported.update(blocker.pid for blocker in new)
+            notice(f"waiting to {what}: {'; '.join(map(describe_blocker, new))}")
 
-    return tell
+    return report
 
 
 def find_blockers(connection: Connection, relations: Sequence[int]) -> tuple[Blocker, ...]:
-    """Return who else holds or awaits a lock on one of the relations, the holders first. Raises ServerError."""
+    """Return the sessions that hold or await a lock on one of the relations, holders first. Raises ServerError."""
     with translate_errors("looking for sessions that hold locks"):
         return tuple(fetch_rows(connection, "ddl_blockers", Blocker, relations=list(relations)))
 
@@ -125,7 +125,7 @@ def _attempt(connection: Connection, act: Callable[[], Result], lock_timeout_s: 
         ).fetchone()
         assert row is not None
         result = act()
-        # Within a caller's transaction the setting would outlast this block.
+        # In a caller's transaction the setting would otherwise last longer than this block.
         connection.execute("SELECT pg_catalog.set_config('lock_timeout', %s, true)", [row[0]])
     return result
 

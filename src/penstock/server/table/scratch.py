@@ -1,4 +1,4 @@
-"""Temporary tables like the targets, for checking what a load would meet without loading."""
+"""Temporary tables like the targets, to check what a load would meet without loading."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ _CHECKS_OF_COLUMNS = """
 
 
 class ScratchTables:
-    """One session's temporary tables, made when they are first asked for; their rows are gone at every commit."""
+    """The temporary tables of one session, each created at its first use. Every commit deletes their rows."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._names: dict[tuple[TableName, frozenset[str]], str] = {}
 
     def name_for(self, facts: TableFacts, filled: Collection[str]) -> str:
-        """Return the name in pg_temp of the table for a load that fills the columns `filled`.
+        """Return the name, in pg_temp, of the table for a load that fills the columns `filled`.
 
-        It has the target's columns, NOT NULL and CHECK constraints, but for those on values that the server makes up
-        (defaults, identities, and generated columns beside them). Defaults are left out: a serial's would move its
-        sequence. A table that does not exist yet (oid 0) is all text. Needs TEMPORARY on the database and SELECT on
-        the table. Raises TargetError, ServerError.
+        It has the target's columns, NOT NULL and CHECK constraints, except those on values that the server supplies
+        (defaults, identity columns, and generated columns if there are any of these). Defaults are left out, because a
+        serial column's would advance its sequence. If the target does not exist yet (oid 0), all columns are text.
+        Needs TEMPORARY on the database and SELECT on the table. Raises TargetError, ServerError.
         """
         key = (facts.name, frozenset(filled))
         if key not in self._names:
-            # Numbered, since two schemas may each have a table of the same name.
+            # Numbered, because two schemas may have a table of the same name.
             name = f"penstock_check_{len(self._names) + 1}"
             try:
                 with translate_errors(f"creating a temporary table like {facts.name}"):
@@ -63,9 +63,9 @@ class ScratchTables:
 
 
 def made_up_columns(facts: TableFacts, filled: Collection[str]) -> tuple[str, ...]:
-    """Return the columns whose value the server makes up in a load that fills the columns `filled`.
+    """Return the columns whose values the server supplies in a load that fills the columns `filled`.
 
-    A generated column is one of them where another column is made up, from which it may be computed.
+    If there are any, all generated columns are included, because they may be computed from them.
     """
     unfilled = {
         column.name
@@ -90,7 +90,7 @@ def _create(connection: Connection, name: str, facts: TableFacts) -> None:
 
 
 def _loosen(connection: Connection, name: str, columns: Sequence[str]) -> None:
-    """Drop what is required of columns that will be null here and are not in the target."""
+    """Drop the constraints on columns that are null in the temporary table but not in the target."""
     if not columns:
         return
     checks = connection.execute(_CHECKS_OF_COLUMNS, {"table": f"pg_temp.{name}", "columns": list(columns)}).fetchall()

@@ -1,7 +1,7 @@
-"""Sequences moved past the values that a load has stored.
+"""Advances sequences past the values that a load has stored.
 
-COPY writes the values it is given into identity and serial columns and leaves their sequences behind, so that
-the next INSERT would draw a key that exists.
+COPY writes the given values to identity and serial columns and does not advance their sequences, so the next INSERT
+would get a key that exists.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-# The types whose end a sequence can be set to; numeric is what keys from other databases often are.
+# Column types whose greatest value fits a sequence. Keys from other databases are often numeric.
 _KEY_TYPES = ("smallint", "integer", "bigint", "numeric")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SequenceRow:
-    """The row of sequence.sql; `last_value` is None while the sequence has never been used, or hidden."""
+    """The row of sequence.sql; `last_value` is None if the sequence has never been used or may not be read."""
 
     oid: int
     increment: int
@@ -43,12 +43,11 @@ class SequenceRow:
 
 
 def advance_sequences(connection: Connection, facts: TableFacts, columns: Collection[str]) -> list[str]:
-    """Move the sequences that the loaded columns own past the columns' values; return warnings.
+    """Advance the sequences that the loaded columns own past the columns' values; return warnings.
 
-    The end of a column is found by an index or else by reading the table. A sequence never moves backwards
-    (but a nextval by hand in the instant between look and move can be undone by it). Needs SELECT on the
-    column and USAGE and UPDATE on the sequence; without them a warning says what to grant. Raises
-    ServerError.
+    The last value of a column is read from an index, or else from the whole table. A sequence never moves backwards
+    (but a nextval by hand between the query and setval can be undone). Needs SELECT on the column and USAGE and UPDATE
+    on the sequence; without them a warning says what to grant. Raises ServerError.
     """
     warnings = []
     for column in facts.columns:
@@ -62,10 +61,10 @@ def advance_sequences(connection: Connection, facts: TableFacts, columns: Collec
 
 
 def choose_position(sequence: SequenceRow, end: int | None) -> int | None:
-    """Return where to set a sequence whose column ends at `end`, or None where it stands well.
+    """Return the value to set a sequence to whose column ends at `end`, or None if nothing need be set.
 
-    The end is the greatest value, or the least where the sequence descends. An unused sequence gives its
-    start next, so a column that ends there already collides.
+    The end is the greatest value, or the least if the sequence descends. An unused sequence returns its start value
+    next, so a column that ends there collides too.
     """
     if end is None:
         return None
@@ -79,7 +78,7 @@ def choose_position(sequence: SequenceRow, end: int | None) -> int | None:
 
 
 def _advance(connection: Connection, facts: TableFacts, column: Column, name: str) -> str | None:
-    """Advance one sequence; return a warning where that was not possible."""
+    """Advance one sequence. Return a warning if that is not possible."""
     if not column.type_name.startswith(_KEY_TYPES):
         return f'sequence {name} was not advanced: column "{column.name}" is of type {column.type_name}'
     try:
@@ -104,9 +103,9 @@ def _advance(connection: Connection, facts: TableFacts, column: Column, name: st
 
 
 def _find_end(connection: Connection, facts: TableFacts, column: Column, *, is_ascending: bool) -> int | None:
-    """Return the value of a column that is furthest along, or None for an empty one."""
+    """Return the greatest (or least) value of a column, or None if it has none."""
     name = sql.Identifier(column.name)
-    # Only numeric has values that are no number or have no end.
+    # Only numeric has NaN and infinities.
     is_finite = sql.SQL(" WHERE {} NOT IN ('NaN', 'Infinity', '-Infinity')").format(name)
     query = sql.SQL("SELECT pg_catalog.{}({}) FROM {}{}").format(
         sql.Identifier("max" if is_ascending else "min"),

@@ -1,4 +1,4 @@
-"""What the catalogue says of the disk space of tables: where they are, how many indexes they have."""
+"""What the catalog says about the disk space of tables: their tablespaces, and how many indexes they have."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def read_table_places(connection: Connection, oids: Sequence[int]) -> list[TablePlace]:
-    """Return where tables are, 0 being one that is still to be made, in one round trip. Raises ServerError."""
+    """Return where tables are stored, in one round trip. Oid 0 is a table to be created. Raises ServerError."""
     with translate_errors("looking up disk space"):
         with connection.pipeline():
             asked = [send_query(connection, "space_place", TablePlace, oid=oid) for oid in oids]

@@ -1,9 +1,8 @@
-"""Staging tables: where records land before one statement takes them to their table.
+"""Staging tables: they receive records before one statement stores them in the target table.
 
-A staging table is an ordinary logged table, so that what a session committed to it is as safe as in any other. It has
-the file's columns, without a constraint or a default, and behind them where each record stood
-(model/load/landing.py). Only its owner may read it. Merging its rows is merge.py's business; in which schema, and by
-which name, the caller's.
+A staging table is an ordinary logged table, so what a session commits to it is as safe as in any table. It has the
+file's columns, without constraints or defaults, followed by the position of each record (model/load/landing.py). Only
+its owner may read it. merge.py merges its rows. The caller chooses schema and name.
 """
 
 from __future__ import annotations
@@ -29,14 +28,15 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-# Sessions draw from one sequence: numbers kept by each spare them its lock and its WAL for all but one row in so many.
-# Within a session they rise all the same, and one session sends a block (docs/decisions/0009: a quarter less time).
+# All sessions use one sequence. With a cache, a session needs the sequence's lock and WAL only once in so many rows.
+# Within a session the numbers still ascend, and one session sends a whole block (docs/decisions/0009: a quarter less
+# time).
 _SEQUENCE_CACHE = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnType:
-    """The row of landing_columns.sql; the collation is None where it is the type's own."""
+    """The row of landing_columns.sql; the collation is None if it is the type's default."""
 
     name: str
     type_name: str
@@ -56,10 +56,10 @@ class GrantRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LandingTable:
-    """The row of landing_table.sql: what goes by a staging table's name.
+    """The row of landing_table.sql: the relation that has a staging table's name.
 
-    `is_own`: the current role owns it. `has_code`: it has triggers, rules or row-level security, which none of ours
-    has.
+    `is_own` is whether the current role owns it. `has_code` is whether it has triggers, rules or row-level security;
+    penstock's staging tables have none.
     """
 
     oid: int
@@ -73,7 +73,7 @@ class LandingTable:
 
     @property
     def is_ours(self) -> bool:
-        """Whether it can be one that make_landing_table made for this role, as it was made."""
+        """Return whether make_landing_table may have created it for this role, and nobody has altered it."""
         has_positions = tuple(self.columns[-len(POSITION_COLUMNS) :]) == POSITION_COLUMNS
         return self.is_own and self.is_logged_table and not self.has_code and has_positions
 
@@ -81,10 +81,10 @@ class LandingTable:
 def make_landing_table(
     connection: Connection, *, schema: str, name: str, target: TableFacts, columns: Sequence[str], as_text: bool
 ) -> int:
-    """Make an empty staging table for records of `columns` and return its oid.
+    """Create an empty staging table for records of `columns` and return its oid.
 
-    The columns have the target's types and collations; `as_text` makes them all text, whatever the target has. Needs
-    CREATE on the schema, and USAGE on the target's types. Raises TargetError, ServerError.
+    The columns have the target's types and collations; with `as_text` all are text. Needs CREATE on the schema and
+    USAGE on the target's types. Raises TargetError, ServerError.
     """
     check_landing_columns(columns, target.name)
     with in_transaction(connection, f"creating staging table {schema}.{name}"):
@@ -99,14 +99,14 @@ def make_landing_table(
 def describe_landing_table(
     connection: Connection, *, table: TableName, target: TableFacts, columns: Sequence[str], as_text: bool
 ) -> str:
-    """Return the statement by which make_landing_table makes a table, for a subscriber's psql. Raises ServerError."""
+    """Return make_landing_table's CREATE TABLE statement, for psql on a subscriber. Raises ServerError."""
     name = sql.Identifier(table.schema or "", table.name)
     with translate_errors(f"describing staging table {table}"):
         return _compose_create(connection, name, target, columns, as_text=as_text).as_string(connection) + ";"
 
 
 def lock_landing_table(connection: Connection, table: TableName) -> None:
-    """Lock a staging table against everybody to the end of the transaction. Raises TargetError, ServerError."""
+    """Take an ACCESS EXCLUSIVE lock on a staging table until the transaction ends. Raises TargetError, ServerError."""
     with translate_errors(f"locking staging table {table}"):
         connection.execute(
             sql.SQL("LOCK TABLE ONLY {} IN ACCESS EXCLUSIVE MODE").format(
@@ -116,7 +116,7 @@ def lock_landing_table(connection: Connection, table: TableName) -> None:
 
 
 def delete_landed(connection: Connection, table: TableName, object_number: int) -> None:
-    """Remove an object's records from a staging table. Raises ServerError."""
+    """Delete an object's records from a staging table. Raises ServerError."""
     with translate_errors(f"removing records from staging table {table}"):
         connection.execute(
             sql.SQL("DELETE FROM {} WHERE {} = %s").format(
@@ -127,17 +127,17 @@ def delete_landed(connection: Connection, table: TableName, object_number: int) 
 
 
 def find_landing_table(connection: Connection, *, schema: str, name: str) -> LandingTable | None:
-    """Return what goes by a staging table's name, or None; ask `is_ours` before using it. Raises ServerError."""
+    """Return the relation that has a staging table's name, or None. Check `is_ours` before use. Raises ServerError."""
     with translate_errors(f"looking up staging table {schema}.{name}"):
         rows = fetch_rows(connection, "landing_table", LandingTable, schema=schema, name=name)
     return rows[0] if rows else None
 
 
 def drop_landing_table(connection: Connection, *, schema: str, name: str, oid: int) -> bool:
-    """Drop a table that was made for a load; return False where it is gone, or another table goes by its name.
+    """Drop a table that was created for a load. Return False if it does not exist or its name belongs to another table.
 
-    Waits for whoever uses it as long as lock_timeout lets it. Raises ServerError, TargetError where somebody has made
-    something that depends on it.
+    Waits for other sessions for at most lock_timeout. Raises ServerError, and TargetError if another object depends on
+    it.
     """
     table = sql.Identifier(schema, name)
     with translate_errors(f"dropping table {schema}.{name}"):
@@ -192,7 +192,7 @@ def typed_columns(connection: Connection, target: TableFacts, columns: Sequence[
 
 
 def _typed_column(column: ColumnType) -> sql.Composed:
-    # As format_type() spells it, which is how pg_dump writes a type too.
+    # type_name has the spelling of format_type(), which pg_dump uses too.
     definition = sql.SQL("{} {}").format(sql.Identifier(column.name), sql.SQL(column.type_name))
     if column.collation is None or column.collation_schema is None:
         return definition
@@ -216,7 +216,7 @@ def _find_oid(connection: Connection, table: sql.Identifier) -> int:
 
 
 def _revoke_grants(connection: Connection, oid: int) -> None:
-    """Take back what default privileges have granted on a new table and its sequence."""
+    """Revoke what default privileges have granted on a new table and its sequence."""
     for grant in fetch_rows(connection, "landing_grants", GrantRow, oid=oid):
         kind = sql.SQL("SEQUENCE" if grant.kind == "S" else "TABLE")
         grantee = sql.SQL("PUBLIC") if grant.grantee is None else sql.Identifier(grant.grantee)

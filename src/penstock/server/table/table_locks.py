@@ -1,7 +1,8 @@
-"""Locks on several tables: all of them within a moment, or none, so that no reader is the victim of a deadlock.
+"""Locks on several tables: all of them within a short time, or none, so that a reader is never cancelled as a deadlock.
 
-Whoever holds one of the tables and then asks for another that we hold waits for us, and we for it. The server ends that
-after deadlock_timeout, by cancelling either side. So one attempt holds a part of its locks for less than that.
+A session that holds one of the tables and then asks for another that this session holds waits for it, while this
+session waits too. After deadlock_timeout the server ends that by cancelling one of them. So an attempt holds only some
+of its locks for less than that time.
 """
 
 from __future__ import annotations
@@ -26,13 +27,14 @@ if TYPE_CHECKING:
 
 LockMode = Literal["ROW SHARE", "ROW EXCLUSIVE", "ACCESS EXCLUSIVE"]
 
-# In the order in which they are taken: the one that readers wait for is held for the shortest time.
+# The order in which locks are taken: the mode that blocks readers comes last, so it is held for the shortest time.
 _MODES: Final[tuple[LockMode, ...]] = ("ROW SHARE", "ROW EXCLUSIVE", "ACCESS EXCLUSIVE")
 
-# Other sessions may have a shorter deadlock_timeout than ours: hardly one has less than the default.
+# Other sessions may have a shorter deadlock_timeout than this one, but rarely shorter than the default.
 _LONGEST_DEADLOCK_TIMEOUT_S = 1.0
 
-# What VACUUM and ANALYZE hold, autovacuum's too: without pg_read_all_stats nobody sees more of a worker.
+# The lock mode of VACUUM and ANALYZE, also of autovacuum: without pg_read_all_stats, nothing else of a worker is
+# visible.
 _VACUUM_MODE = "ShareUpdateExclusiveLock"
 
 
@@ -53,15 +55,16 @@ class LockableRow:
 
     @property
     def identifier(self) -> sql.Composed:
-        """Return the table as LOCK TABLE takes it: tables that inherit from it are not locked, partitions are."""
+        """Return the table for LOCK TABLE. Tables that inherit from it are not locked; partitions are."""
         only = sql.SQL("ONLY " if self.kind == "r" else "")
         return sql.SQL("{}{}").format(only, sql.Identifier(self.schema, self.name))
 
 
 class TableLocks:
-    """The locks that one transaction needs, each table's oid with the mode.
+    """The locks that one transaction needs: the oid of each table with its mode.
 
-    Tables that the role may not lock are left to the statements that need them. Methods raise ServerError, TargetError.
+    Tables that the role may not lock are locked by the statements that need them. Methods raise ServerError,
+    TargetError.
     """
 
     def __init__(self, connection: Connection, wanted: Mapping[int, LockMode]) -> None:
@@ -76,9 +79,9 @@ class TableLocks:
                 self._rows[wanted[row.oid]].append(row)
 
     def take(self) -> None:
-        """Take all locks to the end of the caller's transaction or savepoint; call it by with_lock_retries.
+        """Take all locks until the end of the caller's transaction or savepoint. Call it through with_lock_retries.
 
-        Raises ServerError (55P03) if that takes long, and then holds none.
+        If that takes long, it raises ServerError (55P03) and holds none of the locks.
         """
         self._attempts += 1
         with translate_errors("locking tables"):
@@ -87,18 +90,18 @@ class TableLocks:
             try:
                 self._lock(self._rows)
             except psycopg.errors.InsufficientPrivilege:
-                # The owner of a view may lack the right on its tables, which an INSTEAD OF trigger has.
+                # The owner of a view may lack the right to lock its tables, which an INSTEAD OF trigger may have.
                 self._lock({mode: [row for row in rows if row.kind != "v"] for mode, rows in self._rows.items()})
 
     def _lock(self, rows: Mapping[LockMode, Sequence[LockableRow]]) -> None:
         statements = [_compose(rows[mode], mode) for mode in _MODES if rows.get(mode)]
         if sum(map(len, rows.values())) < 2:
-            # Whoever holds one lock waits for nobody while it waits for another.
+            # With a single lock there can be no deadlock.
             for statement in statements:
                 self._connection.execute(statement)
             return
         longest_s = min(self._deadlock_timeout_s, _LONGEST_DEADLOCK_TIMEOUT_S)
-        # A half of it for all: in the other half the locks are given back.
+        # All attempts together take half of it, so that the locks are released in the other half.
         timeout_s = longest_s / 2 / len(statements)
         try:
             with in_transaction(self._connection):
@@ -110,7 +113,7 @@ class TableLocks:
             raise ServerError("could not lock all tables at once", sqlstate=LOCK_NOT_AVAILABLE) from error
 
     def _wait_for_vacuum(self) -> None:
-        """Have autovacuum give up a table: it does if one session waits for longer than deadlock_timeout."""
+        """Make autovacuum release a table: it does so if one session waits for longer than deadlock_timeout."""
         for row in self._rows["ACCESS EXCLUSIVE"]:
             blockers = find_blockers(self._connection, [row.oid])
             if not any(blocker.is_held and blocker.mode == _VACUUM_MODE for blocker in blockers):
@@ -120,7 +123,7 @@ class TableLocks:
                 self._connection.execute(_compose([row], "ACCESS EXCLUSIVE"))
 
     def _set(self, name: str, duration_s: float) -> str:
-        """Set a timeout for the transaction and return what it was."""
+        """Set a timeout for the transaction and return its old value."""
         row = self._connection.execute(
             "SELECT pg_catalog.current_setting(%s), pg_catalog.set_config(%s, %s, true)",
             [name, name, f"{max(1, round(duration_s * 1000))}ms"],

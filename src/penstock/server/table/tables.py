@@ -1,6 +1,6 @@
-"""Making the table that --create asks for, and taking it away again should the load fail.
+"""Creates the table for --create, and drops it again if the load fails.
 
-What is made is written down in CreatedTable, so that only what was made here is ever dropped.
+CreatedTable records what was created, so that nothing else is ever dropped.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-# NAMEDATALEN - 1: the server would cut a longer name, and then not find it again.
+# NAMEDATALEN - 1. The server truncates longer names, and a look-up of the full name would fail.
 _NAME_BYTES = 63
-# Dropping an empty table waits for whoever looks at it, but an error should be told soon.
+# Dropping an empty table waits for sessions that use it, but an error should be reported soon.
 _DROP_LOCK_TIMEOUT = "5s"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreatedTable:
-    """A table that was made here; `has_new_schema` tells whether its schema was too."""
+    """A table that was created here; `has_new_schema` is whether its schema was created too."""
 
     oid: int
     name: TableName
@@ -40,10 +40,10 @@ class CreatedTable:
 
 
 def create_text_table(connection: Connection, name: TableName, columns: Sequence[str]) -> CreatedTable:
-    """Make a table whose columns are all text, and its schema where that is missing, in one transaction.
+    """Create a table whose columns are all text, and its schema if it does not exist, in one transaction.
 
-    Needs CREATE on the schema, or on the database where the schema is missing. Raises TargetError for names
-    that PostgreSQL cannot keep, TableExistsError, ServerError.
+    Needs CREATE on the schema, or on the database if the schema does not exist. Raises TargetError for names that
+    PostgreSQL cannot store, TableExistsError, ServerError.
     """
     check_names(name, columns)
     try:
@@ -62,10 +62,10 @@ def create_text_table(connection: Connection, name: TableName, columns: Sequence
 
 
 def drop_created(connection: Connection, created: CreatedTable) -> bool:
-    """Drop a table made by create_text_table, and its schema if made too; return whether all is gone.
+    """Drop a table of create_text_table, and its schema if it was created too. Return whether both are dropped.
 
-    Left alone are a table that has rows, that is no longer the one made here, that others depend on or hold
-    locked, and a schema in which others have put something. Raises ServerError.
+    A table is kept if it has rows, is no longer the created one, has dependents or is locked by others. A schema is
+    kept if it contains other objects. Raises ServerError.
     """
     table = _identifier(created.name)
     with translate_errors(f"dropping table {created.name}"):
@@ -109,13 +109,13 @@ def is_empty(connection: Connection, oid: int) -> bool:
 
 
 def analyze_table(connection: Connection, name: TableName) -> None:
-    """Give the planner a table's statistics. Needs the table's owner; raises ServerError."""
+    """Update the planner's statistics of a table. Only the table's owner may. Raises ServerError."""
     with translate_errors(f"analyzing table {name}"):
         connection.execute(sql.SQL("ANALYZE {}").format(_identifier(name)))
 
 
 def check_names(name: TableName, columns: Sequence[str]) -> None:
-    """Raise TargetError for a name that is empty, too long, has a NUL, or stands twice."""
+    """Raise TargetError for a name that is empty, too long, contains a NUL, or occurs twice."""
     for what, text in (("schema", name.schema), ("table", name.name)):
         if text is not None:
             _check_name(what, text)
@@ -147,13 +147,13 @@ def _create_with_schema(connection: Connection, name: TableName, columns: Sequen
     try:
         return _create(connection, name, columns)
     except (psycopg.errors.UniqueViolation, psycopg.errors.DuplicateSchema):
-        # Another session made schema or table at this very moment: its transaction has ended, so look again.
+        # Another session created the schema or table at the same time and has committed, so try again.
         return _create(connection, name, columns)
 
 
 def _create(connection: Connection, name: TableName, columns: Sequence[str]) -> CreatedTable:
     with in_transaction(connection):
-        # CREATE SCHEMA IF NOT EXISTS needs CREATE on the database even where the schema exists.
+        # CREATE SCHEMA IF NOT EXISTS needs CREATE on the database even if the schema exists.
         is_schema_missing = name.schema is not None and not _has_schema(connection, name.schema)
         if is_schema_missing and name.schema is not None:
             connection.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(name.schema)))
@@ -186,7 +186,7 @@ def _has_schema(connection: Connection, schema: str) -> bool:
 def _drop_if_untouched(connection: Connection, table: sql.Identifier, oid: int) -> bool:
     connection.execute(sql.SQL("SET LOCAL lock_timeout = {}").format(sql.Literal(_DROP_LOCK_TIMEOUT)))
     connection.execute(sql.SQL("LOCK TABLE ONLY {} IN ACCESS EXCLUSIVE MODE").format(table))
-    # Composed, not passed beside it: a name may hold a %, which would be taken for a parameter.
+    # As a literal, not a parameter: a name may contain a %, which psycopg would take for a placeholder.
     name = sql.Literal(table.as_string(connection))
     is_untouched = connection.execute(
         sql.SQL("SELECT {}::regclass::oid = {} AND NOT EXISTS (SELECT FROM {})").format(name, sql.Literal(oid), table)

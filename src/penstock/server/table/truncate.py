@@ -1,6 +1,6 @@
-"""TRUNCATE as loading uses it: without CASCADE, refused beforehand where it would be refused, or do too much.
+"""TRUNCATE for loads: without CASCADE, and refused in advance if the server would refuse it or it would do too much.
 
-When it is run, and what is written down with it, is loading's business.
+loading decides when it runs and what is recorded with it.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class ReferencingRow:
 
 
 def check_truncatable(connection: Connection, target: TableFacts, *, together: Sequence[int] = ()) -> None:
-    """Raise TargetError where TRUNCATE would be refused: for a view, without the privilege, for a referenced table.
+    """Raise TargetError if TRUNCATE would be refused: for a view, a missing privilege, or a referenced table.
 
-    `together` are the oids of the tables that the same TRUNCATE names.
+    `together` are the oids of the tables in the same TRUNCATE.
     """
     if target.kind not in {"r", "p"}:
         raise TargetError(f'cannot truncate "{target.name}": it is not a table', hint="Load with --mode append.")
@@ -65,17 +65,17 @@ def check_truncatable(connection: Connection, target: TableFacts, *, together: S
 
 
 def truncate_tables(connection: Connection, targets: Sequence[TableFacts]) -> None:
-    """Remove all rows of tables, of partitioned ones with their partitions; tables that inherit from them keep theirs.
+    """Remove all rows of tables, and of the partitions of partitioned tables, but not of tables that inherit from them.
 
-    In one statement, since their foreign keys may refer to each other. Takes ACCESS EXCLUSIVE locks to the end of the
-    caller's transaction. Raises TargetError, also if a name means another table by then, ServerError.
+    One statement, because their foreign keys may refer to each other. Takes ACCESS EXCLUSIVE locks until the caller's
+    transaction ends. Raises TargetError, also if a name belongs to another table by then, and ServerError.
     """
     tables = [
         sql.SQL("{}{}").format(sql.SQL("" if target.kind == "p" else "ONLY "), _identifier(target))
         for target in targets
     ]
     names = ", ".join(str(target.name) for target in targets)
-    # Triggers may need the user's path.
+    # Triggers may need the user's search_path.
     with translate_errors(f"truncating {names}"), users_path(connection):
         with connection.pipeline():
             connection.execute(sql.SQL("TRUNCATE TABLE {}").format(sql.SQL(", ").join(tables)))

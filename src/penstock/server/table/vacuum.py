@@ -1,6 +1,6 @@
-"""VACUUM, ANALYZE and CHECKPOINT for tables that were loaded. When they are due is loading's business.
+"""VACUUM, ANALYZE and CHECKPOINT for loaded tables. loading decides when they are due.
 
-VACUUM cannot run in a transaction block: sessions are in autocommit mode.
+VACUUM cannot run in a transaction block, so sessions are in autocommit mode.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-# Longer than deadlock_timeout (1 s by default), at which an autovacuum worker in the way gives up; a load that is
-# complete should not wait for anybody else for much longer.
+# Longer than deadlock_timeout (1 s by default), after which an autovacuum worker that blocks us is cancelled. A load
+# that is complete should not wait much longer for other sessions.
 LOCK_TIMEOUT_S = 5.0
 
 
 def find_filled(connection: Connection, schema: str, load_id: str) -> list[FilledTable]:
-    """Return the tables that a complete load has given rows; `schema` is the ledger's. Raises ServerError."""
+    """Return the tables to which a complete load has added rows; `schema` is the ledger's. Raises ServerError."""
     query = sql.SQL(
         """
         WITH stored AS (
@@ -67,7 +67,7 @@ def find_filled(connection: Connection, schema: str, load_id: str) -> list[Fille
 
 
 def read_relations(connection: Connection, oids: Sequence[int]) -> list[Relation]:
-    """Return tables with their partitions as VACUUM would find them; waits for who has one locked. Raises ServerError.
+    """Return tables with their partitions as VACUUM would process them. Waits for locks on them. Raises ServerError.
 
     Views and foreign tables are left out.
     """
@@ -77,7 +77,7 @@ def read_relations(connection: Connection, oids: Sequence[int]) -> list[Relation
 
 @contextmanager
 def limited_lock_wait(connection: Connection) -> Iterator[None]:
-    """Have the session's statements wait for locks for LOCK_TIMEOUT_S at most, or for less where the user said so."""
+    """Limit the session's lock_timeout to LOCK_TIMEOUT_S, or to less if the user has set less."""
     limit_ms = round(LOCK_TIMEOUT_S * 1000)
     query = """
         SELECT pg_catalog.set_config('lock_timeout', %(limit)s::int::text, false)
@@ -96,7 +96,7 @@ def limited_lock_wait(connection: Connection) -> Iterator[None]:
 
 
 def run_vacuum(connection: Connection, step: VacuumStep) -> None:
-    """Run VACUUM, ANALYZE or both. Needs the table's owner, the database's, or MAINTAIN (17+); raises ServerError."""
+    """Run VACUUM, ANALYZE or both. Needs the table's owner, the database's, or MAINTAIN (17+). Raises ServerError."""
     if step.vacuums:
         command = sql.SQL("VACUUM (ANALYZE) {}") if step.analyzes else sql.SQL("VACUUM {}")
     else:
@@ -108,9 +108,9 @@ def run_vacuum(connection: Connection, step: VacuumStep) -> None:
 
 
 def run_checkpoint(connection: Connection) -> None:
-    """Have the server write all changed pages out at once. Needs superuser, or pg_checkpoint from PostgreSQL 15.
+    """Make the server write all dirty pages now. Needs superuser, or pg_checkpoint on PostgreSQL 15 and later.
 
-    Raises TargetError where the role may not, ServerError.
+    Raises TargetError if the role may not, and ServerError.
     """
     with translate_errors("writing a checkpoint"):
         connection.execute("CHECKPOINT")
