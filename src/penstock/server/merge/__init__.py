@@ -1,1 +1,1 @@
-"""Staged records merged into their table by one statement."""
+"""Merging: one statement moves staged records to their table."""

@@ -1,11 +1,11 @@
-"""What a merge of a staging table is made of: its statements, and what the server counts in them.
+"""The statements of a merge from a staging table, and the counts that the server returns for them.
 
-The transaction is the caller's, who records there what was merged and drops the staging table. The position of the
-records in the files decides which of several with the same key stays; the table's unique index decides whether two keys
-are the same (merge_key.py). merge_whole.py runs the statement once, merge_sorting.py in stretches.
+The merge runs in the caller's transaction, in which the caller records what was merged and drops the staging table. Of
+several records with the same key, the position in the files decides which one is used; the table's unique index decides
+whether two keys are equal (merge_key.py). merge_whole.py runs the statement once, merge_sorting.py in stretches.
 
 The server counts what the statement does with each record: EXPLAIN ANALYZE runs it and returns how many records were
-proposed, how many met a row with their key, and how many were stored (docs/decisions/0009).
+proposed, how many conflicted with a row of their key, and how many were stored (docs/decisions/0009).
 """
 
 from __future__ import annotations
@@ -39,20 +39,21 @@ if TYPE_CHECKING:
 
 _COMMA = sql.SQL(", ")
 
-# Without times and buffers counting costs next to nothing.
+# Without times and buffers, counting costs next to nothing.
 COUNTING = sql.SQL("EXPLAIN (ANALYZE, VERBOSE OFF, COSTS OFF, BUFFERS OFF, TIMING OFF, SUMMARY OFF, FORMAT JSON) ")
 
-# How EXPLAIN calls the node that gives another its rows, from among InitPlan and SubPlan (explain.c).
+# EXPLAIN's "Parent Relationship" of the node whose rows another node reads; InitPlan and SubPlan are others
+# (explain.c).
 _INPUTS = ("Outer", "Subquery")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeCounts:
-    """What became of the records of a staging table: `staged` is the sum of the other counts.
+    """What happened to the records of a staging table; `staged` is the sum of the other counts.
 
-    `duplicates` gave way to another record of the files with their key. `existing` were left out because the table had
-    a row with their key. `suppressed` were kept out by triggers. `is_certain` is False where triggers kept records out
-    and may have done so both on INSERT and on UPDATE: then `inserted` and `updated` are right in their sum only.
+    `duplicates` were replaced by another record of the files with their key. `existing` were left out because the table
+    had a row with their key. `suppressed` were skipped by triggers. `is_certain` is False if triggers on both INSERT
+    and UPDATE may have skipped records: then only the sum of `inserted` and `updated` is right.
     """
 
     staged: int
@@ -64,7 +65,7 @@ class MergeCounts:
     is_certain: bool = True
 
     def landed(self, *, number: int, target_oid: int) -> LandedCounts:
-        """Return them as the counts of a load's target."""
+        """Return the counts of a load's target."""
         return LandedCounts(
             number=number,
             target_oid=target_oid,
@@ -79,9 +80,10 @@ class MergeCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanCounts:
-    """What EXPLAIN ANALYZE counted in INSERT ... SELECT ... ON CONFLICT ... RETURNING.
+    """EXPLAIN ANALYZE's counts of INSERT ... SELECT ... ON CONFLICT ... RETURNING.
 
-    `staged` rows were read, `proposed` came to the table, of which `conflicts` met a row; `stored` were returned.
+    `staged` rows were read, and `proposed` of them reached the table. Of these, `conflicts` met a row with their key.
+    `stored` rows were returned.
     """
 
     staged: int
@@ -92,9 +94,9 @@ class PlanCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeParts:
-    """What a merge is made of: all records are inserted where `key`, and `mode` with it, is None.
+    """The parts of a merge. If `key` and `mode` are None, all records are inserted.
 
-    With `is_sorted_out` records that the table refuses are rejected.
+    With `is_sorted_out`, records that the table refuses are rejected.
     """
 
     staging: TableName
@@ -106,13 +108,14 @@ class MergeParts:
     is_sorted_out: bool = False
 
     def compose_order(self) -> tuple[sql.Composable, sql.Composed]:
-        """Return what stands behind SELECT, and behind ORDER BY, where records are chosen for the table.
+        """Return what follows SELECT, and what follows ORDER BY, in the query that chooses the records for the table.
 
-        They come in the order of the key, so that two merges at once lock their rows in one order; else in the files'.
+        With a key they are in its order, so that two concurrent merges lock rows in the same order; otherwise in file
+        order.
         """
         if self.key is None:
             return sql.SQL(""), position_list()
-        # Triggers may give a record without a key one of its own.
+        # Triggers may give a key to a record without one.
         with_not_null = self.is_sorted_out or bool(self.target.suppressing_triggers)
         unequal = tell_unequal(self.key, with_not_null=with_not_null)
         direction = sql.SQL(" DESC" if self.keeps_last else "")
@@ -121,9 +124,9 @@ class MergeParts:
         return distinct, _COMMA.join([*key_order(self.key), *unequal, *positions])
 
     def compose_group(self, chosen: sql.Identifier) -> tuple[sql.Composed, sql.Composable]:
-        """Return the statement that takes chosen records s on, as it is before and behind its WHERE.
+        """Return the statement that stores chosen records s, as its parts before and after the WHERE condition.
 
-        With a key it returns the plan in which the server has counted.
+        With a key, the statement returns a plan with the server's counts.
         """
         insert = _compose_insert(self.target, self.columns)
         select = sql.SQL(" SELECT {} FROM {} AS s").format(_join(self.columns), chosen)
@@ -132,7 +135,7 @@ class MergeParts:
         return COUNTING + insert + select, self._compose_conflict()
 
     def compose(self) -> sql.Composed:
-        """Return the statement that takes all records on."""
+        """Return the statement that stores all records."""
         distinct, order = self.compose_order()
         select = sql.SQL(" SELECT {} {} FROM {} ORDER BY {}").format(
             distinct, _join(self.columns), staging_identifier(self.staging), order
@@ -141,7 +144,7 @@ class MergeParts:
         return statement if self.key is None else statement + self._compose_conflict()
 
     def count(self, counted: PlanCounts) -> MergeCounts:
-        """Return what the statement did, given what was counted in it."""
+        """Return what the statement did, from its counts."""
         if self.key is None:
             suppressed = counted.staged - counted.stored
             return MergeCounts(staged=counted.staged, inserted=counted.stored, suppressed=suppressed)
@@ -151,7 +154,7 @@ class MergeParts:
 
     @property
     def _updated(self) -> list[str]:
-        """Return what an update sets: what the file has besides the key."""
+        """Return the columns that an update sets: the file's columns except the key's."""
         assert self.key is not None
         return [name for name in self.columns if name not in self.key.names] if self.mode == "upsert" else []
 
@@ -178,7 +181,7 @@ def find_parts(
     key: Sequence[str] = (),
     keep: Keep = "error",
 ) -> MergeParts:
-    """Return what a merge is made of. Raises TargetError where there is no index for the key, ServerError."""
+    """Return the parts of a merge. Raises TargetError if there is no index for the key, and ServerError."""
     return MergeParts(
         staging=staging,
         target=target,
@@ -198,10 +201,10 @@ def check_merge(
     mode: MergeMode | None,
     key: Sequence[str] = (),
 ) -> None:
-    """Have the server plan a merge (insert_all where `mode` is None) without running it, before anything is staged.
+    """Make the server plan a merge without running it, before anything is staged; all are inserted if `mode` is None.
 
-    It then refuses what it would refuse at the load's end: a missing privilege, a rule. Raises TargetError,
-    ServerError.
+    The server then refuses what it would refuse at the load's end, such as a missing privilege or a rule. Raises
+    TargetError, ServerError.
     """
     parts = find_parts(connection, staging=staging, target=target, columns=columns, mode=mode, key=key)
     with translate_errors(f"planning the merge into {target.name}"), users_path(connection):
@@ -209,7 +212,7 @@ def check_merge(
 
 
 def count_staged(connection: Connection, staging: TableName) -> int:
-    """Return how many records a staging table has. Raises ServerError."""
+    """Return the number of records in a staging table. Raises ServerError."""
     with translate_errors(f"counting the records of {staging}"):
         row = connection.execute(
             sql.SQL("SELECT pg_catalog.count(*) FROM {}").format(staging_identifier(staging))
@@ -219,7 +222,7 @@ def count_staged(connection: Connection, staging: TableName) -> int:
 
 
 def count_upserted(counted: PlanCounts, *, has_insert_triggers: bool) -> MergeCounts:
-    """Return what an upsert did, given whether INSERT has triggers that may keep a row out.
+    """Return what an upsert did. `has_insert_triggers` is whether triggers on INSERT may skip a row.
 
     >>> counted = PlanCounts(staged=9, proposed=8, conflicts=3, stored=8)
     >>> counts = count_upserted(counted, has_insert_triggers=False)
@@ -240,7 +243,7 @@ def count_upserted(counted: PlanCounts, *, has_insert_triggers: bool) -> MergeCo
 
 
 def count_new(counted: PlanCounts) -> MergeCounts:
-    """Return what ON CONFLICT DO NOTHING did: a record that met a row, and none else, was left out for it."""
+    """Return what ON CONFLICT DO NOTHING did: every record that conflicted with a row was left out."""
     return MergeCounts(
         staged=counted.staged,
         duplicates=counted.staged - counted.proposed,
@@ -251,7 +254,7 @@ def count_new(counted: PlanCounts) -> MergeCounts:
 
 
 def read_plan(plan: Mapping[str, Any]) -> PlanCounts:
-    """Return the counts in the plan of an INSERT from one table, as EXPLAIN (ANALYZE, FORMAT JSON) gives it."""
+    """Return the counts in the plan of an INSERT from one table, as EXPLAIN (ANALYZE, FORMAT JSON) returns it."""
     source = _find_input(plan)
     assert source is not None
     scan = source
@@ -266,12 +269,12 @@ def read_plan(plan: Mapping[str, Any]) -> PlanCounts:
 
 
 def _find_input(plan: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return the node whose rows a node works on; the subqueries of policies hang beside it."""
+    """Return the child node whose rows a node reads; other children are the subqueries of policies."""
     return next((below for below in plan.get("Plans", ()) if below["Parent Relationship"] in _INPUTS), None)
 
 
 def _compose_insert(target: TableFacts, columns: Sequence[str]) -> sql.Composed:
-    # COPY too stores what it is given in columns GENERATED ALWAYS AS IDENTITY.
+    # COPY too stores the given values in columns that are GENERATED ALWAYS AS IDENTITY.
     is_overriding = any(column.identity == "a" and column.name in columns for column in target.columns)
     return sql.SQL("INSERT INTO {} ({}){}").format(
         table_identifier(target), _join(columns), sql.SQL(" OVERRIDING SYSTEM VALUE" if is_overriding else "")

@@ -1,4 +1,4 @@
-"""What a merge was stopped by, in the words of the files: which records, of which objects."""
+"""Explains the errors of a merge by the files' records that caused them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _COMMA = sql.SQL(", ")
 _NOT_NULL_VIOLATION = "23502"
 _UNIQUE_VIOLATION = "23505"
 
-# As much of a key's value as an error shows.
+# Longer values of a key are shortened in errors.
 _SHOWN_CHARACTERS = 100
 
 
@@ -51,12 +51,12 @@ class DuplicateKey(DataError):
 
 
 def name_by_number(place: RecordPlace) -> str:
-    """Return how errors speak of a record of whose object only the number is known."""
+    """Return the description of a record in errors if only the number of its object is known."""
     return f"object {place.object_number}, record {place.record} from byte {place.block_start} on"
 
 
 def refuse_duplicates(connection: Connection, staging: TableName, key: Key, *, name_record: NameRecord) -> None:
-    """Raise DuplicateKey for the first record, in file order, that has the key of an earlier one."""
+    """Raise DuplicateKey for the first record, in file order, with the key of an earlier one."""
     with translate_errors(f"looking for duplicate keys in {staging}"):
         row = connection.execute(_compose_duplicates(staging, key)).fetchone()
         if row is None:
@@ -85,9 +85,9 @@ def explain_merge(
     find_refused: Callable[[str], RecordPlace | None],
     has_key: bool = True,
 ) -> Iterator[None]:
-    """Run the block in a savepoint; add to a server's error what to do about it and a record that it is about.
+    """Run the block in a savepoint. Add a hint, and a record that caused it, to a server's error.
 
-    `find_refused` returns a record that is refused with an SQLSTATE, None if it finds none.
+    `find_refused` returns a record that is refused with an SQLSTATE, or None if it finds none.
     """
     try:
         with in_transaction(connection):
@@ -104,7 +104,7 @@ def explain_merge(
 
 
 def _choose_hint(diagnostic: Diagnostic, columns: Sequence[str], *, has_key: bool) -> str | None:
-    """Return what to do about errors that only a merge can have, or that mean something else in one."""
+    """Return the hint for errors that only a merge raises, or that mean something else in a merge."""
     if is_policy_violation(diagnostic):
         return "Correct the record in the file, or have the table's owner change the policy: see pg_policies."
     if diagnostic.sqlstate == _NOT_NULL_VIOLATION and diagnostic.column_name not in columns:
@@ -121,7 +121,7 @@ def _choose_hint(diagnostic: Diagnostic, columns: Sequence[str], *, has_key: boo
 
 
 def _compose_duplicates(staging: TableName, key: Key) -> sql.Composed:
-    """Return the query for the first record that has an earlier one's key: values, its position, the earlier one's."""
+    """Return the query for the first record with an earlier one's key: its values, its position, the earlier one's."""
     values = _COMMA.join(sql.SQL("{}::pg_catalog.text").format(sql.Identifier(name)) for name in key.names)
     previous = _COMMA.join(
         sql.SQL("pg_catalog.lag({}) OVER w AS {}").format(sql.Identifier(name), sql.Identifier(f"previous_{number}"))

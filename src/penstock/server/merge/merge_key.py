@@ -1,7 +1,7 @@
-"""The key of an upsert: the unique index that ON CONFLICT will infer, and how to say two records have the same key.
+"""The key of an upsert: the unique index that ON CONFLICT infers, and SQL conditions for equal keys.
 
-Equality is the index's own: its operator class and collation, which need not be those of the column, and its word on
-whether two nulls are the same. Merging by it is merge.py's business.
+Equality is the index's: its operator class and collation, which may differ from the column's, and its rule whether two
+nulls are equal. merge.py merges by it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _COMMA = sql.SQL(", ")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UniqueIndex:
-    """The row of merge_keys.sql; in `columns` None stands for an expression."""
+    """The row of merge_keys.sql; None in `columns` is an expression."""
 
     oid: int
     name: str
@@ -69,7 +69,7 @@ class ColumnPrivileges:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Key:
-    """A unique index that can decide conflicts; `has_equal_nulls`: two records without a value have the same key."""
+    """A unique index for conflicts. `has_equal_nulls` is whether two records with null in the key have the same key."""
 
     index: str
     columns: tuple[KeyColumn, ...]
@@ -84,10 +84,10 @@ class Key:
 def check_key(
     connection: Connection, target: TableFacts, key: Sequence[str], *, columns: Sequence[str], mode: MergeMode
 ) -> None:
-    """Raise TargetError where ON CONFLICT could not merge records of `columns` by `key`.
+    """Raise TargetError if ON CONFLICT cannot merge records of `columns` by `key`.
 
-    The key must be columns of the file, with a unique index on just these that is valid, neither partial nor
-    deferrable, and on no expression. The role needs SELECT on the key and, to upsert, UPDATE on the other columns.
+    The key must be columns of the file. A valid unique index must exist on exactly these columns, not partial, not
+    deferrable, and without expressions. The role needs SELECT on the key and, to upsert, UPDATE on the other columns.
     Raises UsageError, ServerError.
     """
     _check_names(target, key, columns)
@@ -100,7 +100,7 @@ def check_key(
 
 
 def find_key(connection: Connection, target: TableFacts, key: Sequence[str]) -> Key:
-    """Return the unique index on just the columns of `key`. Raises TargetError where there is none, ServerError."""
+    """Return the unique index on exactly the columns of `key`. Raises TargetError if there is none, and ServerError."""
     with translate_errors(f"looking up the unique indexes of {target.name}"):
         indexes = fetch_rows(connection, "merge_keys", UniqueIndex, oid=target.oid)
         chosen = next((index for index in indexes if _is_on(index, key) and not _find_faults(index)), None)
@@ -114,12 +114,12 @@ def find_key(connection: Connection, target: TableFacts, key: Sequence[str]) -> 
 
 
 def key_terms(key: Key) -> list[sql.Composed]:
-    """Return each column as the index compares it."""
+    """Return each column with the collation of the index."""
     return [_collate(column) for column in key.columns]
 
 
 def key_order(key: Key) -> list[sql.Composed]:
-    """Return ORDER BY's terms that bring records of the same key together."""
+    """Return the terms of an ORDER BY that puts records of the same key together."""
     return [
         sql.SQL("{} USING OPERATOR({}.{})").format(term, sql.Identifier(column.less_schema), sql.SQL(column.less))
         for column, term in zip(key.columns, key_terms(key), strict=True)
@@ -127,7 +127,7 @@ def key_order(key: Key) -> list[sql.Composed]:
 
 
 def conflict_target(key: Key) -> sql.Composed:
-    """Return what stands in parentheses behind ON CONFLICT: this index, and none like it of another collation."""
+    """Return what follows ON CONFLICT in parentheses. It selects this index, not one with another collation."""
     return _COMMA.join(
         sql.SQL("{} {}").format(term, sql.Identifier(column.class_schema, column.operator_class))
         for column, term in zip(key.columns, key_terms(key), strict=True)
@@ -135,9 +135,9 @@ def conflict_target(key: Key) -> sql.Composed:
 
 
 def tell_unequal(key: Key, *, with_not_null: bool) -> list[sql.Composed]:
-    """Return a term that differs from record to record where two records without a value are no duplicates.
+    """Return a term that is distinct for each record with null in the key, if such records are no duplicates.
 
-    Without `with_not_null` nothing is told of columns that are NOT NULL: the statement fails for the first such record.
+    Without `with_not_null`, columns that are NOT NULL are ignored: the statement fails for the first such record.
     """
     names = [
         column.name for column in key.columns if (with_not_null if column.is_not_null else not key.has_equal_nulls)
@@ -148,22 +148,22 @@ def tell_unequal(key: Key, *, with_not_null: bool) -> list[sql.Composed]:
 
 
 def equals_previous(key: Key) -> sql.Composed:
-    """Return the condition that a record has the key of the one before it in window w."""
+    """Return the condition that a record has the key of the previous one in window w."""
     return sql.SQL(" AND ").join(
         _equals_previous(key, column, term) for column, term in zip(key.columns, key_terms(key), strict=True)
     )
 
 
 def same_key(key: Key, one: str, other: str) -> sql.Composed:
-    """Return the condition that two records have the same key, as its index compares them, and each part a value."""
+    """Return the condition that two records have equal keys without nulls, as the index compares them."""
     return sql.SQL(" AND ").join(_equals(column, one, other) for column in key.columns)
 
 
 def same_lack(key: Key, one: str, other: str) -> sql.Composed | None:
-    """Return the condition that two records have the same key, in which parts are null; None where no two can.
+    """Return the condition that two records have equal keys that contain nulls, or None if that is impossible.
 
-    In a column that is NOT NULL a null is never the same: no row has it. By itself, since an OR in `same_key` would
-    keep the server from joining by it.
+    A null in a column that is NOT NULL never counts as equal, because no row has one. It is a condition of its own,
+    because with an OR in `same_key` the server could not use it for a hash or merge join.
     """
     nullable = [column for column in key.columns if key.has_equal_nulls and not column.is_not_null]
     if not nullable:
@@ -181,7 +181,7 @@ def same_lack(key: Key, one: str, other: str) -> sql.Composed | None:
 
 
 def _lacks_value(names: Iterable[str], *alias: str) -> sql.Composed:
-    """Return the condition that one of some columns is null; a composite of nulls is not, to an index."""
+    """Return the condition that one of some columns is null. As in an index, a composite of nulls is not null."""
     return sql.SQL(" OR ").join(
         sql.SQL("{} IS NOT DISTINCT FROM NULL").format(sql.Identifier(*alias, name)) for name in names
     )
@@ -223,7 +223,7 @@ def _collate(column: KeyColumn) -> sql.Composed:
     return sql.SQL("{} COLLATE {}").format(name, sql.Identifier(column.collation_schema, column.collation))
 
 
-# ---------------------------------------------------------------- what is wrong with a key
+# ---------------------------------------------------------------- errors about a key
 
 
 def _check_names(target: TableFacts, key: Sequence[str], columns: Sequence[str]) -> None:
@@ -278,7 +278,7 @@ def _check_privileges(
 def _no_index(target: TableFacts, key: Sequence[str], indexes: Sequence[UniqueIndex]) -> TargetError:
     listed = ", ".join(key)
     near = [index for index in indexes if set(index.columns) & set(key)] or list(indexes)
-    # CONCURRENTLY is not for partitioned tables, nor any index for what is no table.
+    # CONCURRENTLY does not work for partitioned tables.
     build = sql.SQL("CREATE UNIQUE INDEX{} ON {} ({});").format(
         sql.SQL("" if target.kind == "p" else " CONCURRENTLY"), table_identifier(target), _join_names(key)
     )
@@ -297,7 +297,7 @@ def _describe(index: UniqueIndex) -> str:
 
 
 def _find_faults(index: UniqueIndex) -> list[str]:
-    """Return what keeps ON CONFLICT from inferring an index (infer_arbiter_indexes in plancat.c)."""
+    """Return what prevents ON CONFLICT from inferring an index (infer_arbiter_indexes in plancat.c)."""
     faults = {
         "not valid": not index.is_valid,
         "partial": index.is_partial,
@@ -312,7 +312,7 @@ def _is_on(index: UniqueIndex, key: Sequence[str]) -> bool:
 
 
 def table_identifier(target: TableFacts) -> sql.Identifier:
-    """Return a table's qualified name as SQL writes it."""
+    """Return a table's qualified name as an SQL identifier."""
     return sql.Identifier(target.name.schema or "public", target.name.name)
 
 

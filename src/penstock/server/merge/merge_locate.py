@@ -1,4 +1,4 @@
-"""Records of a staging table by where they stood in the files."""
+"""Finds records of a staging table by their position in the files."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from penstock.model.server.table import TableName
     from penstock.server.connect.connection import Connection
 
-# A policy's refusal of a row where this function of the server's raised it, otherwise a missing privilege.
+# This SQLSTATE means a row-level security policy if this function of the server raised it, else a missing privilege.
 _INSUFFICIENT_PRIVILEGE = "42501"
 _POLICY_FUNCTION = "ExecWithCheckOptions"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordPlace:
-    """Where a record stood: its object's number, its block's offset in bytes, and its number in the block, from 1."""
+    """A record's position: its object's number, its block's offset in bytes, and its number in the block, from 1."""
 
     object_number: int
     block_start: int
@@ -30,14 +30,14 @@ class RecordPlace:
 
 
 def is_policy_violation(diagnostic: Diagnostic) -> bool:
-    """Whether a policy refused a row; the same SQLSTATE may speak of the role's privileges."""
+    """Return whether a policy refused a row. The role's privileges may raise the same SQLSTATE."""
     return diagnostic.sqlstate == _INSUFFICIENT_PRIVILEGE and diagnostic.source_function == _POLICY_FUNCTION
 
 
 def find_place(
     connection: Connection, staging: TableName, object_number: int, block_start: int, sequence: int
 ) -> RecordPlace:
-    """Return where the record of these positions stood: its number is how many of its block came up to it."""
+    """Return the position of a record. Its number is the count of the block's records up to it."""
     query = sql.SQL("SELECT pg_catalog.count(*) FROM {} WHERE {} = %s AND {} = %s AND {} <= %s").format(
         staging_identifier(staging), *map(sql.Identifier, (OBJECT_COLUMN, BLOCK_COLUMN, SEQUENCE_COLUMN))
     )
@@ -47,11 +47,11 @@ def find_place(
 
 
 def position_list() -> sql.Composed:
-    """Return the position columns, comma-separated."""
+    """Return the position columns, separated by commas."""
     return sql.SQL(", ").join(map(sql.Identifier, POSITION_COLUMNS))
 
 
 def staging_identifier(staging: TableName) -> sql.Identifier:
-    """Return a staging table's qualified name as SQL writes it."""
+    """Return a staging table's qualified name as an SQL identifier."""
     assert staging.schema is not None
     return sql.Identifier(staging.schema, staging.name)

@@ -1,6 +1,6 @@
-"""Records that a merge has refused, with the reasons, in a temporary table of the merge's transaction.
+"""The records that a merge has refused, with the reasons, in a temporary table of the merge's transaction.
 
-What was chosen for the table and refused comes here; what may go in after all is taken out again.
+Chosen records that the table refuses are added here. Records to be tried again are moved back.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ if TYPE_CHECKING:
 
 _COMMA: Final = sql.SQL(", ")
 
-# The reason of a refused record, in columns that follow its own.
+# Columns for the reason; they follow the record's own columns.
 _REASONS: Final = ("penstock_sqlstate", "penstock_message", "penstock_detail", "penstock_column")
 
-# The reason of a record of which another one with its key was refused.
+# The message prefix for a record that is rejected because another with its key was refused.
 _SAME_KEY: Final = "another record with this key was rejected: "
 
-# How many refused records are fetched at once.
+# How many refused records one fetch returns.
 _FETCHED = 1000
 
 
 class RefusedRecord(NamedTuple):
-    """A record that the merge refused: its object's number, its block's offset, its number in the block, and why.
+    """A record that the merge refused: its object's number, its block's offset, its number in the block, the reason.
 
-    The number counts from 1 those records of the block that were staged.
+    `record` counts only the staged records of the block, from 1.
     """
 
     object_number: int
@@ -57,7 +57,7 @@ class RefusedRecord(NamedTuple):
 
 
 class RefusedRecords:
-    """The refused records of one merge. Methods raise ServerError; `number` tells several of one transaction apart."""
+    """The refused records of one merge. `number` is unique in the transaction. Methods raise ServerError."""
 
     def __init__(self, connection: Connection, parts: MergeParts, *, number: int) -> None:
         self._connection = connection
@@ -83,34 +83,34 @@ class RefusedRecords:
         self._names["same_position"] = self._compose(SAME_POSITION)
 
     def make(self, chosen: sql.Identifier) -> None:
-        """Make the table, for records of a table of chosen ones."""
+        """Create the table, with the columns of the table `chosen`."""
         definitions = _COMMA.join(sql.SQL("{} pg_catalog.text").format(sql.Identifier(name)) for name in self._reasons)
         self._connection.execute(
             sql.SQL("CREATE TABLE {} (LIKE {}, {}) ON COMMIT DROP").format(self._table, chosen, definitions)
         )
 
     def compose_note(self, chosen: sql.Identifier) -> sql.Composed:
-        """Return what notes a chosen record within the statement that sorts."""
+        """Return the statement, a part of the sorting statement, that records a refused record."""
         return self._compose(NOTE, stage=chosen)
 
     def count(self) -> int:
-        """Return how many records are refused."""
+        """Return the number of refused records."""
         return self._count("SELECT pg_catalog.count(*) FROM {refused}")
 
-    # ---------------------------------------------------------------- those that may go in after all
+    # ---------------------------------------------------------------- records that may be stored after all
 
     def count_references(self) -> int:
-        """Return how many records refer to something that is not there, and may be tried again."""
+        """Return how many records violate a foreign key and may be tried again."""
         return self._count("SELECT pg_catalog.count(*) FROM {refused} WHERE {sqlstate} = {reference}")
 
     def take_references(self, chosen: sql.Identifier, *, is_backwards: bool) -> int:
-        """Move those to the chosen records; return how many there were."""
+        """Move the records that violate a foreign key back to the chosen ones; return how many there were."""
         direction = sql.SQL(" DESC" if is_backwards else "")
         order = _COMMA.join(sql.Identifier(name) + direction for name in POSITION_COLUMNS)
         return self._connection.execute(self._compose(TAKE_REFERENCES, chosen=chosen, order=order)).rowcount
 
     def add_same_keys(self) -> None:
-        """Add the records that have the key of a refused one, with its SQLSTATE."""
+        """Refuse the records that have the key of a refused one, with the same SQLSTATE."""
         if not self.count():
             return
         self._analyze(self._table)
@@ -118,15 +118,15 @@ class RefusedRecords:
             self._connection.execute(self._compose(ADD_SAME_KEYS, same=same))
 
     def _ways_to_be_same(self) -> list[sql.Composed]:
-        """Return the conditions of which one is true of records s and r with the same key."""
+        """Return conditions, one of which is true if records s and r have the same key."""
         assert self._parts.key is not None
         lack = same_lack(self._parts.key, "s", "r")
         return [same_key(self._parts.key, "s", "r"), *([] if lack is None else [lack])]
 
-    # ---------------------------------------------------------------- those that do not
+    # ---------------------------------------------------------------- records that stay refused
 
     def read_blocks(self) -> dict[int, list[int]]:
-        """Return the offsets of the blocks of which records are refused, in ascending order, by their objects."""
+        """Return, for each object, the ascending offsets of the blocks that have refused records."""
         query = self._compose(
             "SELECT {object}, pg_catalog.array_agg(DISTINCT {block} ORDER BY {block}) FROM {refused} GROUP BY {object}"
         )
@@ -134,7 +134,7 @@ class RefusedRecords:
             return dict(self._connection.execute(query).fetchall())
 
     def read(self) -> Iterator[RefusedRecord]:
-        """Yield the refused records in file order. Other statements may be run meanwhile."""
+        """Yield the refused records in file order. Other statements may run in between."""
         with translate_errors("reading refused records"):
             self._analyze(self._table)
             with self._connection.cursor(name="penstock_refused") as cursor:
@@ -143,7 +143,7 @@ class RefusedRecords:
                     yield from map(RefusedRecord._make, rows)
 
     def discard(self) -> None:
-        """Remove the refused records from the staging table."""
+        """Delete the refused records from the staging table."""
         with translate_errors("removing refused records"):
             self._connection.execute(
                 self._compose("DELETE FROM {staging} AS s USING {refused} AS r WHERE {same_position}")
@@ -159,12 +159,12 @@ class RefusedRecords:
         return sql.SQL(text).format(**(self._names | names))
 
     def _analyze(self, table: sql.Identifier) -> None:
-        """Tell the planner how many rows a temporary table has."""
+        """Update the planner's statistics of a temporary table."""
         self._connection.execute(sql.SQL("ANALYZE {}").format(table))
 
 
 def _free_names(names: Sequence[str], *, taken: Sequence[str]) -> tuple[str, ...]:
-    """Return names that no column has: a file may have any.
+    """Return names that no column of the file has.
 
     >>> _free_names(("a", "b"), taken=("b", "b_"))
     ('a', 'b__')

@@ -1,12 +1,12 @@
-"""Staged records of which the merge refuses some: all others go in, and the refused ones are noted by position.
+"""Merges staged records of which the table refuses some: stores the others and records the refused by position.
 
-The records that are to go to the table (one of each key) are copied into a temporary table in the order of the merge.
-One DO statement merges them from there in stretches, each under a savepoint (sorting.py). A refused record goes to
-another temporary table with the reason. Records that refer to others are tried again as long as some go in. At the end,
-the other records of a refused one's key are refused too.
+The records for the table, one for each key, are copied into a temporary table in the order of the merge. From there one
+DO statement merges them in stretches, each under its own savepoint (sorting.py). A refused record goes to another
+temporary table with the reason. Records that violate a foreign key are tried again as long as some succeed. At the end,
+all other records with the key of a refused one are refused too.
 
-Everything happens within the caller's transaction, and the staging table is only read. Needs TEMPORARY on the
-database and USAGE on plpgsql, besides what the merge itself needs.
+Everything happens in the caller's transaction, and the staging table is only read. Besides the rights for the merge, it
+needs TEMPORARY on the database and USAGE on plpgsql.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 _COMMA: Final = sql.SQL(", ")
 _TEMPORARY: Final = "pg_temp"
 
-# A stretch costs as much as some hundred rows, and is undone and stored again for each bad one in it.
+# A stretch costs as much as some hundred rows, and is undone and stored again for each bad record in it.
 _MOST_IN_STRETCH = 20_000
 
 
@@ -54,11 +54,11 @@ class _Sums:
 
 
 class MergeSorter:
-    """The merge of one staging table, record by record where it must be. Methods raise PenstockError.
+    """The merge of one staging table that rejects bad records. Methods raise PenstockError.
 
-    `number` tells several of one transaction apart, `refused` are the records that did not go in. `own_codes` are the
-    first characters of the SQLSTATEs with which a record is refused. One statement merges `portion_bytes`, and keeps
-    the position of each row in memory. Call `merge`; then, with those of other tables, `settle`.
+    `number` is unique in the transaction. `refused` are the records that were not stored. `own_codes` are prefixes of
+    the SQLSTATEs that one record causes. One statement merges at most `portion_bytes`, because it keeps the position of
+    each row in memory. Call `merge`, and then `settle` with the sorters of all tables.
     """
 
     def __init__(
@@ -88,11 +88,11 @@ class MergeSorter:
 
     @property
     def noted(self) -> int:
-        """Return how many records were refused, but for those that refer to others, so far."""
+        """Return how many records have been refused so far, without those that violate a foreign key."""
         return self._sums.noted
 
     def merge(self, *, limit: int | None = None) -> None:
-        """Take all records on, the first time; stop where more than `limit` of them are refused for good."""
+        """Try to store all records for the first time. Stop if more than `limit` of them are refused for good."""
         with translate_errors(self._what):
             made = self._connection.execute(
                 sql.SQL("CREATE TEMPORARY TABLE {} ON COMMIT DROP AS {}").format(self._chosen, self._compose_choice())
@@ -106,26 +106,26 @@ class MergeSorter:
         self._process(limit=limit)
 
     def retry_references(self) -> int:
-        """Try records that refer to others once more; return how many of them went in."""
+        """Try records that violate a foreign key again; return how many were stored."""
         with translate_errors(self._what):
             moved = self.refused.take_references(self._chosen, is_backwards=self._is_backwards)
         if not moved:
             return 0
         self._is_backwards = not self._is_backwards
-        # All at once first: they may be what each other refers to.
+        # Try all in one stretch first, because they may refer to each other.
         self._process(first_size=moved)
         return moved - self.refused.count_references()
 
     def refuse_same_keys(self) -> None:
-        """Refuse the records that have the key of a refused one, when no more go in."""
+        """Refuse the records that have the key of a refused one. Call it when no more records can be stored."""
         if self._has_others:
             with translate_errors(self._what):
                 self.refused.add_same_keys()
 
     def counts(self) -> MergeCounts:
-        """Return what became of the records but the refused ones."""
+        """Return the counts of all records except the refused ones."""
         sums = self._sums
-        # Each record is refused, or came to the table once, or gave way to another with its key.
+        # Each record was refused, or proposed to the table once, or replaced by another with its key.
         staged = self._staged - self.refused.count()
         assert sums.proposed == staged or self._has_others
         counted = PlanCounts(
@@ -139,7 +139,7 @@ class MergeSorter:
     # ---------------------------------------------------------------- stretches
 
     def _process(self, *, limit: int | None = None, first_size: int = 16) -> None:
-        """Take on what has been chosen, a portion of pages at a time."""
+        """Store the chosen records, a portion of pages at a time."""
         with translate_errors(self._what):
             pages, portion = self._find_pages()
             for page in range(0, pages, portion):
@@ -149,7 +149,7 @@ class MergeSorter:
             self._connection.execute(sql.SQL("TRUNCATE {}").format(self._chosen))
 
     def _find_pages(self) -> tuple[int, int]:
-        """Return how many pages the chosen records fill, and how many are a portion."""
+        """Return the number of pages of the chosen records, and the number of pages in a portion."""
         row = self._connection.execute(
             "SELECT pg_catalog.pg_relation_size(%s::regclass), pg_catalog.current_setting('block_size')::int8",
             [self._chosen.as_string(self._connection)],
@@ -188,7 +188,7 @@ class MergeSorter:
         sums.noted += outcome["noted"]
 
     def _compose_store(self) -> sql.Composed:
-        """Return what stores a stretch, as the merge's statement does all."""
+        """Return the statement that stores a stretch in the same way as the merge's statement stores all."""
         head, tail = self._parts.compose_group(self._chosen)
         middle = " AND s.ctid OPERATOR(pg_catalog.<=) "
         counted = sql.SQL(" AND pg_catalog.nextval({}::pg_catalog.regclass) OPERATOR(pg_catalog.>) 0").format(
@@ -201,10 +201,10 @@ class MergeSorter:
             **PATHS,
         )
 
-    # ---------------------------------------------------------------- which records
+    # ---------------------------------------------------------------- the choice of records
 
     def _compose_choice(self) -> sql.Composed:
-        """Return the query for the records that are to go to the table, in the merge's order."""
+        """Return the query for the records for the table, in the order of the merge."""
         distinct, order = self._parts.compose_order()
         return sql.SQL("SELECT {} {} FROM {} AS s ORDER BY {}").format(
             distinct, _join(self._columns), staging_identifier(self._parts.staging), order
@@ -212,7 +212,7 @@ class MergeSorter:
 
 
 def settle(sorters: Sequence[MergeSorter]) -> None:
-    """Have merges that have been begun store all that they can: references between their tables too."""
+    """Let merges store all records that they can, also those with references between their tables."""
     while sum(sorter.retry_references() for sorter in sorters):
         pass
     for sorter in sorters:
@@ -220,7 +220,7 @@ def settle(sorters: Sequence[MergeSorter]) -> None:
 
 
 def check_constraints_at_once(connection: Connection) -> None:
-    """Have deferred constraints refuse their records in this transaction's statements, not its commit."""
+    """Check deferred constraints in each statement of this transaction, instead of at its commit."""
     with translate_errors("setting when constraints are checked"), users_path(connection):
         connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
 

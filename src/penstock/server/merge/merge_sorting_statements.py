@@ -1,10 +1,10 @@
-"""The statements by which a merge is sorted out, with the names of tables and columns left open (merge_sorting.py)."""
+"""The statements that sort the records of a merge, without the names of tables and columns (see merge_sorting.py)."""
 
 from __future__ import annotations
 
 from typing import Final
 
-# The text of the statement is put together before the path is the user's.
+# The statement's text is composed before search_path changes to the user's.
 STORE_COUNTED: Final = """
             statement := {head} || pg_catalog.quote_literal(sorting.lower) || {middle}
                 || pg_catalog.quote_literal(sorting.upper) || {tail};
@@ -60,7 +60,7 @@ READ_REFUSED: Final = """
      ORDER BY r.{object}, r.{block}, r.{sequence}
 """
 
-# Of several refused records with one key, which only a key with nulls can have, any one gives the reason.
+# If several refused records have one key, which is only possible for a key with nulls, any of them gives the reason.
 ADD_SAME_KEYS: Final = """
     INSERT INTO {refused} ({columns}, {reasons})
     SELECT DISTINCT ON (s.{object}, s.{block}, s.{sequence})

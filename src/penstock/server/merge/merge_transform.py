@@ -1,8 +1,8 @@
-"""The user's own statement that takes records from a staging table on: `--transform FILE.sql`.
+"""Runs the user's own statement for staged records: `--transform FILE.sql`.
 
-The file holds one INSERT or MERGE in which `:staging` stands for the staging table, as psql would have it
-(`psql -v staging=schema.table -f FILE.sql` runs the file as it stands). The table's columns are text, named as the
-file's, and followed by those of model/load/landing.py, by which a statement can tell which of two records came first.
+The file contains one INSERT or MERGE that uses `:staging` as the name of the staging table, as in psql
+(`psql -v staging=schema.table -f FILE.sql` runs the file unchanged). The table's columns are text, with the names of
+the file's. They are followed by the columns of model/load/landing.py, which show which of two records comes first.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ __all__ = ["PLACEHOLDER", "Transform", "check_transform", "find_place", "place_t
 
 PLACEHOLDER = ":staging"
 
-# What the placeholder is not looked for in: strings, quoted names, dollar quotes, comments (which nest, see below).
-# `::staging` is a cast. Source: src/bin/psql/psqlscan.l, src/backend/parser/scan.l
+# Tokens in which the placeholder is not replaced: strings, quoted names, dollar quotes, comments (they nest, see
+# below). `::staging` is a cast. Source: src/bin/psql/psqlscan.l, src/backend/parser/scan.l
 _TOKENS = re.compile(
     r"""
       (?<![\w$])[eE]'(?:[^'\\]|\\.|'')*'
@@ -43,7 +43,7 @@ _TOKENS = re.compile(
 )
 _COMMENT_ENDS = re.compile(r"/\*|\*/")
 
-# The statements that take rows somewhere and report how many, as EXPLAIN names them.
+# The operations, in EXPLAIN's words, that store rows and report how many.
 _OPERATIONS = ("Insert", "Merge")
 
 _HOW = "Write INSERT INTO ... SELECT ... FROM :staging."
@@ -52,20 +52,20 @@ _EXPLAIN = "EXPLAIN (FORMAT JSON) "
 
 
 class CommandTag(NamedTuple):
-    """What the server says of a statement that it has run, and the number of rows in that."""
+    """The server's command tag of a statement, and the row count in it."""
 
     text: str
     rows: int
 
 
 def check_transform(connection: Connection, transform: Transform, *, staging: TableName) -> None:
-    """Have the server plan a statement without running it, so that a slip shows before anything is loaded.
+    """Make the server plan a statement without running it, so that errors are found before anything is loaded.
 
-    Raises UsageError where it is not one INSERT or MERGE that mentions `:staging`, and what the server objects to with
-    its place in the file: TargetError, DataError (a constant of the wrong type), ServerError.
+    Raises UsageError if it is not one INSERT or MERGE that uses `:staging`. Raises the server's errors with the
+    position in the file: TargetError, DataError (a constant of the wrong type), ServerError.
     """
     rows = _execute(connection, transform, staging, prefix=_EXPLAIN).fetchall()
-    # A rule may make several statements of one.
+    # A rule may rewrite one statement to several.
     operations = [plan["Plan"].get("Operation") for (value,) in rows for plan in value if "Plan" in plan]
     if not any(operation in _OPERATIONS for operation in operations):
         raise UsageError(
@@ -76,10 +76,10 @@ def check_transform(connection: Connection, transform: Transform, *, staging: Ta
 
 
 def run_transform(connection: Connection, transform: Transform, *, staging: TableName) -> CommandTag:
-    """Run a statement on a staging table and return what the server reports of it.
+    """Run a statement on a staging table and return the server's command tag.
 
-    It is planned first and runs only where check_transform has nothing to say, so it cannot end the caller's
-    transaction. Raises what check_transform does.
+    check_transform runs first, so the statement cannot end the caller's transaction. Raises what check_transform
+    raises.
     """
     check_transform(connection, transform, staging=staging)
     cursor = _execute(connection, transform, staging, prefix="")
@@ -87,7 +87,7 @@ def run_transform(connection: Connection, transform: Transform, *, staging: Tabl
 
 
 def place_table(text: str, table: str) -> tuple[str, list[int]]:
-    r"""Return the text with the table's name for each placeholder, and where in the text the placeholders stood.
+    r"""Replace each placeholder by the table's name. Return the new text and the placeholders' old positions.
 
     >>> place_table("SELECT ':staging' FROM :staging s", '"a"."b"')
     ('SELECT \':staging\' FROM "a"."b" s', [23])
@@ -106,7 +106,7 @@ def place_table(text: str, table: str) -> tuple[str, list[int]]:
 
 
 def find_place(text: str, position: int) -> tuple[int, int]:
-    r"""Return line and column, both from 1, of a character's index in a text.
+    r"""Return the line and column, both from 1, of a character's index in a text.
 
     >>> find_place("SELECT 1\n  FROM x", 11)
     (2, 3)
@@ -116,7 +116,7 @@ def find_place(text: str, position: int) -> tuple[int, int]:
 
 
 def to_original(position: int, *, table: str, found: list[int]) -> int:
-    """Return where in the file a character of the placed text stands; one of the table's name at its placeholder.
+    """Return the position in the file of a character of the new text. A table's name has its placeholder's position.
 
     >>> to_original(25, table='"a"."b"', found=[10])
     26
@@ -154,7 +154,7 @@ def _execute(
         )
     try:
         with users_path(connection):
-            # The extended protocol, which a binary result asks for, takes one statement only.
+            # A binary result requires the extended protocol, which accepts only one statement.
             return connection.cursor().execute((prefix + statement).encode(), binary=True)
     except psycopg.Error as error:
         explained = to_penstock_error(error, f"running {transform.name}")
@@ -170,7 +170,7 @@ def _execute(
 def _name_place(error: PenstockError, place: str) -> PenstockError:
     error.detail = f"{place}.\n{error.detail}"
     if error.sqlstate == "42601":
-        # A syntax error is the file's, whatever the target looks like.
+        # A syntax error is caused by the file, not by the target.
         return UsageError(
             error.message,
             detail=error.detail,

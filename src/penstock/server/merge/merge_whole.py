@@ -1,7 +1,7 @@
-"""A whole staging table merged by one statement: upsert, insert what is new, insert all. The first bad record ends it.
+"""Merges a whole staging table by one statement: upsert, insert new, insert all. The first bad record ends it.
 
-If the statement fails for a record, the merge is run once more with the sorter (merge_sorting.py) until that finds a
-record that fails in the same way, which the error names. Nothing of that second run stays.
+If a record makes the statement fail, the merge runs again with the sorter (merge_sorting.py), until that finds a record
+that fails with the same SQLSTATE. The error names the record. The second run is rolled back.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-# One bad record is enough, so the sorter need not sort out many before it looks.
+# A small portion: one bad record is enough, and the sorter stops between portions.
 _PORTION_BYTES = 1024 * 1024
 
 
@@ -46,11 +46,11 @@ def merge_upsert(
     keep: Keep,
     name_record: NameRecord = name_by_number,
 ) -> MergeCounts:
-    """Insert each staged record, or update the row that has its key, in what the file has besides the key.
+    """Insert each staged record, or update the row with its key, in the file's columns except the key.
 
-    Of records with the same key `keep` says which counts, by file order; with "error" there must be none. A key with a
-    null is no other's, unless the index says NULLS NOT DISTINCT. `name_record` says in errors where a record stood.
-    Raises DataError, TargetError, ServerError. Needs what check_key looks for.
+    `keep` decides, by file order, which of several records with the same key is used; with "error" there must not be
+    any. A key with a null equals no other, unless the index is NULLS NOT DISTINCT. `name_record` describes a record's
+    position in errors. Raises DataError, TargetError, ServerError. Needs the rights that check_key checks.
     """
     parts = find_parts(connection, staging=staging, target=target, columns=columns, mode="upsert", key=key, keep=keep)
     assert parts.key is not None
@@ -68,9 +68,9 @@ def merge_insert_new(
     key: Sequence[str],
     name_record: NameRecord = name_by_number,
 ) -> MergeCounts:
-    """Insert the staged records whose key no row has; of several with the same key the first by file order.
+    """Insert the staged records whose key no row has; of several with the same key, the first in file order.
 
-    Raises DataError, TargetError, ServerError. Needs what check_key looks for.
+    Raises DataError, TargetError, ServerError. Needs the rights that check_key checks.
     """
     parts = find_parts(connection, staging=staging, target=target, columns=columns, mode="insert-new", key=key)
     return _run(connection, parts, name_record=name_record)
@@ -84,9 +84,9 @@ def insert_all(
     columns: Sequence[str],
     name_record: NameRecord = name_by_number,
 ) -> MergeCounts:
-    """Insert all staged records in file order, as INSERT does it: by row-level security's policies where there are any.
+    """Insert all staged records in file order. Unlike COPY, INSERT works with row-level security; its policies apply.
 
-    Raises DataError, TargetError, ServerError. Needs INSERT on the columns and nothing else.
+    Raises DataError, TargetError, ServerError. Needs only INSERT on the columns.
     """
     parts = MergeParts(staging=staging, target=target, columns=tuple(columns))
     with (
@@ -100,7 +100,7 @@ def insert_all(
         ),
         users_path(connection),
     ):
-        # RETURNING, by which merges count, would need policies and privileges for SELECT.
+        # Not RETURNING, by which merges count: it would need SELECT privileges and policies.
         inserted = connection.execute(parts.compose()).rowcount
     staged = count_staged(connection, staging) if target.suppressing_triggers else inserted
     return MergeCounts(staged=staged, inserted=inserted, suppressed=staged - inserted)
@@ -125,10 +125,10 @@ def _run(connection: Connection, parts: MergeParts, *, name_record: NameRecord) 
 
 
 def _find_refused(connection: Connection, parts: MergeParts, sqlstate: str) -> RecordPlace | None:
-    """Return a record that the table refuses with an SQLSTATE; None if the sorter cannot be used or finds none."""
+    """Return a record that the table refuses with an SQLSTATE, or None if the sorter cannot be used or finds none."""
     table = table_identifier(parts.target).as_string(connection)
     found: RecordPlace | None = None
-    # The error at hand matters, not that nothing more is known about it.
+    # Errors here are ignored: the original error is the one to report.
     with suppress(psycopg.Error, PenstockError), rolled_back(connection):
         if find_hindrance(connection, table) is None:
             sorter = MergeSorter(connection, parts, number=0, own_codes=[sqlstate], portion_bytes=_PORTION_BYTES)
