@@ -1,9 +1,9 @@
--- blocked.sql: those of the given backends that wait for a lock, and who stands in their way
--- returns table.conflicts.BlockedRow; needs no privilege, pg_read_all_stats to see what others' sessions are; PostgreSQL 14+
+-- blocked.sql: those of the given backends that wait for a lock, and the sessions that block them
+-- returns table.conflicts.BlockedRow; needs no privilege, pg_read_all_stats to describe other sessions; PostgreSQL 14+
 -- psql -v pids='{1,2}' -f blocked.sql
 --
--- Own sessions that wait for each other's transactions wait for ever. Other locks (a relation's extension, a page) are
--- held for moments, and whoever holds them moves on. A prepared transaction blocks as pid 0.
+-- Sessions of one load that wait for each other's transactions wait for ever. Other locks (a relation's extension, a
+-- page) are released after a moment. A prepared transaction blocks as pid 0.
 SELECT own.pid,
        pg_catalog.pg_blocking_pids(own.pid) && :'pids'::int[]
        AND EXISTS (

@@ -1,8 +1,8 @@
--- changes_attached.sql: what is attached to the index, or the foreign key, of a partitioned table that has a name
+-- changes_attached.sql: the partitions' indexes or foreign keys that are attached to a named one of a partitioned table
 -- returns changes.parents.AttachedRow; needs no privilege; PostgreSQL 14+
 -- psql -v oid=1259 -v name=pg_class_oid_index -f changes_attached.sql
 --
--- A foreign key that is not valid is not attached to a valid one.
+-- An invalid foreign key is not attached to a valid one.
 SELECT i.indrelid AS relation_oid,
        c.relname::text AS name,
        false AS is_foreign_key

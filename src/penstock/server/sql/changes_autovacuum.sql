@@ -2,7 +2,7 @@
 -- returns changes.autovacuum.OptionsRow; needs no privilege; PostgreSQL 14+
 -- psql -v oid=1259 -f changes_autovacuum.sql
 --
--- A partitioned table has none of its own: autovacuum looks at its partitions.
+-- A partitioned table has no autovacuum options of its own: autovacuum processes its partitions.
 WITH tree AS (
     SELECT :'oid'::oid AS oid
     UNION

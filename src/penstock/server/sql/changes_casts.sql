@@ -1,9 +1,9 @@
--- changes_casts.sql: the casts by which values of a foreign key's columns may be compared, where a role's own function makes them
+-- changes_casts.sql: the casts for comparing a foreign key's columns that call a function owned by an ordinary role
 -- returns changes.rebuild.CastRow; needs no privilege; PostgreSQL 14+
 -- psql -v oid=1259 -v columns={relname} -f changes_casts.sql
 --
--- `columns` are names as SQL quotes them. VALIDATE runs such a function as the role that validates. A domain's values are
--- cast as those of the type under it.
+-- `columns` are names as SQL quotes them. VALIDATE runs such a function as the role that validates. Values of a domain
+-- are cast as those of its base type.
 WITH RECURSIVE compared AS (
     SELECT a.attname::text AS name,
            a.atttypid AS oid

@@ -1,11 +1,11 @@
--- changes_foreign_keys.sql: the foreign keys of a table and those that refer to it
+-- changes_foreign_keys.sql: the foreign keys of a table, and those that refer to it
 -- returns changes.parts.ForeignKey; needs no privilege; PostgreSQL 14+
 -- psql -v oid=1259 -f changes_foreign_keys.sql
 --
--- Needs penstock's own search_path: names are qualified. `definition` is what ADD CONSTRAINT takes. `is_kept_whole`:
--- it refers to a partitioned table, or is a part of one that does. `parent` is that of the partitioned table `parent_oid`
--- to which it is attached. `cast_owner`: whose functions may be run to compare its columns. Fields of later versions are read
--- through JSON.
+-- Needs penstock's own search_path, so that names are qualified. `definition` is the text for ADD CONSTRAINT.
+-- `is_kept_whole` is true if the key refers to a partitioned table or is part of a key that does. `parent` is the key
+-- of the partitioned table `parent_oid` to which it is attached. `cast_owner` is the role whose functions may run to
+-- compare its columns. Columns of later versions are read through JSON.
 SELECT k.conname::text AS name,
        k.conrelid AS relation_oid,
        pg_catalog.format('%I.%I', rn.nspname, r.relname) AS relation,
@@ -36,7 +36,7 @@ SELECT k.conname::text AS name,
             WHERE g.tgconstraint = k.oid
               AND g.tgenabled <> 'O'
        ) AS has_altered_triggers,
-       -- As in changes_casts.sql.
+       -- As in changes_casts.sql
        (
            WITH RECURSIVE compared AS (
                SELECT a.atttypid AS oid

@@ -1,10 +1,10 @@
--- changes_indexes.sql: what decides whether an index of a table can be parked, and what must still be there to rebuild it
+-- changes_indexes.sql: whether each index of a table can be parked, and what must still exist to rebuild it
 -- returns changes.parts.IndexFacts; needs no privilege; PostgreSQL 14+
 -- psql -v oid=1259 -f changes_indexes.sql
 --
--- `dependents` are things that would fall with it, but for foreign keys. A key column that is an expression has no name.
--- `parent` is the index of the partitioned table `parent_oid` to which it is attached. What an expression,
--- a condition or an exclusion constraint calls is noted as a dependency, unless it came with the server.
+-- `dependents` are objects that would be dropped with it, without foreign keys. A key column that is an expression has
+-- no name. `parent` is the index of the partitioned table `parent_oid` to which it is attached. Functions and operators
+-- of an expression, a condition or an exclusion constraint are dependencies, unless they came with the server.
 SELECT i.indrelid AS relation_oid,
        c.relname::text AS name,
        m.amname::text AS method,
@@ -60,7 +60,7 @@ SELECT i.indrelid AS relation_oid,
                       )
                   )
        ) AS columns,
-       -- What a row takes in it, roughly: 24 bytes for what has no fixed width.
+       -- A rough width of its entries: 24 bytes for types without a fixed width.
        (
            SELECT COALESCE(pg_catalog.sum(CASE WHEN a.attlen > 0 THEN a.attlen ELSE 24 END), 0)::int
              FROM pg_catalog.pg_attribute AS a

@@ -1,8 +1,8 @@
--- changes_progress.sql: how far the index builds of this role's sessions are, within the phase that each is in
+-- changes_progress.sql: the progress of this role's index builds, within the current phase of each
 -- returns changes.builds.BuildRow; needs no privilege; PostgreSQL 14+
 -- psql -f changes_progress.sql
 --
--- A sort counts nothing.
+-- PostgreSQL reports no progress during a sort.
 SELECT p.pid,
        p.phase,
        CASE WHEN p.phase LIKE '%loading tuples%' THEN p.tuples_done ELSE p.blocks_done END AS done,

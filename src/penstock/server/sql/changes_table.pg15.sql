@@ -1,10 +1,10 @@
--- changes_table.pg15.sql: a table whose indexes and keys may be parked: whose it is, and what the current role may do there; publications of schemas too
+-- changes_table.pg15.sql: a table to park indexes and keys of: owner, rights, publications (also of schemas)
 -- returns changes.parts.ShapeTable; needs no privilege; PostgreSQL 15+
 -- psql -v oid=1259 -f changes_table.pg15.sql
 --
--- A unique index of a published table may be what tells its subscribers which row an UPDATE was of; a partition is
--- published with its parents. `parent_oid` is the table of which it is a partition. `lock_count`: what all sessions
--- together can have locked.
+-- Subscribers of a published table may identify updated rows by a unique index. A partition is published with its
+-- parents. `parent_oid` is the table of which it is a partition. `lock_count` is how many locks all sessions together
+-- can hold.
 WITH line AS (
     SELECT :'oid'::oid AS oid
     UNION

@@ -1,10 +1,10 @@
--- changes_table.sql: a table whose indexes and keys may be parked: whose it is, and what the current role may do there
+-- changes_table.sql: a table to park indexes and keys of: owner, rights, publications
 -- returns changes.parts.ShapeTable; needs no privilege; PostgreSQL 14+
 -- psql -v oid=1259 -f changes_table.sql
 --
--- A unique index of a published table may be what tells its subscribers which row an UPDATE was of; a partition is
--- published with its parents. `parent_oid` is the table of which it is a partition. `lock_count`: what all sessions
--- together can have locked.
+-- Subscribers of a published table may identify updated rows by a unique index. A partition is published with its
+-- parents. `parent_oid` is the table of which it is a partition. `lock_count` is how many locks all sessions together
+-- can hold.
 WITH line AS (
     SELECT :'oid'::oid AS oid
     UNION

@@ -1,9 +1,10 @@
--- changes_triggers.sql: the user's own triggers of a table and its partitions that some of the given events fire
+-- changes_triggers.sql: user triggers of a table and its partitions that fire on some of the given events
 -- returns changes.triggers.TriggerRow; needs no privilege; PostgreSQL 14+
 -- psql -v oid=1259 -v events=4 -f changes_triggers.sql
 --
--- events are bits of tgtype (pg_trigger.h): 4 INSERT, 8 DELETE, 16 UPDATE. Partitions' copies of their parent's triggers
--- are internal in PostgreSQL 14, as those of constraints are. Statement triggers fire at the table that is named alone.
+-- events are bits of tgtype (pg_trigger.h): 4 INSERT, 8 DELETE, 16 UPDATE. In PostgreSQL 14 the partitions' copies of
+-- their parent's triggers are internal, as constraint triggers are. Statement triggers fire only for the table that the
+-- statement names.
 WITH tree AS (
     SELECT :'oid'::oid AS oid
     UNION

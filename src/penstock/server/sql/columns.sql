@@ -2,8 +2,8 @@
 -- returns model.server.table.Column; needs no privilege; PostgreSQL 14+
 -- psql -v oid=1259 -f columns.sql
 --
--- A partition's identity or serial column draws from the sequence that the root of its tree owns. Should a column own
--- several sequences, the identity's (deptype i) goes before those of ALTER SEQUENCE ... OWNED BY.
+-- A partition's identity or serial column uses the sequence of the root of its tree. If a column owns several
+-- sequences, the identity's (deptype i) takes precedence over those of ALTER SEQUENCE ... OWNED BY.
 SELECT a.attname::text AS name,
        pg_catalog.format_type(a.atttypid, a.atttypmod) AS type_name,
        a.attnotnull AS is_not_null,

@@ -1,4 +1,4 @@
--- database_counters.sql: what sessions of this database have committed and inserted, as far as they have told
+-- database_counters.sql: what sessions of this database have committed and inserted, as far as they have reported
 -- returns benchmarks.commits.DatabaseCounters; needs no privilege; PostgreSQL 14+
 -- psql -f database_counters.sql
 SELECT d.xact_commit,

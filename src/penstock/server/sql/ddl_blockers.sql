@@ -1,8 +1,8 @@
--- ddl_blockers.sql: who else holds or awaits a lock on one of the given relations, the holders first
--- returns table.locking.Blocker; needs no privilege, without pg_read_all_stats state and query are hidden; PostgreSQL 14+
+-- ddl_blockers.sql: sessions that hold or await a lock on one of the given relations, holders first
+-- returns table.locking.Blocker; needs no privilege, pg_read_all_stats to see state and query; PostgreSQL 14+
 -- psql -v relations='{1259}' -f ddl_blockers.sql
 --
--- A prepared transaction holds locks without a backend: its pid is null, and its gid stands in application_name.
+-- A prepared transaction holds locks without a backend: its pid is null, and application_name has its gid.
 SELECT l.pid,
        COALESCE(a.usename::text, p.owner::text) AS "user",
        COALESCE(a.application_name, p.gid) AS application_name,

@@ -1,8 +1,8 @@
--- ddl_constraints.sql: the constraints of a table; `definition` is what ADD CONSTRAINT name takes
+-- ddl_constraints.sql: the constraints of a table; `definition` is the text after ADD CONSTRAINT name
 -- returns ddl.definition.ConstraintRow; needs no privilege; PostgreSQL 14+
 -- psql -v oid=1259 -f ddl_constraints.sql
 --
--- Needs penstock's own search_path. NOT NULL is a constraint since PostgreSQL 18 only. Fields of later versions are
+-- Needs penstock's own search_path. NOT NULL is a constraint only since PostgreSQL 18. Columns of later versions are
 -- read through JSON.
 WITH own AS (
     SELECT k.*,

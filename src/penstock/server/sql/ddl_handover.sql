@@ -1,11 +1,11 @@
--- ddl_handover.sql: the statements that hand the sequences, and the names, of an old table's parts to a new one
+-- ddl_handover.sql: the statements that transfer an old table's sequences, and the names of its parts, to a new one
 -- returns ddl.definition.HandoverRow; needs no privilege; PostgreSQL 14+
 -- psql -v old=1259 -v new=1259 -f ddl_handover.sql
 --
--- Needs penstock's own search_path. `identity` gives an identity's sequence its type, which LIKE makes bigint, and sets
--- it to whichever of the two has come further, so that no value is given out again; `owned` moves a serial column's;
--- `rename` comes after the old table is gone. `statistics` makes extended statistics: LIKE of PostgreSQL 14 takes other
--- columns where one before them was dropped.
+-- Needs penstock's own search_path. `identity` gives an identity's sequence its type, because LIKE makes it bigint, and
+-- sets it to the further of the two values, so that no value is returned twice. `owned` transfers a serial column's
+-- sequence. `rename` runs after the old table is dropped. `statistics` creates extended statistics, because LIKE of
+-- PostgreSQL 14 uses wrong columns if an earlier column was dropped.
 WITH sequences AS (
     SELECT d.refobjid AS relation,
            a.attname,

@@ -2,8 +2,9 @@
 -- returns ddl.definition.IndexRow; needs no privilege; PostgreSQL 14+
 -- psql -v oid=1259 -f ddl_indexes.sql
 --
--- Needs penstock's own search_path: names are qualified. Invalid indexes are left over from a failed CREATE INDEX
--- CONCURRENTLY: no query uses them, pg_dump leaves them out too. A column's statistics target is 0-based here.
+-- Needs penstock's own search_path, so that names are qualified. Invalid indexes remain after a failed CREATE INDEX
+-- CONCURRENTLY. No query uses them, and pg_dump leaves them out too. `statistics_targets` has one element for each
+-- column.
 SELECT c.relname::text AS name,
        i.indisunique AS is_unique,
        CASE

@@ -1,11 +1,12 @@
--- ddl_obstacles.sql: what depends on a table from outside, and what a new table in its place could not be or be given
+-- ddl_obstacles.sql: objects that depend on a table, and properties of it that a new table in its place could not have
 -- returns ddl.definition.Obstacle; needs no privilege; PostgreSQL 14+
 -- psql -v oid=1259 -f ddl_obstacles.sql
 --
--- Needs penstock's own search_path: names are qualified. `own` is all that goes with the table and is made again for
--- its replacement: not triggers of other tables, and not the sequences of serial columns, which stay and may be used by
--- others. A view is named in place of the rule that makes it one. PostgreSQL 14 pins system objects by rows of deptype
--- p. LIKE copies no expression of the whole row, and an index names the table there.
+-- Needs penstock's own search_path, so that names are qualified. `own` are all objects that are dropped with the table
+-- and created again for its replacement. Triggers of other tables are not among them, nor are sequences of serial
+-- columns, which stay and may be used by other tables. A view is named instead of its rule. PostgreSQL 14 pins system
+-- objects with rows of deptype p. LIKE does not copy an expression of the whole row, and an index on one names the
+-- table.
 WITH RECURSIVE this AS (
     SELECT c.*,
            n.nspname,

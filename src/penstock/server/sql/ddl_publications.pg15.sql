@@ -2,7 +2,7 @@
 -- returns ddl.definition.PublicationRow; needs no privilege; PostgreSQL 15+
 -- psql -v oid=1259 -f ddl_publications.pg15.sql
 --
--- Columns and row filter came with PostgreSQL 15.
+-- Column lists and row filters exist since PostgreSQL 15.
 SELECT p.pubname::text AS name,
        CASE
            WHEN r.oid IS NOT NULL

@@ -1,4 +1,4 @@
--- ddl_table.sql: a table itself: where and how it is kept, and by whom
+-- ddl_table.sql: a table itself: its owner, persistence, access method and tablespace
 -- returns ddl.definition.TableRow; needs no privilege; PostgreSQL 14+
 -- psql -v oid=1259 -f ddl_table.sql
 SELECT c.oid,

@@ -1,4 +1,4 @@
--- inspect_archiver.sql: WAL segments archived and failed, and the WAL behind the last one archived
+-- inspect_archiver.sql: archived and failed WAL segments, and the WAL since the last one archived
 -- returns model.server.inspection.Archiver; needs no privilege; PostgreSQL 14+
 -- psql -f inspect_archiver.sql
 --

@@ -1,8 +1,8 @@
--- inspect_connections.sql: how many connections there may be and are
+-- inspect_connections.sql: how many connections are allowed and used
 -- returns model.server.inspection.Connections; needs no privilege; PostgreSQL 14+
 -- psql -f inspect_connections.sql
 --
--- A hidden backend with a database and a user counts as a client, as in server.sql.
+-- A backend whose kind is hidden, with a database and a user, counts as a client, as in server.sql.
 SELECT pg_catalog.current_setting('max_connections')::int AS maximum,
        -- reserved_connections came with PostgreSQL 16
        pg_catalog.current_setting('superuser_reserved_connections')::int

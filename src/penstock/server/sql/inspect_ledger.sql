@@ -1,8 +1,8 @@
--- inspect_ledger.sql: whether the current role could use or make a ledger in a schema
+-- inspect_ledger.sql: whether the current role could use or create a ledger in a schema
 -- returns ledger.trust.LedgerRightsRow; needs no privilege; PostgreSQL 14+
 -- psql -v schema=penstock -f inspect_ledger.sql
 --
--- What a load does with the ledger's tables: look, insert, update and delete.
+-- A load reads, inserts, updates and deletes rows of the ledger's tables.
 SELECT pg_catalog.pg_get_userbyid(n.nspowner)::text AS owner,
        CASE
            WHEN n.oid IS NULL

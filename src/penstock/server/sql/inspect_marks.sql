@@ -1,8 +1,8 @@
--- inspect_marks.sql: what only managed services, extensions and cluster managers have, by kind and name
+-- inspect_marks.sql: marks that only managed services, extensions and cluster managers have, by kind and name
 -- returns model.server.inspection.Mark; needs no privilege; PostgreSQL 14+
 -- psql -f inspect_marks.sql
 --
--- No value is shown: commands may hold secrets. What each mark means, and who says so, is in recognise.py.
+-- No values are returned, because commands may contain secrets. recognise.py says what each mark means, with sources.
 SELECT 'role' AS kind,
        r.rolname::text AS name
   FROM pg_catalog.pg_roles AS r

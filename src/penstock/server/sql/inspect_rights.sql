@@ -2,8 +2,8 @@
 -- returns model.server.inspection.Rights; needs no privilege; PostgreSQL 14+
 -- psql -v creation_schema=public -f inspect_rights.sql
 --
--- The schema is where the user's search_path makes tables, null where it makes none.
--- USAGE of a predefined role is what the server itself asks for; MEMBER would count what only SET ROLE gives.
+-- The schema is the one in which the user's search_path creates tables, or null if there is none.
+-- USAGE of a predefined role is what the server itself checks. MEMBER would include rights that need SET ROLE.
 -- pg_checkpoint came with PostgreSQL 15.
 SELECT r.rolsuper AS is_superuser,
        pg_catalog.has_database_privilege(pg_catalog.current_database(), 'CREATE') AS may_create_schema,

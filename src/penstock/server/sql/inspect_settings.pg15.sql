@@ -1,4 +1,4 @@
--- inspect_settings.pg15.sql: the settings that later steps decide by, their sources, and whether they could be changed
+-- inspect_settings.pg15.sql: the settings that findings depend on, their sources, and whether they can be changed
 -- returns model.server.inspection.Setting; needs no privilege, pg_read_all_settings for files and paths; PostgreSQL 15+
 -- psql -f inspect_settings.pg15.sql
 --

@@ -1,8 +1,8 @@
--- inspect_settings.sql: the settings that later steps decide by, their sources, and whether they could be changed
+-- inspect_settings.sql: the settings that findings depend on, their sources, and whether they can be changed
 -- returns model.server.inspection.Setting; needs no privilege, pg_read_all_settings for files and paths; PostgreSQL 14+
 -- psql -f inspect_settings.sql
 --
--- A role sees no row of a setting that is hidden from it. ALTER SYSTEM is the superusers' before PostgreSQL 15.
+-- A role sees no row of a setting that is hidden from it. Before PostgreSQL 15 only superusers may run ALTER SYSTEM.
 SELECT s.name,
        s.setting AS value,
        s.unit,

@@ -1,8 +1,8 @@
--- inspect_standbys.sql: who receives WAL from this server, and how far each is behind
+-- inspect_standbys.sql: the receivers of this server's WAL, and the lag of each
 -- returns model.server.inspection.Standby; needs no privilege, pg_read_all_stats for all but the pid; PostgreSQL 14+
 -- psql -f inspect_standbys.sql
 --
--- pg_receivewal never replays: what it has flushed counts.
+-- pg_receivewal never replays, so for it the flush position counts.
 SELECT r.pid,
        r.application_name AS name,
        pg_catalog.host(r.client_addr) AS address,

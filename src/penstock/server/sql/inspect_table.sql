@@ -1,8 +1,8 @@
--- inspect_table.sql: what a row costs on its way into a table, and how large the table is
+-- inspect_table.sql: what storing a row in a table involves, and the size of the table
 -- returns model.server.inspection.TableCosts; needs no privilege; PostgreSQL 14+
 -- psql -v oid=1259 -f inspect_table.sql
 --
--- Of partitions nothing is counted but their size. tgtype & 4 is INSERT (pg_trigger.h).
+-- Of partitions only the size is counted. tgtype & 4 is INSERT (pg_trigger.h).
 SELECT (SELECT pg_catalog.count(*)::int FROM pg_catalog.pg_index AS i WHERE i.indrelid = c.oid) AS indexes,
        (
            SELECT pg_catalog.count(*)::int

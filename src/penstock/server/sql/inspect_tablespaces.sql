@@ -1,4 +1,4 @@
--- inspect_tablespaces.sql: the tablespaces and where they lie
+-- inspect_tablespaces.sql: the tablespaces and their directories
 -- returns model.server.inspection.Tablespace; needs no privilege; PostgreSQL 14+
 -- psql -f inspect_tablespaces.sql
 SELECT t.spcname::text AS name,

@@ -1,8 +1,8 @@
--- landing_columns.sql: the columns of a table with all that decides what a value is: type, modifier, collation
+-- landing_columns.sql: the columns of a table with everything that determines a value: type, modifier, collation
 -- returns table.staging.ColumnType; needs no privilege; PostgreSQL 14+
 -- psql -v oid=1259 -f landing_columns.sql
 --
--- The collation is null where it is the type's own.
+-- The collation is null if it is the type's default.
 SELECT a.attname::text AS name,
        pg_catalog.format_type(a.atttypid, a.atttypmod) AS type_name,
        n.nspname::text AS collation_schema,

@@ -1,8 +1,8 @@
--- landing_grants.sql: who but the owner may do anything with a table or the sequences of its columns
+-- landing_grants.sql: the roles other than the owner with privileges on a table or the sequences of its columns
 -- returns table.staging.GrantRow; needs no privilege; PostgreSQL 14+
 -- psql -v oid=1259 -f landing_grants.sql
 --
--- A new table has such grants by ALTER DEFAULT PRIVILEGES. The grantee is null for PUBLIC.
+-- A new table has such privileges by ALTER DEFAULT PRIVILEGES. The grantee is null for PUBLIC.
 SELECT c.relkind::text AS kind,
        n.nspname::text AS schema,
        c.relname::text AS name,

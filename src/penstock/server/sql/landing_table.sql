@@ -1,8 +1,9 @@
--- landing_table.sql: a staging table by its name, and what would make it no longer ours alone
+-- landing_table.sql: a staging table by its name, and whether somebody could have altered it
 -- returns table.staging.LandingTable; needs no privilege; PostgreSQL 14+
 -- psql -v schema=public -v name=t -f landing_table.sql
 --
--- Whatever could run somebody's code when rows come or go counts: triggers, rules, policies.
+-- `has_code` covers everything that could run somebody's code when rows are stored or deleted: triggers, rules,
+-- policies.
 SELECT c.oid,
        n.nspname::text AS schema,
        c.relname::text AS name,

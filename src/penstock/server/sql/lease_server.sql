@@ -1,8 +1,9 @@
--- lease_server.sql: which server this is: a promoted standby has another timeline at once, its control file later
+-- lease_server.sql: the identity of this server
 -- returns model.server.settings.ServerIdentity; needs no privilege; PostgreSQL 14+
 -- psql -f lease_server.sql
 --
--- Amazon RDS's resource id is AWS's to tell.
+-- After a promotion the timeline changes at once, in the control file only later. Amazon RDS's resource id is known
+-- only to AWS.
 SELECT (SELECT c.system_identifier FROM pg_catalog.pg_control_system() AS c) AS system_identifier,
        CASE
            WHEN pg_catalog.pg_is_in_recovery()

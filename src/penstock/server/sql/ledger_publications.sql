@@ -1,4 +1,4 @@
--- ledger_publications.sql: the publications FOR ALL TABLES, which a new table joins at once
+-- ledger_publications.sql: the publications FOR ALL TABLES, which include a new table at once
 -- returns ledger.trust.PublicationRow; needs no privilege; PostgreSQL 14+
 -- psql -f ledger_publications.sql
 SELECT p.pubname::text AS name

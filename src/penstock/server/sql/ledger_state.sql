@@ -1,9 +1,10 @@
--- ledger_state.sql: penstock's schema (name null) and named tables in it, and whether the session may trust their owners
+-- ledger_state.sql: penstock's schema (name null) and named tables in it, and whether this session can trust the owners
 -- returns ledger.trust.LedgerRelation; needs no privilege; PostgreSQL 14+
 -- psql -v schema=penstock -v tables='{loads,objects}' -f ledger_state.sql
 --
--- Code in a session can SET ROLE to each role of which the login is a member, and RESET ROLE to the login. `powers` are
--- such roles that can do more than read and write tables: a trusted owner gains none of them by code in the session.
+-- Code in a session can SET ROLE to every role of which the login role is a member, and RESET ROLE to the login role.
+-- `powers` are those of these roles that can do more than read and write tables. A trusted owner gains none of them by
+-- code that runs in the session.
 WITH powers AS (
     SELECT r.oid
       FROM pg_catalog.pg_roles AS r
@@ -53,7 +54,7 @@ SELECT c.relname::text,
            SELECT 'not a plain table'
             WHERE c.relkind <> 'r'
            UNION
-           -- Before PostgreSQL 18 deferred triggers of a referencing table run as the role that commits.
+           -- Before PostgreSQL 18, deferred triggers of a referencing table run as the role that commits.
            SELECT CASE
                       WHEN g.tgisinternal
                       THEN pg_catalog.format('foreign key of table %s', o.oid::regclass)

@@ -1,8 +1,8 @@
--- lockable.sql: which of the given tables and views this role may name in LOCK TABLE, in the order of their oids
+-- lockable.sql: the given tables and views, in the order of their oids, and whether this role may lock them
 -- returns table.table_locks.LockableRow; needs no privilege; PostgreSQL 14+
 -- psql -v relations='{1259}' -f lockable.sql
 --
--- INSERT allows ROW EXCLUSIVE, and before PostgreSQL 16 nothing else.
+-- Before PostgreSQL 16, INSERT allows ROW EXCLUSIVE and no other mode.
 SELECT c.oid,
        n.nspname AS schema,
        c.relname AS name,

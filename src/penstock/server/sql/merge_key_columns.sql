@@ -1,4 +1,4 @@
--- merge_key_columns.sql: by what a unique index holds two values of each of its columns for equal
+-- merge_key_columns.sql: the operators and collations by which a unique index compares each of its columns
 -- returns merge.merge_key.KeyColumn; needs no privilege; PostgreSQL 14+
 -- psql -v oid=2662 -f merge_key_columns.sql
 --

@@ -1,9 +1,9 @@
--- merge_keys.sql: the unique indexes of a table, and what each lacks to be the key of INSERT ... ON CONFLICT
+-- merge_keys.sql: the unique indexes of a table, and whether each can be the key of INSERT ... ON CONFLICT
 -- returns merge.merge_key.UniqueIndex; needs no privilege; PostgreSQL 14+
 -- psql -v oid=1259 -f merge_keys.sql
 --
--- The columns are those that make a row unique, without INCLUDE's; null stands for an expression. PostgreSQL 15 brought
--- NULLS NOT DISTINCT, whose column older servers lack: hence by JSON.
+-- The columns are the index's key columns, without those of INCLUDE; an expression is null. NULLS NOT DISTINCT exists
+-- since PostgreSQL 15. Older servers lack its column, so it is read through JSON.
 SELECT c.oid,
        c.relname::text AS name,
        i.indisprimary AS is_primary,

@@ -1,4 +1,4 @@
--- observe_progress.sql: how far the log and the transaction numbers are, which move while counters stand still
+-- observe_progress.sql: the WAL position and the next transaction id, which also advance while counters do not
 -- returns model.recording.Progress; needs no privilege; PostgreSQL 14+
 -- psql -f observe_progress.sql
 SELECT pg_catalog.pg_wal_lsn_diff(

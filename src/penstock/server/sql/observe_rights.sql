@@ -1,4 +1,4 @@
--- observe_rights.sql: whether the role sees what others' sessions do, and where pg_stat_statements is
+-- observe_rights.sql: whether the role sees other sessions' activity, and the schema of pg_stat_statements
 -- returns inspect.activity.RightsRow; needs no privilege; PostgreSQL 14+
 -- psql -f observe_rights.sql
 SELECT pg_catalog.pg_has_role('pg_read_all_stats', 'USAGE') AS reads_statistics,

@@ -1,9 +1,9 @@
--- observe_sessions.sql: backends that do something or are in a transaction, except this one
--- returns model.recording.SessionSample; needs pg_read_all_stats to see what others' sessions do; PostgreSQL 14+
+-- observe_sessions.sql: backends that are active or in a transaction, except this one
+-- returns model.recording.SessionSample; needs pg_read_all_stats to see other sessions' activity; PostgreSQL 14+
 -- psql -f observe_sessions.sql
 --
--- Of others' sessions a role without the right sees no state. Finding blockers takes every partition of the lock table, so
--- only those are asked for who wait for a lock.
+-- Without the right, the state of other sessions is null. pg_blocking_pids locks every partition of the lock table, so
+-- it is called only for sessions that wait for a lock.
 SELECT a.pid,
        a.backend_type,
        a.leader_pid,

@@ -1,8 +1,8 @@
-"""The .sql files: found by name and server version, run, and turned into typed rows.
+"""The .sql files: chosen by name and server version, run, and their rows converted to dataclasses.
 
-A file runs in psql as it stands; its header says how (`psql -v name=value ... -f file`). psql's `:'name'`
-becomes a parameter here. `table.pg17.sql` is the variant for PostgreSQL 17 and later: the newest that fits
-the server is taken.
+A file runs in psql unchanged; its header says how (`psql -v name=value ... -f file`). psql's `:'name'` becomes a
+parameter here. `table.pg17.sql` is the variant for PostgreSQL 17 and later. The newest variant that the server can run
+is used.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def choose_file(file_names: Iterable[str], query: str, *, major: int) -> str:
 
 
 def to_parameters(text: str) -> str:
-    """Return psql's text with its variables as psycopg's parameters.
+    """Replace psql's variables in a text by psycopg's parameters.
 
     >>> to_parameters("SELECT :'oid'::oid % 2")
     'SELECT %(oid)s::oid %% 2'
@@ -49,23 +49,23 @@ def to_parameters(text: str) -> str:
 
 
 def fetch_rows(connection: Connection, query: str, row_type: type[Row], **parameters: object) -> list[Row]:
-    """Run a named query and return its rows; each column becomes the field of that name."""
+    """Run a named query and return its rows; each column becomes the field of the same name."""
     return send_query(connection, query, row_type, **parameters)()
 
 
 def send_query(
     connection: Connection, query: str, row_type: type[Row], **parameters: object
 ) -> Callable[[], list[Row]]:
-    """Do as `fetch_rows`, where the connection is in a pipeline without waiting; what is returned gives the rows.
+    """Send a named query as `fetch_rows` does; the returned function gives the rows. In a pipeline this does not wait.
 
-    Ask for them behind the pipeline: within it, that is a round trip of its own.
+    Call that function after the end of the pipeline: inside, it costs a round trip of its own.
     """
     statement = _load(query, connection.info.server_version // 10_000)
     return connection.cursor(row_factory=class_row(row_type)).execute(statement, parameters).fetchall
 
 
 def fetch_many(connection: Connection, queries: Iterable[tuple[str, type]], **parameters: object) -> list[list[Any]]:
-    """Run named queries that take the same parameters in one round trip; return the rows of each as its row type."""
+    """Run named queries with the same parameters in one round trip; return the rows of each as its row type."""
     with connection.pipeline():
         fetches: list[Callable[[], list[Any]]] = [
             send_query(connection, query, row_type, **parameters) for query, row_type in queries

@@ -1,4 +1,4 @@
--- references.sql: the tables that a table's foreign keys, or its partitions', refer to, itself included
+-- references.sql: the tables that the foreign keys of a table and its partitions refer to, possibly the table itself
 -- returns table.conflicts.ReferenceRow; needs no privilege; PostgreSQL 14+
 -- psql -v oid=1259 -f references.sql
 SELECT DISTINCT k.confrelid AS oid

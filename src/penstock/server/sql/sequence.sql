@@ -1,8 +1,8 @@
--- sequence.sql: where a sequence stands, as far as this role may know
+-- sequence.sql: the definition and last value of a sequence, as far as this role may see them
 -- returns table.sequences.SequenceRow; needs no privilege, without SELECT last_value is hidden; PostgreSQL 14+
 -- psql -v sequence=public.t_id_seq -f sequence.sql
 --
--- last_value is null while nextval has never been called (and without USAGE or SELECT).
+-- last_value is null if nextval has never been called, and without USAGE or SELECT.
 SELECT s.seqrelid AS oid,
        s.seqincrement AS increment,
        s.seqmin AS minimum,

@@ -2,8 +2,8 @@
 -- returns facts.facts.ServerRow; needs no privilege; PostgreSQL 14+
 -- psql -f server.sql
 --
--- An ordinary user sees in pg_stat_activity that a backend exists and whose it is, but not what kind it is: a hidden
--- backend with a database and a user counts as a client, so that the answer is rather too low than too high.
+-- An ordinary user sees in pg_stat_activity that a backend exists and its user, but not its kind. A backend whose kind
+-- is hidden, with a database and a user, counts as a client, so free_connections is rather too low than too high.
 WITH backends AS (
     SELECT a.datid,
            a.usesysid
@@ -37,7 +37,7 @@ SELECT pg_catalog.current_setting('server_version_num')::int AS version_num,
        GREATEST(0, (SELECT pg_catalog.min(room.connections) FROM room))::int AS free_connections,
        pg_catalog.pg_is_in_recovery() AS is_in_recovery,
        pg_catalog.host(pg_catalog.inet_server_addr()) AS server_address,
-       -- pg_checkpoint came with PostgreSQL 15; before, CHECKPOINT is for superusers
+       -- pg_checkpoint exists since PostgreSQL 15; before, CHECKPOINT needs a superuser
        EXISTS (
            SELECT
              FROM pg_catalog.pg_roles AS r

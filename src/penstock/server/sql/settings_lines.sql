@@ -1,8 +1,8 @@
--- settings_lines.sql: what postgresql.auto.conf has of the settings that leases change, and lines no file may have
+-- settings_lines.sql: the lines of postgresql.auto.conf for settings that leases change, and invalid lines of any file
 -- returns facts.settings.FileLine; needs SELECT on pg_file_settings, its function, pg_read_all_settings; PostgreSQL 14+
 -- psql -f settings_lines.sql
 --
--- Where a name stands twice the last line counts. A line that cannot be read (name is null) stops every reload.
+-- If a name occurs twice, the last line counts. A line that cannot be read (name is null) makes every reload fail.
 SELECT f.name,
        f.setting AS text,
        f.sourcefile AS file,

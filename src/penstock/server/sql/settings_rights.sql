@@ -1,8 +1,8 @@
--- settings_rights.sql: what the current role may do of all that a lease by ALTER SYSTEM needs
+-- settings_rights.sql: which of the rights for a lease by ALTER SYSTEM the current role has
 -- returns model.server.settings.SettingsRights; needs no privilege; PostgreSQL 14+
 -- psql -f settings_rights.sql
 --
--- In the database where leases are. allow_alter_system came with PostgreSQL 17.
+-- Run it in the database that holds the leases. allow_alter_system exists since PostgreSQL 17.
 SELECT r.rolname::text AS "user",
        r.rolsuper AS is_superuser,
        pg_catalog.pg_has_role('pg_read_all_settings', 'USAGE') AS reads_settings,

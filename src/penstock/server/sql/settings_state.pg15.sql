@@ -1,8 +1,8 @@
--- settings_state.pg15.sql: the settings that profiles speak of, where their values come from, and whether they could be changed
+-- settings_state.pg15.sql: the settings that profiles may change, the sources of their values, and who may change them
 -- returns model.server.settings.SettingState; needs no privilege, pg_read_all_settings for files; PostgreSQL 15+
 -- psql -f settings_state.pg15.sql
 --
--- GRANT ALTER SYSTEM ON PARAMETER came with PostgreSQL 15.
+-- GRANT ALTER SYSTEM ON PARAMETER exists since PostgreSQL 15.
 SELECT s.name,
        s.setting AS value,
        s.unit,

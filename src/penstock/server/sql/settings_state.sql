@@ -1,8 +1,8 @@
--- settings_state.sql: the settings that profiles speak of, where their values come from, and whether they could be changed
+-- settings_state.sql: the settings that profiles may change, the sources of their values, and who may change them
 -- returns model.server.settings.SettingState; needs no privilege, pg_read_all_settings for files; PostgreSQL 14+
 -- psql -f settings_state.sql
 --
--- ALTER SYSTEM is the superusers' before PostgreSQL 15.
+-- Before PostgreSQL 15 only superusers may run ALTER SYSTEM.
 SELECT s.name,
        s.setting AS value,
        s.unit,

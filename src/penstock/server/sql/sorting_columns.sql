@@ -1,9 +1,9 @@
--- sorting_columns.sql: the columns of a table, and how text becomes one's value as COPY would have it
+-- sorting_columns.sql: the columns of a table, and how to convert text to each one's values as COPY does
 -- returns copy.sorting.SortingColumn; needs no privilege; PostgreSQL 14+
 -- psql -v oid=1259 -f sorting_columns.sql
 --
--- A cast from text calls the type's input function, unless there is another one for that, a modifier (it would cut
--- what is too long, or come too late) or a domain around the type. Those are read as fields of a composite type.
+-- A cast from text calls the type's input function, except for types with a cast of their own, a modifier (the cast
+-- would truncate values or apply it too late) or a domain. Those values are read as fields of a composite type.
 SELECT a.attname::text AS name,
        pg_catalog.format_type(a.atttypid, a.atttypmod) AS type_name,
        CASE

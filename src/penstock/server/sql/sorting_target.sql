@@ -1,8 +1,8 @@
--- sorting_target.sql: whether INSERT does to a relation what COPY does, one row after another
+-- sorting_target.sql: whether INSERT stores rows in a relation as COPY does, one row after another
 -- returns copy.sorting.SortingTarget; needs no privilege; PostgreSQL 14+
 -- psql -v table=public.t -f sorting_target.sql
 --
--- Rules rewrite an INSERT and not a COPY; foreign tables may be sent several rows at a time.
+-- Rules rewrite an INSERT but not a COPY. A foreign table may be sent several rows at a time.
 SELECT c.oid::int8 AS oid,
        c.relkind IN ('r', 'p')
        AND NOT EXISTS (

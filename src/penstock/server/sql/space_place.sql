@@ -1,8 +1,9 @@
--- space_place.sql: where a table and the WAL are, its size and indexes; oid 0 is a table still to be made
+-- space_place.sql: where a table and the WAL are stored, its size and indexes; oid 0 is a table to be created
 -- returns model.load.space.TablePlace; needs no privilege, pg_read_all_settings for paths; PostgreSQL 14+
 -- psql -v oid=1259 -f space_place.sql
 --
--- Pages are those that VACUUM or ANALYZE last saw: pg_table_size would wait for whoever has the table locked.
+-- The page count is that of the last VACUUM or ANALYZE: pg_table_size would wait if another session has locked the
+-- table.
 WITH server AS (
     SELECT CASE
                WHEN pg_catalog.pg_has_role(CURRENT_USER, 'pg_read_all_settings', 'USAGE')

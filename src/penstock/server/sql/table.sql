@@ -1,9 +1,9 @@
--- table.sql: the relation of a name in a schema
+-- table.sql: the relation with a name in a schema
 -- returns table.catalog.TableRow; needs no privilege; PostgreSQL 14+
 -- psql -v schema=pg_catalog -v name=pg_class -f table.sql
 --
 -- tgtype & 1: a trigger is for each row; & 4: it fires on INSERT; & 66: BEFORE or INSTEAD OF (pg_trigger.h).
--- Temporary tables belong to one session, and a load has several: they are not found.
+-- Temporary tables are not returned: they belong to one session, and a load has several.
 WITH target AS (
     SELECT c.oid,
            n.oid AS schema_oid,
@@ -41,7 +41,7 @@ enabled AS (
            )
 ),
 fired AS (
-    -- Not those of foreign keys and the like, and each but once: partitions have copies of their parent's
+    -- Without internal triggers such as those of foreign keys. Each once: partitions have copies of their parent's
     SELECT g.*
       FROM enabled AS g
      WHERE NOT g.tgisinternal
@@ -83,7 +83,7 @@ SELECT t.oid,
               AND c.oid <> t.oid
             ORDER BY 1
        ) AS unlogged_partitions,
-       -- All of this database's publications where none of them publishes the table's new rows
+       -- All publications of this database, if none of them publishes the table's new rows
        ARRAY(
            SELECT p.pubname::text
              FROM pg_catalog.pg_publication AS p

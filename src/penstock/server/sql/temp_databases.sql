@@ -1,4 +1,4 @@
--- temp_databases.sql: what each database has spilled since its counters were reset; temporary tables are not counted
+-- temp_databases.sql: what each database has spilled since its counters were reset, without temporary tables
 -- returns model.temp.usage.DatabaseUse; needs no privilege; PostgreSQL 14+
 -- psql -f temp_databases.sql
 SELECT d.datname::text AS name,

@@ -1,4 +1,4 @@
--- temp_directories.sql: where tablespaces lie on the server's machine; the data directory's is pg_default
+-- temp_directories.sql: the directories of tablespaces on the server's machine; pg_default has the data directory
 -- returns temp.replay.DirectoryRow; needs no privilege, pg_read_all_settings for the data directory; PostgreSQL 14+
 -- psql -f temp_directories.sql
 SELECT t.spcname::text AS name,

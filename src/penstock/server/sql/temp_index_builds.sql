@@ -1,8 +1,8 @@
--- temp_index_builds.sql: indexes that are built now on tables larger than maintenance_work_mem (in other databases: not known)
+-- temp_index_builds.sql: running index builds on tables of this database that are larger than maintenance_work_mem
 -- returns model.temp.usage.IndexBuild; needs no privilege; PostgreSQL 14+
 -- psql -f temp_index_builds.sql
 --
--- Sizes are those of the last VACUUM or ANALYZE, or of the build's own count: pg_relation_size would wait for its lock.
+-- Sizes are from the last VACUUM or ANALYZE, or counted by the build: pg_relation_size would wait for the build's lock.
 SELECT b.pid AS pid,
        b.datname::text AS database,
        CASE WHEN b.datname = pg_catalog.current_database() THEN b.relid::pg_catalog.regclass::text END AS name,

@@ -1,8 +1,8 @@
--- temp_occupants.sql: what of this database lies in a tablespace, temporary tables of any session among it
+-- temp_occupants.sql: the objects of this database in a tablespace, including temporary tables of all sessions
 -- returns temp.tablespaces.OccupantRow; needs no privilege; PostgreSQL 14+
 -- psql -v oid=1663 -f temp_occupants.sql
 --
--- A partitioned table or index lies nowhere, and passes its tablespace on to new partitions. TOAST moves with its table.
+-- A partitioned table or index stores nothing, but new partitions get its tablespace. TOAST moves with its table.
 SELECT CASE c.relkind
            WHEN 'm' THEN 'materialized view'
            WHEN 'i' THEN 'index'

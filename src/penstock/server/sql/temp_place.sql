@@ -1,4 +1,4 @@
--- temp_place.sql: what decides whether temporary work can be placed on this server
+-- temp_place.sql: the facts that decide whether temporary work can be placed on this server
 -- returns temp.tablespaces.PlaceRow; needs no privilege, pg_read_all_settings for the data directory; PostgreSQL 14+
 -- psql -f temp_place.sql
 SELECT CASE

@@ -1,4 +1,4 @@
--- temp_settings.sql: whose temp_tablespaces is set to what, other than in configuration files
+-- temp_settings.sql: the databases and roles with their own temp_tablespaces, and its values
 -- returns model.temp.usage.SettingRow; needs no privilege; PostgreSQL 14+
 -- psql -f temp_settings.sql
 SELECT d.datname::text AS database,

@@ -1,4 +1,4 @@
--- temp_tablespace.sql: a tablespace, where it lies, and who may log in and not create in it
+-- temp_tablespace.sql: a tablespace, its directory, and the login roles that may not create in it
 -- returns temp.tablespaces.TablespaceRow; needs no privilege; PostgreSQL 14+
 -- psql -v name=pg_default -f temp_tablespace.sql
 SELECT t.oid::int8 AS oid,

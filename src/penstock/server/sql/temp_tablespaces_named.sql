@@ -1,4 +1,4 @@
--- temp_tablespaces_named.sql: the tablespaces, for a role that may not call pg_ls_tmpdir: no query may then name it
+-- temp_tablespaces_named.sql: the tablespaces, for a role without the right to call pg_ls_tmpdir in a query
 -- returns model.temp.usage.TablespaceUse; needs no privilege; PostgreSQL 14+
 -- psql -f temp_tablespaces_named.sql
 SELECT t.spcname::text AS name,

@@ -1,8 +1,8 @@
--- temp_tablespaces_now.sql: what lies in each tablespace now, and the files that statements at work have spilled
+-- temp_tablespaces_now.sql: what each tablespace contains now, and the files that running statements have spilled
 -- returns model.temp.usage.TablespaceUse; needs pg_monitor; PostgreSQL 14+
 -- psql -f temp_tablespaces_now.sql
 --
--- Files that parallel workers share lie in folders of their own, which pg_ls_tmpdir does not enter.
+-- Files that parallel workers share are in folders of their own, which pg_ls_tmpdir does not list.
 SELECT t.spcname::text AS name,
        COALESCE(
            NULLIF(pg_catalog.pg_tablespace_location(t.oid), ''),

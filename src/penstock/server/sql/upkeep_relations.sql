@@ -1,9 +1,9 @@
--- upkeep_relations.sql: tables with their partitions, how much VACUUM would read, and whether this role may run it
+-- upkeep_relations.sql: tables with their partitions, how much VACUUM would read, and whether this role may vacuum them
 -- returns model.load.upkeep.Relation; needs no privilege; PostgreSQL 14+
 -- psql -v oids={1259} -f upkeep_relations.sql
 --
--- Who may is what vacuum_is_permitted_for_relation asks (src/backend/commands/vacuum.c): the owner, the owner of the
--- database, and from PostgreSQL 17 who has MAINTAIN. VACUUM itself skips the others' tables with no more than a warning.
+-- The rights are those that vacuum_is_permitted_for_relation checks (src/backend/commands/vacuum.c): the owner, the
+-- database's owner, and from PostgreSQL 17 a role with MAINTAIN. VACUUM skips other tables with only a warning.
 WITH roots AS (
     SELECT r.oid
       FROM pg_catalog.unnest(:'oids'::oid[]) AS r (oid)
