@@ -1,1 +1,1 @@
-"""Objects of object stores and HTTP servers: how they are listed, read by ranged requests, and tried again."""
+"""Objects of object stores and HTTP servers: listing, reading by ranged requests, and retries."""

@@ -1,7 +1,7 @@
-"""What remote sources stand for: objects, prefixes and wildcards of object stores, and HTTP URLs.
+"""Resolves remote sources to objects: keys, prefixes and wildcards of object stores, and HTTP URLs.
 
-Keys are matched like local paths: `*` and `?` stay within one part, `**` spans parts, and a name that begins
-with a dot must be asked for.
+Keys are matched like local paths: `*` and `?` match within one part, `**` matches several parts, and a name that begins
+with a dot only matches a pattern that does too.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ _T = TypeVar("_T")
 
 _WILDCARDS = frozenset("*?[")
 
-# Not their rules: what can stand in a request. A tenant of Ceph ends with a colon, a container of Azure begins with $.
+# Characters that can occur in a request, not the services' rules. Ceph allows tenant:bucket; Azure has $web and $root.
 _BUCKET = re.compile(r"[\w$.:-]+", re.ASCII)
 
-# A first request that fails is more often a mistyped name than a passing fault, and somebody is waiting
+# Few attempts: a first request that fails is more often a mistyped name than a temporary error, and a user is waiting.
 _LISTING_FAILURES = 3
 
 
 def list_remote(source: str, stores: Stores, *, on_notice: OnNotice) -> Iterator[SourceObject]:
-    """Yield the objects that a URL stands for, in the order of their keys; `on_notice` hears of those skipped by name.
+    """Yield the objects that a URL stands for, ordered by key. `on_notice` is called for those skipped by name.
 
-    Raises SourceError, also where there is none, but for a folder that has a mark or skipped objects alone.
+    Raises SourceError, also if there are no objects, except for a folder that has only a marker or skipped objects.
     """
     scheme, _, rest = source.partition("://")
     if scheme in ("http", "https"):
@@ -70,13 +70,13 @@ def list_remote(source: str, stores: Stores, *, on_notice: OnNotice) -> Iterator
 
 
 def safe_url(url: str) -> str:
-    """Return an HTTP URL without userinfo, query string and fragment, which may hold secrets."""
+    """Return an HTTP URL without user, password, query string and fragment, which may contain secrets."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
 def matches(key: str, pattern: str) -> bool:
-    """Tell whether a key matches a pattern as a local path would."""
+    """Return whether a key matches a pattern by the rules for local paths."""
     return _matches_parts(key.split("/"), pattern.split("/"))
 
 
@@ -86,7 +86,7 @@ def _matches_parts(names: list[str], patterns: list[str]) -> bool:
     if patterns[0] == "**":
         if _matches_parts(names, patterns[1:]):
             return True
-        # A file below: "**" as the last part means everything underneath
+        # "**" as the last part matches all files below.
         is_everything = len(patterns) == 1 and len(names) == 1
         return not names[0].startswith(".") and (is_everything or _matches_parts(names[1:], patterns))
     if names[0].startswith(".") and not patterns[0].startswith("."):
@@ -95,14 +95,14 @@ def _matches_parts(names: list[str], patterns: list[str]) -> bool:
 
 
 def _literal_folder(pattern: str) -> str:
-    """Return the folder before the first part with a wildcard: as much as a store can look up."""
+    """Return the part of a pattern before the first folder with a wildcard, which is the prefix to list."""
     folders = pattern.split("/")[:-1]
     wild = next((at for at, name in enumerate(folders) if not _WILDCARDS.isdisjoint(name)), len(folders))
     return "/".join(folders[:wild])
 
 
 class _Folder(NamedTuple):
-    """What a store has under a prefix, by key; `is_marked`: the folder has an object of its own name."""
+    """The objects that a store has under a prefix, by key. `is_marked` is whether the folder has a marker object."""
 
     objects: list[ObjectMeta]
     is_marked: bool
@@ -114,13 +114,13 @@ def _list_folder(store: ObjectStore, root: str, folder: str) -> _Folder:
     found = _retrying(lambda: [meta for batch in obstore.list(store, prefix=prefix) for meta in batch], uri=uri)
     found.sort(key=lambda meta: meta["path"])
     folders = {meta["path"].rpartition("/")[0] for meta in found} | {prefix}
-    # Consoles mark a folder by an empty object of its name
+    # Consoles create an empty object with the folder's name to mark a folder.
     objects = [meta for meta in found if not (meta["size"] == 0 and meta["path"] in folders)]
     return _Folder(objects, is_marked=len(objects) < len(found))
 
 
 def _list_prefix(store: ObjectStore, root: str, key: str, on_notice: OnNotice) -> Iterator[SourceObject]:
-    """Yield everything under a prefix but what is skipped by its name."""
+    """Yield all objects under a prefix, except those skipped because of their names."""
     listed = _list_folder(store, root, key)
     found = [meta for meta in listed.objects if matches(meta["path"], f"{key}**/*")]
     taken = [meta for meta in found if not any(map(is_skipped, meta["path"].removeprefix(key).split("/")))]
@@ -134,15 +134,15 @@ def _list_prefix(store: ObjectStore, root: str, key: str, on_notice: OnNotice) -
 
 
 def _head(store: ObjectStore, root: str, key: str, *, is_pattern: bool) -> ObjectMeta | None:
-    """Return the object of exactly that key; None if there is none and the key can be a pattern."""
+    """Return the object with exactly that key, or None if it does not exist and the key can be a pattern."""
     uri = f"{root}/{key}"
     try:
         return _retrying(lambda: obstore.head(store, key), uri=uri)
     except SourceError as exc:
-        # It is not the cause: tracebacks would show its URL, which may be signed
+        # The failure is not attached as the cause: tracebacks would show its URL, which may be signed.
         failed = exc.__context__
         status = describe_failure(failed).status if isinstance(failed, Exception) else None
-        # Without the right to list, a key that does not exist is forbidden
+        # Without the right to list, S3 answers 403 instead of 404 for a key that does not exist.
         if is_pattern and status in (403, 404):
             return None
         if status == 404:
@@ -156,14 +156,14 @@ def _object(root: str, meta: ObjectMeta) -> SourceObject:
 
 
 def _stat_url(url: str, stores: Stores) -> SourceObject:
-    """Learn the size and version of what a URL names by asking for its first byte.
+    """Return the size and version of a URL's object, by a request for its first byte.
 
-    A signed URL allows GET only, hence no HEAD. `version` is set only where the server serves ranges of a
-    version known by its ETag: what remote.py needs to read in parts.
+    HEAD is not used, because a signed URL allows only GET. `version` is set only if the server serves ranges and sends
+    an ETag, which objects.py needs to read in parts.
     """
     try:
         parts = urlsplit(url)
-        # A port that is no number shows when it is asked for
+        # Reading .port raises ValueError if the port is not a number.
         is_valid = bool(parts.hostname) and parts.port != 0
     except ValueError:
         is_valid = False
@@ -186,7 +186,7 @@ def _stat_url(url: str, stores: Stores) -> SourceObject:
 
 
 def _get_first_byte(store: ObjectStore, path: str) -> GetResult | None:
-    """Return the response to a request for the first byte, or None where there are no ranges, or no bytes."""
+    """Return the response to a request for the first byte, or None without ranges or if the object is empty."""
     try:
         result = obstore.get(store, path, options={"range": (0, 1)})
         result.bytes()
@@ -205,9 +205,9 @@ def _retrying(request: Callable[[], _T], *, uri: str) -> _T:
         try:
             return request()
         except (*STORE_ERRORS, ValueError) as exc:
-            # ValueError is a key that obstore cannot name
+            # obstore raises ValueError for a key that it cannot represent.
             failures += 1
-            # The jitter spreads requests over time and guards nothing
+            # The jitter only spreads requests over time; it need not be secure.
             delay_s = retry_delay_s(failures, jitter=random.random())  # noqa: S311
             if failures >= _LISTING_FAILURES or delay_s is None or not describe_failure(exc).is_transient:
                 raise source_error(uri, exc) from None

@@ -1,6 +1,6 @@
-"""Remote objects: several ranged requests in flight, in order, each pinned to the object that was listed.
+"""Reads remote objects: several concurrent ranged requests, in order, each pinned to the version that was listed.
 
-A request that drops is sent again from the byte it had reached. Where a server has no ranges or no ETag there is one
+A request that fails is repeated from the byte that it reached. If a server has no ranges or no ETag, there is one
 stream, which cannot be resumed.
 """
 
@@ -26,26 +26,26 @@ if TYPE_CHECKING:
 
     from penstock.model.source.source import SourceObject
 
-# By AWS's performance guidelines a request gives 85 to 90 MB/s after a first byte that takes 30 to 200 ms. Four of
-# 4 MiB at a time are then some 80 to 200 MB/s of compressed text, more than a server loads, and bound the memory of
-# an open object to 20 MiB (four in flight, one being read).
+# According to AWS's performance guidelines, one request gives 85 to 90 MB/s, after a first byte that takes 30 to 200
+# ms. Four requests of 4 MiB at a time then give about 80 to 200 MB/s of compressed text, more than a server loads, and
+# limit the memory of an open object to 20 MiB (four in flight, one being read).
 WINDOW_PARTS = 4
 PART_BYTES = 4 * MIB
 
-# A sample needs the beginning only
+# A sample needs only the beginning.
 SAMPLE_PART_BYTES = 512 * KIB
 
-# A drop loses what has arrived of a piece, so that pieces are small, and smallest after a drop
+# If a request fails, the bytes of the current piece are lost, so pieces are small, and smallest after a failure.
 _PIECE_BYTES = 128 * KIB
 _PIECE_BYTES_AFTER_DROP = 1
 
 
 class _Truncated(Exception):
-    """A response ended before the range that was asked for."""
+    """A response ended before the requested range was complete."""
 
 
 class RemoteObject:
-    """One remote object; `pieces` gives its stored bytes in order, once, and begins the requests."""
+    """One remote object. `pieces` starts the requests and gives the stored bytes in order; call it once."""
 
     def __init__(
         self,
@@ -67,12 +67,12 @@ class RemoteObject:
 
     @property
     def is_short(self) -> bool:
-        """Whether one request gives all of it, of the version that was listed."""
+        """Return whether one request reads the whole object, in the version that was listed."""
         size_bytes = self._source.size_bytes
         return size_bytes is not None and self._source.version is not None and size_bytes <= self._part_bytes
 
     def pieces(self) -> Iterator[bytes]:
-        """Yield the stored bytes; raise SourceError where they cannot be read or are not what was listed."""
+        """Yield the stored bytes. Raises SourceError if they cannot be read or are not the listed version's."""
         size_bytes = self._source.size_bytes
         if size_bytes == 0:
             return iter(())
@@ -83,7 +83,7 @@ class RemoteObject:
         return self._stream_parts(size_bytes)
 
     def close(self) -> None:
-        """Stop the requests in flight; their threads end by themselves at their next piece."""
+        """Stop the requests in flight. Their threads end at their next piece; this does not wait for them."""
         self._closed.set()
         if self._executor is not None:
             self._executor.shutdown(wait=False, cancel_futures=True)
@@ -112,7 +112,7 @@ class RemoteObject:
             raise self._stopped() from None
 
     def _fetch(self, start: int, end: int) -> list[bytes]:
-        """Return the bytes from `start` to before `end`, resumed as often as progress is made."""
+        """Return the bytes from `start` up to but not including `end`; resume as often as there is progress."""
         pieces: list[bytes] = []
         failures = 0
         while start < end and not self._closed.is_set():
@@ -131,7 +131,7 @@ class RemoteObject:
     def _request(self, start: int, end: int, *, has_failed: bool) -> Iterator[bytes]:
         options: GetOptions = {"range": (start, end)}
         etag = self._source.version or ""
-        # If-Match compares strongly, so that a weak ETag would never match; it is compared on arrival
+        # If-Match never matches a weak ETag, because it compares strongly. _check_pinned compares weak ETags.
         if not etag.startswith("W/"):
             options["if_match"] = etag
         result = obstore.get(self._store, self._path, options=options)
@@ -151,7 +151,7 @@ class RemoteObject:
             raise _Truncated
 
     def _check_pinned(self, result: GetResult) -> None:
-        """Raise SourceError if the response is of another version (not every server honours If-Match)."""
+        """Raise SourceError if the response is for another version: not every server supports If-Match."""
         listed, source = self._source.version, self._source
         etag, size_bytes = result.meta["e_tag"], result.meta["size"]
         if size_bytes != source.size_bytes:
@@ -167,7 +167,7 @@ class RemoteObject:
         )
 
     def _wait_to_retry(self, exc: Exception, failures: int, offset: int) -> None:
-        """Wait before another attempt, or raise SourceError where there should be none."""
+        """Wait before another attempt, or raise SourceError if there must not be one."""
         if not isinstance(exc, _Truncated) and not describe_failure(exc).is_transient:
             raise source_error(self._source.uri, exc) from None
         delay_s = retry_delay_s(failures, jitter=self._jitter())
@@ -180,7 +180,7 @@ class RemoteObject:
         self._closed.wait(delay_s)
 
     def _stream_whole(self) -> Iterator[bytes]:
-        """Yield the object from one request, which is sent again only as long as nothing has arrived."""
+        """Yield the object from one request, which is repeated only if no byte has arrived."""
         size_bytes, bytes_read, failures = self._source.size_bytes, 0, 0
         while not self._closed.is_set():
             try:
@@ -202,7 +202,7 @@ class RemoteObject:
         raise self._stopped()
 
     def _stopped(self) -> SourceError:
-        """Return the error for reading on after close(): what was read is not the whole."""
+        """Return the error for reading after close(), because the object was not read completely."""
         return SourceError(f'reading "{self._source.uri}" was stopped')
 
     def _cannot_resume(self, offset: int, words: str) -> SourceError:
@@ -214,7 +214,7 @@ class RemoteObject:
 
 
 def _unquoted(etag: str) -> str:
-    # Azure lists ETags without the quotes that its responses have
+    # Azure's listings have ETags without quotes, its responses have them with quotes.
     return etag.strip('"')
 
 

@@ -1,7 +1,7 @@
-"""Object stores and HTTP servers: connections by obstore, its errors in plain words, when to try again.
+"""Object stores and HTTP servers: obstore's connections, its errors in plain words, and which errors are retried.
 
-Imported only where a source is remote. Which credentials S3 gets is told by a CredentialSource, so that this room
-knows no boto3; Google Cloud Storage and Azure use obstore's own chains (environment, files, instance metadata).
+Imported only if a source is remote. A CredentialSource gives S3's credentials, so this room does not import boto3.
+Google Cloud Storage and Azure use obstore's own credential chains (environment, files, instance metadata).
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
 
     from obstore.store import ClientConfig, ObjectStore, RetryConfig, S3Config, S3Credential
 
-# obstore raises the built-in class where an object does not exist, its own elsewhere
+# obstore raises the built-in exception if an object does not exist, and its own otherwise.
 STORE_ERRORS = (BaseError, FileNotFoundError)
 
-# A stalled connection is given up and its request sent again; whole requests may take as long as they need, for one
-# may carry a whole object
+# A stalled connection is closed and its request repeated. Whole requests may take very long, because one may read a
+# whole object.
 _READ_TIMEOUT = timedelta(seconds=30)
 _CONNECT_TIMEOUT = timedelta(seconds=10)
 _REQUEST_TIMEOUT = timedelta(days=7)
 
-# Waits of 0.2, 0.4, ... 25.6 s, up to 51 s in all without a byte in between: longer than a throttled prefix or the
-# fail-over of a load balancer takes, short enough to learn that a server is gone
+# Waits of 0.2, 0.4, ... 25.6 s, up to 51 s in total without a byte in between: longer than a throttled prefix or the
+# failover of a load balancer takes, but short enough to report that a server is down.
 _MAX_FAILURES = 9
 _FIRST_DELAY_S = 0.2
 
@@ -43,17 +43,17 @@ _TRANSIENT_STATUSES = frozenset({408, 429})
 
 
 class CredentialSource(Protocol):
-    """How S3 is reached; penstock.aws implements it without either room importing the other."""
+    """How S3 is reached. penstock.aws implements this protocol, so neither room imports the other."""
 
     def s3_config(self) -> Mapping[str, str]:
-        """Return `region` and `endpoint`, each where one is configured."""
+        """Return `region` and `endpoint`, each only if it is configured."""
 
     def s3_credentials(self) -> Callable[[], S3Credential] | None:
-        """Return what gives current credentials whenever it is called, or None to send unsigned requests."""
+        """Return a function that gives the current credentials at each call, or None to send unsigned requests."""
 
 
 class Stores:
-    """The connection pools, one per bucket or HTTP URL; safe to share between threads."""
+    """The connection pools, one for each bucket or HTTP URL; threads may share them."""
 
     def __init__(self, credentials: CredentialSource | None) -> None:
         self._credentials = credentials
@@ -61,7 +61,7 @@ class Stores:
         self._lock = threading.Lock()
 
     def find(self, location: str) -> tuple[ObjectStore, str]:
-        """Return the store that holds `location` and the object's path in it."""
+        """Return the store that contains `location`, and the object's path in it."""
         scheme, _, rest = location.partition("://")
         if scheme in ("http", "https"):
             root, path = location, ""
@@ -75,7 +75,7 @@ class Stores:
 
     def _connect(self, root: str) -> ObjectStore:
         scheme, _, bucket = root.partition("://")
-        # Retries are remote.py's, which knows what has arrived already
+        # obstore must not retry: objects.py does, because it knows which bytes have arrived.
         retry: RetryConfig = {"max_retries": 0}
         if scheme in ("http", "https"):
             url, headers = _split_userinfo(root)
@@ -87,7 +87,7 @@ class Stores:
             connect = GCSStore if scheme == "gs" else AzureStore
             return connect(bucket, client_options=_client_options(), retry_config=retry)
         except (BaseError, ValueError) as exc:
-            # What the configuration lacks, such as an account
+            # The error says what the configuration lacks, such as an account.
             detail = str(exc).partition("\n")[0]
             raise SourceError(f'could not reach "{root}"', detail=detail, hint=_CONFIGURE[scheme]) from None
 
@@ -113,13 +113,13 @@ def _connect_http(url: str, options: ClientConfig, retry: RetryConfig) -> Object
         return HTTPStore(url, client_options=options, retry_config=retry)
     except (BaseError, ValueError):
         shown = url.partition("?")[0].partition("#")[0]
-        # Without the cause, which may quote the query string
+        # No cause is attached, because it may quote the query string.
         raise SourceError(f'"{shown}" is not a valid URL', hint="Write https://host/path, spaces as %20.") from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """What went wrong with a request: the HTTP status where a server answered, words that hold no secret."""
+    """A failed request: the HTTP status if a server answered, and words that contain no secret."""
 
     status: int | None
     words: str
@@ -127,17 +127,17 @@ class Failure:
 
 
 def retry_delay_s(failures: int, *, jitter: float) -> float | None:
-    """Return the wait after that many failures in a row, or None to give up; `jitter` is in [0, 1)."""
+    """Return the wait after that many consecutive failures, or None to give up; `jitter` is in [0, 1)."""
     if failures >= _MAX_FAILURES:
         return None
-    # Half of it at random, so that the requests of one load do not return all at once
+    # Half of the wait is random, so that the requests of one load do not all return at the same time.
     return _FIRST_DELAY_S * float(2 ** (failures - 1)) * (0.5 + jitter / 2)
 
 
 def describe_failure(exc: Exception) -> Failure:
-    """Return what an obstore error says, without its URLs: those may be signed.
+    """Return what an obstore error says, without its URLs, which may be signed.
 
-    obstore tells the status, the store's code and the system's words in its message only.
+    obstore reports the status, the store's code and the system's message only in the text of its error.
     """
     text = str(exc)
     if "Error performing token request" in text:
@@ -158,7 +158,7 @@ def describe_failure(exc: Exception) -> Failure:
 
 
 def source_error(uri: str, exc: Exception) -> SourceError:
-    """Return the error for a request that failed for good."""
+    """Return the error for a request that is not retried."""
     failure = describe_failure(exc)
     message, hint = _MEANINGS.get(failure.status or 0, (None, None))
     return SourceError(
@@ -169,7 +169,7 @@ def source_error(uri: str, exc: Exception) -> SourceError:
     )
 
 
-# What obstore says of faults that another attempt meets again, the HTTP status they stand for, our words
+# obstore's words for errors that a retry would not correct, the HTTP status that they stand for, penstock's words.
 _LASTING = (
     ("Received redirect without LOCATION", 301, "The server answered HTTP status 301 Moved Permanently."),
     (
@@ -229,7 +229,7 @@ def _client_options(*, allows_http: bool = False, headers: dict[str, str] | None
 
 
 def _split_userinfo(url: str) -> tuple[str, dict[str, str]]:
-    """Return the URL without user and password, and the header that carries them (obstore drops them)."""
+    """Return the URL without user and password, and the header that sends them: obstore would drop them."""
     parts = urlsplit(url)
     userinfo, _, host = parts.netloc.rpartition("@")
     if not userinfo:
