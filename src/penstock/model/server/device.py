@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-# CloudWatch's metrics of local storage, in its order. Source: as of DeviceRates.as_metrics.
+# CloudWatch's metrics of local storage, in its order. Source: see DeviceRates.as_metrics.
 LOCAL_METRICS = (
     "ReadIOPSLocalStorage",
     "WriteIOPSLocalStorage",
@@ -21,10 +21,10 @@ DeviceKind = Literal["local", "network", "memory", "unknown"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """What a directory lies on: `name` as in /dev, `number` "major:minor"; `disks` are the whole disks below it.
+    """The device of a directory. `name` is as in /dev, `number` is "major:minor", `disks` are the whole disks below it.
 
-    `kind` is unknown of a virtual disk: a machine cannot know where its bytes go. `number` is None without a block
-    device.
+    `kind` is unknown for a virtual disk, because a machine cannot know where such a disk's data is stored. `number` is
+    None if there is no block device.
     """
 
     name: str
@@ -36,7 +36,7 @@ class Device:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceCounters:
-    """What a device has done since it is there, `at_s` by the monotonic clock; `queue_s` sums what waited at a time."""
+    """A device's counters at time `at_s` of the monotonic clock; `queue_s` sums the time of all queued requests."""
 
     at_s: float
     reads: int
@@ -51,9 +51,10 @@ class DeviceCounters:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceRates:
-    """A device between two readings: per second, latencies in seconds (None without I/O), `queue` a mean length.
+    """A device's rates between two readings. Latencies are in seconds, None without I/O.
 
-    `busy` is the share of time in which anything was in flight, 0 to 1; `request_bytes` the mean size of one.
+    `queue` is the mean number of requests in flight, `busy` the share of time with any in flight, 0 to 1, and
+    `request_bytes` the mean size of a request.
     """
 
     elapsed_s: float
@@ -68,10 +69,10 @@ class DeviceRates:
     busy: float
 
     def as_metrics(self) -> dict[str, float | None]:
-        """Return the first six metrics of local storage under CloudWatch's names, in its units; latencies in seconds.
+        """Return the first six metrics of local storage with CloudWatch's names and units; latencies in seconds.
 
-        Source: Amazon RDS User Guide, "Amazon CloudWatch metrics for Amazon RDS", which prints milliseconds for the
-        latency of writes alone.
+        Source: Amazon RDS User Guide, "Amazon CloudWatch metrics for Amazon RDS", which shows milliseconds only for the
+        latency of writes.
         """
         values = (
             self.read_iops,
@@ -85,7 +86,7 @@ class DeviceRates:
 
 
 def rates(before: DeviceCounters, after: DeviceCounters) -> DeviceRates:
-    """Return what a device did between two readings, the later one second. Raises ValueError for none between them."""
+    """Return a device's rates between two readings. Raises ValueError if no time passed between them."""
     elapsed_s = after.at_s - before.at_s
     if elapsed_s <= 0:
         raise ValueError("no time between two readings of a device")

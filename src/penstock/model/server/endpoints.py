@@ -1,4 +1,4 @@
-"""Host names of Amazon RDS and Aurora: what they name, in which region. Pure."""
+"""Parses host names of Amazon RDS and Aurora: the kind of endpoint, the identifier, the region. Pure."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-# instance: one of them. writer, reader, custom: a cluster's. proxy, global and shards lead to servers of which their
-# name tells nothing: RDS Proxy, Aurora's global writer endpoint and Limitless shard groups.
+# instance: a DB instance's. writer, reader, custom: a cluster's. proxy, global, shards: RDS Proxy, Aurora's global
+# writer endpoint and Limitless shard groups, whose names do not show which servers they lead to.
 EndpointKind = Literal["instance", "writer", "reader", "custom", "proxy", "global", "shards"]
 
 _KIND_OF_PREFIX: dict[str, EndpointKind] = {
@@ -20,7 +20,7 @@ _KIND_OF_PREFIX: dict[str, EndpointKind] = {
     "shardgrp-": "shards",
 }
 
-# The region stands before or, in China, behind "rds". The suffixes are those of botocore's endpoints.json.
+# The region is before "rds" or, in China, after it. The suffixes are those of botocore's endpoints.json.
 _ENDPOINT = re.compile(
     r"(?P<name>[a-z0-9-]+)\.(?:endpoint\.)?"
     r"(?P<prefix>cluster-ro-|cluster-custom-|cluster-|proxy-|global-|shardgrp-|)(?P<account>[a-z0-9]+)\."
@@ -28,21 +28,21 @@ _ENDPOINT = re.compile(
     r"(?:amazonaws\.com(?:\.cn)?|amazonaws\.eu|c2s\.ic\.gov|sc2s\.sgov\.gov|cloud\.adc-e\.uk|csp\.hci\.ic\.gov)"
 )
 
-# Any name of Amazon RDS, also of a kind that is not known yet: what is decided by it must err on the safe side.
+# Any host name of Amazon RDS, also of kinds that are not known yet: decisions that use it must err on the safe side.
 _RDS = re.compile(
     r".+\.(?:(?P<region>[a-z0-9-]+)\.rds\.amazonaws\.com(?:\.cn)?|rds\.(?P<china>cn-[a-z0-9-]+)\.amazonaws\.com\.cn)"
 )
 
-# The endpoint of an Aurora global database belongs to no region.
+# The endpoint of an Aurora global database has this in place of a region.
 _NO_REGION = "global"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RdsEndpoint:
-    """A host name of RDS, taken apart.
+    """The parts of a host name of RDS.
 
-    `name` is the identifier of the instance or the cluster; of a custom endpoint or a proxy, its own. `account` stands
-    for an AWS account in a region, and tells two instances of the same name apart.
+    `name` is the identifier of the instance or cluster, or the name of a custom endpoint or proxy. `account` is RDS's
+    code for an AWS account in a region; it distinguishes two instances of the same name.
     """
 
     host: str
@@ -53,7 +53,7 @@ class RdsEndpoint:
 
 
 def parse_endpoint(host: str) -> RdsEndpoint | None:
-    """Return what a host name of RDS or Aurora says, None for any other.
+    """Return the parts of a host name of RDS or Aurora, or None for any other.
 
     Source: Aurora User Guide, "Amazon Aurora endpoint connections".
 
@@ -75,7 +75,7 @@ def parse_endpoint(host: str) -> RdsEndpoint | None:
 
 
 def is_rds_endpoint(host: str) -> bool:
-    """Return whether a host name is one of Amazon RDS: an instance, a cluster, a proxy.
+    """Return whether a host name belongs to Amazon RDS: an instance, a cluster, a proxy.
 
     >>> is_rds_endpoint("db1.c9akciq32.eu-west-1.rds.amazonaws.com"), is_rds_endpoint("rds.amazonaws.com.example.org")
     (True, False)
@@ -94,7 +94,7 @@ def is_rds_proxy(host: str) -> bool:
 
 
 def region_of(host: str) -> str | None:
-    """Return the AWS region in an endpoint's name, or None where it names none.
+    """Return the AWS region in an endpoint's name, or None if it contains none.
 
     >>> region_of("db1.c9akciq32.rds.cn-north-1.amazonaws.com.cn"), region_of("db1.global-x1.global.rds.amazonaws.com")
     ('cn-north-1', None)

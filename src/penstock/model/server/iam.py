@@ -1,4 +1,4 @@
-"""What IAM database authentication needs: the role, the policy, and words that say so. Pure.
+"""What IAM database authentication requires: the role, the policy, and a text that explains a refusal. Pure.
 
 Source: docs.aws.amazon.com/AmazonRDS/latest/UserGuide/UsingWithRDS.IAMDBAuth.html
 """
@@ -9,25 +9,25 @@ import json
 
 from penstock.model.server.endpoints import is_rds_proxy, region_of
 
-# What stands in the policy for what an endpoint's name does not tell.
+# Placeholder in the policy for a value that is not in an endpoint's name.
 _ACCOUNT = "ACCOUNT"
 
 
 def connect_arn(*, host: str, user: str) -> str:
-    """Return the ARN that a policy must allow rds-db:connect on, with words in capitals for what to fill in.
+    """Return the ARN for which a policy must allow rds-db:connect. Words in capitals must be filled in.
 
     >>> connect_arn(host="db1.c9akciq32.eu-west-1.rds.amazonaws.com", user="loader")
     'arn:aws:rds-db:eu-west-1:ACCOUNT:dbuser:DB_RESOURCE_ID/loader'
     """
     found = region_of(host) or "REGION"
     partition = "aws-cn" if found.startswith("cn-") else "aws-us-gov" if found.startswith("us-gov-") else "aws"
-    # A proxy's is the end of its ARN (prx-...), a cluster's cluster-..., an instance's db-....
+    # A proxy's id is the end of its ARN (prx-...), a cluster's begins with cluster-, an instance's with db-.
     resource = "PROXY_RESOURCE_ID" if is_rds_proxy(host) else "DB_RESOURCE_ID"
     return f"arn:{partition}:rds-db:{found}:{_ACCOUNT}:dbuser:{resource}/{user}"
 
 
 def connect_policy(*, host: str, user: str) -> str:
-    """Return the IAM policy that lets its bearer connect as that user, as JSON."""
+    """Return the IAM policy, as JSON, that allows its bearer to connect as that user."""
     statement = {
         "Effect": "Allow",
         "Action": "rds-db:connect",
@@ -37,7 +37,7 @@ def connect_policy(*, host: str, user: str) -> str:
 
 
 def grant_rds_iam(user: str) -> str:
-    """Return the statement that has a role authenticated by tokens.
+    """Return the statement that makes a role authenticate with tokens.
 
     >>> grant_rds_iam('o"hara')
     'GRANT rds_iam TO "o""hara";'
@@ -47,7 +47,7 @@ def grant_rds_iam(user: str) -> str:
 
 
 def explain_refusal(*, host: str, user: str, now: str) -> str:
-    """Return what to check where a server refused a token; `now` is this machine's time."""
+    """Return what to check if a server refused a token; `now` is this machine's time."""
     return (
         "If the token was refused, check in this order:\n"
         "1. IAM database authentication is switched on for the server.\n"

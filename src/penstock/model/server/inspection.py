@@ -1,6 +1,6 @@
-"""What a server is and may do: all that SQL tells of it to one role, and its host where that is this machine.
+"""What a server is and may do: everything that SQL shows one role, and the host's facts if it is this machine.
 
-None means that it could not be read, by which `Inspection.unread` and `Rights` say why; it never means no.
+None means that a fact could not be read; `Inspection.unread` and `Rights` say why. It never means no.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FlavourKind = Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flavour:
-    """Whose PostgreSQL a server is; `told_by` is what gave it away, None for PostgreSQL itself."""
+    """The product that a server is. `told_by` is the mark that shows it, None for plain PostgreSQL."""
 
     kind: FlavourKind
     name: str
@@ -28,7 +28,7 @@ class Flavour:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manager:
-    """Who else changes this server's settings, and what it was recognised by; `change` says how to change one there."""
+    """Software that also changes the server's settings, the mark that shows it, and how to change a setting with it."""
 
     name: str
     told_by: str
@@ -37,7 +37,7 @@ class Manager:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """The row of inspect_marks.sql: something that only a flavour or a manager has."""
+    """The row of inspect_marks.sql: something that exists only with one product or manager."""
 
     kind: str
     name: str
@@ -45,9 +45,9 @@ class Mark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rights:
-    """The row of inspect_rights.sql: what the current role may do, as the server itself decides it.
+    """The row of inspect_rights.sql: what the current role may do, by the server's own checks.
 
-    `creation_schema` is where an unqualified table would be made.
+    `creation_schema` is the schema in which an unqualified table would be created.
     """
 
     is_superuser: bool
@@ -66,9 +66,9 @@ class Rights:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """The row of inspect_settings.sql: pg_settings' own words.
+    """The row of inspect_settings.sql, with the values of pg_settings.
 
-    `source_file` is None where the role may not see it; `may_alter_system` is the privilege alone.
+    `source_file` is None if the role may not see it. `may_alter_system` is only the privilege.
     """
 
     name: str
@@ -83,7 +83,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standby:
-    """The row of inspect_standbys.sql: who receives WAL now; all but `pid` is None where the role may not see it."""
+    """The row of inspect_standbys.sql: a WAL receiver. All but `pid` are None if the role may not see them."""
 
     pid: int
     name: str | None
@@ -96,7 +96,7 @@ class Standby:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slot:
-    """The row of inspect_slots.sql: `retained_bytes` is WAL kept for it, `safe_bytes` how much more will be."""
+    """The row of inspect_slots.sql. `retained_bytes` is the WAL kept for it, `safe_bytes` how much more can be."""
 
     name: str
     kind: str
@@ -109,9 +109,9 @@ class Slot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receiver:
-    """The row of inspect_receiver.sql: how a standby follows its primary; there is none on a primary.
+    """The row of inspect_receiver.sql: a standby's WAL receiver; a primary has none.
 
-    `delay_s` is the age of the last transaction replayed, which grows on an idle primary's standby too.
+    `delay_s` is the age of the last replayed transaction. It also grows if the primary is idle.
     """
 
     status: str | None
@@ -123,7 +123,7 @@ class Receiver:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Archiver:
-    """What becomes of WAL segments: `lag_bytes` is WAL behind the last one that was archived."""
+    """The row of inspect_archiver.sql; `lag_bytes` is the WAL since the last archived segment."""
 
     archived: int
     failed: int
@@ -140,7 +140,7 @@ class Archiver:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connections:
-    """How many connections there may be and are; a limit is None where there is none."""
+    """How many connections are allowed and used. A limit is None if there is none."""
 
     maximum: int
     reserved: int
@@ -159,7 +159,7 @@ class Publication:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tablespace:
-    """The row of inspect_tablespaces.sql; `location` is empty for those in the data directory."""
+    """The row of inspect_tablespaces.sql; `location` is empty for tablespaces in the data directory."""
 
     name: str
     location: str
@@ -167,10 +167,10 @@ class Tablespace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerState:
-    """Whether loads can be written down in a schema.
+    """Whether loads can be recorded in a schema.
 
-    `owner` is the schema's, None where there is no schema; `may_write` is true where the role may use all its tables;
-    `distrust` says why the ledger would be refused.
+    `owner` is the schema's owner, None if the schema does not exist. `may_write` is whether the role may use all tables
+    of the ledger. `distrust` says why the ledger would be refused.
     """
 
     schema: str
@@ -184,7 +184,7 @@ class LedgerState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clock:
-    """How far the server's clock is ahead of this host's, give or take half a round trip."""
+    """How far the server's clock is ahead of this host's; `error_s` is half a round trip."""
 
     ahead_s: float
     error_s: float
@@ -192,7 +192,7 @@ class Clock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolerFacts:
-    """The backend that libpq was told of, and the one that answered: a pooler is in between."""
+    """The evidence of a pooler: the backend pid that libpq received, and the pid of the backend that answered."""
 
     told_pid: int
     backend_pid: int
@@ -200,7 +200,7 @@ class PoolerFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unread:
-    """What could not be read, and the server's own words on that."""
+    """Something that could not be read, and the server's message."""
 
     what: str
     why: str
@@ -208,7 +208,7 @@ class Unread:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Volume:
-    """Where something of the server's lies; `free_bytes` is what an ordinary process may use."""
+    """The file system of some of the server's files; `free_bytes` is what an unprivileged process may use."""
 
     holds: str
     path: str
@@ -219,7 +219,7 @@ class Volume:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostFacts:
-    """The machine of a local server; `volumes` only of the places whose paths could be read."""
+    """The machine of a local server. `volumes` only has the places whose paths could be read."""
 
     cpu_count: int
     memory_bytes: int
@@ -228,7 +228,7 @@ class HostFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableCosts:
-    """The row of inspect_table.sql: what each row has to pass; partitions' own indexes and triggers are not counted."""
+    """The row of inspect_table.sql: what is done for each row. Partitions' own indexes and triggers are not counted."""
 
     indexes: int
     foreign_keys: int
@@ -238,9 +238,9 @@ class TableCosts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableInspection:
-    """A table that is to be loaded into: its facts, None where there is none of that name; what loading it means.
+    """A table to load into: its facts, or None if it does not exist, and what a load into it involves.
 
-    `refusal` is why COPY could not fill it, with the remedy.
+    `refusal` is why COPY cannot load it, with `remedy`.
     """
 
     asked: TableName
@@ -253,7 +253,7 @@ class TableInspection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Encryption:
-    """How a connection over a network is protected; `sslmode` is libpq's."""
+    """Whether a network connection is encrypted; `sslmode` is libpq's."""
 
     is_encrypted: bool
     sslmode: str
@@ -261,9 +261,9 @@ class Encryption:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inspection:
-    """All of it. What is a tuple where it was read is None where it was not.
+    """All facts about a server. A tuple is None if it could not be read.
 
-    `encryption` is None for a connection that does not leave this machine, or goes into a tunnel here without TLS.
+    `encryption` is None for a connection that does not leave this machine, or enters a tunnel on it without TLS.
     """
 
     server: ServerFacts
@@ -288,10 +288,10 @@ class Inspection:
     table: TableInspection | None = None
 
     def setting(self, name: str) -> Setting | None:
-        """Return a setting, None where it does not exist or may not be read."""
+        """Return a setting, or None if it does not exist or may not be read."""
         return next((setting for setting in self.settings if setting.name == name), None)
 
     def value(self, name: str) -> str | None:
-        """Return a setting's value."""
+        """Return a setting's value, or None."""
         found = self.setting(name)
         return None if found is None else found.value

@@ -1,4 +1,4 @@
-"""Table names as SQL spells them."""
+"""Table names as SQL writes them."""
 
 from __future__ import annotations
 
@@ -16,20 +16,21 @@ if TYPE_CHECKING:
 
 _PART = re.compile(r'"((?:[^"]|"")+)"|([^".]+)')
 
-# PostgreSQL's NAMEDATALEN - 1; a longer name would be cut short without an error.
+# PostgreSQL's NAMEDATALEN - 1. A longer name would be truncated with only a notice.
 NAME_LIMIT_BYTES = 63
 
-# What a relation can hold besides system columns (MaxHeapAttributeNumber in src/include/access/htup_details.h).
+# The limit of user columns in a table (MaxHeapAttributeNumber in src/include/access/htup_details.h).
 MOST_COLUMNS = 1600
 
-# What every table has; no column may have such a name (SystemAttributeByName in src/backend/catalog/heap.c).
+# The system columns of every table. No other column may have such a name (SystemAttributeByName in
+# src/backend/catalog/heap.c).
 SYSTEM_COLUMNS = frozenset({"tableoid", "ctid", "xmin", "xmax", "cmin", "cmax"})
 
 _FOLDED = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 
 
 def parse_table_name(text: str) -> TableName:
-    """Return the table that `text` names: unquoted parts in lower case, quoted ones as they are. Raises UsageError.
+    """Return the table that `text` names. Unquoted parts become lower case, quoted parts are kept. Raises UsageError.
 
     >>> parse_table_name('staging."Title"')
     TableName(schema='staging', name='Title')
@@ -55,7 +56,7 @@ def parse_table_name(text: str) -> TableName:
 
 
 def fold_name(name: str) -> str:
-    """Return what an unquoted name becomes: of UTF-8, PostgreSQL folds the letters of ASCII alone.
+    """Return an unquoted name as PostgreSQL folds it: in UTF8, only ASCII letters change to lower case.
 
     Source: downcase_identifier in src/backend/parser/scansup.c
 
@@ -66,7 +67,7 @@ def fold_name(name: str) -> str:
 
 
 def init_command(schema: str, role: str) -> str:
-    """Return the command that makes a ledger which a role may use, for a shell.
+    """Return the shell command that creates a ledger for a role.
 
     >>> init_command("penstock", "ann")
     'penstock init --grant ann'
@@ -76,7 +77,7 @@ def init_command(schema: str, role: str) -> str:
 
 
 def quote_name(name: str) -> str:
-    """Return a name as SQL takes it whatever it is, as psycopg's Identifier writes it.
+    """Return a name in double quotes for SQL, as psycopg's Identifier writes it.
 
     >>> print(quote_name('a "b" c'))
     "a ""b"" c"
@@ -86,10 +87,9 @@ def quote_name(name: str) -> str:
 
 
 def name_columns(header: Sequence[str]) -> tuple[str, ...]:
-    """Return names that a new table's columns may have: a header's in lower case, each once, not too long or reserved.
+    """Return column names for a new table from a header: in lower case, unique, not too long and not reserved.
 
-    Lower case, so that SQL finds them without quotes however they are spelled.
-
+    They are in lower case so that SQL finds them without quotes.
     >>> name_columns(["ID", " name", "Name", ""])
     ('id', 'name', 'name_2', 'column_4')
     >>> name_columns(["xmin"])

@@ -1,6 +1,6 @@
-"""An RDS instance, a Multi-AZ DB cluster or an Aurora cluster as AWS describes it.
+"""An RDS instance, a Multi-AZ DB cluster or an Aurora cluster, as AWS describes it.
 
-What could not be asked is None, and a Gap says why. Sizes are in GiB, as RDS has them.
+A value that could not be read is None, and a Gap says why. Sizes are in GiB, as RDS gives them.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ if TYPE_CHECKING:
 
     from penstock.model.server.windows import Window
 
-# How the instance was found: by which kind of endpoint, or by its identifier.
+# How the instance was found: by a kind of endpoint, or by its identifier.
 FoundBy = Literal["instance", "writer", "reader", "custom", "identifier"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gap:
-    """Something AWS was asked for and did not tell: the call as IAM spells it, and the reason.
+    """A call to AWS that gave no answer: its name in IAM, and the reason.
 
-    `is_denied`: a policy would have to allow the call.
+    `is_denied` is whether no policy allows the call.
     """
 
     call: str
@@ -31,7 +31,7 @@ class Gap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EbsLimits:
-    """What an instance class can move to and from its volumes: always, and for bursts. MB = 10^6 bytes."""
+    """The limits between an instance class and its volumes: sustained, and for bursts. MB = 10^6 bytes."""
 
     baseline_mb_per_s: float
     baseline_iops: int
@@ -41,7 +41,7 @@ class EbsLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceClass:
-    """A class such as db.r6g.2xlarge. `local_storage_gb` is its NVMe storage in 10^9 bytes, 0 where it has none."""
+    """A class such as db.r6g.2xlarge. `local_storage_gb` is its NVMe storage in 10^9 bytes, 0 if it has none."""
 
     name: str
     vcpu_count: int | None
@@ -52,9 +52,9 @@ class InstanceClass:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Storage:
-    """The volumes of an instance. `ceiling_gib` is how far autoscaling may grow them, None where it is off.
+    """The volumes of an instance. `ceiling_gib` is the limit of storage autoscaling, None if it is off.
 
-    `free_bytes` is the newest value of CloudWatch's FreeStorageSpace.
+    `free_bytes` is the latest value of CloudWatch's FreeStorageSpace.
     """
 
     type: str | None
@@ -67,9 +67,9 @@ class Storage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalStorageMetrics:
-    """CloudWatch's newest values of an instance's local storage, under its names: bytes, seconds, operations a second.
+    """The latest values of CloudWatch's metrics of local storage, by name: bytes, seconds, operations a second.
 
-    A metric that has no value is not there. `measured_at` is the newest one's time, ISO 8601.
+    A metric without a value is missing. `measured_at` is the time of the latest one, ISO 8601.
     """
 
     instance: str
@@ -78,17 +78,17 @@ class LocalStorageMetrics:
 
     @property
     def free_bytes(self) -> int | None:
-        """Return what is free."""
+        """Return the free bytes, or None if not measured."""
         free = self.values.get("FreeLocalStorage")
         return None if free is None else int(free)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParameterGroup:
-    """A parameter group as one instance or cluster has it.
+    """A parameter group and its state on one instance or cluster.
 
-    `apply_state` is in-sync, applying, pending-reboot and so on. `users` are the instances (of a cluster's group:
-    the clusters) of the region that have it, this one included; None where they could not be listed.
+    `apply_state` is in-sync, applying, pending-reboot and so on. `users` are the instances of the region that use the
+    group (for a cluster's group, the clusters), including this one; None if they could not be listed.
     """
 
     name: str
@@ -98,13 +98,13 @@ class ParameterGroup:
 
     @property
     def is_default(self) -> bool:
-        """Whether it is one of AWS's own, whose parameters cannot be changed."""
+        """Return whether it is one of AWS's default groups, whose parameters cannot be changed."""
         return self.name.startswith("default.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingChange:
-    """A change that was asked for and waits: for the maintenance window, or for a restart."""
+    """A requested change that waits for the maintenance window or for a restart."""
 
     name: str
     value: str
@@ -112,7 +112,7 @@ class PendingChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingMaintenance:
-    """Maintenance that AWS has in store. `applies_at` is when it comes as things stand, None where that is open."""
+    """Maintenance that AWS has planned. `applies_at` is the currently planned time, None if there is none."""
 
     action: str
     description: str | None
@@ -124,7 +124,7 @@ class PendingMaintenance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssociatedRole:
-    """An IAM role that an instance may take, for a feature such as s3Import."""
+    """An IAM role that an instance may assume, for a feature such as s3Import."""
 
     arn: str
     feature: str | None
@@ -133,7 +133,7 @@ class AssociatedRole:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptimizedReads:
-    """Whether temporary files lie on the instance's own storage; None where that is not known. `reason` says why."""
+    """Whether temporary files are on the instance's local storage; None if that is not known. `reason` says why."""
 
     is_on: bool | None
     reason: str
@@ -141,7 +141,7 @@ class OptimizedReads:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterMember:
-    """An instance of a cluster and its part in it; failover prefers the lowest tier."""
+    """An instance of a cluster and its role in it. Failover prefers the lowest promotion tier."""
 
     identifier: str
     is_writer: bool
@@ -152,8 +152,7 @@ class ClusterMember:
 class RdsCluster:
     """An Aurora cluster or a Multi-AZ DB cluster.
 
-    `storage` is None for Aurora, whose volume belongs to no instance and grows by itself. `capacity_range` are the
-    least and the most Aurora capacity units of serverless instances, of 2 GiB memory each.
+    `capacity_range` are the minimum and maximum Aurora capacity units of serverless instances, each of 2 GiB memory.
     """
 
     identifier: str
@@ -178,15 +177,16 @@ class RdsCluster:
 
     @property
     def is_aurora(self) -> bool:
-        """Whether it is an Aurora cluster, and not a Multi-AZ DB cluster."""
+        """Return whether it is an Aurora cluster; otherwise it is a Multi-AZ DB cluster."""
         return self.engine.startswith("aurora")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RdsInstance:
-    """One DB instance. `replica_of` names what it is a read replica of.
+    """One DB instance. `replica_of` is the source if it is a read replica.
 
-    `local_sibling` is the class that has local storage beside what this one has, where AWS offers it for the engine.
+    `storage` is None for Aurora, whose volume belongs to no instance and grows automatically. `local_sibling` is the
+    same class with local storage, if AWS offers it for the engine.
     """
 
     identifier: str
@@ -216,11 +216,11 @@ class RdsInstance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RdsDescription:
-    """What AWS says of the server behind an endpoint.
+    """AWS's description of an endpoint's server.
 
-    `instance` is the one that is reached: of a cluster's writer endpoint the writer. `may_reach` are all that the
-    endpoint may lead to, `instance` first; it is None where the cluster has no instance or it may not be described.
-    `cluster` is None for an instance of its own, and where it may not be described.
+    `instance` is the one that the endpoint leads to; for a cluster's writer endpoint it is the writer. It is None if
+    the cluster has no instance, or if it may not be described. `may_reach` are all instances that the endpoint may lead
+    to, `instance` first. `cluster` is None for an instance without a cluster, and if it may not be described.
     """
 
     region: str
@@ -232,10 +232,10 @@ class RdsDescription:
 
     @property
     def windows(self) -> tuple[Window, ...]:
-        """Return the windows that a job should keep clear of.
+        """Return the windows that a job should avoid.
 
-        A Multi-AZ DB cluster has them for all its instances. Aurora's backups are continuous and cost its instances
-        nothing, so that its backup window does not count.
+        A Multi-AZ DB cluster's windows apply to all its instances. Aurora's backups are continuous and do not slow its
+        instances, so its backup window is left out.
         """
         if self.cluster is not None and not self.cluster.is_aurora:
             return _windows_of(self.cluster)

@@ -1,4 +1,4 @@
-"""Root certificates that a client trusts, and where they were looked for."""
+"""Root certificates that a client trusts, and the files in which they were searched."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RootCertificate:
-    """One certificate of an authority: `name` is its common name, or else what the subject has; `unit` its OU.
+    """One certificate of an authority. `name` is its common name, or else its whole subject; `unit` is its OU.
 
-    Amazon RDS has authorities of its own. Amazon's public ones, which RDS Proxy uses, are "Amazon Root CA 1" and so on.
+    Amazon RDS has its own authorities. Amazon's public ones, which RDS Proxy uses, are "Amazon Root CA 1" and so on.
     """
 
     name: str
@@ -23,23 +23,23 @@ class RootCertificate:
 
     @property
     def is_for_rds(self) -> bool:
-        """Return whether it is an authority of Amazon RDS."""
+        """Return whether it belongs to an authority of Amazon RDS."""
         return self.unit == "Amazon RDS"
 
     @property
     def is_public_amazon(self) -> bool:
-        """Return whether it is one of Amazon's public authorities."""
+        """Return whether it belongs to one of Amazon's public authorities."""
         return self.name.startswith("Amazon Root CA ")
 
     @property
     def is_amazons(self) -> bool:
-        """Return whether it is Amazon's, of either kind."""
+        """Return whether it belongs to Amazon, of either kind."""
         return self.is_for_rds or self.is_public_amazon
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RootFile:
-    """A file of certificates: `problem` tells why it cannot be read, None where it can."""
+    """A file of certificates. `problem` is why it cannot be read, or None."""
 
     path: Path
     certificates: tuple[RootCertificate, ...] = ()
@@ -48,9 +48,9 @@ class RootFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RootSearch:
-    """Where root certificates were looked for, in order, and which file would be used, None where none will do.
+    """The files that were searched for root certificates, in order, and the one that is used, None if there is none.
 
-    `is_given`: the user named the file, so that no other is looked for.
+    `is_given` is whether the user named the file; then no other is searched.
     """
 
     files: tuple[RootFile, ...]
@@ -60,7 +60,7 @@ class RootSearch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerCertificate:
-    """The certificate that a server showed and that was verified, its name included."""
+    """The certificate that a server showed. It has been verified, including the server's name."""
 
     name: str
     issuer: str

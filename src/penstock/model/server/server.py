@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerFacts:
-    """What loading must know of a server.
+    """The facts of a server that a load needs.
 
-    `version_num` is server_version_num (180004). `free_connections` is what this role could still open.
-    `is_local` tells whether the server runs on this machine (Unix socket or a loopback address). `may_checkpoint` is
-    what the catalogue says of CHECKPOINT for this role. `host` is where it was reached, with its port.
-    `is_embedded`: it is penstock's own.
+    `version_num` is server_version_num (180004). `free_connections` is how many more this role can open. `is_local` is
+    whether the server runs on this machine (Unix socket or a loopback address). `may_checkpoint` is whether the catalog
+    allows this role to run CHECKPOINT. `host` is the address that was connected to, with its port. `is_embedded` is
+    whether it is penstock's own server.
     """
 
     version_num: int
@@ -37,5 +37,5 @@ class ServerFacts:
 
     @property
     def name(self) -> str:
-        """Return what results call the server: "embedded PostgreSQL 18"."""
+        """Return the server's name in results, such as "embedded PostgreSQL 18"."""
         return f"embedded PostgreSQL {self.major}" if self.is_embedded else f"PostgreSQL {self.major} at {self.host}"

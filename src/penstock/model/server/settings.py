@@ -1,6 +1,6 @@
-"""Server settings: what they are, what a profile would change, and the leases under which they are changed.
+"""Server settings: their states, what a profile would change, and the leases under which they are changed.
 
-Numbers are in pg_settings' own unit of the setting (max_wal_size: MB of 2^20 bytes, checkpoint_timeout: seconds).
+Numbers are in the setting's unit in pg_settings (max_wal_size: MB of 2^20 bytes, checkpoint_timeout: seconds).
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ if TYPE_CHECKING:
 
     from penstock.model.server.inspection import Archiver, Flavour, FlavourKind, Manager, Slot
 
-# `server`: for everybody, under a lease. `session`: in sessions of a load only, and gone with them.
+# `server`: for all sessions, under a lease. `session`: only in the sessions of a load, until they end.
 Scope = Literal["server", "session"]
 
-# Who changes a server's settings: ALTER SYSTEM, the parameter group of Amazon RDS, or nobody that penstock could be.
+# What changes a server's settings: ALTER SYSTEM, a parameter group of Amazon RDS, or nothing that penstock can use.
 Backend = Literal["alter-system", "parameter-group", "none"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingState:
-    """The row of settings_state.sql: one setting as pg_settings has it; `value` is in `unit`.
+    """The row of settings_state.sql: one setting as in pg_settings; `value` is in `unit`.
 
-    `source_file` is None where the role may not see it, and for values from no file. `may_alter_system` is the
-    privilege alone.
+    `source_file` is None if the role may not see it, and for values that come from no file. `may_alter_system` is only
+    the privilege.
     """
 
     name: str
@@ -40,10 +40,10 @@ class SettingState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileValue:
-    """One value of a profile, why it is what it is, and who says so.
+    """One value of a profile, with the reason and its source.
 
-    `least` is the value; where `goes_by_wal` it goes by the WAL that is expected, and is at least that. `flavours` are
-    those of which it says something.
+    `least` is the value. If `goes_by_wal`, the value follows from the expected WAL and is at least `least`. `flavours`
+    are the products to which it applies.
     """
 
     name: str
@@ -68,10 +68,10 @@ class Profile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerIdentity:
-    """The row of lease_server.sql: which server this is, so that a failover is noticed.
+    """The row of lease_server.sql: the identity of a server, by which a failover is noticed.
 
-    A copy of a server has its system identifier; once it is promoted it has another timeline. `address` is None on a
-    Unix socket. `resource_id` is Amazon RDS's own, which says all there.
+    A copy of a server has the same system identifier, but another timeline once it is promoted. `address` is None on a
+    Unix socket. `resource_id` is Amazon RDS's; if it is set, it alone identifies the server.
     """
 
     system_identifier: int
@@ -81,7 +81,7 @@ class ServerIdentity:
     resource_id: str | None = None
 
     def is_same(self, other: ServerIdentity) -> bool:
-        """Whether it is the same server: its address may be another by another route."""
+        """Return whether it is the same server. The address is not compared, because it may differ by route."""
         if self.resource_id is not None or other.resource_id is not None:
             return self.resource_id == other.resource_id
         return (self.system_identifier, self.timeline) == (other.system_identifier, other.timeline)
@@ -95,9 +95,9 @@ class ServerIdentity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingsRights:
-    """The row of settings_rights.sql: what the role may do of all that a lease by ALTER SYSTEM needs.
+    """The row of settings_rights.sql: which of the rights for a lease by ALTER SYSTEM the role has.
 
-    `allows_alter_system` is the server's setting of that name (PostgreSQL 17), and true before.
+    `allows_alter_system` is the server's setting allow_alter_system (PostgreSQL 17), and true on older servers.
     """
 
     user: str
@@ -111,10 +111,10 @@ class SettingsRights:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttachedGroup:
-    """The parameter group that decides the settings of an instance of Amazon RDS, or of a Multi-AZ DB cluster.
+    """The parameter group that sets the parameters of an instance of Amazon RDS, or of a Multi-AZ DB cluster.
 
-    `identifier` and `resource_id` are the instance's or the cluster's. `users` are all that have the group, None where
-    that is not known. `free_bytes` is what is free of the storage, None where that is not known.
+    `identifier` and `resource_id` are the instance's or the cluster's. `users` are all that use the group, and
+    `free_bytes` is the free storage; each is None if it is not known.
     """
 
     name: str
@@ -129,11 +129,11 @@ class AttachedGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingsFacts:
-    """All that is looked at before settings are changed.
+    """The facts that are read before settings are changed.
 
-    `settings` are as they were before any lease. `expected_wal_bytes` and `wal_free_bytes` (on the WAL's volume) are
-    None where they are not known; `archiver` is None where there is nothing to tell. `group` is what AWS tells of a
-    server of Amazon RDS; `may_share_group`: others that have it may be changed too.
+    `settings` are the states before any lease. `expected_wal_bytes` and `wal_free_bytes` (on the WAL's volume) are None
+    if they are not known. `archiver` is None if there is nothing to report. `group` is AWS's description for a server
+    of Amazon RDS. `may_share_group` is whether other servers that use the group may be changed too.
     """
 
     version_num: int
@@ -150,13 +150,13 @@ class SettingsFacts:
     may_share_group: bool = False
 
     def setting(self, name: str) -> SettingState | None:
-        """Return a setting, None where the server has none of that name."""
+        """Return a setting, or None if the server does not have it."""
         return next((setting for setting in self.settings if setting.name == name), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingChange:
-    """A setting that is to be another: `value` is the new number, `text` how ALTER SYSTEM has it."""
+    """A setting to be changed: `value` is the new number, `text` is how ALTER SYSTEM writes it."""
 
     name: str
     scope: Scope
@@ -168,7 +168,7 @@ class SettingChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingSkip:
-    """A setting of a profile that stays as it is, and why."""
+    """A setting of a profile that is not changed, and why."""
 
     name: str
     reason: str
@@ -176,9 +176,10 @@ class SettingSkip:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingsDecision:
-    """What a profile comes to on one server: made by a pure function, shown by --plan, carried out as it stands.
+    """What a profile changes on one server: decided by a pure function, shown by --plan, and carried out unchanged.
 
-    `obstacle` is why no setting of the server can be changed, with `remedy`; `changes` then are what would be.
+    `obstacle` is why no setting of the server can be changed, with `remedy`; `changes` are then those that would be
+    made.
     """
 
     profile: str
@@ -197,10 +198,10 @@ class SettingsDecision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
-    """Settings changed for a while: who, why, until when, on which server.
+    """A temporary change of settings: who made it, why, until when, and on which server.
 
-    `until` is None for one that lasts as long as its holder's session. `holder_pid` is the backend of that session,
-    None where it has gone. `wanted` are the values it asked for; of several leases the largest is in force.
+    `until` is None if the lease lasts as long as its holder's session. `holder_pid` is the backend of that session,
+    None if it has ended. `wanted` are the requested values; if there are several leases, the largest value applies.
     """
 
     lease_id: str
@@ -215,7 +216,7 @@ class Lease:
     holder_pid: int | None = None
 
     def is_over(self, now: datetime) -> bool:
-        """Whether nothing holds it any more: its session has gone, or its time is up."""
+        """Return whether the lease has ended: its session has ended, or its time is up."""
         if self.holder_pid is not None:
             return False
         return self.until is None or self.until <= now
@@ -223,10 +224,10 @@ class Lease:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PriorSetting:
-    """A setting as it was before the first lease on it.
+    """A setting's state before the first lease on it.
 
-    `auto_text` is what its line in postgresql.auto.conf said, None without; `auto_line` is that line's number. `ours`
-    are all texts that leases have put there since.
+    `auto_text` is the value of its line in postgresql.auto.conf, None if it had none; `auto_line` is that line's
+    number. `ours` are all values that leases have written there since.
     """
 
     name: str
@@ -241,9 +242,9 @@ class PriorSetting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingMove:
-    """What happens to one leased setting: `text` is its new line in postgresql.auto.conf, None to take the line out.
+    """What to do with one leased setting: `text` is its new line in postgresql.auto.conf, None to remove the line.
 
-    `kept` says why it is left as it is; `is_last`: no lease on it remains.
+    `kept` is why it is left unchanged. `is_last` is whether no lease on it remains.
     """
 
     name: str
@@ -254,7 +255,7 @@ class SettingMove:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingResult:
-    """One setting's value before and after, as SHOW has it, and what was not done about it."""
+    """One setting's value before and after, as SHOW prints it, and a note on what was not done."""
 
     name: str
     before: str
@@ -264,9 +265,9 @@ class SettingResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseReport:
-    """What was done about leases: `results` setting by setting; `warnings` are what somebody has to look at.
+    """The result of taking or ending leases: `results` for each setting, and `warnings` that need attention.
 
-    `lease_ids` are the leases that were taken, or that are no more.
+    `lease_ids` are the leases that were taken, or that have ended.
     """
 
     results: tuple[SettingResult, ...] = ()
@@ -276,9 +277,9 @@ class LeaseReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeasedSetting:
-    """What became of one setting that a load had changed, as SHOW has it: `during` the load and `after` it.
+    """The values of one setting that a load changed, as SHOW prints them: `before`, `during` and `after` the load.
 
-    `note` is why it is not as it was before, None where it is.
+    `note` is why it does not have its old value, None if it has.
     """
 
     name: str
@@ -290,9 +291,9 @@ class LeasedSetting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadSettings:
-    """What a load does about the server's settings: `choice` is none, auto or a profile's name.
+    """What a load does with the server's settings: `choice` is none, auto or a profile's name.
 
-    `decision` is None where the server was not asked; `reason` is why nothing is changed, None where something is.
+    `decision` is None if the server was not asked. `reason` is why nothing is changed, None if something is.
     """
 
     choice: str
@@ -301,19 +302,19 @@ class LoadSettings:
 
     @property
     def is_changing(self) -> bool:
-        """Whether settings will be others during the load."""
+        """Return whether settings are changed during the load."""
         return self.reason is None
 
     @property
     def is_refusing(self) -> bool:
-        """Whether the load does not begin: a profile that was named must be had."""
+        """Return whether the load must not begin, because a profile that the user named cannot be applied."""
         found = self.decision
         return self.choice != "auto" and found is not None and found.obstacle is not None and bool(found.leased)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingsOverview:
-    """The settings of profiles as they are, and the leases on them; `as_of` is the time by the server's clock."""
+    """The current states of the profiles' settings, and the leases on them; `as_of` is the server's time."""
 
     identity: ServerIdentity
     as_of: datetime

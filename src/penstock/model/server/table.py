@@ -1,4 +1,4 @@
-"""A table as the catalogue describes it."""
+"""A table as the catalog describes it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableName:
-    """A table's name; `schema` is None where the search path decides."""
+    """A table's name; `schema` is None if search_path determines it."""
 
     schema: str | None
     name: str
@@ -20,8 +20,8 @@ class TableName:
 class Column:
     """One column.
 
-    `identity` is '' or 'a' (always) or 'd' (by default); `sequence` is the owned one's qualified name. `number`,
-    `type_oid` and `type_modifier` are pg_attribute's attnum, atttypid and atttypmod.
+    `identity` is '' or 'a' (always) or 'd' (by default). `sequence` is the qualified name of the sequence that it owns.
+    `number`, `type_oid` and `type_modifier` are pg_attribute's attnum, atttypid and atttypmod.
     """
 
     name: str
@@ -38,13 +38,13 @@ class Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableFacts:
-    """What loading must know of a table. `name` is always qualified; `kind` is pg_class.relkind.
+    """The facts of a table that a load needs. `name` is always qualified; `kind` is pg_class.relkind.
 
     `suppressing_triggers` are the enabled BEFORE and INSTEAD OF INSERT row triggers of the table and of every
-    partition: only they may make COPY report fewer rows than it was sent. `references` are the oids of the tables that
-    its foreign keys refer to. `has_indexes`: it has indexes, or had some lately. `row_triggers` and
-    `statement_triggers` are the user's own that an INSERT fires, of partitions too. `unpublished` are the database's
-    publications where none of them has the table's new rows.
+    partition. Only they can make COPY report fewer rows than it was sent. `references` are the oids of the tables that
+    its foreign keys refer to. `has_indexes` is whether it has indexes, or had some recently. `row_triggers` and
+    `statement_triggers` are the user's own triggers that an INSERT fires, including those of partitions. `unpublished`
+    are the database's publications if none of them publishes the table's new rows, and otherwise empty.
     """
 
     oid: int
@@ -73,10 +73,10 @@ class TableFacts:
 class ColumnMap:
     """How a file's fields become a table's columns.
 
-    `columns` names the COPY column list in the order the payload carries it. `keep` are the indexes of the file's
-    fields that are sent (None: all of them, untouched). `constants` are appended to each record; None is null.
-    `field_count` is how many fields each record of the file must have, or None where nothing rewrites and the server
-    judges. `ends_empty`: one blank field more than that is not sent.
+    `columns` is the column list of the COPY command, in the order of the payload. `keep` are the indexes of the file's
+    fields that are sent (None: all of them, unchanged). `constants` are appended to each record; None is null.
+    `field_count` is how many fields each record of the file must have, or None if records are not rewritten and the
+    server checks that. `ends_empty` is whether one additional blank field at the end is dropped.
     """
 
     columns: tuple[str, ...]

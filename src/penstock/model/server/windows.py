@@ -1,6 +1,6 @@
 """Maintenance and backup windows of RDS, and which of them come soon. Pure.
 
-All times are UTC, as AWS has them.
+All times are UTC, as AWS gives them.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ _DAY = f"({'|'.join(_DAYS)})"
 _WEEKLY = re.compile(f"{_DAY}:{_TIME}-{_DAY}:{_TIME}", re.IGNORECASE)
 _DAILY = re.compile(f"{_TIME}-{_TIME}")
 
-# How long before it begins a window is worth a notice.
+# A window that begins within this time is reported.
 _NEAR = timedelta(hours=3)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """A time that comes again: each week for maintenance, each day for backups.
+    """A recurring time: each week for maintenance, each day for backups.
 
     It begins `start_minute` minutes after Monday 00:00 UTC (maintenance) or after midnight UTC (backup). `identifier`
-    names the instance or the cluster that it belongs to.
+    is that of the instance or cluster to which it belongs.
     """
 
     kind: WindowKind
@@ -47,7 +47,7 @@ class Window:
 
     @property
     def period_minutes(self) -> int:
-        """Return after how many minutes it comes again."""
+        """Return the minutes from one occurrence to the next."""
         return _WEEK_MINUTES if self.kind == "maintenance" else _DAY_MINUTES
 
     def __str__(self) -> str:
@@ -56,9 +56,9 @@ class Window:
 
 
 def parse_window(text: str, *, kind: WindowKind, owner: WindowOwner, identifier: str) -> Window:
-    """Return the window that AWS writes "ddd:hh24:mi-ddd:hh24:mi" (maintenance) or "hh24:mi-hh24:mi" (backup).
+    """Return the window in AWS's notation "ddd:hh24:mi-ddd:hh24:mi" (maintenance) or "hh24:mi-hh24:mi" (backup).
 
-    One that ends before it begins wraps around the week or the day. Raises ValueError.
+    A window that ends before it begins wraps around the week or the day. Raises ValueError.
     Source: RDS API Reference, CreateDBInstance.
 
     >>> str(parse_window("sun:23:45-mon:00:15", kind="maintenance", owner="instance", identifier="orders"))
@@ -76,15 +76,15 @@ def parse_window(text: str, *, kind: WindowKind, owner: WindowOwner, identifier:
         owner=owner,
         identifier=identifier,
         start_minute=start,
-        # From a minute to itself is the whole period.
+        # If both ends are equal, the window is the whole period.
         length_minutes=(end - start) % period or period,
     )
 
 
 def describe_near(windows: Sequence[Window], *, now: datetime) -> list[str]:
-    """Return a sentence for each window that is running or begins within three hours, in the order of time.
+    """Return a sentence for each window that is running or begins within three hours, ordered by time.
 
-    `now` carries its time zone.
+    `now` must have a time zone.
     """
     found = []
     for window in windows:
@@ -98,11 +98,11 @@ def describe_near(windows: Sequence[Window], *, now: datetime) -> list[str]:
 
 
 def _next_coming(window: Window, now: datetime) -> tuple[datetime, datetime]:
-    """Return when a window that has not ended begins and ends next."""
+    """Return when the current or next occurrence of a window begins and ends."""
     midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
     origin = midnight - timedelta(days=midnight.weekday()) if window.kind == "maintenance" else midnight
     period = timedelta(minutes=window.period_minutes)
-    # The one that began a period ago may last.
+    # Begin with the previous occurrence, which may still be running.
     begins = origin + timedelta(minutes=window.start_minute) - period
     while (ends := begins + timedelta(minutes=window.length_minutes)) <= now:
         begins += period
