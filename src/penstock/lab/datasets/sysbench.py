@@ -29,8 +29,8 @@ CREATE = (
     " pad char(60) DEFAULT '' NOT NULL)"
 )
 
-# The distribution of k: three quarters of all values are in the middle hundredth of the range. Each of the others is the
-# mean of twelve uniform draws.
+# The distribution of k: three quarters of all values are in the middle hundredth of the range. Each of the others is
+# the mean of twelve uniform draws.
 # Source: sysbench 1.0.20, sb_rand_special and the defaults in src/sb_rand.c: --rand-type=special --rand-spec-iter=12
 # --rand-spec-pct=1 --rand-spec-res=75. Its later README.md describes them under "Random Numbers Options".
 _SPECIAL_ITERATIONS, _SPECIAL_SHARE, _SPECIAL_RESERVED = 12, 0.01, 0.75
