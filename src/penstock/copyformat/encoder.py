@@ -56,7 +56,7 @@ class Encoder:
         return [self.rewriter.rewrite(block.segments, block.line_end, extra=extra)]
 
     def fits_any(self, block: Block) -> bool:
-        """Whether any of a block's records has the number of fields that its encoder was told to check."""
+        """Return whether any record of a block has the number of fields that the encoder must check."""
         return block.fault is None and self.rewriter.fits_any(block.segments, block.line_end)
 
     def is_untouched(self, block: Block) -> bool:
