@@ -11,6 +11,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+import pytest
 from hypothesis import HealthCheck, Phase, event, given, settings
 from hypothesis import strategies as st
 
@@ -22,7 +23,6 @@ from support.loads import Loads, chop_commands, target
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import pytest
     from hypothesis.strategies import DrawFn
 
 Format = Literal["csv", "text", "tsv"]
@@ -120,6 +120,11 @@ class File:
         return b"\t".join((b"k", b"d", b"s", b"p", b"u", b"e")) + b"\n" if self.has_header else b""
 
     @property
+    def fits_nowhere(self) -> bool:
+        """Tell whether there are two records or more, and none has the right number of fields."""
+        return len(self.records) > 1 and all(record.code == OTHER["few"] for record in self.records)
+
+    @property
     def data(self) -> bytes:
         """Return all of the file."""
         return self.header + b"".join(record.raw for record in self.records)
@@ -145,7 +150,9 @@ def _records(draw: DrawFn, file_format: Format, table: Table) -> list[Record]:
             place, value, code = bad[kind]
             fields[place] = value
         elif kind is not None:
-            fields = {"null": [*fields[:2], null, *fields[3:]], "few": fields[:2], "many": [*fields, b"x"]}[kind]
+            # On one line: one on several would be rejected line by line.
+            many = [*fields[:2], b"a", *fields[3:], b"x"]
+            fields = {"null": [*fields[:2], null, *fields[3:]], "few": fields[:2], "many": many}[kind]
             code = OTHER[kind]
         records.append(Record(raw=b"\t".join(fields) + b"\n", key=key, code=None if kind is None else code))
     if records and draw(st.booleans()):
@@ -173,7 +180,7 @@ def _files(draw: DrawFn) -> File:
     )
 
 
-def _load(loads: Loads, file: File, path: Path) -> None:
+def _run(loads: Loads, file: File, path: Path, *, max_rejects: int | None) -> None:
     loads._piece_bytes = file.piece_bytes
     job = target(
         path,
@@ -184,17 +191,17 @@ def _load(loads: Loads, file: File, path: Path) -> None:
         constants=file.constants,
         encoding="UTF8",
     )
+    rules = LoadRules(retry_for=0.0, on_error="reject", max_rejects=max_rejects)
+    loads.run(job, sessions=file.sessions, rules=rules, batch_bytes=file.batch_bytes)
 
-    def run(max_rejects: int | None) -> int:
-        rules = LoadRules(retry_for=0.0, on_error="reject", max_rejects=max_rejects)
-        return loads.run(job, sessions=file.sessions, rules=rules, batch_bytes=file.batch_bytes).rejected
 
+def _load(loads: Loads, file: File, path: Path) -> None:
     try:
-        run(file.max_rejects)
+        _run(loads, file, path, max_rejects=file.max_rejects)
     except DataError as error:
         assert "rejected" in error.message, error
         event("went on behind a limit")
-        run(None)
+        _run(loads, file, path, max_rejects=None)
 
 
 def _expect(file: File) -> list[tuple[int, int, bytes, int, str | None]]:
@@ -222,6 +229,11 @@ def test_good_records_are_in_and_bad_ones_rejected(
     monkeypatch.setattr(sorter, "_MOST_SORTED", file.sorts_at_most)
     path = tmp_path / "file"
     path.write_bytes(file.data)
+    if file.fits_nowhere:
+        with pytest.raises(DataError):
+            _run(loads, file, path, max_rejects=None)
+        assert (loads.count(), loads.count("penstock.rejects")) == (0, 0)
+        return
     _load(loads, file, path)
     stored = {row[0] for row in loads.execute("SELECT u FROM t")}
     rejected = {
