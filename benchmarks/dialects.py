@@ -54,7 +54,7 @@ CONTENTS: dict[str, list[Row]] = {
 }
 
 # Rows that every dialect can write and no guess depends on, and where in them the content stands
-PLAIN: Row = ["0", "name", "plain" * 38]
+PLAIN: Row = ["0", "word", "plain" * 38]
 _LATE_BYTES = 2_000_000
 _PLACES = (0.1, 0.5, 0.95)
 
