@@ -10,6 +10,7 @@ from penstock.cli.views.dialect_view import describe_dialect
 from penstock.cli.views.parking_view import describe_parking, parking_object
 from penstock.cli.views.upkeep_view import describe_after, describe_switches
 from penstock.loading.plan.space import describe_disk, note_disk
+from penstock.model.load.plan import name_fields
 from penstock.units import format_bytes, format_count
 
 if TYPE_CHECKING:
@@ -43,7 +44,8 @@ def field_uses(target: TargetPlan) -> tuple[FieldUse, ...]:
     """Return where each field goes, in the file's order."""
     mapped = target.column_map
     fed = mapped.columns[: len(mapped.columns) - len(mapped.constants)]
-    names = target.job.columns or target.header or tuple(f"field {number}" for number in range(1, len(fed) + 1))
+    header = name_fields(target.header, target.edge)
+    names = target.job.columns or header or tuple(f"field {number}" for number in range(1, len(fed) + 1))
     keep = range(len(names)) if mapped.keep is None else mapped.keep
     column_of = dict(zip(keep, fed, strict=False))
     return tuple(

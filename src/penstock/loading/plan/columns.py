@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import TargetError, UsageError
 from penstock.loading.plan.modes import allows_missing_columns
+from penstock.model.load.plan import ROW_NAME, name_fields
 from penstock.model.server.names import MOST_COLUMNS, NAME_LIMIT_BYTES, SYSTEM_COLUMNS, fold_name, name_columns
 from penstock.model.server.table import Column, ColumnMap, TableFacts
 from penstock.model.source.dialect import Notice
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     from penstock.model.load.plan import Edge
 
 _NAMES_SHOWN = 3
-
-_ROW_NAME = "row"
 
 # What --set may say instead of a value.
 NULL_PLACEHOLDER = "{null}"
@@ -73,21 +72,12 @@ def edge_notice(edge: Edge | None, probe: ProbeResult, *, uri: str) -> Notice | 
     if edge is None:
         return None
     if edge == "row names":
-        message = f'the header has no name for the first field: its column is "{_ROW_NAME}"'
+        message = f'the header has no name for the first field: its column is "{ROW_NAME}"'
         return Notice(code="column-names", message=message, uri=uri, hint="Name all fields with --columns.")
     is_names = probe.header is not None and not probe.header[-1].strip()
     what = "name in the header" if is_names else "field of each record"
     message = f"a delimiter stands behind the last field: the empty {what} is dropped"
     return Notice(code="empty-field", message=message, uri=uri, hint="Use --columns with one name more to load it.")
-
-
-def name_fields(header: Sequence[str] | None, edge: Edge | None) -> tuple[str, ...] | None:
-    """Return the names of the fields that are loaded, None without a header."""
-    if header is None:
-        return None
-    if edge == "row names":
-        return (_ROW_NAME, *header)
-    return tuple(header[:-1] if edge == "empty" and header and not header[-1].strip() else header)
 
 
 def naming_notice(header: Sequence[str] | None, field_count: int, *, uri: str) -> Notice | None:
@@ -218,14 +208,14 @@ def _check_skip(job: TargetJob, names: Sequence[str], *, uri: str) -> None:
 
 
 def _refuse_row_names(header: Sequence[str], *, job: TargetJob, table: TableFacts, uri: str) -> None:
-    if table.column(_ROW_NAME) is not None or is_skipped(_ROW_NAME, _ROW_NAME, job):
+    if table.column(ROW_NAME) is not None or is_skipped(ROW_NAME, ROW_NAME, job):
         return
-    listed = ",".join((_ROW_NAME, *(name.strip() for name in header[:_NAMES_SHOWN])))
+    listed = ",".join((ROW_NAME, *(name.strip() for name in header[:_NAMES_SHOWN])))
     more = ",..." if len(header) > _NAMES_SHOWN else ""
     raise TargetError(
         "the header has no name for the first field, which has row names",
         detail=f"{uri}: the header has {len(header)} names, and each record {len(header) + 1} fields.",
-        hint=f"Name all fields with --columns {listed}{more}; if row names are not data, add --skip {_ROW_NAME}.",
+        hint=f"Name all fields with --columns {listed}{more}; if row names are not data, add --skip {ROW_NAME}.",
     )
 
 

@@ -16,13 +16,12 @@ from penstock.loading.plan.columns import (
     find_edge,
     map_columns,
     name_created_columns,
-    name_fields,
     naming_notice,
 )
 from penstock.loading.plan.modes import check_way, choose_landing, describe_notices, refuse_shared_tables
 from penstock.loading.plan.notices import check_switches, estimate_records, server_notices, table_notices
 from penstock.loading.plan.pace import plan_sessions
-from penstock.model.load.plan import BatchPlan, Edge, LoadPlan, ObjectSample, TargetPlan, stored_size
+from penstock.model.load.plan import BatchPlan, Edge, LoadPlan, ObjectSample, TargetPlan, name_fields, stored_size
 from penstock.model.server.table import Column, ColumnMap, TableFacts, TableName
 from penstock.model.source.dialect import Notice
 from penstock.units import GIB

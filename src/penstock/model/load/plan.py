@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from penstock.units import MIB
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from penstock.errors import PenstockError
     from penstock.model.load.job import LoadJob, TargetJob
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 # How a header and the records below it differ by one field: the records end with an empty one or the header with an
 # empty name, which is dropped; or the header has no name for the first field, in which R writes the names of rows.
 Edge = Literal["empty", "row names"]
+ROW_NAME = "row"
 
 # Where COPY puts a target's records: into its table, into a staging table that one statement empties into it, or into a
 # new table that takes its place.
@@ -92,6 +93,15 @@ class TargetPlan:
     def is_replaced(self) -> bool:
         """Whether a new table takes the place of the old one with the load's end."""
         return self.landing == "replacement"
+
+
+def name_fields(header: Sequence[str] | None, edge: Edge | None) -> tuple[str, ...] | None:
+    """Return the names of the fields that are loaded, None without a header."""
+    if header is None:
+        return None
+    if edge == "row names":
+        return (ROW_NAME, *header)
+    return tuple(header[:-1] if edge == "empty" and header and not header[-1].strip() else header)
 
 
 def stored_size(targets: Iterable[TargetPlan]) -> int | None:
