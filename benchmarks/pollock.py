@@ -60,6 +60,15 @@ _SHOWN = 15
 # Files that score less are named.
 _POOR = 9.0
 
+# Why files of the survey lose points, of each kind that was looked at
+_SURVEY_REASONS = (
+    "Files without a header lose 3 points, as Pollock takes their first record for one (`column-names`); so do R's row",
+    "names, of which the header has none. Names of columns are in lower case, which costs short files up to a point.",
+    "Refused: a first line that may be a header or a record, lines above a header (the hint is `--skip-lines`), and",
+    "headers with more names than any record has fields. `empty-field`: a last field that holds a line end alone",
+    "(Infos), or a header that ends with a comma above records of several tables (S30out, W44out).",
+)
+
 Scores = dict[str, list[float]]
 
 
@@ -316,7 +325,7 @@ def _explain_survey(scores: Scores, loads: Mapping[str, Loaded], others: Mapping
     lines = [
         f"Survey, {len(scores)} real files, by itself: {mean_score(scores):.2f}; DuckDB: {beside or 'not installed'}."
     ]
-    lines += ["What of it scores less than 9 of ten, and what was said:", ""]
+    lines += ["", *_SURVEY_REASONS, "", "What of it scores less than 9 of ten, and what was said:", ""]
     for name, measures in sorted(scores.items(), key=lambda item: (sum(item[1]), item[0])):
         if (score := sum(measures)) < _POOR:
             why = (loads[name].error or ", ".join(loads[name].notes) or "nothing").splitlines()[0]
