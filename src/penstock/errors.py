@@ -1,7 +1,7 @@
-"""Every error a user can meet: one class per exit code, in PostgreSQL's message style.
+"""Every error that a user can get: one class per exit code, in PostgreSQL's message style.
 
 The message is one line in lower case without a full stop; the detail gives facts; the hint is a sentence to act on.
-Rooms that know an outside thing turn its errors into these; only the command line prints them.
+Rooms that use a library or a service turn its errors into these classes. Only the command line prints them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilePlace:
-    """Where in a source an error is: `file` is its path or URL, `line` counts from 1, `column` is the table's."""
+    """Where in a source an error is: `file` is a path or URL, `line` counts from 1, `column` is the table's."""
 
     file: str
     line: int | None = None
@@ -27,11 +27,11 @@ class FilePlace:
 
 
 class PenstockError(Exception):
-    """Something the user can act on; `exit_code` is the process's exit status.
+    """An error that the user can act on; `exit_code` is the exit status of the process.
 
-    `sqlstate` is the server's five-character code, None where no server spoke. `is_transient`: the fault may pass, so
-    the same may succeed a little later. `place` is where in the sources it was met, as far as that is known. `load_id`
-    is the load that has kept something, None where there is none.
+    `sqlstate` is the server's five-character code, None if the error is not the server's. `is_transient`: the same
+    operation may succeed if it is retried. `place` is the file, line and column of the error, as far as they are known.
+    `load_id` is the load that has committed rows, None if no load has.
     """
 
     exit_code = 1
@@ -65,7 +65,7 @@ class PenstockError(Exception):
 
 
 class UsageError(PenstockError):
-    """What was asked makes no sense as it stands: an option, a job file, a dialect."""
+    """An option, a job file or a dialect is invalid."""
 
     exit_code = 2
 
@@ -89,15 +89,15 @@ class TargetError(PenstockError):
 
 
 class OtherTableError(TargetError):
-    """The name of a table means another one than when the load began: nothing but the first one's return mends that."""
+    """The table's name belongs to another table than when the load began; a retry does not help."""
 
 
 class TableExistsError(TargetError):
-    """A table that was to be created exists: another session created it after it was looked for."""
+    """The table to create exists: another session created it after the load had found that it did not exist."""
 
 
 class ServerError(PenstockError):
-    """The server refused, failed, or went away."""
+    """The server refused a request, failed, or closed the connection."""
 
     exit_code = 7
 
@@ -109,7 +109,7 @@ class LabError(PenstockError):
 
 
 class AwsError(PenstockError):
-    """AWS cannot be asked, refuses, or does not know what is meant."""
+    """AWS cannot be reached, refuses a request, or does not know the resource."""
 
     exit_code = 10
 
@@ -122,7 +122,7 @@ class Interrupted(PenstockError):
 
 @contextmanager
 def naming_file(file: str) -> Iterator[None]:
-    """Have a SourceError say which file it is of, unless it does."""
+    """Set the file of a SourceError that the block raises, unless the error names one."""
     try:
         yield
     except SourceError as error:

@@ -21,7 +21,7 @@ def format_bytes(length_bytes: float) -> str:
 
 
 def format_count(count: int) -> str:
-    """Return a whole number with its thousands apart: 10,000,000."""
+    """Return a whole number with commas between its thousands: 10,000,000."""
     return f"{count:,}"
 
 

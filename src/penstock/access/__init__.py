@@ -1,1 +1,1 @@
-"""What stands in a load's way, found from a server's and AWS's description: values in, findings out."""
+"""Judges whether a load would work, from descriptions of a server and of AWS: values in, findings out."""

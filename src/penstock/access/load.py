@@ -1,4 +1,4 @@
-"""A load that was planned → whether its disks suffice, which windows are near, how its sources are reached. Pure."""
+"""Judges a planned load: whether disk space suffices, which AWS windows are near, how S3 is reached. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def judge_disks(disks: Sequence[DiskForecast], *, ignores_space: bool = False) -> Iterator[Finding]:
-    """Return what a load needs of this machine's disks; it is refused where one would be filled and that matters."""
+    """Return a finding for each local disk: a refusal if the load would fill it, unless `ignores_space`."""
     for disk in disks:
         if disk.is_short and not ignores_space:
             error = describe_shortage(disk)
@@ -38,7 +38,7 @@ def _judge_room(disk: DiskForecast) -> Finding:
 
 
 def judge_volume(volume: DiskForecast, storage: Storage, found: RdsDescription) -> Iterator[Finding]:
-    """Return what a load needs of an RDS instance's volumes, which may grow by themselves."""
+    """Return whether the load fits on an RDS instance's volumes, which may grow automatically."""
     if not volume.needs:
         text = "the disk space that the load needs is not known: a source has no known size, or no record"
         yield Finding(severity="note", subject="disks", text=text)
@@ -62,13 +62,13 @@ def judge_volume(volume: DiskForecast, storage: Storage, found: RdsDescription) 
 
 
 def judge_windows(found: RdsDescription, *, now: datetime) -> Iterator[Finding]:
-    """Return which maintenance and backup windows are running or begin within three hours."""
+    """Return a note for each maintenance or backup window that is open now or begins within three hours."""
     for text in describe_near(found.windows, now=now):
         yield Finding(severity="note", subject="windows", text=text)
 
 
 def judge_routes(plan: LoadPlan, routes: Sequence[S3Route]) -> Iterator[Finding]:
-    """Return by which ways S3's objects were reached: planning has listed them and read the first of each table."""
+    """Return by which endpoint each S3 bucket was reached; planning has listed it and read an object of each table."""
     for route in routes:
         inside = [
             source.uri

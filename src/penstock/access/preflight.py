@@ -1,6 +1,6 @@
-"""Facts of a server → what will work, what will not, and what would mend it. Pure.
+"""Judges the facts of a server: what works, what does not, and what corrects it. Pure.
 
-A refusal is only what a load really ends with: penstock load says the same, later. How each finding looks is cli's.
+A finding is a refusal only if penstock load fails for the same reason. The cli room prints the findings.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _VERIFY = "Add sslmode=verify-full to the connection string, with sslrootcert=FI
 
 
 def judge(found: Inspection, *, creates: bool = False, publishes: bool = False) -> tuple[Finding, ...]:
-    """Return what the facts mean for loading, the worst first.
+    """Return what the facts mean for loading, the most severe first.
 
-    `creates`: a table that is missing is to be created; `publishes`: the ledger may be published.
+    `creates`: the load creates the table if it does not exist. `publishes`: the ledger's tables may be published.
     """
     findings = [
         *_judge_connection(found),
@@ -45,12 +45,12 @@ def judge(found: Inspection, *, creates: bool = False, publishes: bool = False) 
 
 
 def sort_findings(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Return findings, the worst first."""
+    """Return the findings, the most severe first."""
     return tuple(sorted(findings, key=lambda finding: _ORDER[finding.severity]))
 
 
 def would_load(findings: Sequence[Finding]) -> bool:
-    """Return whether a load would go."""
+    """Return whether a load is possible: no finding is a refusal."""
     return all(finding.severity != "refusal" for finding in findings)
 
 
@@ -222,7 +222,7 @@ def _judge_table(found: Inspection, *, creates: bool) -> Iterator[Finding]:
 
 
 def _judge_staging(found: Inspection) -> Iterator[Finding]:
-    """Staging tables are in the ledger's schema."""
+    """Return a refusal if the role cannot create staging tables: they are created in the ledger's schema."""
     ledger, user = found.ledger, quote_name(found.server.user)
     if ledger is not None and ledger.exists and not ledger.may_create:
         schema = quote_name(ledger.schema)

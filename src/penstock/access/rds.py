@@ -1,4 +1,4 @@
-"""What AWS says of a server → what a load and whoever runs the server should know of it. Pure."""
+"""Judges AWS's description of a server: what matters to a load and to the server's administrator. Pure."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
 
 _SUBJECT = "AWS"
 
-# Autoscaling grows a volume when less than this is free, and so should people.
+# Storage autoscaling grows a volume if less than this share of it is free. The same limit is used for warnings.
 # Source: RDS User Guide, "Managing capacity automatically with Amazon RDS storage autoscaling"
 _FREE_SHARE = 0.1
 
-# How much larger a volume is proposed to be made; RDS wants a tenth at least.
+# By how much a remedy enlarges a volume. RDS requires at least 10 percent.
 _GROWTH_PERCENT = 20
 
-# As many of those who share a parameter group are named.
+# How many of the other instances that use a parameter group are named.
 _SHARERS_SHOWN = 5
 
 
 def judge_rds(found: RdsDescription, *, uses_iam: bool) -> Iterator[Finding]:
-    """Return what AWS's description means for loading; `uses_iam`: sessions are authenticated by IAM."""
+    """Return what AWS's description means for loading; `uses_iam`: sessions authenticate by IAM."""
     owners = [owner for owner in (found.cluster, found.instance) if owner is not None]
     for owner in owners:
         yield from _judge_status(owner)
@@ -57,24 +57,24 @@ def judge_rds(found: RdsDescription, *, uses_iam: bool) -> Iterator[Finding]:
 
 
 def describe_silence(error: PenstockError) -> Finding:
-    """Return what is to be said where AWS could not be asked."""
+    """Return a note that AWS could not be asked, and why."""
     detail = "" if error.detail is None else f". {error.detail}"
     text = f"{error.message}{detail}".rstrip(".")
     return Finding(severity="note", subject=_SUBJECT, text=text, remedy=error.hint)
 
 
 def find_iam_fault(found: RdsDescription) -> Finding | None:
-    """Return the finding for a server where IAM authentication is off, None where it is on."""
+    """Return the warning that IAM authentication is off for this server, None if it is on."""
     return next((finding for finding in _judge_iam(found) if finding.severity != "ok"), None)
 
 
 def compose_command(*words: str, region: str) -> str:
-    """Return a command of AWS's command line for RDS, quoted for a shell."""
+    """Return an `aws rds` command, quoted for a shell."""
     return shlex.join(["aws", "rds", *words, "--region", region])
 
 
 def compose_growth(found: RdsDescription, size_gib: int) -> str | None:
-    """Return the command that gives an instance or a cluster larger volumes; None where AWS told of no instance."""
+    """Return the command that enlarges an instance's or a cluster's storage; None if AWS described neither."""
     size = str(size_gib)
     if found.cluster is not None:
         name = found.cluster.identifier
@@ -87,7 +87,7 @@ def compose_growth(found: RdsDescription, size_gib: int) -> str | None:
 
 
 def larger_size(size_gib: int, missing_bytes: int = 0) -> int:
-    """Return the size in GiB to propose for a volume that lacks so much; RDS grows by a tenth at least.
+    """Return the size in GiB to propose for a volume that lacks `missing_bytes`; RDS grows it by at least 10 percent.
 
     >>> larger_size(400), larger_size(400, 100 * 2**30)
     (480, 580)

@@ -1,4 +1,4 @@
-"""Facts of a server → what a load and whoever runs the server should know of WAL, standbys, disks, managers. Pure."""
+"""Judges the facts of a server about WAL, standbys, slots, disks and who manages its settings. Pure."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ if TYPE_CHECKING:
 
     from penstock.model.server.inspection import Inspection, Slot, Standby
 
-# Far behind: more WAL than a standby catches up with while one watches, or a minute of it.
+# A standby or the archiver is far behind if it lacks more than this much WAL, or a standby more than this much time.
 _LAG_BYTES = GIB
 _LAG_S = 60.0
 
-# WAL kept for nobody: less is what any slot holds between two looks.
+# An unused slot that keeps more WAL than this is reported. Any slot may keep less than this for a short time.
 _RETAINED_BYTES = GIB
 
-# A disk with less room than this share of it is as good as full for whoever loads.
+# A disk with a smaller free share than this is reported as nearly full.
 _FREE_SHARE = 0.1
 
-# Where settings are parameters of a service, and ALTER SYSTEM is nobody's.
-_PARAMETER_PLACES = {
+# How settings are changed on managed services, where no role may run ALTER SYSTEM.
+_SERVICE_PARAMETERS = {
     "rds": "in the instance's DB parameter group",
     "rds-cluster": "in the DB cluster parameter group",
     "aurora": "in the DB cluster parameter group",
@@ -35,7 +35,7 @@ _PARAMETER_PLACES = {
 
 
 def find_followers(found: Inspection) -> Iterator[Finding]:
-    """Return what is to be said of standbys and slots."""
+    """Return findings about standbys and replication slots."""
     for standby in found.standbys or ():
         yield from _judge_standby(standby)
     for slot in found.slots or ():
@@ -91,7 +91,7 @@ def _judge_slot(slot: Slot, *, is_limited: bool) -> Iterator[Finding]:
 
 
 def find_wal(found: Inspection) -> Iterator[Finding]:
-    """Return what is to be said of the archiver."""
+    """Return a finding if WAL archiving fails or is far behind."""
     archiver = found.archiver
     if archiver is None:
         return
@@ -109,7 +109,7 @@ def find_wal(found: Inspection) -> Iterator[Finding]:
 
 
 def find_durability(found: Inspection) -> Iterator[Finding]:
-    """Return what makes a server lose rows that a load has called safe, and other settings that hurt."""
+    """Return settings that let a server lose committed rows, and other settings that harm loaded tables."""
     for name in ("fsync", "full_page_writes"):
         if found.value(name) == "off":
             yield Finding(
@@ -135,7 +135,7 @@ def find_durability(found: Inspection) -> Iterator[Finding]:
 
 
 def find_space(found: Inspection) -> Iterator[Finding]:
-    """Return which disks are nearly full; WAL grows to about max_wal_size under a load."""
+    """Return which disks are nearly full, and whether the WAL disk has room for max_wal_size during a load."""
     if found.host is None:
         return
     largest_wal = found.value("max_wal_size")
@@ -161,7 +161,7 @@ def find_space(found: Inspection) -> Iterator[Finding]:
 
 
 def find_managers(found: Inspection) -> Iterator[Finding]:
-    """Return who else changes the server's settings, and what could not be read."""
+    """Return which tools manage the server's settings, and which facts could not be read."""
     for manager in found.managers:
         yield Finding(
             severity="note",
@@ -175,11 +175,11 @@ def find_managers(found: Inspection) -> Iterator[Finding]:
 
 
 def describe_change(found: Inspection, name: str, value: str) -> str:
-    """Return how a setting of this server is changed, by whoever may."""
+    """Return how to change a setting of this server: by its manager, by its service, or by ALTER SYSTEM."""
     if found.managers:
         return f"Set {name} = {value} with {found.managers[0].change}."
-    if (place := _PARAMETER_PLACES.get(found.flavour.kind)) is not None:
-        return f"Set {name} = {value} {place}."
+    if (means := _SERVICE_PARAMETERS.get(found.flavour.kind)) is not None:
+        return f"Set {name} = {value} {means}."
     setting = found.setting(name)
     restart = setting is not None and setting.context == "postmaster"
     then = "then restart the server." if restart else "SELECT pg_reload_conf();"
