@@ -1,7 +1,7 @@
-"""penstock as a library: the verbs put together, and the one place where AWS, the lab and loading meet.
+"""penstock as a library. Only this room uses loading, AWS and the lab together.
 
-functions.py does everything in one call; `Loader` shows the plan first and can check without loading. LedgerView
-(ledger_view.py) tells of loads that are written down.
+functions.py loads in one call. `Loader` shows the plan first and can check without loading. LedgerView
+(ledger_view.py) reports the loads that the ledger records.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the objects of this room that hold sessions have in common."""
+"""The base class of this room's objects that hold sessions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class Closing(ABC):
-    """Something that is closed, by hand or as a context manager."""
+    """An object that the caller closes, by `close` or as a context manager."""
 
     def __enter__(self) -> Self:
         return self
@@ -22,4 +22,4 @@ class Closing(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of what is held."""
+        """Close the sessions and files that the object holds."""

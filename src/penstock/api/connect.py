@@ -1,4 +1,4 @@
-"""Which server is meant, and how it is reached: the one that was named, the environment's, or the embedded one."""
+"""Finds the server to connect to: the one that --to names, the one of the PG* variables, or the embedded server."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ if TYPE_CHECKING:
 
 
 def connect_to(to: str | None = None, *, allows_standby: bool = False, **options: Any) -> ConnectionFactory:
-    """Return the factory for a target: `to` as libpq takes it, else what libpq is told, else the embedded server.
+    """Return the factory of connections to a server.
 
-    `options` are those of Access. The embedded server is started if it is not running. `allows_standby`: a standby
-    will do if there is no primary. Raises UsageError, LabError.
+    `to` is a connection string of libpq; None means the server of the PG* variables or of a service file, or else the
+    embedded server, which is started if it is not running. `options` are those of Access. `allows_standby`: connect to
+    a standby if no primary can be reached. Raises UsageError, LabError.
     """
     access = Access(to=to, **options)
     is_embedded = to is None and (access.pg_bin is not None or not has_connection_settings(os.environ))
@@ -28,7 +29,7 @@ def connect_to(to: str | None = None, *, allows_standby: bool = False, **options
                 f"{'--iam-auth' if access.iam_auth else '--tunnel'} needs a server's name",
                 hint="Name the server with --to or PGHOST.",
             )
-        from penstock.lab import default_server  # noqa: PLC0415 (15 ms, for who names no server)
+        from penstock.lab import default_server  # noqa: PLC0415 (15 ms, needed only if no server is named)
 
         to = over_own_socket(default_server(access.pg_bin).ensure_running())
     return ConnectionFactory(

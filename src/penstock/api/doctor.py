@@ -1,6 +1,6 @@
-"""What a server is and may do, and whether a load would go.
+"""Examines a server, the role's rights there, and whether a load would work.
 
-SQL tells, of a local server this host, and of one of Amazon RDS AWS.
+The facts come from SQL, from this host if the server is local, and from AWS if the server is one of Amazon RDS.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 def explain_refused_token(error: ServerError, *, to: str | None, now: datetime) -> ServerError:
-    """Return the error for a session that IAM authentication should have opened, with the cause where AWS tells it."""
+    """Return the error of a refused IAM token, with the cause and the remedy if AWS's description shows them."""
     from penstock.aws.rds import describe_instance  # noqa: PLC0415 (59 ms, botocore)
 
     try:
@@ -59,13 +59,13 @@ def explain_refused_token(error: ServerError, *, to: str | None, now: datetime) 
     )
 
 
-# Where nothing says otherwise.
+# The object store's client uses this region if none is configured.
 _DEFAULT_REGION = "us-east-1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadExamination:
-    """A planned load: what it needs of this machine's disks, or of an RDS instance's `volume`; how S3 was reached."""
+    """A planned load: what it needs on this machine's disks or on an RDS instance's `volume`, and its routes to S3."""
 
     plan: LoadPlan
     server: ServerFacts
@@ -78,7 +78,7 @@ class LoadExamination:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
-    """The facts of a server, what AWS says of it (None: not asked), what that means for loading, and a plan."""
+    """The facts of a server, AWS's description (None: not asked), the findings for a load, and a planned load."""
 
     inspection: Inspection
     aws: RdsDescription | AwsError | None
@@ -102,11 +102,11 @@ def diagnose(
     publishes: bool = False,
     uses_iam: bool = False,
 ) -> Diagnosis:
-    """Return what a server is and may do, and what of a load into a table would work; changes nothing.
+    """Return the facts of a server, and whether a load into a table would work; changes nothing.
 
-    Works on a standby and behind a pooler, and needs no privilege. The load of a `request` is planned too, unless
-    something refuses it before. `creates`: a table that is missing is to be created; `publishes`: the ledger may be
-    published. Raises ServerError.
+    Works on a standby and through a pooler, and needs no privilege. If a `request` is given and no finding refuses it,
+    its load is planned too. `creates`: the load creates the table if it does not exist. `publishes`: the ledger's
+    tables may be published. Raises ServerError.
     """
     found = examine_server(connect, ledger_schema=ledger_schema, table=table)
     aws = ask_aws(connect, now=now)
@@ -155,9 +155,9 @@ def _judge_load(planned: LoadExamination, described: RdsDescription | None) -> l
 def examine_server(
     connect: ConnectionFactory, *, ledger_schema: str = "penstock", table: TableName | None = None
 ) -> Inspection:
-    """Return the facts of a server, and of a table to load into; changes nothing, and works behind a pooler.
+    """Return the facts of a server, and of a table to load into; changes nothing, and works through a pooler.
 
-    Needs no privilege; what the role may not see is None. Raises ServerError.
+    Needs no privilege: facts that the role may not see are None. Raises ServerError.
     """
     with connect.borrow() as connection:
         inspection = inspect_server(connection, pooler=connect.pooler, ledger_schema=ledger_schema)
@@ -174,9 +174,9 @@ def examine_server(
 
 
 def ask_aws(connect: ConnectionFactory, *, now: datetime) -> RdsDescription | AwsError | None:
-    """Return what AWS says of the server that is reached, or why it does not; None for hosts that are not RDS's.
+    """Return AWS's description of the connected server, or the error of asking for it; None if it is not RDS.
 
-    Rights: docs/rds.md. Raises ServerError where the server cannot be reached.
+    Rights: docs/rds.md. Raises ServerError if the server cannot be reached.
     """
     with connect.borrow() as connection:
         host = connection.info.host
@@ -191,7 +191,7 @@ def ask_aws(connect: ConnectionFactory, *, now: datetime) -> RdsDescription | Aw
 
 
 def examine_load(connect: ConnectionFactory, request: Request, aws: RdsDescription | None) -> LoadExamination:
-    """Plan a load and return what it needs, without beginning it. Raises PenstockError."""
+    """Plan a load and return what it needs; the load is not begun. Raises PenstockError."""
     with Loader(connect, request.housekeeping) as loader:
         plan, outlook = loader.foresee(loader.plan(request.job))
         volume = None
@@ -216,7 +216,6 @@ def _find_routes(plan: LoadPlan) -> tuple[S3Route, ...]:
     if not buckets:
         return ()
     given = AwsCredentials().s3_config()
-    # As the object store's client does where none is configured.
     region = given.get("region", _DEFAULT_REGION)
     endpoint = hide_secrets(given["endpoint"]) if "endpoint" in given else None
     return tuple(S3Route(bucket=bucket, region=region, endpoint=endpoint) for bucket in buckets)
@@ -240,14 +239,14 @@ def _examine_host(inspection: Inspection) -> HostFacts:
 
 
 def find_places(inspection: Inspection) -> list[tuple[str, Path]]:
-    """Return where a server keeps what, as far as the role could read it."""
-    places = []
+    """Return the server's directories with what each holds, as far as the role may read them."""
+    found = []
     if (data := inspection.value("data_directory")) is not None:
-        places += [("data directory", Path(data)), ("WAL", Path(data) / "pg_wal")]
-    places += [
+        found += [("data directory", Path(data)), ("WAL", Path(data) / "pg_wal")]
+    found += [
         (f'tablespace "{space.name}"', Path(space.location))
         for space in inspection.tablespaces or ()
-        # Those in the data directory have no location; allow_in_place_tablespaces makes relative ones.
+        # pg_default and pg_global have no location; tablespaces by allow_in_place_tablespaces have a relative one.
         if Path(space.location).is_absolute()
     ]
-    return places
+    return found

@@ -1,4 +1,4 @@
-"""penstock in one call each: what the package exports. The classes beside take what is done apart."""
+"""The functions that the package exports: each does its whole task in one call, with the classes of this room."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     Source = str | os.PathLike[str] | IO[bytes] | IO[str]
 
 
-# Of a file object at once; bytes, or characters.
+# How much is read of a file object at once, in bytes or characters.
 _PIECE = 1 << 20
 
 
@@ -54,11 +54,11 @@ def load(
 ) -> LoadOutcome:
     """Load files into one table and return what was done; objects that are loaded already are skipped.
 
-    `source` is a path, wildcard or URL, a file object, or a list of those. A file object is read to its end into a
-    temporary file first, text as UTF-8: each call loads it, and no other process can resume such a load. `into` is
-    "table" or "schema.table" as SQL spells it; `to` is what libpq takes as a connection string, by default PG*
-    variables and else the embedded server. Warnings are logged, and in the outcome. Raises PenstockError, which says
-    what stays and how to resume.
+    `source` is a path, wildcard or URL, a file object, or a list of those. A file object is first copied to a temporary
+    file, text as UTF-8; each call loads it again, and no other process can resume such a load. `into` is "table" or
+    "schema.table" as SQL spells it. `to` is a connection string of libpq; by default the PG* variables name the server,
+    and without them it is the embedded server. Warnings are logged, and returned in the outcome. Raises PenstockError,
+    which says which rows stay committed and how to resume.
     """
     sources = list(source) if isinstance(source, (list, tuple)) else [source]
     with ExitStack() as stack:
@@ -75,11 +75,11 @@ def load(
 
 
 def _path_of(source: Any, stack: ExitStack) -> str:
-    """Return the path or URL of a source; what is read of a file object lasts until the stack is closed."""
+    """Return the path or URL of a source; the copy of a file object is deleted when the stack is closed."""
     if not hasattr(source, "read"):
         return str(os.fspath(source))
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-")))
-    # A descriptor's name is a number
+    # The name of a file opened by descriptor is a number.
     path = folder / (Path(str(getattr(source, "name", ""))).name or "data")
     with path.open("wb") as copy:
         while piece := _read(source):
@@ -90,7 +90,7 @@ def _path_of(source: Any, stack: ExitStack) -> str:
 def _read(source: Any) -> bytes | str:
     """Return the next piece of a file object, empty at its end."""
     piece: bytes | str | None = source.read(_PIECE)
-    # A text layer takes None of what it reads for the end
+    # A text layer returns "" if the layer below it returns None, although the file has not ended.
     if piece is None or (piece == "" and hasattr(source, "buffer") and source.buffer.read(1) != b""):
         raise SourceError(
             f"file object {source!r} has no data at the moment",
@@ -108,11 +108,11 @@ def doctor(
     to: str | None = None,
     **options: Unpack[LoadKeywords],
 ) -> Diagnosis:
-    """Return what a server is, what the role may do there, and what of a load would work; changes nothing.
+    """Return the facts of a server, the role's rights there, and whether a load would work; changes nothing.
 
-    With `source` a load into table `into` is planned too, with the load's options. Raises ServerError.
+    If `source` is given, a load into table `into` is planned too, with the load's options. Raises ServerError.
     """
-    from penstock.api.doctor import diagnose, explain_refused_token  # noqa: PLC0415 (60 ms and more, for who asks)
+    from penstock.api.doctor import diagnose, explain_refused_token  # noqa: PLC0415 (60 ms and more)
 
     named = [source] if isinstance(source, (str, os.PathLike)) else source
     now = datetime.now(UTC)
@@ -148,10 +148,10 @@ def loads(
     limit: int | None = None,
     **options: Unpack[AccessKeywords],
 ) -> list[LoadRecord]:
-    """Return the loads that are written down in a database, the newest last.
+    """Return the loads that the ledger of a database records, the newest last.
 
-    Only those that began `since` then, `into` that table, and the newest `limit` of them, where these are given. Raises
-    ServerError, TargetError.
+    `since`: only loads that began at that time or later. `into`: only loads into that table. `limit`: only the newest
+    of them. Raises ServerError, TargetError.
     """
     with _open_ledger(to, options) as view:
         return view.loads(since=since, into=into, limit=limit)
@@ -165,9 +165,9 @@ def retry(
     to: str | None = None,
     **options: Unpack[AccessKeywords],
 ) -> RetryOutcome:
-    """Load the rejected records of a load once more, or those of a corrected reject file in their place.
+    """Load the rejected records of a load again, or the records of a corrected reject file instead.
 
-    `load_id` may be its beginning. Raises ServerError, TargetError.
+    `load_id` may be abbreviated to its first characters. Raises ServerError, TargetError.
     """
     with _open_ledger(to, options) as view:
         return view.retry(view.find(load_id), None if file is None else Path(file))
@@ -175,11 +175,11 @@ def retry(
 
 @takes(ACCESS_KEYWORDS)
 def repair(*, to: str | None = None, **options: Unpack[AccessKeywords]) -> RepairOutcome:
-    """Restore what loads that are gone have left changed. Raises ServerError, TargetError.
+    """Restore what loads that no longer run have left changed. Raises ServerError, TargetError.
 
-    What could not be restored is in the outcome's errors.
+    The outcome's `errors` name what could not be restored.
     """
-    from penstock.api.repair import Repairer  # noqa: PLC0415 (60 ms and more, for who asks)
+    from penstock.api.repair import Repairer  # noqa: PLC0415 (60 ms and more)
 
     with Repairer(_connect(to, options), ledger_schema=options.get("ledger_schema", "penstock")) as repairer:
         return repairer.run()
@@ -189,12 +189,12 @@ def repair(*, to: str | None = None, **options: Unpack[AccessKeywords]) -> Repai
 def temp_usage(
     *, to: str | None = None, interval_s: float = 60.0, top: int = 10, **options: Unpack[AccessKeywords]
 ) -> UsageReport:
-    """Return what temporary work a server does within an interval, the `top` statements by temporary bytes.
+    """Return what temporary work a server does within an interval, with the `top` statements by temporary bytes.
 
-    With an interval of 0 statements are counted since their statistics were reset. Statements need pg_stat_statements,
-    others' and files on disk pg_monitor. Raises ServerError.
+    If the interval is 0, statements are counted since their statistics were reset. Statements need pg_stat_statements;
+    statements of other roles, and files on disk, need pg_monitor. Raises ServerError.
     """
-    from penstock.api.temp_usage import temp_usage as read_temp_usage  # noqa: PLC0415 (for who asks)
+    from penstock.api.temp_usage import temp_usage as read_temp_usage  # noqa: PLC0415 (few callers need it)
     from penstock.api.watching import find_rds_host  # noqa: PLC0415
 
     with closing(connect_to(to, allows_standby=True, **pick(Access, options))) as connect:
@@ -206,6 +206,6 @@ def _connect(to: str | None, options: Mapping[str, Any]) -> ConnectionFactory:
 
 
 def _open_ledger(to: str | None, options: Mapping[str, Any]) -> LedgerView:
-    from penstock.api.ledger_view import LedgerView  # noqa: PLC0415 (60 ms and more, for who asks)
+    from penstock.api.ledger_view import LedgerView  # noqa: PLC0415 (60 ms and more)
 
     return LedgerView(_connect(to, options), ledger_schema=options.get("ledger_schema", "penstock"))

@@ -1,4 +1,4 @@
-"""What AWS knows of the server that a load goes to: how many CPUs it has, which windows are near."""
+"""Uses AWS's description of the target in a plan: how many CPUs it has, and which windows are near."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from penstock.model.server.rds import RdsDescription
     from penstock.model.server.server import ServerFacts
 
-# A smaller load is over before the answer has paid for itself: asking takes 0.2 s and the time that AWS takes.
+# AWS is not asked for a smaller load: asking takes 0.2 s and the time of AWS's answer, more than the answer can save.
 _WORTH_ASKING_BYTES = 64 * 1024 * 1024
 
 
@@ -30,9 +30,10 @@ def plan_by_instance(
     ask: Callable[[str], RdsDescription | None] | None = None,
     now: datetime | None = None,
 ) -> LoadPlan:
-    """Return the plan with sessions for the CPUs of an RDS instance, unless they were asked for, and near windows.
+    """Return the plan with as many sessions as fit the CPUs of an RDS instance, and a notice for each near window.
 
-    `host` is what was connected to. Nothing is asked for small loads and other hosts; never fails, waits 1.5 s at most.
+    A number of sessions that the user gave is not changed. `host` is the host of the connection. The plan is returned
+    unchanged if the load is small, the host is not RDS's, or AWS does not answer within 1.5 s. Never fails.
     """
     is_small = plan.size_bytes is not None and plan.size_bytes < _WORTH_ASKING_BYTES
     if is_small or not is_rds_endpoint(host):

@@ -63,7 +63,7 @@ class LoadKeywords(TypedDict, total=False):
 
 
 class AccessKeywords(TypedDict, total=False):
-    """How a server is reached, and where its ledger is."""
+    """Options of how to connect to a server, and where its ledger is."""
 
     pg_bin: str | Path | None
     role: str | None

@@ -1,4 +1,4 @@
-"""What a database's ledger says of its loads, and what can be done with one of them."""
+"""Reads the loads that a database's ledger records, and resumes, retries, prunes or forgets them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 class LedgerView(Closing):
-    """What the ledger of a database says, and loads taken from it; close it, or use it as a context manager.
+    """The loads that the ledger of a database records; close it, or use it as a context manager.
 
     Methods raise ServerError, TargetError.
     """
@@ -53,30 +53,30 @@ class LedgerView(Closing):
         self._schema = ledger_schema
 
     def close(self) -> None:
-        """Let go of the session kept for the next question."""
+        """Close the session that is kept for the next query."""
         self._connect.close()
 
     def loads(
         self, *, since: datetime | None = None, into: str | None = None, limit: int | None = None
     ) -> list[LoadRecord]:
-        """Return the loads, the newest last: those that began `since` then, into that table, the newest so many."""
+        """Return the loads, the newest last: those that began at `since` or later, `into` a table, at most `limit`."""
         with self._connect.borrow() as connection:
             return list_loads(connection, self._schema, since=since, into=into, limit=limit)
 
     def server(self) -> ServerFacts:
-        """Return which server this is."""
+        """Return the facts of the server."""
         with self._connect.borrow() as connection:
             return replace(read_server_facts(connection), is_embedded=self._connect.is_embedded)
 
     def left_staging(self) -> list[LeftStaging]:
-        """Return the copies of records that loads which are not at work have left."""
+        """Return the staging tables that were left by loads that no longer run."""
         with self._connect.borrow() as connection:
             return find_left_staging(connection, self._schema)
 
     def share(
         self, roles: Sequence[str], *, is_publishing_allowed: bool = False, only_planned: bool = False
     ) -> list[str]:
-        """Make the ledger where it is missing, let roles use it, and return the statements for that."""
+        """Create the ledger if it does not exist, let roles use it, and return the statements that do so."""
         with self._connect.borrow() as connection:
             if not only_planned:
                 self._connect.refuse_unwritable("create the ledger")
@@ -89,27 +89,27 @@ class LedgerView(Closing):
             )
 
     def prune(self, *, age_s: float) -> PrunedLoads:
-        """Remove what is not needed of loads that have been complete for so long, and copies as old."""
+        """Remove the ledger's rows that loads complete for `age_s` no longer need, and staging tables as old."""
         with self._connect.borrow() as connection:
             self._connect.refuse_unwritable("prune the ledger")
             return prune_loads(connection, self._schema, age_s=age_s)
 
     def discard_rejects(self, load_id: str) -> int:
-        """Delete the rejected records of a load that is not at work, and return how many."""
+        """Delete the rejected records of a load that is not running, and return how many were deleted."""
         with self._open() as connection:
             self._connect.refuse_unwritable("discard rejected records")
             self._rights(connection, load_id).refuse_other_role("discard rejects of")
             return RejectStore(self._schema, load_id).discard(connection)
 
     def missing(self) -> list[Missing]:
-        """Return what tables lack since a rebuild failed."""
+        """Return the indexes and keys that tables lack because a rebuild failed."""
         with self._connect.borrow() as connection:
             return find_missing(connection, self._schema)
 
     def find(self, beginning: str) -> str:
-        """Return the id of the one load whose id begins so."""
+        """Return the id of the only load whose id begins with these characters."""
         if not beginning:
-            # What a script's empty variable leaves: it must not stand for the one load that there is.
+            # An empty variable of a script gives this: it must not match even if the ledger has only one load.
             raise TargetError("the load's id is empty", hint="See penstock loads.")
         found = [record.load_id for record in self.loads() if record.load_id.startswith(beginning.lower())]
         if len(found) != 1:
@@ -119,7 +119,7 @@ class LedgerView(Closing):
         return found[0]
 
     def find_rejecting(self, beginning: str) -> str:
-        """Do as `find`; "latest" stands for the newest load with rejected records that this role may see."""
+        """Return what `find` returns; "latest" means the newest load with rejected records that this role may see."""
         if beginning != "latest":
             return self.find(beginning)
         with self._connect.borrow() as connection:
@@ -137,9 +137,9 @@ class LedgerView(Closing):
             return found[0], list_objects(connection, self._schema, load_id)
 
     def job(self, load_id: str) -> LoadJob:
-        """Return what to run to go on with a load.
+        """Return the job that resumes a load.
 
-        Raises TargetError where its sources cannot be read again, or where this session may not do what it says.
+        Raises TargetError if its sources cannot be read again, or if this session may not run a job of its owner.
         """
         record, _ = self.load(load_id)
         if record.state == "complete":
@@ -156,7 +156,7 @@ class LedgerView(Closing):
     def find_job(
         self, beginning: str, *, retry_for_s: float, on_notice: Callable[[str], None] | None = None
     ) -> tuple[str, LoadJob]:
-        """Do as `find` and `job`; faults that pass are waited out for so long."""
+        """Return what `find` and `job` return; transient faults are retried for `retry_for_s`."""
 
         def look() -> tuple[str, LoadJob]:
             load_id = self.find(beginning)
@@ -165,18 +165,18 @@ class LedgerView(Closing):
         return patiently(look, Patience(retry_for_s, time.perf_counter), sleep=time.sleep, notice=on_notice)
 
     def rejects(self, load_id: str) -> list[RejectCause]:
-        """Return why records of a load were rejected, the most frequent cause first; this role's own loads'."""
+        """Return why records of a load were rejected, the most frequent cause first; only of this role's own loads."""
         with self._open() as connection:
             return RejectStore(self._schema, load_id).read_causes(connection)
 
     def write_rejects(self, load_id: str, path: Path) -> list[Path]:
-        """Write the rejected records of a load to a file, or to several where headers or dialects differ."""
+        """Write the rejected records of a load to a file, or to several files if headers or dialects differ."""
         with self._open() as connection:
             return write_reject_files(load_id, path, self._tools(connection), connection)
 
     def retry(self, load_id: str, path: Path | None = None) -> RetryOutcome:
-        """Load the rejected records of a load once more, or those of an edited reject file in their place."""
-        from penstock.loading.rejects.retry import retry_rejects  # noqa: PLC0415 (paid for by who needs it)
+        """Load the rejected records of a load again, or the records of an edited reject file instead."""
+        from penstock.loading.rejects.retry import retry_rejects  # noqa: PLC0415 (few callers need it)
 
         record, _ = self.load(load_id)
         job = None if record.job is None else job_from_json(record.job)
@@ -191,13 +191,13 @@ class LedgerView(Closing):
                 if target is not None:
                     return self._merge_again(load_id, target, job.rules, path)
             edited = None if path is None else read_reject_file(load_id, path, tools, connection)
-        # A session of its own: it holds the load's lock until it ends.
+        # A separate session, because it holds the load's lock until it ends.
         with self._connect.connect(label="retry") as connection:
             return retry_rejects(load_id, tools, connection, edited=edited)
 
     @contextmanager
     def _open(self) -> Iterator[Connection]:
-        """Borrow a session, and refuse a ledger that it must not use."""
+        """Borrow a session; raise TargetError if the ledger cannot be trusted."""
         with self._connect.borrow() as connection:
             has_ledger(connection, self._schema)
             yield connection
@@ -233,9 +233,9 @@ class LedgerView(Closing):
         return LoadTools(connect=self._connect, sources=sources, server_major=major, ledger=Ledger(self._schema))
 
     def forget(self, load_id: str, *, keeps_rows: bool = False) -> list[StayingRows]:
-        """Remove a load that is not at work from the ledger, and return its rows that stay in their tables.
+        """Remove a load that is not running from the ledger, and return its rows that stay in their tables.
 
-        Its objects then count as not loaded. Where rows stay that is refused, but for `keeps_rows`.
+        Its objects then count as not loaded. If rows stay, this is refused unless `keeps_rows` is true.
         """
         with self._connect.borrow() as connection:
             if not list_loads(connection, self._schema, load_id=load_id):

@@ -1,4 +1,4 @@
-"""Loads: planned, checked, carried out."""
+"""Plans, checks and runs loads."""
 
 from __future__ import annotations
 
@@ -62,11 +62,11 @@ _HOUSEKEEPING = Housekeeping()
 
 
 class Loader(Closing):
-    """Plans, checks and carries out loads into one server; close it, or use it as a context manager.
+    """Plans, checks and runs loads into one server; close it, or use it as a context manager.
 
-    `resumes` is a load's id: it is resumed, or nothing is loaded. `retries` is the id of a load whose rejected records
-    are merged: they leave the ledger with the end of this load. Sources are read once if they cannot be read again
-    (standard input): plan and run with the same Loader. Warnings and notices that nobody hears are logged.
+    `resumes` is the id of a load to resume; no other load is begun. `retries` is the id of a load whose rejected records
+    are merged: they leave the ledger with the end of this load. Standard input can be read only once, so plan and run
+    with the same Loader. Warnings and notices are logged if no callback takes them.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Loader(Closing):
         retries: str | None = None,
     ) -> None:
         if housekeeping.settings not in ("none", "auto"):
-            # Not paid for by a load that leaves settings alone
+            # Imported only if the load changes settings.
             from penstock.changes.settings.profiles import PROFILES  # noqa: PLC0415 (19 ms)
 
             if housekeeping.settings not in PROFILES:
@@ -95,26 +95,26 @@ class Loader(Closing):
         self._on_notice: Callable[[str], None] | None = None
 
     def close(self) -> None:
-        """Let go of what the sources hold and of the session kept for the next step."""
+        """Close the sources, and the session that is kept for the next step."""
         self._sources.close()
         self._connect.close()
 
     @property
     def server(self) -> ServerFacts:
-        """Return the server's facts; known once a load was planned."""
+        """Return the server's facts, which are known after a load was planned."""
         assert self._server is not None
         return self._server
 
     def plan(self, job: LoadJob, *, on_notice: Callable[[str], None] | None = None) -> LoadPlan:
-        """Look at sources, table and server, and return what a load would do; changes nothing. Raises PenstockError.
+        """Examine sources, table and server, and return what a load would do; changes nothing. Raises PenstockError.
 
-        Faults that pass are waited out as those of the load are, once a connection has stood.
+        After the first successful connection, transient faults are retried as during the load.
         """
         self._retry_for_s, self._on_notice = job.rules.retry_for, on_notice or log_notice
         plan = self._patiently(lambda: self._look(job))
         if (path := self._housekeeping.reject_file) is not None:
             objects = [source for target in plan.targets for source in target.objects]
-            # Standard input may be a file too
+            # Standard input (descriptor 0) may be the same file as the reject file.
             check_writable(path, sources=[0 if source.location == "-" else source.location for source in objects])
         return plan
 
@@ -146,14 +146,17 @@ class Loader(Closing):
             if not server.is_local:
                 plan = plan_by_instance(plan, server, host=connection.info.host)
             if needs_more_than_copy(plan.targets):
-                from penstock.loading.landing.landing import check_landings  # noqa: PLC0415 (20 ms, for who merges or replaces)
+                from penstock.loading.landing.landing import check_landings  # noqa: PLC0415 (20 ms, for merges and replacements)
 
                 check_landings(plan, connection, ledger_schema=self._ledger.schema)
         return self._note_refusal(plan)
 
     def _check_rights(self, load_id: str, job: LoadJob, connection: Connection) -> None:
-        """Refuse to do with our rights what another chose; of what another login chose, read only what all may read."""
-        # Refuses a ledger that cannot be trusted.
+        """Refuse a job of another role that this role may not run with its rights; raises TargetError.
+
+        If another login wrote the job, only sources that every user of this machine may read are read.
+        """
+        # Raises TargetError if the ledger cannot be trusted.
         has_ledger(connection, self._ledger.schema)
         rights = read_rights(connection, self._ledger.schema, load_id)
         if rights is not None:
@@ -165,7 +168,7 @@ class Loader(Closing):
     def _hearing(
         self, on_warning: Callable[[Notice], None] | None = None, *, is_strict: bool = False
     ) -> Iterator[WarningLog]:
-        """Provide what keeps the warnings of server and load meanwhile."""
+        """Provide a log that collects the warnings of the server and of the load while the block runs."""
         log = WarningLog(on_warning, is_strict=is_strict)
         before = self._connect.on_warning
         self._connect.on_warning = partial(log.warn, "server")
@@ -175,7 +178,10 @@ class Loader(Closing):
             self._connect.on_warning = before
 
     def _plan(self, job: LoadJob, inputs: Sequence[TargetInput], connection: Connection) -> LoadPlan:
-        """Return the plan, with what is parked; foreign keys that are do not keep sessions from each other."""
+        """Return the plan, with what is parked.
+
+        If foreign keys are parked, the load is planned again without them: it can then use several sessions.
+        """
         server, load_id = self.server, str(uuid.uuid4())
         cpus = cpu_count() if server.is_local else None
         plan = plan_load(job, inputs, server=server, cpu_count=cpus, load_id=load_id)
@@ -191,7 +197,7 @@ class Loader(Closing):
         return replace(again, targets=tuple(replace(new, parking=old.parking) for new, old in targets))
 
     def _note_refusal(self, plan: LoadPlan) -> LoadPlan:
-        """Return a plan that says what is in the way: looking works behind a pooler, loading does not."""
+        """Return the plan with a notice if this connection cannot load: a plan can be made through a pooler."""
         refusal = self._connect.find_refusal("load")
         if refusal is None:
             return plan
@@ -200,9 +206,10 @@ class Loader(Closing):
         return replace(plan, notices=(*plan.notices, notice))
 
     def foresee(self, plan: LoadPlan) -> tuple[LoadPlan, LedgerOutlook]:
-        """Return a plan with what else `run` would warn of, and what it would do with each object; changes nothing.
+        """Return the plan with the other warnings that `run` would give, and what `run` would do with each object.
 
-        Reads the ledger, and the beginning of each object that is new. Raises what `run` would before the first row.
+        Changes nothing. Reads the ledger, and the beginning of each new object. Raises the errors that `run` would
+        raise before the first row.
         """
 
         def look() -> LedgerOutlook:
@@ -215,7 +222,7 @@ class Loader(Closing):
         return replace(plan, notices=(*plan.notices, *heard.notices)), outlook
 
     def forecast(self, plan: LoadPlan) -> list[DiskForecast]:
-        """Return what a load that was planned is expected to add to disks; none where they are not this machine's.
+        """Return what a planned load is expected to add to this machine's disks; empty if the server is remote.
 
         Raises ServerError.
         """
@@ -230,7 +237,7 @@ class Loader(Closing):
         return self._patiently(look)
 
     def forecast_volume(self, plan: LoadPlan, *, device: str, free_bytes: int) -> DiskForecast:
-        """Return what a load that was planned is expected to add to a server that has all its files on one volume.
+        """Return what a planned load is expected to add to a server that has all its files on one volume.
 
         Raises ServerError.
         """
@@ -251,20 +258,20 @@ class Loader(Closing):
         on_notice: Callable[[str], None] | None = None,
         on_warning: Callable[[Notice], None] | None = None,
     ) -> LoadOutcome:
-        """Load what the plan names and is not loaded yet; a table to be created is used if another load has created it.
+        """Load the plan's objects that are not loaded yet; if another load has created the table meanwhile, it is used.
 
-        `on_notice` hears what is done and waited for, `on_warning` what is warned of beside the plan's notices; the
-        outcome has both kinds of warnings. Raises PenstockError, which says what stays and how to go on; and what
-        `on_progress` raises, once the load has ended as by an interrupt.
+        `on_notice` is called with what the load does or waits for, `on_warning` with each warning that is not among the
+        plan's notices; the outcome has all warnings. Raises PenstockError, which says which rows stay committed and how
+        to resume. If `on_progress` raises an error, the load ends as by an interrupt, and the error is raised then.
         """
         try:
             return self._run(plan, on_progress, on_notice, on_warning)
         except TableExistsError:
             again = self.plan(plan.job, on_notice=on_notice)
             if _count_created(again) >= _count_created(plan):
-                # This role does not see it.
+                # This role cannot see the table that exists.
                 raise
-        # Another load has created it since the plan was made.
+        # Another load has created a table since the plan was made.
         for notice in again.notices:
             if on_warning is not None and notice not in plan.notices:
                 on_warning(notice)
@@ -301,7 +308,7 @@ class Loader(Closing):
         return self._patiently(look)
 
     def plan_settings(self, plan: LoadPlan) -> LoadSettings | None:
-        """Return what a load that was planned would change of the server's settings, None where that is not asked for.
+        """Return which of the server's settings a planned load would change, None if --settings does not ask for it.
 
         Raises PenstockError.
         """
@@ -312,21 +319,21 @@ class Loader(Closing):
         )
 
     def _lease(self, plan: LoadPlan, tools: LoadTools) -> LoadLease:
-        from penstock.loading.leases.leasing import LoadLease  # noqa: PLC0415 (39 ms, for who changes settings)
+        from penstock.loading.leases.leasing import LoadLease  # noqa: PLC0415 (39 ms, only if settings change)
 
         return LoadLease(plan, self._samples, tools, choice=self._housekeeping.settings, is_local=self.server.is_local)
 
     def _open_settings(self) -> SettingsBackend:
-        from penstock.api.settings import open_backend  # noqa: PLC0415 (50 ms, for who changes settings)
+        from penstock.api.settings import open_backend  # noqa: PLC0415 (50 ms, only if settings change)
 
         return open_backend(self._connect, may_share_group=self._housekeeping.shared_group)
 
     def write_rejects(self, outcome: LoadOutcome) -> list[Path]:
-        """Write the records that were rejected, if a file is asked for; to several if headers or dialects differ."""
+        """Write the rejected records if --reject-file is given, to several files if headers or dialects differ."""
         load_id, path = outcome.load_id, self._housekeeping.reject_file
         if not outcome.rejected or load_id is None or path is None:
             return []
-        from penstock.loading.rejects.reject_file import write_reject_files  # noqa: PLC0415 (23 ms, for who rejects)
+        from penstock.loading.rejects.reject_file import write_reject_files  # noqa: PLC0415 (23 ms, few loads need it)
 
         def write() -> list[Path]:
             with self._connect.borrow() as connection:
@@ -389,7 +396,7 @@ def _count_created(plan: LoadPlan) -> int:
 
 
 def _refuse_warned(plan: LoadPlan) -> bool:
-    """Raise UsageError where a warning is an error and the plan has one; return whether one is."""
+    """Return whether warnings are errors; raise UsageError if they are and the plan has one."""
     is_strict = plan.job.rules.warnings == "error"
     if is_strict and plan.notices:
         raise strict_error(plan.notices[0])

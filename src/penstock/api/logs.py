@@ -1,4 +1,4 @@
-"""Where notices and warnings go that nobody asked to hear: to Python's logging, whose last resort prints warnings."""
+"""Logs notices and warnings that no callback takes. Without a handler, Python's logging prints warnings to stderr."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _log = logging.getLogger("penstock")
 
 
 def log_notice(text: str) -> None:
-    """Log what is done or waited for."""
+    """Log what a load does or waits for, at level INFO."""
     _log.info("%s", hide_secrets(text))
 
 
 def log_warning(notice: Notice) -> None:
-    """Log a warning, and where it points."""
+    """Log a warning with its file, line and column."""
     _log.warning("%s", hide_secrets(notice.message + ("" if notice.place is None else f" ({notice.place[:-1]})")))

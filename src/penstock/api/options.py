@@ -1,4 +1,4 @@
-"""Functions that take options by their names: their signature and help follow from where the options are declared."""
+"""Gives functions with **options the signature and the help of the options, as the options are declared."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _Result = TypeVar("_Result")
 OPTIONS = {name: field for kind in (*TARGET_KINDS, *LOAD_KINDS) for name, field in option_fields(kind).items()}
 # Which server, how it is reached, and where its ledger is.
 ACCESS = ("role", "iam_auth", "tunnel", "read_write", "ledger_schema")
-# What functions take by name: keywords.py has their types.
+# The options that functions take by name: keywords.py has their types.
 LOAD_KEYWORDS = tuple(name for name in OPTIONS if name not in ("into", "to"))
 ACCESS_KEYWORDS = ("pg_bin", *ACCESS)
 
 
 def takes(names: Iterable[str]) -> Callable[[Callable[_Given, _Result]], Callable[_Given, _Result]]:
-    """Return a decorator for a function with **options: it takes these by name and no other, and help() shows them."""
+    """Return a decorator for a function with **options: it accepts only these names, and help() shows them."""
     fields = [OPTIONS[name] for name in names]
 
     def decorate(function: Callable[_Given, _Result]) -> Callable[_Given, _Result]:

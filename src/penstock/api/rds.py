@@ -1,4 +1,4 @@
-"""The RDS instance or cluster that a target or a name stands for."""
+"""Finds and describes the RDS instance or cluster that a connection string or a name stands for."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ def describe_rds(
     region: str | None = None,
     profile: str | None = None,
 ) -> RdsDescription:
-    """Return what AWS says of `wanted`, or of the server that `to` or the PG* variables name.
+    """Return AWS's description of `wanted`, or of the server that `to` or the PG* variables name.
 
-    `wanted` is an endpoint, an identifier or a resource's id. `region` and `profile` are AWS's; by default those that
-    are configured. Raises UsageError, AwsError. Rights: docs/rds.md.
+    `wanted` is an endpoint, an identifier or a resource id. `region` and `profile` are AWS's; the defaults are the
+    configured ones. Raises UsageError, AwsError. Rights: docs/rds.md.
     """
     if wanted is not None and to is not None:
         raise UsageError("an endpoint or identifier cannot be used with --to", hint="Use one of them.")
     if wanted is None:
         wanted = find_host(to)
-        # It would be taken for an identifier.
+        # describe_instance would take a name without a dot for an identifier.
         if "." not in wanted:
             raise UsageError(
                 f'host "{wanted}" is not an endpoint of Amazon RDS',
@@ -43,9 +43,9 @@ def describe_rds(
 
 
 def find_host(to: str | None = None) -> str:
-    """Return the host that a connection string or the PG* variables name; of several the first that is RDS's.
+    """Return the host that a connection string or the PG* variables name; of several hosts the first of RDS.
 
-    Raises UsageError.
+    Raises UsageError if they name no host.
     """
     named = given_settings(parse_conninfo(to or ""), os.environ).get("host", "")
     hosts = [host for host in named.split(",") if host and not host.startswith("/")]

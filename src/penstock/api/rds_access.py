@@ -1,4 +1,4 @@
-"""Access to servers of Amazon RDS, looked at by itself: tokens, and the certificates that verify a server."""
+"""Makes IAM tokens, and checks rights and certificates of servers of Amazon RDS, apart from any load."""
 
 from __future__ import annotations
 
@@ -20,24 +20,27 @@ __all__ = ["bundle_url", "check_token_user", "find_certificates", "make_token", 
 
 
 def make_token(*, host: str, port: int, user: str, region: str | None = None) -> str:
-    """Return a token for IAM database authentication, a secret for 15 minutes. Raises ServerError, UsageError."""
+    """Return a token for IAM database authentication: a password that is valid for 15 minutes.
+
+    Raises ServerError, UsageError.
+    """
     return RdsTokens(region=region)(host=host, port=port, user=user)
 
 
 def check_token_user(conninfo: str, *, user: str) -> None:
-    """Ask a server, as whoever `conninfo` names, whether a role may log in with tokens. Raises ServerError."""
+    """Log in by `conninfo` and check that role `user` may log in with tokens. Raises ServerError if it may not."""
     with connect_to(conninfo).connect() as connection:
         check_iam_role(connection, user)
 
 
 def find_certificates(host: str | None) -> RootSearch:
-    """Return where root certificates for an endpoint were looked for (None: any of RDS) and which would be used."""
+    """Return where root certificates for a host (None: any of RDS) were looked for, and which file would be used."""
     given = os.environ.get("PGSSLROOTCERT")
     return search_roots(host, os.environ, given=given or None, now=datetime.now(UTC))
 
 
 def verify_server(search: RootSearch, *, host: str, port: int, tunnel: str | None = None) -> ServerCertificate:
-    """Return the certificate of a server that can be verified as verify-full does. Raises ServerError, UsageError."""
+    """Return a server's certificate, verified as sslmode=verify-full does. Raises ServerError, UsageError."""
     if search.chosen is None:
         raise missing_roots(host, search)
     end = None if tunnel is None else parse_tunnel(tunnel)

@@ -1,4 +1,4 @@
-"""Statements replayed with their temporary work in two places, from files or from what the server has kept."""
+"""Replays statements, of a file or of pg_stat_statements, with temporary work in one tablespace and in another."""
 
 from __future__ import annotations
 
@@ -37,11 +37,12 @@ def replay_statements(
     allows_superuser: bool = False,
     say: Callable[[str], None] = lambda _: None,
 ) -> ReplayResult:
-    """Return how long statements take with temporary work in pg_default, and where it goes otherwise.
+    """Return how long statements take with temporary work in pg_default, and in a second tablespace.
 
-    `seed` draws the order of the places in each round. `place` is the second tablespace, None for what is in force for
-    the role; `against` another server, then each has what is in force there. Raises UsageError for two places that are
-    the same and for statements that are not those that read, TargetError, ServerError.
+    `seed` draws the order of the tablespaces in each round. `place` is the second tablespace; None means the role's own
+    temp_tablespaces. If `against` is given, the statements run on both servers, each with the temp_tablespaces that is in
+    effect there. Raises UsageError if both tablespaces are the same or if a statement does more than read; TargetError,
+    ServerError.
     """
     skipped: list[Skipped] = []
     if sql is not None:
@@ -79,7 +80,10 @@ def replay_statements(
 
 
 def _compare_totals(to: ConnectionFactory, against: ConnectionFactory, skipped: list[Skipped]) -> list[StatementTotals]:
-    """Return what pg_stat_statements of both servers has, before the replay adds its own; without it say so."""
+    """Return the totals of pg_stat_statements of both servers, read before the replay adds its own.
+
+    If it is not installed on both, `skipped` gets an entry that says so.
+    """
     found = []
     for factory in (to, against):
         with factory.connect(label="replay") as connection:
@@ -92,7 +96,7 @@ def _compare_totals(to: ConnectionFactory, against: ConnectionFactory, skipped: 
 
 def _read(path: Path) -> str:
     try:
-        # Some editors put a byte order mark first.
+        # Some editors write a byte-order mark at the start.
         return path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise SourceError(f'could not read "{path}": {error.strerror}') from error

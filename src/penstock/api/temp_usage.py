@@ -1,4 +1,4 @@
-"""Temporary work of a server within an interval: what spills, what for, and where it goes."""
+"""Reports a server's temporary work within an interval: what spills, why, and to which tablespaces and devices."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ def temp_usage(
     say: Callable[[str], None] = lambda _: None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> UsageReport:
-    """Return what temporary work a server does within an interval; 0: what its statements did since their reset.
+    """Return what temporary work a server does within an interval; 0: since its statistics were reset.
 
-    Reads, and changes nothing. Statements need pg_stat_statements, others' and files on disk pg_monitor; devices are
-    those of a server on this machine; of `host`, an endpoint of RDS, CloudWatch's metrics of local storage are
-    asked for. Raises ServerError.
+    Changes nothing. Statements need pg_stat_statements; statements of other roles, and files on disk, need pg_monitor.
+    Devices are read if the server is on this machine. If `host` (an endpoint of RDS) is given, CloudWatch is asked for
+    the metrics of its local storage. Raises ServerError.
     """
     with closing(to.connect(label="usage")) as connection:
         facts = read_server_facts(connection)
@@ -82,9 +82,9 @@ def _read(connection: Connection, *, is_local: bool) -> UsageReading:
 
 
 def _explain(connection: Connection, use: StatementUse, user: str, database: str) -> StatementUse:
-    """Return a statement with what it spills for by its plan, or why it has none.
+    """Return a statement with the reason why it spills, as its plan shows it, or why it was not planned.
 
-    Only this role's own are planned: to plan is to run immutable functions with its rights.
+    Only this role's own statements are planned, because planning runs immutable functions with this role's rights.
     """
     query = strip_explain(use.query)
     if use.role != user:

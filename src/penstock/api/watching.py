@@ -1,4 +1,4 @@
-"""A sampler for a server that is named as everywhere, with its processors where AWS knows them."""
+"""Opens a sampler for a server; for RDS, AWS tells the number of CPUs and the metrics of local storage."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 
 def ask_local_storage(host: str) -> LocalStorageMetrics | None:
-    """Return CloudWatch's metrics of the local storage behind an endpoint of RDS; None without. Raises AwsError."""
+    """Return CloudWatch's metrics of the local storage of an RDS endpoint; None if it has none. Raises AwsError."""
     from penstock.aws.metrics import read_local_storage  # noqa: PLC0415 (56 ms, botocore)
 
     return read_local_storage(host, now=datetime.now(UTC))
@@ -33,10 +33,11 @@ def ask_local_storage(host: str) -> LocalStorageMetrics | None:
 def open_sampler(
     factory: ConnectionFactory, *, to: str | None, interval_s: float, with_query_text: bool = False
 ) -> Sampler:
-    """Return a sampler for what `factory` connects to; the caller closes it. Raises ServerError.
+    """Return a sampler for the server that `factory` connects to; the caller closes it. Raises ServerError.
 
-    `to` is what the factory was made from. Of an endpoint of RDS the processors and the local storage's metrics are
-    asked of AWS, which need not answer. Needs pg_read_all_stats for what others' sessions do.
+    `to` is the connection string that the factory was made from. If it names an RDS endpoint, AWS is asked for the
+    number of CPUs and for the metrics of local storage; both are left out if AWS does not answer. Needs
+    pg_read_all_stats to see what other roles' sessions do.
     """
     host = find_rds_host(to)
     if host is None:
@@ -51,7 +52,7 @@ def open_sampler(
 
 
 def find_rds_host(to: str | None) -> str | None:
-    """Return the endpoint of RDS that a connection string or the PG* variables name, if they do."""
+    """Return the RDS endpoint that a connection string or the PG* variables name, None if they name none."""
     try:
         host = find_host(to)
     except UsageError:
@@ -60,9 +61,9 @@ def find_rds_host(to: str | None) -> str | None:
 
 
 class LocalStorageFeed:
-    """CloudWatch's metrics of an instance's local storage, asked for once a minute by a thread that nobody waits for.
+    """CloudWatch's metrics of an instance's local storage, which a background thread reads once a minute.
 
-    Where AWS does not tell, or there is no local storage, there are none.
+    There are none if AWS refuses, or if the instance has no local storage.
     """
 
     def __init__(
@@ -72,14 +73,14 @@ class LocalStorageFeed:
         self._read = read
         self._every_s = every_s
         self._row: CounterRow | None = None
-        # A daemon: it ends with the process, and AWS may never answer.
-        threading.Thread(target=self._ask_again_and_again, name="local storage", daemon=True).start()
+        # A daemon thread, so that the process can exit while AWS does not answer.
+        threading.Thread(target=self._poll, name="local storage", daemon=True).start()
 
     def newest(self) -> CounterRow | None:
-        """Return the newest metrics as a row of a recording: instance, measured_at, and each by its name."""
+        """Return the newest metrics as a row of a recording: instance, measured_at, and one value for each metric."""
         return self._row
 
-    def _ask_again_and_again(self) -> None:
+    def _poll(self) -> None:
         while True:
             try:
                 found = self._read(self._host)
