@@ -1,7 +1,7 @@
-"""penstock loads files into PostgreSQL, says what its sessions wait for, and puts temporary work on local disk.
+"""penstock loads files into PostgreSQL, reports what its sessions wait for, and puts temporary work on local disk.
 
-As a library it is the names below (docs/python.md); they are imported when first used, so that importing the package
-alone costs nothing.
+The library's public names are listed below (docs/python.md). Each is imported when it is first used, so that
+`import penstock` alone takes no time.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from importlib import import_module
 
 __version__ = "0.1.0"
 
-_PLACES = {
+_NAMES_BY_MODULE = {
     "penstock.api.functions": ("doctor", "load", "loads", "repair", "retry", "temp_usage"),
     "penstock.api.loader": ("Loader",),
     "penstock.api.connect": ("connect_to",),
@@ -28,22 +28,22 @@ _PLACES = {
         "UsageError",
     ),
 }
-_MODULES = {name: module for module, names in _PLACES.items() for name in names}
-# What users write shorter than the code does.
+_MODULES = {name: module for module, names in _NAMES_BY_MODULE.items() for name in names}
+# Public names that differ from the names in the code.
 _RENAMED = {"Dialect": "DialectOptions", "Progress": "LoadProgress"}
 
 __all__ = ["__version__", *_MODULES]  # noqa: PLE0604 (they are strings)
 
 
 def __getattr__(name: str) -> object:
-    """Return what a room defines under a public name."""
+    """Import and return the object that has this public name."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    # Every room imports the package: a plain import here would tie them all to the api, also for import-linter
+    # A plain import would make every room depend on api, for import-linter too, since every room imports this package.
     found: object = getattr(import_module(_MODULES[name]), _RENAMED.get(name, name))
     return found
 
 
 def __dir__() -> list[str]:
-    """Return the public names, imported or not."""
+    """Return the module's names, with the public names that are not imported yet."""
     return sorted({*globals(), *__all__})

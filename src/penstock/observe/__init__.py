@@ -1,4 +1,4 @@
-"""Watches a server at work: samples on a clock, and recordings of them. What they mean is diagnose's to say."""
+"""Samples a server at intervals, and writes and reads recordings of the samples. The diagnose room interprets them."""
 
 from penstock.observe.recordings import Recorder, read_recording
 from penstock.observe.sampler import Sampler, sample_on_clock, sampling_beside

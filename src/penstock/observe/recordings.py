@@ -1,7 +1,7 @@
-"""Recordings on disk: zstd-compressed lines of JSON, a header first, then one sample a line, then that it ended.
+"""Recordings on disk: zstd-compressed lines of JSON: a header, one line for each sample, and an end mark.
 
-What is written reaches the disk's cache each second, so a recording whose writer was killed reads up to its last whole
-line. Fields that a reader does not know are left alone; a format of a newer major version is refused.
+The file is flushed to the operating system each second, so a recording whose writer was killed can be read up to its
+last whole line. A reader ignores fields that it does not know, and refuses a format of a newer major version.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ if TYPE_CHECKING:
 _MARK = "penstock_recording"
 _FLUSH_EVERY_S = 1.0
 _READ_BYTES = 1024 * 1024
-# Ours need 8 MiB at most: no file may ask for more memory than 128 MiB.
+# A window of at most 128 MiB (2^27 bytes): penstock's recordings need 8 MiB, and another file may ask for far more.
 _OPTIONS: dict[int, int] = {zstd.DecompressionParameter.window_log_max: 27}
-# One with 5,000 statements of 2 kB is 15 MB.
+# A sample with 5,000 statements of 2 kB is 15 MB.
 _MAX_LINE_BYTES = 256 * 1024 * 1024
-# What the server counts fits a bigint; a year of seconds is far from the other.
+# Larger than any counter of a server, which is a bigint, and than any time in seconds.
 _MAX_NUMBER = 2**64
 _NUMBERS = frozenset((int, float))
 _LEAST = {"at_s": 0, "interval_s": 0, "cpu_count": 1}
 
-# What JSON that is not ours raises where it is read.
+# What reading raises if the JSON is not that of a recording.
 _MISREAD = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
 
 _Fields = TypeVar("_Fields", RecordingHeader, Sample, SessionSample, Progress, Unread)
 
 
 class Recorder:
-    """Writes a recording to a new file, which only its owner may read. Raises SourceError, as do its methods.
+    """Writes a recording to a new file that only its owner may read. It and its methods raise SourceError.
 
-    Leave it by `with`: without an error, and by Ctrl-C, the recording is marked as whole.
+    Use it as a context manager: if the block ends without an error or by Ctrl-C, the recording is marked as complete.
     """
 
     def __init__(self, path: Path, header: RecordingHeader, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -106,9 +106,10 @@ class Recorder:
 
 
 def read_recording(path: Path) -> Recording:
-    """Return a recording, whose samples are read from the file one by one as far as it was written.
+    """Return a recording, whose samples are read from the file one by one, up to the last whole line.
 
-    Raises SourceError for what is none, or of a newer format; so does reading its samples, if it is damaged.
+    Raises SourceError if the file is not a recording or has a newer format. Iterating over the samples raises
+    SourceError if the file is damaged.
     """
     lines = _read_lines(path)
     header = _read_header(path, next(lines, b""))
@@ -118,7 +119,7 @@ def read_recording(path: Path) -> Recording:
 
 
 def _read_samples(path: Path, lines: Iterator[bytes], recording: Recording) -> Iterator[Sample]:
-    """Yield the samples; a line behind them says that the recording is whole."""
+    """Yield the samples, and set `is_whole` at the line that marks the end."""
     count = 0
     for line in lines:
         try:
@@ -133,7 +134,7 @@ def _read_samples(path: Path, lines: Iterator[bytes], recording: Recording) -> I
 
 
 def _read_lines(path: Path) -> Iterator[bytes]:
-    """Yield the whole lines of a recording, without their ends: what follows the last one was cut off."""
+    """Yield the whole lines of a recording, without line ends; an incomplete last line is ignored."""
     decompressor = zstd.ZstdDecompressor(options=_OPTIONS)
     rest = bytearray()
     try:
@@ -189,7 +190,7 @@ def _to_sample(entry: dict[str, Any]) -> Sample:
 
 
 def _check_row(row: Mapping[str, object]) -> Mapping[str, object]:
-    """Return a row of a statistics view. Raises TypeError, ValueError for what no server counts."""
+    """Return a row of a statistics view. Raises TypeError, ValueError if a server cannot have such a row."""
     if not isinstance(row, dict):
         raise TypeError("a row is not an object")
     if not isinstance(row.get("datname"), str | NoneType):
@@ -201,13 +202,16 @@ def _check_row(row: Mapping[str, object]) -> Mapping[str, object]:
 
 
 def _known(kind: type[_Fields], entry: Mapping[str, Any]) -> _Fields:
-    """Return a value of a class from the fields that it has. Raises TypeError, ValueError where one is of no use."""
+    """Return an instance of a class from those of its fields that `entry` has; other fields are ignored.
+
+    Raises TypeError, ValueError if a field has another type or is out of range.
+    """
     found = {}
     for name, types in _TYPES[kind].items():
         if name in entry:
             value = found[name] = entry[name]
             kind_of_value = type(value)
-            # Exact types, which are faster to compare than by isinstance, and leave no bool for an int.
+            # Exact types: faster than isinstance, and a bool is not accepted as an int.
             if kind_of_value not in types:
                 raise TypeError(f"{name} is {kind_of_value.__name__}")
             if kind_of_value in _NUMBERS and not _LEAST.get(name, -_MAX_NUMBER) <= value < _MAX_NUMBER:
@@ -216,12 +220,12 @@ def _known(kind: type[_Fields], entry: Mapping[str, Any]) -> _Fields:
 
 
 def _types_of(kind: type) -> dict[str, frozenset[type]]:
-    """Return the types that each field of a class may have, those of what is in it left out."""
+    """Return the types that each field of a class may have, without the types of a container's elements."""
     found = {}
     for name, hint in get_type_hints(kind, localns={"Unread": Unread}).items():
         kinds = {get_origin(part) or part for part in (get_args(hint) if isinstance(hint, UnionType) else [hint])}
         kinds |= {int} if float in kinds else set()
-        # JSON's objects
+        # A JSON object is read as a dict.
         found[name] = frozenset(dict if each is Mapping else each for each in kinds)
     return found
 

@@ -1,7 +1,7 @@
-"""Reads a server on a clock: sessions at every tick, statistics views once a second, statements every ten.
+"""Samples a server: sessions at every tick, statistics views every second, statements every ten seconds.
 
-What the samples mean is diagnose's to say. The sampler leaves itself out of its samples, and counts its transactions,
-which the server counts with the others'.
+The diagnose room interprets the samples. The sampler's own session is not in its samples. Its transactions are counted
+in `own_commits`, because the server's counters include them.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ if TYPE_CHECKING:
     from penstock.model.server.device import Device
     from penstock.server.connect.connection import ConnectionFactory
 
-# What a view shows arrives once a second: sessions report what they did no more often than that.
+# Sessions report to the statistics views at most once a second.
 _COUNTERS_EVERY_S = 1.0
-# Its rows may be thousands.
+# pg_stat_statements may have thousands of rows.
 _STATEMENTS_EVERY_S = 10.0
 
 
 class Sampler:
-    """Samples one server; `header` says what it is. Raises ServerError, as do all its methods.
+    """Samples one server; `header` describes the server. It and its methods raise ServerError.
 
-    `cpu_count` is the server's where its caller knows it, `read_local_storage` the newest of its local storage's
-    metrics, which must not wait. Needs pg_read_all_stats for what others' sessions do;
-    `header.unread` says what could not be read. Not through a pooler, which would hand out another backend each time.
+    `cpu_count` is the server's number of CPUs, if the caller knows it. `read_local_storage` returns the newest metrics
+    of its local storage, and must not wait. Needs pg_read_all_stats to see what other roles' sessions do;
+    `header.unread` names what could not be read. A pooler is refused: it would use another backend for each query.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Sampler:
         self._in_use = threading.Lock()
 
     def sample(self, *, reads_all: bool = False) -> Sample:
-        """Return what is going on now; `reads_all` asks every view, due or not, as at the end of a recording."""
+        """Return a sample of this moment; `reads_all`: read every view, even if it is not due."""
         at_s = self._clock() - self._began_s
         due = [name for name, next_s in self._next_s.items() if reads_all or at_s >= next_s]
         with self._in_use:
@@ -79,7 +79,7 @@ class Sampler:
         counters = dict(seen.counters)
         for name in due:
             every_s = _STATEMENTS_EVERY_S if name == STATEMENTS else _COUNTERS_EVERY_S
-            # By the clock, not from now: ticks that come late do not add up.
+            # A multiple of the interval since the start, so that the delays of late ticks do not add up.
             self._next_s[name] = (at_s // every_s + 1) * every_s
         if any(name != STATEMENTS for name in due):
             counters |= self._read_storage()
@@ -98,7 +98,7 @@ class Sampler:
         )
 
     def reconnect(self) -> None:
-        """Go on over a new session, after one that was lost."""
+        """Open a new session after the connection was lost."""
         with self._in_use:
             self._reader.close()
             connection = self._factory.connect(label="observe")
@@ -108,11 +108,14 @@ class Sampler:
                 connection.close()
                 raise
         self._next_s = dict.fromkeys(self._reader.views_there, 0.0)
-        # Nothing was seen meanwhile: the next sample does not stand for that time.
+        # The time without a session is not part of the next sample's interval.
         self._last_s, self._busy_s = self._clock(), busy_cpu_s()
 
     def close(self) -> None:
-        """End the session, unless another thread waits in it for the server: its socket may be another's by then."""
+        """Close the session, unless another thread waits for the server in it.
+
+        If its socket were closed then, another connection could reuse the descriptor while that thread waits on it.
+        """
         if self._in_use.acquire(blocking=False):
             try:
                 self._reader.close()
@@ -158,7 +161,7 @@ class Sampler:
         return replace(session, query=query, blocked_by=tuple(session.blocked_by), cpu_s=cpu_s)
 
     def _keep_changed(self, rows: Sequence[CounterRow]) -> tuple[CounterRow, ...]:
-        """Return the statements that were called since they were read last, their text as it is kept."""
+        """Return the statements that were called since they were last read, with the text that the recording keeps."""
         changed = []
         for row in rows:
             key = (row.get("userid"), row.get("dbid"), row.get("queryid"), row.get("toplevel"))
@@ -175,7 +178,7 @@ class Sampler:
         return {name: rows for name, rows in found.items() if rows}
 
     def _read_devices(self) -> tuple[CounterRow, ...]:
-        """Return the counters of the devices below the tablespaces, with what is free there."""
+        """Return the counters of the tablespaces' devices, with their free space."""
         rows = []
         for tablespace, (path, device) in self._devices.items():
             counters, disk = read_counters(device), measure_disk(path)
@@ -193,15 +196,15 @@ class Sampler:
 
 
 def _find_devices(directories: Mapping[str, str]) -> dict[str, tuple[Path, Device]]:
-    """Return the directories of tablespaces and their devices, where this process may see them."""
+    """Return the directory and the device of each tablespace whose device this process can see."""
     found = ((name, Path(directory), find_device(Path(directory))) for name, directory in directories.items())
     return {name: (path, device) for name, path, device in found if device is not None}
 
 
 class Cleaner:
-    """strip_literals, which remembers the texts of late: the same ones are seen at every tick."""
+    """strip_literals with a cache, because most ticks see the same texts."""
 
-    # With a track_activity_query_size of 1 MB a few texts are many bytes.
+    # The cache's limit. With a track_activity_query_size of 1 MB, a few texts fill it.
     _LIMIT_CHARACTERS = 16 * 1024 * 1024
 
     def __init__(self) -> None:
@@ -209,7 +212,7 @@ class Cleaner:
         self._characters = 0
 
     def __call__(self, text: str) -> str:
-        """Return a text without its literals."""
+        """Return the text without its literals."""
         if text not in self._known:
             self._characters += len(text)
             if self._characters > self._LIMIT_CHARACTERS:
@@ -221,16 +224,16 @@ class Cleaner:
 
 @contextmanager
 def sampling_beside(sampler: Sampler, *, interval_s: float) -> Iterator[list[Sample]]:
-    """Sample in a thread while the block runs, and once more at its end; provides the samples, of which more come.
+    """Sample in a thread while the block runs, and once more at its end; provides the list that the samples go to.
 
-    Raises ServerError, at the end of the block.
+    Raises ServerError at the end of the block.
     """
     stop = threading.Event()
     samples: list[Sample] = []
 
     def sample() -> None:
         for each in sample_on_clock(sampler, interval=lambda: interval_s, stop=stop):
-            samples.append(each)  # noqa: PERF402 (seen one by one by who watches the list)
+            samples.append(each)  # noqa: PERF402 (the block reads the list while it grows)
 
     with ThreadPoolExecutor(max_workers=1) as pool:
         sampling = pool.submit(sample)
@@ -250,11 +253,11 @@ def sample_on_clock(
     on_lost: Callable[[PenstockError], None] = lambda _: None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[Sample]:
-    """Yield a sample at each tick until `stop` is set or `for_s` are over, and one more of all views at the end.
+    """Yield a sample at each tick until `stop` is set or `for_s` seconds are over, and one of all views at the end.
 
-    Ticks that were missed are left out, so that the real interval is the sample's own. `interval` is asked before each.
-    A connection that is lost is reported to `on_lost`, once, and tried again at each tick. Raises ServerError for what
-    will not pass.
+    Missed ticks are skipped; each sample has its real interval. `interval` is called before each tick. If the
+    connection is lost, `on_lost` is called once and the connection is retried at each tick. Raises ServerError if a
+    fault is not transient.
     """
     began_s = due_s = clock()
     is_lost = False

@@ -1,4 +1,4 @@
-"""Statement text without what its literals say. Pure."""
+"""Removes literals and comments from the text of statements. Pure."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# What PostgreSQL's scanner takes for one token, as far as literals are concerned. A word comes before a number, so
-# that the digits of t1 are its own; whatever is beyond ASCII is of a word. Comments go: they may hold anything.
-# By "Lexical Structure" in PostgreSQL's documentation.
+# The tokens of PostgreSQL's scanner, as far as literals need them. A word is matched before a number, so that the digit
+# of t1 belongs to the word; all characters beyond ASCII belong to words. Comments are removed: they may hold secrets.
+# Source: "Lexical Structure" in PostgreSQL's documentation.
 _TOKEN = re.compile(
     r"""
     (?P<comment>--[^\r\n]* | /\*)
@@ -33,8 +33,8 @@ _COMMENT_PART = re.compile(r"/\*|\*/")
 def strip_literals(statement: str) -> str:
     r"""Return a statement with ? for each literal, (?, ...) for a list of them, and without comments.
 
-    A text that was cut in a literal ends there. Where a backslash stands in a string without E, nobody knows from the
-    text alone what ends it, so all that follows goes.
+    A literal that is cut off at the end of the text is replaced too. If a string without E contains a backslash, where
+    it ends depends on standard_conforming_strings, which is not known, so the rest of the text is removed.
 
     >>> strip_literals("SELECT * FROM t1 WHERE a IN (1, 2, 3) AND b = 'secret' -- note")
     'SELECT * FROM t1 WHERE a IN (?, ...) AND b = ?'
@@ -54,7 +54,7 @@ def strip_literals(statement: str) -> str:
 
 
 def read_tokens(statement: str) -> Iterator[tuple[str, str]]:
-    """Yield the tokens of a text with their kind, which is a name in _TOKEN; all of them make the text."""
+    """Yield the tokens of a text, each with its kind (a group of _TOKEN); joined they are the text."""
     position = 0
     while match := _TOKEN.match(statement, position):
         start, position = position, match.end()
@@ -65,7 +65,7 @@ def read_tokens(statement: str) -> Iterator[tuple[str, str]]:
 
 
 def _end_of_comment(statement: str, match: re.Match[str]) -> int:
-    """Return where a comment ends: those in /* */ nest."""
+    """Return where a comment ends; comments in /* */ nest."""
     if match[0] != "/*":
         return match.end()
     depth, position = 1, match.end()
