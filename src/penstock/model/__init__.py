@@ -1,1 +1,1 @@
-"""The values that cross rooms: frozen dataclasses, no behaviour beyond what they can say of themselves."""
+"""The values that rooms pass to each other: frozen dataclasses, with properties of their own fields at most."""

@@ -1,4 +1,4 @@
-"""What was found out about a server, in words: for the screen of doctor."""
+"""What doctor finds out about a server, in words."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ Severity = Literal["ok", "note", "warning", "refusal"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing found; `remedy` is the exact command or the sentence that would mend it.
+    """One finding; `remedy` is the command or the sentence that corrects it.
 
-    A refusal is what a load would be refused for, or what it would never get past.
+    Severity "refusal": a load would be refused for it, or would wait for ever.
     """
 
     severity: Severity

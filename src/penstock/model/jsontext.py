@@ -1,4 +1,4 @@
-"""Values as JSON that any database takes."""
+"""Values as JSON that a database of any encoding accepts."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import json
 
 
 def to_json(value: object) -> str:
-    """Return a value as compact JSON with sorted keys, in which no character is escaped that need not be.
+    r"""Return a value as compact JSON with sorted keys, in which characters are escaped only if JSON requires it.
 
-    A database in SQL_ASCII takes any character, and no escape of one (SQLSTATE 22P05).
+    A database in SQL_ASCII accepts any character, but no \u escape of a character beyond ASCII (SQLSTATE 22P05).
 
     >>> to_json({"b": "é", "a": 1})
     '{"a":1,"b":"é"}'

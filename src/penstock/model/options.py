@@ -1,8 +1,8 @@
-"""How an option of a load is declared: once, as a dataclass's field, from which everything else that has it follows.
+"""Declares the options of a load: each is declared once, as a field of a dataclass.
 
-The field has its name, type and default, and `options_in` adds its help and how it is read. The command line
-(`--on-error`), job files, the Python functions (`on_error`) and the ledger's JSON all give the dataclass what they were
-given, and `read_options` makes a value of it.
+The field has the option's name, type and default; `options_in` adds its help and how its values are read. The command
+line (`--on-error`), job files, the Python functions (`on_error`) and the ledger's JSON pass their values unread to the
+dataclass, and `read_options` reads them.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _NUMBERED_ESCAPE = re.compile(r"\\(?:x([0-9A-Fa-f]{1,2})|([0-7]{1,3}))")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """How values of a kind are read and shown; a switch has no `metavar`. `is_list`: it may be typed several times.
+    """How values of a kind are read and shown; a switch has no `metavar`. `is_list`: the option may be repeated.
 
-    `read` takes what an option was given as, which may be its value already. It raises ValueError with what it may be.
-    `hint` is the type of what Python may give.
+    `read` takes the value that an option was given, as text or already read. It raises ValueError with a description of
+    the values that are allowed. `hint` is the type of values that Python functions accept.
     """
 
     read: Callable[[Any], object]
@@ -45,7 +45,7 @@ class Kind:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    """What a field does not say: its kind, its help, and the panel of the help that it stands in."""
+    """What an option has beside its field: its kind, its help, and the panel of the help that lists it."""
 
     kind: Kind
     group: str
@@ -53,21 +53,24 @@ class Option:
 
 
 class OptionError(UsageError):
-    """An option cannot be what it was given as; `name` is its field's."""
+    """The value of an option is invalid; `name` is the field's name."""
 
     def __init__(self, name: str, value: object, expected: str) -> None:
         self.name = name
-        # What is neither may hold a password in a list
+        # Values of other types are not shown: a list may contain a password.
         self._shown = f' "{value}"' if isinstance(value, (str, int, float)) else ""
         super().__init__(f"invalid value{self._shown} for {name}", hint=f"Use {expected}.")
 
     def spelled(self, name: str) -> UsageError:
-        """Return the error for who knows the option by another name."""
+        """Return the same error with the option's name as the user wrote it, such as --on-error."""
         return UsageError(f"invalid value{self._shown} for {name}", hint=self.hint)
 
 
 def options_in(group: str) -> Callable[[Any, Kind, str], Any]:
-    """Return what declares an option in a panel of the help: by its default (MISSING: none), its kind and its help."""
+    """Return a function that declares an option in this panel of the help.
+
+    It takes the option's default (MISSING if it has none), its kind and its help.
+    """
 
     def option(default: Any, kind: Kind, text: str) -> Any:
         metadata = {_KEY: Option(kind=kind, group=group, help=text)}
@@ -79,7 +82,7 @@ def options_in(group: str) -> Callable[[Any, Kind, str], Any]:
 
 
 def find_option(field: Field[Any]) -> Option | None:
-    """Return what is declared of a field, None for one that is no option."""
+    """Return the option that a field declares, None if the field is not an option."""
     found: Option | None = field.metadata.get(_KEY)
     return found
 
@@ -90,12 +93,12 @@ def option_fields(kind: type[DataclassInstance]) -> dict[str, Field[Any]]:
 
 
 def pick(kind: type[DataclassInstance], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those of the given values that are options of a dataclass."""
+    """Return those of the given values whose names are options of a dataclass."""
     return {name: given[name] for name in option_fields(kind) if name in given}
 
 
 def read_options(instance: DataclassInstance) -> None:
-    """Make values of what the options of a frozen dataclass were given as. Raises UsageError."""
+    """Read the values that the options of a frozen dataclass were given, in place. Raises UsageError."""
     for name, declared in option_fields(type(instance)).items():
         value, found = getattr(instance, name), find_option(declared)
         if found is not None and value is not declared.default:
@@ -114,7 +117,7 @@ def _read_switch(value: Any) -> bool:
 def read_text(value: Any) -> str:
     """Return a text."""
     if not isinstance(value, str):
-        raise ValueError("a text")  # noqa: TRY004 (what callers make an error of the option)
+        raise ValueError("a text")  # noqa: TRY004 (read_options turns ValueError into OptionError)
     return value
 
 
@@ -123,7 +126,7 @@ def _read_path(value: Any) -> Path:
 
 
 def words(literal: Any) -> Kind:
-    """Return the kind of the words of a Literal."""
+    """Return the kind of options whose value is one of the words of a Literal."""
     known: tuple[str, ...] = get_args(literal)
     *others, last = known
 
@@ -137,7 +140,7 @@ def words(literal: Any) -> Kind:
 
 
 def read_texts(value: Any) -> tuple[str, ...]:
-    """Return texts; one alone need not be in a list."""
+    """Return texts; a single text need not be in a list."""
     texts = (value,) if isinstance(value, str) else value
     if not isinstance(texts, (list, tuple)) or not all(isinstance(text, str) for text in texts):
         raise ValueError("a text, or a list of texts")
@@ -157,14 +160,14 @@ def read_names(value: Any) -> tuple[str, ...]:
 
 
 def split_names(text: str) -> tuple[str, ...]:
-    """Return the names of a list, as they stand."""
+    """Return the names in a comma-separated list, without folding their case."""
     import csv  # noqa: PLC0415 (few loads name columns)
 
     return tuple(name.strip() for name in next(csv.reader([text], skipinitialspace=True), []))
 
 
 def _read_values(value: Any) -> Mapping[str, str]:
-    """Return columns and their values, also of a list of COLUMN=VALUE."""
+    """Return columns and their values, from a mapping or from a list of COLUMN=VALUE."""
     pairs = list(value.items()) if isinstance(value, Mapping) else [_split_pair(text) for text in read_texts(value)]
     if not all(isinstance(text, str) for pair in pairs for text in pair):
         raise ValueError("texts as values")
@@ -188,7 +191,7 @@ def _read_table(value: Any) -> TableName:
 
 
 def read_character(value: Any) -> str:
-    r"""Return the character that a text spells as C does (\t, \x1f, \037); other text comes back as it is."""
+    r"""Return the character that a text spells as in C (\t, \x1f, \037); other text is returned unchanged."""
     text = read_text(value)
     if match := _NUMBERED_ESCAPE.fullmatch(text):
         hexadecimal, octal = match.groups()
@@ -197,7 +200,7 @@ def read_character(value: Any) -> str:
 
 
 def _read_count(value: Any, *, least: int = 0) -> int:
-    """Return a whole number, of a text too."""
+    """Return a whole number of at least `least`, given as a number or as text."""
     is_text = isinstance(value, str) and value.isascii() and value.isdigit()
     if isinstance(value, bool) or not (is_text or isinstance(value, int)) or int(value) < least:
         raise ValueError(f"a number from {least} upwards")
@@ -214,7 +217,7 @@ def _read_sessions(value: Any) -> int | None:
 
 
 def read_duration(value: Any) -> float:
-    """Return a time in seconds: a number of them, or as PostgreSQL's settings spell it.
+    """Return a time in seconds, given as a number of seconds or as PostgreSQL's settings spell it.
 
     >>> read_duration("5min"), read_duration("90"), read_duration("1.5 h")
     (300.0, 90.0, 5400.0)
@@ -228,7 +231,7 @@ def read_duration(value: Any) -> float:
 
 
 def parse_duration(text: str, *, option: str) -> float:
-    """Return the time that an option of some command names, in seconds. Raises UsageError."""
+    """Return the time that a command's option was given, in seconds. Raises UsageError."""
     try:
         return read_duration(text)
     except ValueError as exc:
@@ -236,7 +239,7 @@ def parse_duration(text: str, *, option: str) -> float:
 
 
 def parse_counts(text: str, *, option: str) -> tuple[int, ...]:
-    """Return numbers of sessions as they are typed, each once. Raises UsageError.
+    """Return the numbers of sessions in a comma-separated list, each once. Raises UsageError.
 
     >>> parse_counts("1, 2,4", option="--sessions")
     (1, 2, 4)
@@ -248,7 +251,7 @@ def parse_counts(text: str, *, option: str) -> tuple[int, ...]:
 
 
 def size(least_bytes: int, most_bytes: int, expected: str) -> Kind:
-    """Return the kind of a number of bytes, or a size such as 512MB, within limits."""
+    """Return the kind of options whose value is a number of bytes, or a size such as 512MB, within limits."""
 
     def read(value: Any) -> int:
         match = re.fullmatch(r"(\d+(?:\.\d+)?) ?(kB|MB|GB)", value.strip()) if isinstance(value, str) else None
@@ -261,17 +264,17 @@ def size(least_bytes: int, most_bytes: int, expected: str) -> Kind:
 
 
 def text(metavar: str) -> Kind:
-    """Return the kind of any text."""
+    """Return the kind of options whose value is any text."""
     return Kind(read=read_text, metavar=metavar, hint="str")
 
 
 def texts(metavar: str) -> Kind:
-    """Return the kind of several texts."""
+    """Return the kind of options that take several texts."""
     return Kind(read=read_texts, metavar=metavar, hint=_TEXTS, is_list=True)
 
 
 def path(metavar: str) -> Kind:
-    """Return the kind of a file's path."""
+    """Return the kind of options whose value is a path."""
     return Kind(read=_read_path, metavar=metavar, hint="str | Path")
 
 

@@ -1,4 +1,4 @@
-"""What was seen of a server at work: samples on a clock, and the recording that they make."""
+"""Samples of a server at work, and the recording that holds them."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, TypeAlias
 if TYPE_CHECKING:
     from penstock.model.server.inspection import Unread
 
-# A statistics view's row as the server has it: newer servers have columns that others lack.
+# A row of a statistics view, with the columns of the server's version.
 CounterRow: TypeAlias = Mapping[str, object]
 
-# The counters of CloudWatch's metrics of local storage.
+# The name under which a sample has CloudWatch's metrics of local storage.
 LOCAL_STORAGE = "rds_local_storage"
 
-# "major.minor": readers take any minor one, and refuse a newer major one by name.
+# "major.minor": readers accept any minor version, and refuse a newer major version.
 FORMAT = "1.0"
 
 
@@ -23,11 +23,11 @@ FORMAT = "1.0"
 class SessionSample:
     """One backend at one moment: a row of observe_sessions.sql.
 
-    `wait_event_type` and `wait_event` are None while it waits for nothing, or where the role may not see it
-    (`state` is None as well then). `query` has no literals, unless the recording keeps query text. `transaction_s` is
-    the age of its transaction, `xid_age` that of its transaction number in transactions. `blocked_by` is filled while
-    it waits for a lock; pid 0 is a prepared transaction. `cpu_s` is the processor time that its process has had so far,
-    None where the server is not on this machine.
+    `wait_event_type` and `wait_event` are None if the backend does not wait, or if the role may not see them (then
+    `state` is None too). `query` has no literals, unless the recording keeps query text. `transaction_s` is the age of
+    its transaction in seconds, `xid_age` the age of its transaction ID in transactions. `blocked_by` has the pids that
+    the backend waits for while it waits for a lock; pid 0 is a prepared transaction. `cpu_s` is the CPU time that its
+    process has used so far, None if the server is not on this machine.
     """
 
     pid: int
@@ -50,9 +50,9 @@ class SessionSample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """What moves while a procedure commits inside: the WAL position in bytes, and the next transaction's number.
+    """The WAL position in bytes, and the next transaction ID, which advance even if a procedure commits internally.
 
-    Either is None where the server does not have it.
+    Each is None if the server does not have it.
     """
 
     wal_bytes: int | None
@@ -61,15 +61,15 @@ class Progress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """All that one tick saw. `at_s` counts from the recording's start; `interval_s` is the real time since the last.
+    """One sample. `at_s` is the time since the recording's start, `interval_s` the real time since the last sample.
 
     `counters` are the statistics views that were read at this tick, by name, each with its rows: pg_stat_database,
     pg_stat_bgwriter, pg_stat_checkpointer, pg_stat_wal, pg_stat_io, pg_stat_replication, pg_stat_wal_receiver,
     pg_stat_statements (rows that have changed only), aurora_commits, temp_files (tablespace, pid, bytes), host_devices
-    (tablespace, device, kind, what DeviceCounters has, free_bytes, size_bytes), rds_local_storage (instance,
-    measured_at, CloudWatch's metrics of local storage by their names). `own_commits` are the sampler's
-    transactions since the recording's start, which the counters hold too. `host_busy_cpus` is how many of the host's
-    processors were busy since the last tick, None where the server is not on this machine.
+    (tablespace, device, kind, the fields of DeviceCounters, free_bytes, size_bytes), rds_local_storage (instance,
+    measured_at, CloudWatch's metrics of local storage by their names). `own_commits` is the number of the sampler's
+    transactions since the recording's start, which the server's counters include. `host_busy_cpus` is how many of the
+    host's CPUs were busy since the last tick, None if the server is not on this machine.
     """
 
     at_s: float
@@ -83,9 +83,10 @@ class Sample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordingHeader:
-    """What a recording is of. `started_at` is this host's clock as ISO 8601 in UTC, `clock_ahead_s` the server's lead.
+    """Describes a recording and its server. `started_at` is this host's time, as ISO 8601 in UTC.
 
-    `cpu_count` is the server's, None where nobody knows it. `settings` are those that decide what a commit waits for.
+    `clock_ahead_s` is how far the server's clock is ahead of this host's. `cpu_count` is the server's, None if it is
+    not known. `settings` are those that decide what a commit waits for.
     """
 
     started_at: str
@@ -105,9 +106,9 @@ class RecordingHeader:
 
 @dataclass(slots=True, kw_only=True)
 class Recording:
-    """A header and its samples in order. `is_whole` is False where its writer was killed, or still writes.
+    """A header and its samples in order. `is_whole` is False if the writer was killed or is still writing.
 
-    Samples of a file are read one by one, once; whether it is whole is known when the last one was read.
+    The samples of a file can be iterated over once, and are read one by one. `is_whole` is known after the last one.
     """
 
     header: RecordingHeader

@@ -1,19 +1,19 @@
-"""Words without the secrets that connection strings and signed URLs hold. Pure.
+"""Removes the secrets of connection strings and signed URLs from text. Pure.
 
-A last line of defence for text that a user typed in the wrong place and that a message repeats: what is known to hold a
-secret is left out where it is known.
+This is for messages that repeat text that a user typed in the wrong place. A value that is known to be secret is never
+put into a message.
 """
 
 from __future__ import annotations
 
 import re
 
-# User and password of a PostgreSQL URI, in which people forget to encode slashes, and of any other URL. Both also where
-# a slash is missing. What follows a URL's first slash is a path, in which @ may stand.
+# User and password of a PostgreSQL URI, in which people forget to encode slashes, and of any other URL; both even if
+# a slash of :// is missing. In other URLs, the text after the host's slash is a path, which may contain @.
 _USERINFO = re.compile(r"""(\bpostgres(?:ql)?:/*)[^\s"']*@|(\b[a-z][a-z0-9+.-]*:/+)[^\s"'/]*@""", re.IGNORECASE)
 
-# password='two words' of a connection string, which may have blanks around the sign; X-Amz-Signature=... of a signed
-# URL, sig=... of Azure's.
+# password='two words' of a connection string, which may have blanks around the equals sign; X-Amz-Signature=... of a
+# URL signed by AWS, sig=... of a URL signed by Azure.
 _NAMED = re.compile(
     r"""\b((?:[\w.-]*(?:password|passwd|signature|token|secret|credential)|sig)\s*=\s*)(?:'(?:[^'\\]|\\.)*'|[^\s&"']+)""",
     re.IGNORECASE,
@@ -21,7 +21,7 @@ _NAMED = re.compile(
 
 
 def hide_secrets(text: str) -> str:
-    """Return a text with what looks like a secret replaced by three asterisks.
+    """Return a text in which everything that looks like a secret is replaced by three asterisks.
 
     >>> hide_secrets('no command "postgresql://ann:p/w@db1/shop?sslpassword=x"')
     'no command "postgresql://***@db1/shop?sslpassword=***"'

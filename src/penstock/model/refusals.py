@@ -1,4 +1,4 @@
-"""What penstock never does, though it would make loads faster, and why: for options, keys and values. Data. Pure.
+"""What penstock never does although it would make loads faster, and the errors that explain why. Pure.
 
 README has the same list under "What it will not do".
 """
@@ -12,9 +12,9 @@ from penstock.errors import UsageError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """One thing that is never done: `deed` in words, and what it would cost.
+    """One thing that penstock never does: `deed` names it, `reason` says what it would cost.
 
-    `value` is what the setting `name` is never given, in the server's words; None where it is no setting.
+    `value` is the value that the setting `name` is never given; None if `name` is not a setting.
     """
 
     name: str
@@ -92,7 +92,7 @@ REFUSALS: tuple[Refusal, ...] = (
 _BY_NAME = {refusal.name: refusal for refusal in REFUSALS}
 _SPELLINGS = {"off": ("off", "false", "f", "no", "n", "0"), "empty": ("",), "0": ("0", "00"), "minimal": ("minimal",)}
 
-# Other names for the same.
+# Other names for the refused things.
 _ALIASES = {
     "set_unlogged": "unlogged",
     "unlogged_table": "unlogged",
@@ -119,7 +119,7 @@ _SUFFIXES = ("_off", "_disabled", "_minimal")
 
 
 def explain_refusal(name: str) -> UsageError | None:
-    """Return the error for an option or a key that asks for what is never done, None for any other.
+    """Return the error for an option or a job file's key that asks for a refused thing, None for any other.
 
     >>> explain_refusal("--no-fsync").message
     'penstock does not turn fsync off'
@@ -135,7 +135,7 @@ def explain_refusal(name: str) -> UsageError | None:
 
 
 def refuse_value(name: str, value: str) -> None:
-    """Raise UsageError, which explains why, where a setting is never given a value.
+    """Raise UsageError, which explains why, if penstock never gives a setting this value.
 
     >>> refuse_value("max_wal_size", "8GB")
     """
@@ -149,6 +149,6 @@ def refuse_value(name: str, value: str) -> None:
 
 
 def _spellings(word: str) -> list[str]:
-    """Return a word, and what is left of it without what says that something is off."""
+    """Return a word, and the word without prefixes and suffixes such as no_ and _off."""
     bare = next((word.removeprefix(prefix) for prefix in _PREFIXES if word.startswith(prefix)), word)
     return [word, bare, *(bare.removesuffix(suffix) for suffix in _SUFFIXES if bare.endswith(suffix))]

@@ -33,22 +33,24 @@ if TYPE_CHECKING:
 
     from penstock.model.server.table import TableName
 
-# How rows get into a table, and which of several records with the same key counts, by file order.
+# How rows get into a table, and which of several records with the same key, in file order, an upsert stores.
 Mode = Literal["append", "truncate", "replace", "upsert", "insert-new"]
 Keep = Literal["first", "last", "error"]
-# What to do with what the ledger says is loaded but is another now.
+# What to do with an object that was loaded in another version.
 OnChanged = Literal["error", "load", "skip"]
+# What to do with objects that were loaded into the table before it was emptied.
 OnEmptied = Literal["error", "load", "skip"]
 # What to do with a file that lacks columns.
 OnMissing = Literal["error", "default"]
 OnError = Literal["stop", "reject"]
-# What becomes of a table's user triggers, and of autovacuum at it, while it is loaded.
+# What to do with a table's user triggers, and with its autovacuum, while it is loaded.
 TriggerRule = Literal["keep", "disable"]
 AutovacuumRule = Literal["keep", "pause"]
 # Whether a warning is an error.
 WarningRule = Literal["show", "error"]
 
-# PostgreSQL takes no more than 1 GB as one line. Pieces of files, up to 768 KiB, are to be shorter than the limit.
+# The default of --max-record. PostgreSQL accepts at most 1 GB as one line. The limit must be longer than a piece of a
+# file, which is up to 768 KiB.
 MAX_RECORD_BYTES = 256 * MB
 
 _what = options_in("What is loaded")
@@ -64,7 +66,7 @@ _shown = options_in("What is done and shown")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transform:
-    """A user's statement that takes staged records on; `name` is the file it comes from, for errors."""
+    """A user's statement that stores staged records; `name` is the statement's file, for errors."""
 
     name: str
     text: str
@@ -74,7 +76,7 @@ def _read_transform(value: object) -> Transform:
     if isinstance(value, Mapping):
         return Transform(**value)
     if not isinstance(value, Transform):
-        raise ValueError("the path of a file")  # noqa: TRY004 (what becomes an error of the option)
+        raise ValueError("the path of a file")  # noqa: TRY004 (read_options turns ValueError into OptionError)
     return value
 
 
@@ -83,9 +85,9 @@ _TRANSFORM = Kind(read=_read_transform, metavar="FILE.sql", hint="str | Path | T
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetJob:
-    """One table to fill and where its bytes come from.
+    """One table to load, with its sources and options.
 
-    Its repr leaves the sources out: a URL may be signed. Raises UsageError.
+    Its repr does not show the sources, because a URL may be signed. Raises UsageError.
     """
 
     sources: tuple[str, ...] = field(repr=False)
@@ -147,10 +149,10 @@ class TargetJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadRules:
-    """How a load deals with what the ledger knows, with others, with faults, with the table, and with what follows.
+    """How a load treats loaded objects, other loads, faults, bad records and the table, and what follows the load.
 
-    `retry_for` is in seconds, `max_record` in bytes. `max_rejects` None: any number. `checkpoint` None: if the
-    server's settings were changed for the load. Raises UsageError.
+    `retry_for` is in seconds, `max_record` in bytes. `max_rejects` None: no limit. `checkpoint` None: after 1 GiB and
+    more, if the server's settings were changed for the load. Raises UsageError.
     """
 
     atomic: bool = _ledger(
@@ -208,14 +210,14 @@ class LoadRules:
         words(Indexes),
         "What of the table is parked: dropped while it is loaded, and created again after. auto: of an empty "
         "table and its partitions, if the load is large enough, indexes and foreign keys, but nothing that keeps "
-        "rows unique. rebuild: of any table, keys too; meanwhile nothing keeps others from writing what breaks "
-        "them. keep: nothing. --plan shows what is parked (default: auto).",
+        "rows unique. rebuild: of any table, keys too; while they are dropped, other sessions can insert rows that "
+        "violate them. keep: nothing. --plan shows what is parked (default: auto).",
     )
     triggers: TriggerRule = _table(
         "keep",
         words(TriggerRule),
-        "disable switches off the table's own triggers that the load would fire, and restores each as it was; "
-        "meanwhile they do not fire for others either. Needs the table's owner (default: keep).",
+        "disable disables the table's own triggers that the load would fire, and restores each after the load; "
+        "meanwhile they do not fire for other sessions either. Needs the table's owner (default: keep).",
     )
     autovacuum: AutovacuumRule = _table(
         "keep",
@@ -232,14 +234,14 @@ class LoadRules:
     checkpoint: bool | None = _after(
         None,
         SWITCH,
-        "Whether a CHECKPOINT follows, which writes all changed pages at once and so slows others. If neither is "
-        "given it does after 1 GiB and more, if the server's settings were changed for the load.",
+        "Whether a CHECKPOINT follows, which writes all changed pages at once and so slows other sessions. By default "
+        "it follows a load of 1 GiB and more, if the server's settings were changed for the load.",
     )
     warnings: WarningRule = _shown(
         "show",
         words(WarningRule),
-        "Whether a warning is an error, for scripts: with error nothing begins that is warned of, nothing more is "
-        "committed after a warning, and one after the last row makes exit code 2 (default: show).",
+        "Whether a warning is an error, for scripts. With error, a load whose plan has a warning does not begin, no "
+        "more rows are committed after a warning, and a warning after the last row makes exit code 2 (default: show).",
     )
 
     def __post_init__(self) -> None:
@@ -249,7 +251,7 @@ class LoadRules:
 
 
 def refuse_without_rejects(option: str, rules: LoadRules) -> None:
-    """Raise UsageError if no record is rejected, which is what an option speaks of."""
+    """Raise UsageError if an option that is about rejected records is given without --on-error reject."""
     if rules.on_error != "reject":
         raise UsageError(f"{option} needs --on-error reject", hint="By default the first bad record ends the load.")
 
@@ -273,7 +275,7 @@ class LoadJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """Which server, and how it is reached; `to` may hold a password. Raises UsageError."""
+    """Which server to connect to, and how; `to` may contain a password. Raises UsageError."""
 
     to: str | None = _server(
         None,
@@ -321,27 +323,27 @@ class Access:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Housekeeping:
-    """Where loads are written down, and what is done around one. Raises UsageError.
+    """Where loads are recorded, and what is done before and after a load. Raises UsageError.
 
-    `settings` are those of the server during the load: "none", "auto", or a profile's name.
+    `settings` says which of the server's settings are changed during the load: "none", "auto", or a profile's name.
     """
 
     settings: str = _server(
         "none",
         text("none|auto|PROFILE"),
-        "Settings of the server while the load runs. none leaves them alone. bulk-load has fewer checkpoints, "
-        "under a lease that is restored on every way out, and names the rights that it lacks. auto does that if "
-        "the rights exist and the load is large enough to gain from it (default: none).",
+        "Settings of the server while the load runs. none changes nothing. bulk-load has fewer checkpoints; the "
+        "settings are restored however the load ends, and missing rights are an error that names them. auto does "
+        "that if the role has the rights and the load is large enough to gain from it (default: none).",
     )
     shared_group: bool = _server(
         False,
         SWITCH,
-        "Change a parameter group of Amazon RDS even if other instances have it too, and are changed with it.",
+        "Change a parameter group of Amazon RDS even if other instances use it, whose settings then change too.",
     )
     ledger_schema: str = _ledger(
         "penstock",
         text("SCHEMA"),
-        "Schema in which loads are written down; it is created if it does not exist (default: penstock).",
+        "Schema in which loads are recorded; it is created if it does not exist (default: penstock).",
     )
     publish_ledger: bool = _ledger(
         False,
@@ -369,7 +371,7 @@ class Housekeeping:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """A job, where it goes, and what is done around it. Raises UsageError."""
+    """A job, the server it loads into, and what is done before and after it. Raises UsageError."""
 
     job: LoadJob
     access: Access
@@ -380,6 +382,6 @@ class Request:
             refuse_without_rejects("--reject-file", self.job.rules)
 
 
-# Who declares options, in the order of help and of the reference: of one table, and of the whole load.
+# The classes that declare options, in the order of the help and of the reference: for one table, and for the load.
 TARGET_KINDS = (TargetJob, DialectOptions)
 LOAD_KINDS = (Access, LoadJob, LoadRules, Housekeeping)

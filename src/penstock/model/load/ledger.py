@@ -1,4 +1,4 @@
-"""What the ledger knows of loads, objects and what is committed of them."""
+"""The ledger's records of loads, of objects, and of the parts of objects that are committed."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ LoadState = Literal["running", "complete"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coverage:
-    """What is committed of one object: sorted, disjoint, not touching.
+    """The committed ranges of one object: sorted, disjoint, not adjacent.
 
-    `has_start` and `has_end`: the object's first record, and its last, are among them. An object is complete where both
-    are and nothing is missing between them.
+    `has_start` and `has_end`: the object's first record, and its last record, are committed. An object is complete if
+    both are and no range between them is missing.
     """
 
     ranges: tuple[Range, ...] = ()
@@ -37,12 +37,12 @@ class Coverage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommittedRange:
-    """One row of the ledger: what one transaction committed of one object.
+    """One row of the ledger: the ranges of one object that one transaction committed.
 
-    `ranges` are in ascending order and `checksum` is the CRC-32 of their bytes, one after another, xor that of the
-    object's header record. `start` is where the first begins; an object without
-    records has one row, without ranges. `records` were cut; `rows` were stored, the rest suppressed by row triggers or
-    rejected. `form` tells how the records are read, where some were rejected.
+    `ranges` are in ascending order; `start` is where the first begins. `checksum` is the CRC-32 of their bytes in that
+    order, xor the CRC-32 of the object's header record. An object without records has one row, without ranges.
+    `records` is the number of records cut from the object, `rows` the number stored; the others were suppressed by row
+    triggers or rejected. `form` is how the records are read (RecordForm as JSON), if some were rejected.
     """
 
     object_number: int
@@ -60,10 +60,10 @@ class CommittedRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerObject:
-    """One object of a load: where it goes, and which version of it. `version` is None where the source tells none.
+    """One object of a load, its target table and its version. `version` is None if the source has none.
 
-    `uri` is a file's path with every symbolic link resolved. `ctime_ns` is a local file's time of change: an unfinished
-    load compares what it has committed if that has moved.
+    `uri` is a URL, or a file's path with every symbolic link resolved. `ctime_ns` is a local file's time of change: if
+    it is another when an unfinished load is resumed, the load compares the checksums of the ranges it has committed.
     """
 
     number: int
@@ -77,11 +77,11 @@ class LedgerObject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownObject:
-    """What the ledger knows of an object that is to be loaded, by its table and the URI.
+    """The ledger's record of an object that is to be loaded, found by its table and URI.
 
-    `load_id` is the load it belongs to, `identity` that load's. `target_oid` is what the table has here. `rows` are
-    what is committed of the object, none where nothing came of staged records. `is_superseded`: a later load has
-    truncated or replaced the table, or what it is a partition of.
+    `load_id` is the load that the record belongs to, `identity` that load's identity. `target_oid` is the table's OID
+    in this database. `rows` is the number of committed rows of the object, 0 if its staged records gave none.
+    `is_superseded`: a later load has truncated or replaced the table, or the table that it is a partition of.
     """
 
     load_id: str
@@ -99,9 +99,9 @@ class KnownObject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerOutlook:
-    """What a load would do with its objects, in the order of the job, by what the ledger knows of them now.
+    """What a load would do with each of its objects, in the order of the job, if it ran now.
 
-    `exists`: there is a ledger. `resumes` is the load that would be resumed.
+    `exists`: the ledger exists. `resumes` is the load that would be resumed.
     """
 
     exists: bool
@@ -111,7 +111,7 @@ class LedgerOutlook:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """A load that is ours to carry out as long as its epoch is `epoch`; `is_resumed` where it had begun before."""
+    """The right of this process to run a load, which ends if the load's epoch changes; `is_resumed`: not a new load."""
 
     load_id: str
     epoch: int
@@ -120,11 +120,11 @@ class Claim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinishedLoad:
-    """A load that the ledger says is complete: all of its rows, this run's and earlier ones'.
+    """A load that the ledger says is complete, with the rows of this run and of earlier runs.
 
-    `inserted`, `updated`, `duplicates` and `existing` are what merges from staging tables did. `is_local_only`: the
-    wait for a synchronous standby was cancelled, so only the primary is known to have it. `is_others`: another process
-    has completed it.
+    `inserted`, `updated`, `duplicates` and `existing` count what merges from staging tables did. `is_local_only`: the
+    wait for a synchronous standby was cancelled, so only the primary is known to have the commit. `is_others`: another
+    process has completed the load.
     """
 
     rows: int
@@ -139,10 +139,10 @@ class FinishedLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LandingRecord:
-    """What a load has made for one of its targets, table `target`, whose place in the job is `number`.
+    """The table that a load has created for one of its targets, the table `target`, number `number` in the job.
 
-    `kind` is what the table is for; None where the target was truncated and nothing made. `definition` is a digest of
-    the table that a replacement was made for.
+    `kind` is what the created table is for; None if the target was truncated and no table created. `definition` is a
+    digest of the definition of the table that a replacement was created for.
     """
 
     number: int
@@ -158,7 +158,7 @@ class LandingRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LandedTarget:
-    """A target of a load whose records landed elsewhere first: its place in the job, its table, its objects."""
+    """A target whose records were copied into another table first: its number in the job, that table, its objects."""
 
     number: int
     target_oid: int
@@ -169,10 +169,10 @@ class LandedTarget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LandedCounts:
-    """What became of the `staged` records of one target at the load's end.
+    """How many of the `staged` records of one target were inserted, updated or not stored at the load's end.
 
-    `target_oid` is the table's from then on: a replaced table has another one. With a transform, `inserted` are the
-    rows that its statement stored.
+    `target_oid` is the table's OID after the load: a replaced table has a new one. With a transform, `inserted` counts
+    the rows that its statement stored.
     """
 
     number: int
@@ -187,7 +187,7 @@ class LandedCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StayingRows:
-    """Rows of a load that are in a table, as far as the ledger knows."""
+    """How many rows of a load are in a table, by the ledger."""
 
     table: str
     rows: int
@@ -195,11 +195,11 @@ class StayingRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadRecord:
-    """One load as `penstock loads` lists it: what is committed; times are the server's.
+    """One load as `penstock loads` lists it: counts are of committed rows, times are the server's.
 
-    `rejected` are the records that it rejected and that were not loaded since. `seconds` lie between its beginning and
-    the last commit. `is_active`: a process works on it now. `job` is the job as
-    JSON, None where its sources cannot be read again.
+    `rejected` counts the records that the load rejected and that were not loaded since. `seconds` is the time from its
+    beginning to its last commit. `is_active`: a process works on it now. `job` is the job as JSON, None if its sources
+    cannot be read again.
     """
 
     load_id: str
@@ -221,7 +221,7 @@ class LoadRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeftStaging:
-    """A copy of records that a load was to merge; `lock_key` is its load's, `is_own`: that is this role's."""
+    """A staging table that a load left; `lock_key` is the load's lock, `is_own`: the load is this role's."""
 
     load_id: str
     lock_key: str
@@ -233,7 +233,7 @@ class LeftStaging:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeftRejects:
-    """How many rejected records of a load are neither loaded nor discarded."""
+    """How many rejected records of a load have been neither loaded nor discarded."""
 
     load_id: str
     count: int
@@ -241,7 +241,7 @@ class LeftRejects:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrunedLoads:
-    """What a prune has removed: of how many loads, so many bytes of rows in the ledger, and which staging tables."""
+    """What a prune has removed: the rows of `loads` loads, `size_bytes` of them, and staging tables."""
 
     loads: int
     size_bytes: int
@@ -250,9 +250,9 @@ class PrunedLoads:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectRecord:
-    """One object of a load as `penstock loads show` lists it. `bytes_committed` are decompressed bytes.
+    """One object of a load as `penstock loads show` lists it. `bytes_committed` counts decompressed bytes.
 
-    `is_staged`: its rows are records that were copied into a staging table.
+    `is_staged`: `rows` counts records in a staging table.
     """
 
     number: int

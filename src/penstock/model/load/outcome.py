@@ -1,4 +1,4 @@
-"""What a load did, and how far it is."""
+"""The progress and the outcome of a load or of --check."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileProgress:
-    """One object's share. `bytes_read` counts stored (compressed) bytes; `size_bytes` is None where unknown."""
+    """The progress of one object. `bytes_read` counts stored (compressed) bytes; `size_bytes` is None if unknown."""
 
     uri: str
     table: str
@@ -27,9 +27,9 @@ class FileProgress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepProgress:
-    """Something that is made behind the last row, such as an index: how much of the phase it is in is done.
+    """The progress of work after the last row, such as the build of an index: the part of its phase that is done.
 
-    `fraction` is None where the phase counts nothing.
+    `fraction` is 0 to 1, None if the server reports no progress within the phase.
     """
 
     name: str
@@ -39,11 +39,11 @@ class StepProgress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadProgress:
-    """A load in flight: `files` holds those that have been opened; `sessions` how many are sending.
+    """The progress of a running load: `files` are the objects opened so far, `sessions` how many sessions send rows.
 
-    `activity` is what is done now where that is not loading, `steps` its parts that are under way. `to_rebuild` are the
-    indexes and keys that are to be rebuilt after the last row. `is_staged`: all rows are records in staging tables,
-    which a statement takes on at the end.
+    `activity` says what the load does now if it does not send rows; `steps` are the parts of that that are running.
+    `to_rebuild` is the number of indexes and keys to rebuild after the last row. `is_staged`: `rows` counts records in
+    staging tables, which a statement stores at the end.
     """
 
     rows: int
@@ -72,10 +72,10 @@ class FileOutcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatementOutcome:
-    """What the server reported of a user's own statement, which alone knows where its rows went.
+    """What the server reported of a transform, the user's own statement.
 
-    `name` is its file, `table` the target whose `records` were staged for it, `tag` the server's command tag, such as
-    "MERGE 118", and `rows` the number in that.
+    `name` is the statement's file. `table` is the target whose `records` were staged for it; the statement may store
+    rows in other tables too. `tag` is the server's command tag, such as "MERGE 118", and `rows` the number in it.
     """
 
     name: str
@@ -87,26 +87,27 @@ class StatementOutcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadOutcome:
-    """A finished load. `rows` are those this run stored; `suppressed` those that row triggers kept out.
+    """A finished load. `rows` counts the rows that this run stored, `suppressed` the records that row triggers skipped.
 
-    What a transform stored is in no count: `statements` have what the server reported of each, in the job's order.
+    No count includes the rows of a transform: `statements` has what the server reported of each, in the job's order.
 
-    `load_id` is None where every object had been loaded before, so that nothing was written down.
+    `load_id` is None if every object had been loaded before, so that no load was recorded.
 
-    `rows_before` had been committed when the load was taken up again; `objects_skipped` had been loaded by earlier
-    loads. `inserted` and `updated` tell apart the rows that were merged by a key, `duplicates` are records that gave
-    way to another record with their key, `existing` those that were left out because a row had it. `is_local_only`: a
-    synchronous standby was not waited for to the end. `busy_seconds` is the sessions' time spent sending or waiting for
-    the server, summed. `rebuilt` are the indexes and keys that were parked, each with its own time; they took
-    `rebuild_seconds` together, which `seconds` has in it. `settings` are those of the server that were others during
-    the load. `warnings` are the plan's and the load's own.
+    `rows_before` counts rows that were committed before this run resumed the load; `objects_skipped` counts objects
+    that earlier loads had loaded. Of rows merged by a key, `inserted` and `updated` are counted apart; `duplicates`
+    counts records that were not stored because another record with their key was, `existing` records that were skipped
+    because the table had a row with their key. `is_local_only`: the wait for a synchronous standby was cancelled, so
+    only the primary is known to have the commit. `busy_seconds` is the time that
+    sessions spent sending or waiting for the server, summed over the sessions. `rebuilt` are the indexes and keys that
+    were parked, each with its own time; together they took `rebuild_seconds`, which `seconds` includes. `settings` are
+    the server's settings that were changed during the load. `warnings` are those of the plan and of the load.
 
-    `rejected` is None if the records could not be counted behind a load that is complete.
-    `rejects_left` are records of skipped objects that earlier loads have rejected and nobody has loaded or discarded.
+    `rejected` is None if the load is complete but its rejected records could not be counted afterwards. `rejects_left`
+    are records of skipped objects that earlier loads rejected and that have been neither loaded nor discarded.
 
-    `gains` are what would have made it faster, at the user's word.
+    `gains` say which options would have made the load faster.
 
-    `seconds` ends with the load itself. What followed is apart: `vacuum_s` for the tables in `vacuumed` and `analyzed`,
+    `seconds` does not include what followed the load: `vacuum_s` for the tables in `vacuumed` and `analyzed`, and
     `checkpoint_s`.
     """
 
@@ -145,7 +146,7 @@ class LoadOutcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """One bad record that --check found. `line` is the file's; `column` where it is known."""
+    """One bad record that --check found. `line` is the line in the file; `column` is None if it is not known."""
 
     uri: str
     line: int | None
@@ -157,9 +158,10 @@ class Problem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckOutcome:
-    """What --check read and the problems it met.
+    """What --check read, and the problems it found.
 
-    `problem_count` may exceed `problems`, which are limited; `is_complete` is False where something was left unchecked.
+    `problem_count` may be larger than the number of `problems`, which is limited. `is_complete` is False if some
+    records were not checked.
     """
 
     rows: int

@@ -1,4 +1,4 @@
-"""Everything a load will do, decided before anything is done."""
+"""The plan of a load: everything it will do, decided before it changes anything."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ if TYPE_CHECKING:
     from penstock.model.source.source import Compression, SourceObject
 
 
-# How a header and the records below it differ by one field: the records end with an empty one or the header with an
-# empty name, which is dropped; or the header has no name for the first field, in which R writes the names of rows.
+# How a header and its records differ by one field. "empty": the records end with an empty field, or the header with an
+# empty name, which is dropped. "row names": the header has no name for the first field, where R writes row names.
 Edge = Literal["empty", "row names"]
 ROW_NAME = "row"
 
-# Where COPY puts a target's records: into its table, into a staging table that one statement empties into it, or into a
-# new table that takes its place.
+# Where COPY writes a target's records: into its table, into a staging table from which one statement fills the table,
+# or into a new table that replaces it.
 Landing = Literal["table", "staging", "replacement"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectSample:
-    """The start of an object, decompressed: what probing and the plan look at.
+    """The decompressed beginning of an object, which probing and planning read.
 
-    `head` is at most a few hundred KiB, transcoded to the encoding it is sent in and without its byte-order mark;
-    `is_whole` tells whether that is all of the object. It begins on `first_line`, behind lines to skip and one that
-    names `separator` (sep=;).
+    `head` is at most a few hundred KiB, in the encoding in which it is sent, without its byte-order mark. `is_whole`:
+    `head` is the whole object. It begins on `first_line`, after the lines to skip and a line that names `separator`
+    (sep=;).
     """
 
     source: SourceObject
@@ -48,16 +48,17 @@ class ObjectSample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetPlan:
-    """What will be done for one table.
+    """What the load will do for one table.
 
-    `create_columns` are the text columns of a table that is yet to be created, None if it exists. `header` are the
-    names in the first object's header, None without a header. `column_map` is the first object's; the columns of others
-    may come in another order. `edge` says how names and records differ by one field. `sample_compression` and
-    `sample_bom` are the first object's. `text_columns` are those of a staging table for a transform, None without one.
-    `parking` is what is dropped of the table while it is loaded, None if nothing can be. `estimated_records` is looked
-    up if each record fires triggers; None if unknown. `follows` are the staged tables of this load to which the table's
-    foreign keys refer: the table gets its rows after them. `refusal` is why the table does not take the columns of
-    files that are loaded already: it is raised if one of them is to be read again.
+    `create_columns` are the text columns of a table that the load creates, None if the table exists. `header` has the
+    names in the first object's header, None without a header. `column_map` is that of the first object; other objects
+    may have their columns in another order. `edge` says how header and records differ by one field.
+    `sample_compression` and `sample_bom` are those of the first object. `text_columns` are the columns of a staging
+    table for a transform, None without a transform. `parking` is what is dropped while the table is loaded, None if
+    nothing can be. `estimated_records` is set only if each record fires triggers; None if unknown. `follows` are the
+    staged tables of this load to which the table's foreign keys refer: the table gets its rows after they get theirs.
+    `refusal` is why the table does not accept the columns of files that are loaded already: it is raised if one of
+    these files must be read again.
     """
 
     job: TargetJob
@@ -81,17 +82,17 @@ class TargetPlan:
 
     @property
     def fills_table(self) -> bool:
-        """Whether COPY fills the table itself, so that rows are there before the load's end."""
+        """Whether COPY fills the table itself, so that rows are committed to it before the load ends."""
         return self.landing == "table"
 
     @property
     def is_staged(self) -> bool:
-        """Whether a statement fills the table from a staging table with the load's end."""
+        """Whether a statement fills the table from a staging table when the load ends."""
         return self.landing == "staging"
 
     @property
     def is_replaced(self) -> bool:
-        """Whether a new table takes the place of the old one with the load's end."""
+        """Whether a new table replaces the old one when the load ends."""
         return self.landing == "replacement"
 
 
@@ -105,19 +106,19 @@ def name_fields(header: Sequence[str] | None, edge: Edge | None) -> tuple[str, .
 
 
 def stored_size(targets: Iterable[TargetPlan]) -> int | None:
-    """Return the size of all objects as stored, in bytes, or None where one does not tell."""
+    """Return the stored size of all objects of the targets, in bytes, None if the size of one is unknown."""
     return total_size(source for target in targets for source in target.objects)
 
 
 def total_size(sources: Iterable[SourceObject]) -> int | None:
-    """Return the size of objects as stored, in bytes, or None where one does not tell."""
+    """Return the stored size of objects, in bytes, None if the size of one is unknown."""
     sizes = [source.size_bytes for source in sources]
     return None if any(size is None for size in sizes) else sum(size or 0 for size in sizes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionPlan:
-    """How many COPY sessions: where to start, how far `auto` may go, and why."""
+    """How many COPY sessions the load starts with, how many `auto` may open, and why."""
 
     initial: int
     maximum: int
@@ -129,8 +130,9 @@ class SessionPlan:
 class BatchPlan:
     """How records are divided among transactions and statements.
 
-    A session's transaction ends after `limit_bytes` or `duration_s`; None: with the load. A merge that rejects records
-    takes `merge_portion_bytes` of them by one statement, which keeps the position of each in the server's memory.
+    A session commits after `limit_bytes` or `duration_s`; if both are None, when the load ends. A merge that rejects
+    records merges `merge_portion_bytes` of them by each statement, because it keeps the position of each record in the
+    server's memory.
     """
 
     limit_bytes: int | None
@@ -140,12 +142,12 @@ class BatchPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadPlan:
-    """The whole load: made by one pure function, printed by --plan, carried out as it stands.
+    """The plan of the whole load: a pure function makes it, --plan prints it, and the load runs it unchanged.
 
-    `is_in_job_order`: objects are read in the order of `ranks`, and not the largest first: of each target its place,
-    referenced tables first, and else as in the job. `is_repeatable`: every
-    source can be read again, so a fault that passes can be waited out and a load that was cut short resumed.
-    `defers_keys`: foreign keys refer to each other in a circle, and rows come to their tables in one transaction.
+    `is_in_job_order`: objects are read in the order of `ranks` instead of the largest first. `ranks` has each target's
+    turn: referenced tables first, otherwise the order of the job. `is_repeatable`: every source can be read again, so
+    that transient faults can be retried and an interrupted load resumed. `defers_keys`: foreign keys refer to each
+    other in a circle, and all rows are committed to their tables in one transaction.
     """
 
     load_id: str
@@ -159,18 +161,18 @@ class LoadPlan:
     ranks: tuple[int, ...] = ()
     defers_keys: bool = False
 
-    def rank(self, place: int) -> int:
-        """Return which target's turn a target has."""
-        return self.ranks[place] if self.ranks else place
+    def rank(self, number: int) -> int:
+        """Return the turn of a target, given its number in the job; both count from 0."""
+        return self.ranks[number] if self.ranks else number
 
     @property
     def changes_shape(self) -> bool:
-        """Whether something of a table is parked or switched off from the start."""
+        """Whether the load parks indexes or keys, disables triggers or pauses autovacuum."""
         rules = self.job.rules
         is_switching = rules.triggers != "keep" or rules.autovacuum == "pause"
         return is_switching or any(target.parking and target.parking.parked for target in self.targets)
 
     @property
     def size_bytes(self) -> int | None:
-        """Return the sources' size as stored, or None where one does not tell."""
+        """Return the stored size of the sources in bytes, None if the size of one is unknown."""
         return stored_size(self.targets)

@@ -1,4 +1,4 @@
-"""Records that were rejected: what each was, why, and how its object's records are read."""
+"""Rejected records: their bytes, the reasons, and how the records of their objects are read."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ if TYPE_CHECKING:
     from penstock.model.server.table import ColumnMap, TableName
     from penstock.model.source.dialect import Dialect
 
-# The code of a record that refers to one that is not there (yet): it is tried again once all parents have landed.
+# SQLSTATE of a record whose referenced row does not exist (yet). It is tried again after all referenced tables are
+# loaded.
 FOREIGN_KEY_VIOLATION = "23503"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reason:
-    """Why a record was refused; each part None where nobody told it. `sqlstate` is None where penstock refused it."""
+    """Why a record was rejected; unknown parts are None. `sqlstate` is None if penstock rejected the record itself."""
 
     message: str
     sqlstate: str | None = None
@@ -25,10 +26,10 @@ class Reason:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reject:
-    """One record of an object, by the object's number in the load.
+    """One rejected record of an object; `object_number` is the object's number in the load.
 
-    `raw` are its bytes with the line end, `start` where they begin in the decompressed object, `line` the line that
-    they begin on, from 1.
+    `raw` are the record's bytes with the line end, `start` is their offset in the decompressed object, `line` the line
+    on which they begin, counted from 1.
     """
 
     object_number: int
@@ -40,11 +41,11 @@ class Reject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordForm:
-    """How one object's records are read and sent, so that a rejected one can be sent again without the object.
+    """How one object's records are read and sent, so that a rejected record can be sent again without the object.
 
-    `header` is the object's header record, None without one; `encoding` is that of the bytes and the COPY command.
-    `bom` is the encoding whose byte-order mark the object begins with.
-    Where `table` is made to replace another, `working_names` pairs its name and its indexes' with what they will be.
+    `header` is the object's header record, None without one. `encoding` is that of the bytes and of the COPY command.
+    `bom` is the encoding whose byte-order mark the object begins with, None without one. If `table` is a new table that
+    replaces another, `working_names` pairs its name, and those of its indexes, with their final names.
     """
 
     dialect: Dialect
@@ -59,9 +60,9 @@ class RecordForm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Correction:
-    """What became of rejected records of one object that were tried again: how many were stored or suppressed.
+    """How many rejected records of one object were stored or suppressed when they were tried again.
 
-    Negative: so many staged ones were rejected. `form` tells how these are read, as JSON.
+    `rows` is negative if staged records were rejected: so many less are stored. `form` is how they are read, as JSON.
     """
 
     object_number: int
@@ -72,9 +73,9 @@ class Correction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RejectCause:
-    """Rejected records of one load that were refused for the same reason, and the first of them.
+    """Records of one load that were rejected for the same reason, with the first of them.
 
-    `message` has no values in it where they differ; `example` is the first one's own.
+    `message` is without the values that differ between them; `example` is the first record's own message.
     """
 
     sqlstate: str | None
@@ -98,7 +99,7 @@ class StoredForm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RejectingLoad:
-    """A load that has put records aside. `job` is the job as JSON, None where its sources cannot be read again."""
+    """A load that has rejected records. `job` is the job as JSON, None if its sources cannot be read again."""
 
     epoch: int
     state: str
@@ -108,7 +109,7 @@ class RejectingLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryOutcome:
-    """What came of trying rejected records again: rows stored, records suppressed by triggers, and those left."""
+    """The outcome of a retry of rejected records: rows stored, records suppressed by triggers, and records left."""
 
     load_id: str
     rows: int

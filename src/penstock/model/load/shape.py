@@ -1,4 +1,4 @@
-"""What a load changes at a table to load faster, and how it was before."""
+"""The changes that a load makes to a table to load faster, with their state before."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """One thing at a table that a load has changed or is about to change, as the ledger has it.
+    """An index, constraint or property of a table that a load has changed or is about to change, as the ledger has it.
 
-    `kind`: "index" for one that is no constraint's, "constraint" for a key, an exclusion constraint or a foreign key of
-    the table, "reference" for a foreign key of another table to it; others are the names of their kinds.
-    `target_oid` is the table that is loaded; `relation_oid` the table at which the thing is: the same, a partition of
-    it, or one that refers to it. `name` is the thing's own. `record` is what it was before, enough to make it again and
-    to tell whether it is as it was. It is restored as role `owner`, who made the change. `load_id` began it; the ledger
-    need not know that load any more. `number` is the order in which things were taken away, 0 where it is not written
-    down yet. `is_copied`: the record came with a dump of another database, and its oids mean nothing here. `failure` is
-    why it could not be restored when that was tried last, None if it was not tried.
+    `kind`: "index" for an index without a constraint, "constraint" for a key, an exclusion constraint or a foreign key
+    of the table, "reference" for a foreign key of another table to it; otherwise the name of the kind. `target_oid` is
+    the table that is loaded; `relation_oid` is the table that has the changed object: the same table, a partition of
+    it, or a table that refers to it. `name` is the name of the changed object. `record` is its state before the change:
+    enough to create it again, and to see whether it is unchanged. It is restored by role `owner`, which made the
+    change. `load_id` is the load that made the change; the ledger may have forgotten that load. `number` is the order
+    in which objects were dropped, 0 if that is not recorded yet. `is_copied`: the record came with a dump of another
+    database, so its OIDs have no meaning here. `failure` is why the last attempt to restore it failed, None if there
+    was none.
     """
 
     target_oid: int
@@ -41,20 +42,23 @@ class Change:
 
     @property
     def relations(self) -> tuple[int, ...]:
-        """Return the table at which it is, and that to which a foreign key refers."""
+        """Return the OID of the table that has the changed object, and of the table that a foreign key refers to."""
         referenced = self.record.get("references_oid")
         return (self.relation_oid, referenced) if type(referenced) is int else (self.relation_oid,)
 
     @property
     def relation(self) -> str:
-        """Return the table to show: a foreign key belongs to the one that refers, whichever was loaded."""
+        """Return the name of the table to show: for a foreign key the referencing table, even if another is loaded."""
         is_elsewhere = self.relation_oid != self.target_oid
         return str(self.record.get("relation", self.target) if is_elsewhere else self.target)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hold:
-    """A load that wants a table to stay as loading needs it while backend `pid` has its lock, None if none has."""
+    """A load for which a table must stay changed while it runs: while backend `pid` has the load's lock.
+
+    `pid` is None if no backend has the lock.
+    """
 
     load_id: str
     target_oid: int
@@ -64,7 +68,7 @@ class Hold:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Missing:
-    """What a table lacks since a rebuild failed, by names, and why: rows that are in the way, mostly."""
+    """The names of indexes and keys that a table lacks because a rebuild failed, and why: often rows violate a key."""
 
     table: str
     names: tuple[str, ...]
@@ -76,9 +80,10 @@ Indexes = Literal["auto", "keep", "rebuild"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """An index, key or foreign key as a plan shows it: `what` it is, in words, and why it stays or is parked.
+    """An index, key or foreign key in a plan: `what` describes it, `reason` says why it is kept or parked.
 
-    `attached`: how many indexes, or keys, of partitions belong to it. `is_of_partition`: a partition has it for itself.
+    `attached` is the number of indexes or keys of partitions that belong to it. `is_of_partition`: it belongs to one
+    partition only.
     """
 
     kind: str
@@ -92,9 +97,9 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParkingPlan:
-    """What is parked while a table is loaded and what stays; `reason` says why, for the table as a whole.
+    """What is parked while a table is loaded and what is kept; `reason` says why, for the table as a whole.
 
-    `gain` is what parking more would gain, and who may say so; None if nothing would.
+    `gain` says what parking more would gain and which option asks for it; None if nothing would be gained.
     """
 
     reason: str
@@ -105,7 +110,7 @@ class ParkingPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rebuilt:
-    """Something that was restored, and how long that took."""
+    """An index, key or other object that was restored, and how long that took."""
 
     kind: str
     name: str
@@ -120,11 +125,11 @@ RepairAction = Literal["rebuild", "restore", "finish", "forget", "drop", "wait",
 class RepairStep:
     """What a repair does about one record, and why.
 
-    rebuild: make it again. restore: switch it on as it was. finish: complete what was begun. forget: it stands already,
-    or its table is gone. wait: a load at work rebuilds it. keep: it is meant to stay. refuse: it cannot be put back.
-    `attached`: how many of partitions belong to it, of which the same holds. Of kind "settings" it is a lease on
-    settings of the server, of kind "staging" a copy of records that a failed merge has left, of kind "place" a place
-    for temporary work.
+    rebuild: create the object again. restore: restore its former state. finish: complete what was begun. forget: the
+    object exists already, or its table does not exist any more. wait: a running load rebuilds it. keep: it is meant to
+    stay. refuse: it cannot be restored. `attached` is the number of objects of partitions that belong to it and get the
+    same action. Kind "settings" is a lease on settings of the server, kind "staging" a staging table that a failed
+    merge has left, kind "place" a temp place.
     """
 
     table: str

@@ -1,4 +1,4 @@
-"""Disk space: where tables are, and what a load is expected to take."""
+"""Disk space: where tables are stored, and how much a load is expected to need."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TablePlace:
-    """Where a table is, how many indexes it has, and how large both were last seen; one still to be created has none.
+    """Where a table is stored, how many indexes it has, and the size of both; 0 for a table that does not exist yet.
 
-    `path` and `wal_path` are directories of the server's machine, None where the role may not know them.
+    `path` and `wal_path` are directories on the server's machine, None if the role may not read them.
     `wal_limit_bytes` is max_wal_size.
     """
 
@@ -22,7 +22,7 @@ class TablePlace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpaceNeed:
-    """What a load is expected to add to one directory's file system, in bytes: `what` names it."""
+    """How many bytes a load is expected to add to the file system of a directory; `what` names what is added."""
 
     path: str
     what: str
@@ -31,7 +31,7 @@ class SpaceNeed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiskForecast:
-    """What a load is expected to add to one file system, and what is free there now."""
+    """How many bytes a load is expected to add to one file system, and how many are free there now."""
 
     device: str
     free_bytes: int
@@ -39,15 +39,15 @@ class DiskForecast:
 
     @property
     def needed_bytes(self) -> int:
-        """Return all that is needed there."""
+        """Return the sum of all needs, in bytes."""
         return sum(need.needed_bytes for need in self.needs)
 
     @property
     def is_short(self) -> bool:
-        """Whether the load would fill it."""
+        """Whether the load would fill the file system."""
         return self.needed_bytes > self.free_bytes
 
     @property
     def is_tight(self) -> bool:
-        """Whether the load would take more than half of what is free."""
+        """Whether the load would use more than half of the free space."""
         return self.needed_bytes * 2 > self.free_bytes

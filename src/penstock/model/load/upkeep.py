@@ -1,4 +1,4 @@
-"""What is done for tables and server once a load is complete: vacuumed, analyzed, a checkpoint."""
+"""What follows a complete load: VACUUM and ANALYZE of its tables, and a CHECKPOINT."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relation:
-    """The row of upkeep_relations.sql: a table that was loaded, or a partition of it, as VACUUM would find it.
+    """The row of upkeep_relations.sql: a table that was loaded, or a partition of it, before VACUUM.
 
-    `root_oid` is the table that was loaded, `kind` is pg_class.relkind ("p" is partitioned and has no pages of its
-    own). `known_pages` is what VACUUM or ANALYZE last saw, `visible_pages` how many of them VACUUM need not read.
-    `inserted` counts rows ever inserted, `changes` those since then; statistics of sessions that have just ended may be
-    missing in both. `may_vacuum`: this role has the right to VACUUM and to ANALYZE it.
+    `root_oid` is the table that was loaded, `kind` is pg_class.relkind ("p" is a partitioned table, which has no pages
+    of its own). `known_pages` is the number of pages at the last VACUUM or ANALYZE, `visible_pages` how many of them
+    VACUUM need not read. `inserted` counts all rows ever inserted, `changes` the rows changed since the last ANALYZE
+    and those inserted since the last VACUUM; both may lack the statistics of sessions that have just ended.
+    `may_vacuum`: this role may VACUUM and ANALYZE it.
     """
 
     root_oid: int
@@ -33,7 +34,7 @@ class Relation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilledTable:
-    """A table that a load has given rows, and how many; earlier runs of the load count too."""
+    """A table into which a load has inserted rows, and how many, those of earlier runs of the load included."""
 
     oid: int
     rows: int
@@ -41,7 +42,7 @@ class FilledTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VacuumStep:
-    """One command: VACUUM, ANALYZE or both; `is_only` leaves out the partitions (PostgreSQL 18 and later)."""
+    """One command: VACUUM, ANALYZE or both; `is_only` skips the partitions (PostgreSQL 18 and later)."""
 
     relation: Relation
     vacuums: bool
@@ -51,7 +52,7 @@ class VacuumStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VacuumPlan:
-    """The commands in their order, and why some tables get none, in words."""
+    """The commands in their order, and why some tables are skipped."""
 
     steps: tuple[VacuumStep, ...]
     left_out: tuple[str, ...] = ()
@@ -59,7 +60,7 @@ class VacuumPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointDecision:
-    """Whether a CHECKPOINT follows the load, and why. `is_refused`: it was wanted, and cannot be."""
+    """Whether a CHECKPOINT follows the load, and why. `is_refused`: it was due, but is not possible."""
 
     is_due: bool
     reason: str

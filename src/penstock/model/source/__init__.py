@@ -1,1 +1,1 @@
-"""Where bytes come from and how they spell records."""
+"""Sources, their blocks of records, and their dialects."""

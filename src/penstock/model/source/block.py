@@ -1,4 +1,4 @@
-"""A block of whole records on its way from an object to a COPY."""
+"""A block of whole records, and the COPY command that it can be sent in."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Literal
 
 LineEnd = Literal["lf", "crlf", "cr"]
 
-# A run of one buffer: (buffer, start, end). Blocks are made of runs so that no byte is copied to join two of them.
+# Part of a buffer: (buffer, start, end). A block is a list of them, so that joining two buffers copies no bytes.
 Segment = tuple[bytes, int, int]
 
 
@@ -15,11 +15,12 @@ Segment = tuple[bytes, int, int]
 class Block:
     r"""Whole records of one object.
 
-    `start` and `end` are the byte range in the decompressed object; `first_line` counts from 1. `lines` are physical
-    lines, `server_lines` what the server's own line counter advances by. `stray_backslashes` of tsv are no `\N`
-    field's and must be doubled in COPY text. `is_unended`: the last record has no line end, so nothing may follow it in
-    the same COPY. `is_first` and `is_last`: the object's first and last records are in it; an object without records
-    is one block without segments that is both. `fault` is why the block's one record is rejected unsent.
+    `start` and `end` are the byte range in the decompressed object; `first_line` counts from 1. `lines` is the number
+    of physical lines, `server_lines` how far the server's line counter advances. `stray_backslashes` (tsv) is the
+    number of backslashes outside `\N` fields, which must be doubled in COPY text. `is_unended`: the last record has no
+    line end, so nothing may follow it in the same COPY. `is_first` and `is_last`: the block has the object's first or
+    last record; an object without records is one block without segments, for which both are true. `fault` is why the
+    block's only record is rejected without being sent.
     """
 
     segments: tuple[Segment, ...]
@@ -39,10 +40,10 @@ class Block:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopySpec:
-    """One COPY command's meaning: blocks that share it may travel in the same command.
+    """Table, columns and options of a COPY command: blocks with equal ones may be sent in the same command.
 
-    `columns` is the COPY column list; `encoding` PostgreSQL's name of what the payload is in. `quote` and `escape` are
-    None for text. `force_null` are those whose quoted fields may be null.
+    `columns` is the COPY column list; `encoding` is PostgreSQL's name of the payload's encoding. `quote` and `escape`
+    are None for text. `force_null` are the columns whose quoted fields may be null.
     """
 
     schema: str | None

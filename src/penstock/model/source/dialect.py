@@ -1,4 +1,4 @@
-"""How a file spells records, fields and nulls, in COPY's own words."""
+"""How a file writes records, fields and nulls, in the terms of COPY; and the warnings about files."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ Format = Literal["csv", "text", "tsv"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dialect:
-    r"""One file's dialect, complete.
+    r"""The dialect of one file, with every option decided.
 
-    `format` is "csv" or "text" with the meaning COPY gives them, or "tsv": fields separated by `delimiter`, no quoting,
-    no escapes, so that quotes and backslashes are data (the form of IMDb's files, which COPY has no option for).
-    `quote` and `escape` are one character for csv, None otherwise. A field that equals one of `nulls` is null
-    (csv: unquoted only). `encoding` is PostgreSQL's name of the file's encoding, or a form of Unicode that it does
-    not know (UTF16, UTF32). `skip_lines` are those before the header or first record. Quoted fields of the columns of
+    `format` is "csv" or "text" as in COPY, or "tsv": fields separated by `delimiter`, no quoting, no escapes, so that
+    quotes and backslashes are data (the form of IMDb's files, which COPY has no option for). `quote` and `escape` are
+    one character for csv, None otherwise. A field that equals one of `nulls` is null (csv: only if it is not quoted).
+    `encoding` is PostgreSQL's name of the file's encoding, or a form of Unicode that PostgreSQL does not have (UTF16,
+    UTF32). `skip_lines` is the number of lines before the header or first record. Quoted fields of the columns of
     `force_null` may be null too (csv; "*" for all).
     """
 
@@ -38,7 +38,7 @@ _files = options_in("How the files are written")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DialectOptions:
-    """What the user said of the dialect; None where probing decides. Raises UsageError."""
+    """The options of the dialect that the user gave; None if probing decides. Raises UsageError."""
 
     format: Format | None = _files(
         None,
@@ -74,11 +74,11 @@ class DialectOptions:
 
     @property
     def may_name_separator(self) -> bool:
-        """Whether a first line such as sep=; names the delimiter; else it is data."""
+        """Whether a first line such as sep=; names the delimiter; if not, the line is data."""
         return self.delimiter is None and self.format in (None, "csv")
 
 
-# What a warning is of, in a word that stays the same: docs/reference/warnings.md tells what each means.
+# The code of a warning, which stays the same between releases: docs/reference/warnings.md explains each.
 WarningCode = Literal[
     "backslash-escape",
     "backslash-kept",
@@ -131,7 +131,7 @@ WarningCode = Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
-    """Something worth a warning: what, where, and what to do. `line` and `column` count from 1; column is a field."""
+    """A warning: what, where, and what to do. `line` and `column` count from 1; `column` is the number of a field."""
 
     code: WarningCode
     message: str
@@ -142,7 +142,7 @@ class Notice:
 
     @property
     def place(self) -> str | None:
-        """Return where it points, as a sentence.
+        """Return the file, line and column as a sentence, None if the warning has no file.
 
         >>> Notice(code="empty", message="m", uri="a.csv", line=3, column=2).place
         'a.csv line 3, column 2.'
@@ -154,5 +154,5 @@ class Notice:
         return f"{self.uri}{line}{column}."
 
     def as_item(self) -> dict[str, object]:
-        """Return what JSON has of it."""
+        """Return the warning as its entry in JSON."""
         return {"code": self.code, "message": self.message, "file": self.uri, "line": self.line}

@@ -1,4 +1,4 @@
-"""Where bytes come from."""
+"""The objects that sources consist of, and how S3 buckets are reached."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ Compression = Literal["none", "gzip", "zstd", "bzip2", "xz", "lz4"]
 class SourceObject:
     """One object as it was listed.
 
-    `uri` is safe to show and store: no userinfo, no query string. `location` is what the file room opens (a path, a URL
-    that may hold a signature, "-" for standard input) and must never be shown. `size_bytes` and `version` (an ETag,
-    version id, or file_version; opaque) are None where the source does not tell, as for standard input.
-    `is_spooled`: a pipe's, by way of a temporary file.
+    `uri` is safe to show and store: it has no user, password or query string. `location` is what the file room opens (a
+    path, a URL that may contain a signature, "-" for standard input) and must never be shown. `size_bytes` and
+    `version` (an ETag, version id, or file_version; opaque) are None if they are not known, as for standard input.
+    `is_spooled`: the object is a pipe that was copied to a temporary file.
     """
 
     uri: str
@@ -26,7 +26,7 @@ class SourceObject:
 
     @property
     def is_pipe(self) -> bool:
-        """Whether it comes by a pipe: what was loaded under its name before need not be the same."""
+        """Whether the object comes from a pipe: other data may have been loaded under the same name before."""
         return self.is_spooled or (self.version is None and "://" not in self.location)
 
     def __repr__(self) -> str:
@@ -35,7 +35,7 @@ class SourceObject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class S3Route:
-    """How a bucket is reached: `endpoint` is a URL where one is configured, None for AWS's own of the region."""
+    """How a bucket is reached: `endpoint` is the configured URL, None for AWS's own endpoint of the region."""
 
     bucket: str
     region: str

@@ -1,1 +1,1 @@
-"""Temporary work, as it crosses rooms."""
+"""Values about temporary work that rooms pass to each other."""

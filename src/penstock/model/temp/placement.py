@@ -1,4 +1,4 @@
-"""A place for temporary work: a tablespace, and whose temp_tablespaces names it. Pure."""
+"""A temp place: a tablespace for temporary work, and the scope whose temp_tablespaces names it. Pure."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from penstock.model.server.names import fold_name, quote_name
 
 ScopeKind = Literal["server", "database", "role"]
 
-# placing: under way, or interrupted; removing: the same of its end. penstock repair undoes both.
+# placing: temp place is running or was interrupted. removing: temp remove is running or was interrupted. penstock
+# repair undoes both.
 Stage = Literal["placing", "placed", "removing"]
 
 SETTING = "temp_tablespaces"
 
-# PostgreSQL's own place, where no setting names another.
+# The tablespace of temporary work if temp_tablespaces is not set, unless the database has another default tablespace.
 DEFAULT_TABLESPACE = "pg_default"
 TABLESPACE = "penstock_temp"
 
@@ -25,7 +26,7 @@ _LIST_ITEM = re.compile(r'\s*(?:"((?:[^"]|"")*)"|([^",\s]+))\s*(?:,(?=.)|$)', re
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """Whose setting it is: the whole server's (`name` is None), a database's or a role's."""
+    """For what temp_tablespaces is set: for the whole server (`name` is None), a database or a role."""
 
     kind: ScopeKind
     name: str | None = None
@@ -36,10 +37,11 @@ class Scope:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """What is written down of a place before anything is made.
+    """The record of a temp place, which is written before anything is created.
 
-    `prior` are the tablespaces that the setting named before, None where the scope had no setting of its own.
-    `granted` are the roles that may use it, none where everybody may. `shares_disk`: it was on the data's disk then.
+    `prior` are the tablespaces that the setting named before, None if the scope had no setting of its own. `granted`
+    are the roles that may use the tablespace, empty if every role may. `shares_disk`: when the place was created, its
+    directory was on the disk of the data directory.
     """
 
     location: str
@@ -51,13 +53,13 @@ class Placement:
     shares_disk: bool = False
 
     def is_same_as(self, other: Placement) -> bool:
-        """Whether both ask for the same; what was before is no part of that."""
+        """Whether both have the same location, scope and roles."""
         return (self.location, self.scope, self.granted) == (other.location, other.scope, other.granted)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Occupant:
-    """Something in a tablespace; `move` is the statement that moves it, None for what is temporary."""
+    """An object in a tablespace; `move` is the statement that moves it elsewhere, None for a temporary object."""
 
     what: str
     move: str | None = None
@@ -65,7 +67,7 @@ class Occupant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """What is wrong with a place, and what mends it."""
+    """What is wrong with a temp place, and what corrects it."""
 
     what: str
     remedy: str
@@ -73,7 +75,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlaceReport:
-    """A placement with the statements that were run for it, or would be; `left` is what was not undone, and why."""
+    """A placement with the statements that were run for it or would be; `left` is what was not undone, and why."""
 
     placement: Placement
     statements: tuple[str, ...]
@@ -82,7 +84,7 @@ class PlaceReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckReport:
-    """A placement with what is wrong with it, and what was mended; `free_bytes` is None where it cannot be known."""
+    """A placement with its problems, and what was corrected; `free_bytes` is None if it cannot be known."""
 
     placement: Placement
     problems: tuple[Problem, ...]
@@ -91,7 +93,7 @@ class CheckReport:
 
 
 def parse_scope(text: str) -> Scope:
-    """Return a scope as it is typed. Raises UsageError.
+    """Return the scope that the value of --scope means. Raises UsageError.
 
     >>> parse_scope("role:reports")
     Scope(kind='role', name='reports')
@@ -105,14 +107,14 @@ def parse_scope(text: str) -> Scope:
 
 
 def parse_name(text: str) -> str:
-    """Return a name as SQL reads it: folded unless it is in quotes."""
+    """Return a name as SQL reads it: folded to lower case unless it is in quotes."""
     if len(text) > 2 and text.startswith('"') and text.endswith('"'):
         return text[1:-1].replace('""', '"')
     return fold_name(text)
 
 
 def parse_setting(text: str) -> tuple[str, ...]:
-    """Return the names in a setting's text, as PostgreSQL reads them. Raises TargetError for a text that is no list.
+    """Return the names in a setting's text, as PostgreSQL reads them. Raises TargetError if the text is not a list.
 
     >>> parse_setting('fast, "Big One"')
     ('fast', 'Big One')
@@ -126,10 +128,10 @@ def parse_setting(text: str) -> tuple[str, ...]:
         quoted, plain = match.groups()
         names.append(fold_name(plain) if quoted is None else quoted.replace('""', '"'))
         position = match.end()
-    # An empty name stands for the default, as no name does.
+    # An empty name means the default tablespace, as does an empty list.
     return tuple(name for name in names if name)
 
 
 def spell_setting(names: tuple[str, ...] | None) -> str:
-    """Return a setting to be shown."""
+    """Return the text that shows a setting's value."""
     return "not set" if names is None else ", ".join(map(quote_name, names)) or "empty"

@@ -1,4 +1,4 @@
-"""A replay: the same statement by many sessions at once, its temporary work in one place and in another. Pure."""
+"""A replay: a statement run by several sessions at once, with temporary work in one tablespace, then another. Pure."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ VerdictKind = Literal["does not spill", "faster", "slower", "no difference", "wa
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spill:
-    """A node of a plan that used temporary files. `how` is in the server's words, as external merge; None for none.
+    """A node of a plan that used temporary files. `how` is the server's term, such as external merge, or None.
 
-    `needed_bytes` is an estimate of the memory in which it would not have spilled.
+    `needed_bytes` is an estimate of the memory with which the node would not have spilled.
     """
 
     node: str
@@ -29,11 +29,11 @@ class Spill:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One statement by all sessions at once: from the first one's start to the last one's end.
+    """One statement run by all sessions at once, from the start of the first session to the end of the last.
 
-    Bytes and workers are all sessions' together; `local_bytes` are of temporary tables, and `spills` those of one
-    session. `device` is what the device below did meanwhile, None where it cannot be seen. `is_elsewhere`: the place
-    was full, and the statement ran at the other.
+    Bytes and workers are summed over all sessions; `local_bytes` are those of temporary tables; `spills` are those of
+    one session. `device` is what the tablespace's device did meanwhile, None if that cannot be seen. `is_elsewhere`:
+    the tablespace was full, and PostgreSQL used the other one.
     """
 
     elapsed_s: float
@@ -50,7 +50,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """The cheapest remedy, tried once at the first place: more work_mem, in which nothing or less spilled."""
+    """The cheapest remedy, tried once in the first tablespace: so much work_mem that less or nothing spills."""
 
     work_mem_bytes: int
     elapsed_s: float
@@ -59,9 +59,9 @@ class Trial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """A statement at one number of sessions: the runs of both places in their order, and what they come to.
+    """A statement with one number of sessions: its runs in both tablespaces in their order, and the verdict.
 
-    `began_with` is the place, 1 or 2, that each round began with.
+    `began_with` is the tablespace, 1 or 2, in which each round began.
     """
 
     number: int
@@ -75,17 +75,17 @@ class Comparison:
 
     @property
     def first_s(self) -> float:
-        """Return the first place's median in seconds."""
+        """Return the median time in the first tablespace, in seconds."""
         return statistics.median(run.elapsed_s for run in self.first)
 
     @property
     def second_s(self) -> float:
-        """Return the second place's median in seconds."""
+        """Return the median time in the second tablespace, in seconds."""
         return statistics.median(run.elapsed_s for run in self.second)
 
     @property
     def speed_up(self) -> float:
-        """Return how many times as fast the second place is."""
+        """Return how many times as fast the second tablespace is."""
         return self.first_s / self.second_s
 
     @property
@@ -101,9 +101,9 @@ class Comparison:
 
     @property
     def verdict(self) -> VerdictKind:
-        """Return what the runs say: there is no difference where the places' fastest and slowest runs overlap.
+        """Return the verdict: "no difference" if the ranges of both tablespaces' times overlap.
 
-        A second place that was full in any round has shown nothing: the statement ran elsewhere then.
+        "was full" if the second tablespace was full in any round, because the statement then used another tablespace.
         """
         if self.failure is not None or not self.first or not self.second:
             return "failed"
@@ -127,7 +127,7 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatementTotals:
-    """What pg_stat_statements of two servers has of a statement: calls, and total_exec_time of all of them."""
+    """The calls of a statement and their total_exec_time, from pg_stat_statements of two servers."""
 
     statement: str
     first_calls: int
@@ -137,16 +137,16 @@ class StatementTotals:
 
     @property
     def speed_up(self) -> float:
-        """Return how many times as fast a call is on the second server; 0 where it took no time at all there."""
+        """Return how many times as fast a call is on the second server; 0 if it took no time there."""
         return (self.first_ms / self.first_calls) / (self.second_ms / self.second_calls) if self.second_ms else 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayResult:
-    """All that was compared; places are tablespaces. `totals` are of two servers alone, the longest first.
+    """All comparisons of a replay; places are tablespaces. `totals` compares two servers, the longest time first.
 
-    `seed` is what the order of the places in each round was drawn with.
-    `shared_device` is what both places are on, None for two devices, or where that cannot be seen.
+    `seed` draws the order of the places in each round. `shared_device` is the device of both places; None if they are on
+    two devices, or if that cannot be seen.
     """
 
     first_place: str

@@ -1,4 +1,4 @@
-"""Temporary work as it was seen: which statements and databases wrote it, and where it goes. Pure."""
+"""Temporary work of a server: which statements and databases cause it, and to which tablespaces it goes. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LogFormat = Literal["jsonlog", "csvlog", "stderr"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UseCase:
-    """What a statement uses temporary files for, by its plan; `remedy` is what is cheapest."""
+    """What a statement uses temporary files for, by its plan; `remedy` is the cheapest remedy."""
 
     names: tuple[str, ...]
     remedy: str
@@ -25,7 +25,7 @@ class UseCase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingRow:
-    """The row of temp_settings.sql; `denied` are the tablespaces in which the role may not create."""
+    """The row of temp_settings.sql; `denied` are the tablespaces on which the role lacks CREATE."""
 
     database: str | None
     role: str | None
@@ -35,7 +35,7 @@ class SettingRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """Whose temporary work goes to which tablespaces; `ignored` is what PostgreSQL skips without a word, and why."""
+    """Whose temporary work goes to which tablespaces; `ignored` are names that PostgreSQL skips silently, and why."""
 
     whose: str
     tablespaces: tuple[str, ...]
@@ -44,7 +44,7 @@ class Route:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceNow:
-    """The device below a tablespace: what kind it is, or that it is the data's too, and what it has done so far."""
+    """The device of a tablespace now: `kind` is its kind, or that it also holds the data; `counters` are its totals."""
 
     tablespace: str
     device: str
@@ -55,9 +55,9 @@ class DeviceNow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceUse:
-    """The device below a tablespace between two readings; `rates` is None where it has no counters.
+    """The device of a tablespace between two readings; `rates` is None if the device has no counters.
 
-    `temporary_iops` is about how many of the device's I/Os a second are temporary work, which moving it would free.
+    `temporary_iops` estimates how many of the device's I/Os per second are temporary work, and would move with it.
     """
 
     tablespace: str
@@ -70,10 +70,10 @@ class DeviceUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatementUse:
-    """A statement of pg_stat_statements: spills are temp blocks, temporary tables local ones, both in bytes.
+    """A statement of pg_stat_statements: `temp_` counts spills, `local_` temporary tables, both in bytes.
 
-    Times are in milliseconds; None where the extension's version does not count them. `is_top`: not called by another
-    statement, None before the extension's 1.9.
+    Times are in milliseconds; None if the extension's version does not count them. `is_top`: it is not called by
+    another statement; None before version 1.9 of the extension. `unplanned` is why it has no `use_case`.
     """
 
     database: str | None
@@ -95,7 +95,7 @@ class StatementUse:
 
     @property
     def temporary_bytes(self) -> int:
-        """What it read and wrote, spills and temporary tables together."""
+        """The bytes read and written by spills and in temporary tables."""
         return self.temp_read_bytes + self.temp_written_bytes + self.local_read_bytes + self.local_written_bytes
 
 
@@ -111,7 +111,7 @@ class DatabaseUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TablespaceUse:
-    """A tablespace now: files that spilled are counted if the role may see them; `size_bytes` is of all it holds."""
+    """A tablespace now: `temp_` counts temporary files if the role may see them; `size_bytes` is its total size."""
 
     name: str
     directory: str | None
@@ -122,7 +122,7 @@ class TablespaceUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexBuild:
-    """The row of temp_index_builds.sql: what is built now; of other databases neither name nor size is known."""
+    """The row of temp_index_builds.sql: an index build; in other databases its name and size are not known."""
 
     pid: int
     database: str
@@ -142,7 +142,7 @@ class LogEnd:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoggedFiles:
-    """Temporary files of one statement in the log, which has a file when it is closed; the text has no literals."""
+    """Temporary files of one statement in the log, which lists a file when it is deleted; the text has no literals."""
 
     statement: str
     files: int
@@ -152,7 +152,7 @@ class LoggedFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageReading:
-    """What a server tells at one moment; `missing` says what it does not, with the remedy."""
+    """What a server reports at one moment; `missing` says what it does not report, with the remedy."""
 
     at_s: float
     temp_tablespaces: str
@@ -178,10 +178,10 @@ class DatabaseRate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageReport:
-    """Temporary work within `elapsed_s`, None: since the statistics were reset, with no rates.
+    """Temporary work within `elapsed_s`; if that is None, since the statistics were reset, and without rates.
 
-    `logged` is of the log's end, whenever that was; `log_path` is None where it cannot be read. `local_storage` are
-    CloudWatch's metrics of an instance of RDS.
+    `logged` is from the end of the server's log, whatever time that covers; `log_path` is None if the log cannot be
+    read. `local_storage` has CloudWatch's metrics of an RDS instance.
     """
 
     elapsed_s: float | None
