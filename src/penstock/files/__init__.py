@@ -1,8 +1,8 @@
-"""Where bytes come from: listing, pinned reads, decompression, encodings, dialects, record cuts.
+"""Reads sources: listing, reading of the listed version, decompression, encodings, dialects, cutting into records.
 
-SourceReader is the way in: it lists what sources stand for, samples objects and opens them as streams of
-text. Credentials reach this room as an object it calls (remote.stores.CredentialSource); it knows no boto3, no
-server, no table.
+Other rooms use SourceReader: it lists the objects of sources, samples objects, and opens them as streams of text.
+Credentials are passed in as an object that this room calls (remote.stores.CredentialSource). The room does not use
+boto3, servers or tables.
 """
 
 from __future__ import annotations

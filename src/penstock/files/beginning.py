@@ -1,4 +1,4 @@
-"""What stands before a file's header or first record: lines to skip, and the line that names Excel's separator."""
+"""Removes what precedes a file's header or first record: lines to skip, and the line that names Excel's separator."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from penstock.model.source.dialect import DialectOptions
 
-# Lines that are skipped are held in memory until their last.
+# The lines to skip are held in memory until the last of them is found, so their size is limited.
 _SKIPPED_BYTES: Final = 16 * MIB
 _SEPARATOR: Final = re.compile(rb"sep=([,;|\t:])(?:\r\n|\n|\r)", re.IGNORECASE)
 _SEPARATOR_BYTES: Final = len(b"sep=;\r\n")
@@ -23,7 +23,7 @@ _SEPARATOR_BYTES: Final = len(b"sep=;\r\n")
 def skip_beginning(
     text: Iterator[bytes], options: DialectOptions, *, uri: str
 ) -> tuple[Iterator[bytes], str | None, int]:
-    """Return the text without its first lines, the separator that the next one names, and how many lines are gone."""
+    """Return the text after its beginning, the separator that a line names or None, and how many lines were removed."""
     if lines := options.skip_lines:
         text = _skip_lines(text, lines, uri=uri)
     if not options.may_name_separator:
@@ -39,7 +39,7 @@ def _skip_lines(text: Iterator[bytes], lines: int, *, uri: str) -> Iterator[byte
     taken = bytearray()
     for piece in text:
         taken += piece
-        # A carriage return at the end may be half of a line end.
+        # A carriage return at the end may be the first half of a CRLF line end.
         ends = list(islice(re.finditer(rb"\r\n|\n|\r(?!\Z)", taken), lines))
         if len(ends) == lines:
             return chain((bytes(taken[ends[-1].end() :]),), text)
@@ -47,7 +47,7 @@ def _skip_lines(text: Iterator[bytes], lines: int, *, uri: str) -> Iterator[byte
             raise SourceError(
                 "the lines to skip do not end", detail=f"{uri}: {lines} lines.", hint="Check --skip-lines."
             )
-    # The last line may lack its end.
+    # The last line of the file may have no line end.
     if taken and (found := len(taken.splitlines())) < lines:
         raise SourceError(
             "file has fewer lines than are to be skipped",
@@ -58,7 +58,7 @@ def _skip_lines(text: Iterator[bytes], lines: int, *, uri: str) -> Iterator[byte
 
 
 def _take(text: Iterator[bytes]) -> tuple[bytes, Iterator[bytes]]:
-    """Return enough of the text to tell a separator's line, and what follows."""
+    """Return enough of the text to recognise a separator's line, and the iterator of the rest."""
     head = b""
     while len(head) < _SEPARATOR_BYTES and (piece := next(text, None)) is not None:
         head += piece

@@ -1,7 +1,7 @@
-"""Pieces of a decompressed object → blocks of whole records.
+"""Cuts the pieces of a decompressed object into blocks of whole records.
 
-Where records end is decided by the Rust cutter; this module keeps the byte and line positions that errors quote, and
-says in the user's words what the cutter refused. It knows neither tables nor servers.
+The Rust cutter decides where records end. This module keeps the byte and line positions for errors, and turns the
+cutter's errors into those of penstock. It does not use tables or servers.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
     from penstock.model.source.dialect import Dialect
 
-# Sixteen hundred columns with names of the longest kind take half of it.
+# 1600 columns (PostgreSQL's maximum) with names of the maximum length take half of it.
 HEADER_LIMIT_BYTES = 256 * KIB
 
 _HINTS = {
     "quote": "Check --quote and --escape, or use --format tsv where quotes are data.",
 }
 
-# Of a record that may have one field too many for that
+# The detail for a record that has one field too many, which may be because it ends with a delimiter.
 ENDS_WITH_DELIMITER = (
     "The record ends with a delimiter, behind which is one more field: name all fields with --columns, and skip that"
     " one with --skip."
@@ -35,13 +35,13 @@ ENDS_WITH_DELIMITER = (
 
 
 class RecordFormError(DataError):
-    """A record does not have the form that COPY reads, or is too long."""
+    """A record is not in the form that COPY reads, or is too long."""
 
 
 def make_cutter(dialect: Dialect, *, server_major: int) -> _native.RecordCutter:
     r"""Return the cutter for a dialect.
 
-    Before PostgreSQL 18 a `\.` alone on a line ends csv data as well, so it is looked for there
+    Before PostgreSQL 18, a line with only `\.` ends csv data too, so the cutter looks for it
     (release notes of 18, "COPY FROM ... end-of-data marker").
     """
     return _native.RecordCutter(
@@ -54,10 +54,10 @@ def make_cutter(dialect: Dialect, *, server_major: int) -> _native.RecordCutter:
 
 
 class BlockReader:
-    """Cuts one object's pieces; `take_header` first where there is one, then iterate once.
+    """Cuts one object's pieces into blocks; call `take_header` first if it has a header, then iterate once.
 
-    Raises DataError, naming the object and line, where COPY would refuse the data's form, and for a record of more than
-    `max_record_bytes`: a quote that never ends would fill the memory. Pieces are to be shorter than that.
+    Raises DataError, which names the object and line, if COPY would refuse the form of the data, or if a record is
+    longer than `max_record_bytes`: an unclosed quote would otherwise fill the memory. Pieces must be shorter than that.
     """
 
     def __init__(
@@ -74,19 +74,19 @@ class BlockReader:
         self._uri = uri
         self._max_record_bytes = max_record_bytes
         self._carry: list[Segment] = []
-        # Kept, and not added up for each piece: a record may come in very many.
+        # The length of _carry, kept because a record may consist of very many pieces.
         self._carried_bytes = 0
-        # What is cut just now, behind what is carried.
+        # The piece that is being cut, which follows _carry.
         self._piece = b""
         self._offset = 0
         self._line = first_line
-        # The line at which the cutter began.
+        # The line from which the cutter counts.
         self._cutter_line = first_line
         self._rest: bytes | None = None
         self._is_first = True
 
     def take_header(self) -> bytes | None:
-        """Return the first record with its line end, or None for an object without any."""
+        """Return the first record with its line end, None if the object has no record."""
         gathered = bytearray()
         for piece in self._pieces:
             cut = self._feed(piece, only_first=True)
@@ -110,7 +110,7 @@ class BlockReader:
         return header
 
     def __iter__(self) -> Iterator[Block]:
-        # One block is held back, to know the last one: it is told once the object has been read to its end.
+        # One block is held back: whether it is the last one is known when the object has been read to its end.
         held: Block | None = None
         try:
             for block in self._cut():
@@ -118,7 +118,7 @@ class BlockReader:
                     yield held
                 held = block
         except PenstockError:
-            # What came before is whole: who looks for every problem looks at that too.
+            # The block before the error is good, and --check examines it too.
             if held is not None:
                 yield held
             raise
@@ -144,7 +144,7 @@ class BlockReader:
         for piece in self._remaining():
             self._piece = piece
             if self._carry and self._carried_bytes + len(piece) > self._max_record_bytes:
-                # Where the record ends is told if it is cut by itself
+                # Cut only the first record, to find out where the carried record ends.
                 cut = self._feed(piece, only_first=True)
                 if not cut.records or self._carried_bytes + cut.end > self._max_record_bytes:
                     raise self._too_long()
@@ -217,7 +217,7 @@ class BlockReader:
 
 
 def record_error(exc: _native.RecordError, *, uri: str, first_line: int = 1) -> RecordFormError:
-    """Return the error for a record that the Rust side refused; its line counts from `first_line`."""
+    """Return the error for a record that the Rust cutter refused; the cutter's line is relative to `first_line`."""
     message, _, line = exc.args
     hint = _HINTS["quote"] if "quoted field" in message else None
     place = FilePlace(file=uri, line=first_line + line)

@@ -1,8 +1,8 @@
-"""Decompression in constant memory: stored pieces in, decompressed pieces of bounded size out.
+"""Decompresses in constant memory: stored pieces in, decompressed pieces of bounded size out.
 
-gzip (by igzip), bzip2, xz, zstd and LZ4 frames, each with concatenated members. Every
-member must end with its own end mark and checksum: a truncated or corrupt object is a SourceError naming the
-stored byte. Which codec an object needs is signatures.py's to tell; only that codec is imported.
+Supports gzip (by igzip), bzip2, xz, zstd and LZ4 frames, each with concatenated members. Every member must have its end
+mark and checksum: a truncated or corrupt object is a SourceError that names the stored byte. signatures.py finds out
+which codec an object needs; only that codec is imported.
 """
 
 from __future__ import annotations
@@ -22,39 +22,39 @@ if TYPE_CHECKING:
 
     from penstock.model.source.source import Compression
 
-# The pieces that blocks are made of. Each costs the interpreter some 120 us on its way: half as many as of 256 KiB took
-# 7 % off a load's client CPU, and 1 MiB put 10 % on it (it no longer fits a second-level cache of 2 MiB).
+# The size of the pieces that blocks are made of. Each piece costs the interpreter about 120 us. Compared with 256 KiB,
+# 512 KiB takes 7 % less of a load's client CPU. 1 MiB takes 10 % more: it does not fit a second-level cache of 2 MiB.
 OUTPUT_PIECE_BYTES = 512 * KIB
 
-# How far back a decompressor has to look, and so its memory: of zstd and xz what their highest ordinary levels ask for
-# (zstd --ultra -22); a file of 500 kB can ask for 2 GB and more
+# The largest window of a decompressor, which is most of its memory: what the highest levels of zstd (--ultra -22) and
+# xz ask for. Without a limit, a file of 500 kB can ask for 2 GB and more.
 WINDOW_LIMIT_BYTES = 128 * MIB
 
-# What the first bite of a member is at least: a decompressor copies what it leaves over, so that files of
-# many tiny members (appended logs, BGZF) must not be fed whole pieces
+# How much of a member is given to its decompressor first. The decompressor copies the input that it does not use, so
+# giving it whole pieces would be slow for files of many tiny members (appended logs, BGZF).
 _MIN_FEED_BYTES = 4 * KIB
 
 _GZIP_MAGIC = b"\x1f\x8b\x08"
 _GZIP_FIXED_BYTES = 10
 _GZIP_CHECKSUM, _GZIP_EXTRA, _GZIP_NAME, _GZIP_COMMENT = 2, 4, 8, 16
-# Beyond any name or comment
+# Longer than any name or comment.
 _GZIP_TEXT_LIMIT_BYTES = 64 * KIB
 
 
 class Decompressor(Protocol):
-    """What the codecs' incremental decompressors have in common (that of the standard library's bz2)."""
+    """The interface that the codecs' incremental decompressors share: that of the standard library's bz2."""
 
     @property
     def eof(self) -> bool:
-        """Tell whether the member has ended, checksum included."""
+        """Return whether the member has ended, its checksum included."""
 
     @property
     def needs_input(self) -> bool:
-        """Tell whether no more output can come from the input given so far."""
+        """Return whether more input is needed for more output."""
 
     @property
     def unused_data(self) -> bytes | None:
-        """Return what was given beyond the member's end."""
+        """Return the input that follows the member's end."""
 
     def decompress(self, data: bytes | memoryview, max_length: int, /) -> bytes:
         """Return at most `max_length` decompressed bytes."""
@@ -64,15 +64,15 @@ def _no_header(_: memoryview) -> int:
     return 0
 
 
-# What the sixteen kinds of skippable frames of zstd and LZ4 begin with
+# The first bytes of the sixteen kinds of skippable frames of zstd and LZ4.
 _SKIPPABLE = bytes(range(0x50, 0x60))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Codec:
-    """One codec: how to begin a member, what it raises, and which bytes a member begins with.
+    """One codec: how to make a decompressor for a member, what it raises, and with which bytes a member begins.
 
-    `header_length` tells how many bytes its decompressor must be given at first, or None where they are not all there.
+    `header_length` returns how many bytes the decompressor must get first, None if the header is not complete.
     """
 
     name: Compression
@@ -86,7 +86,7 @@ class _Codec:
 def decompress(pieces: Iterable[bytes], *, compression: Compression, uri: str) -> Iterator[bytes]:
     """Return the decompressed pieces, each of at most OUTPUT_PIECE_BYTES.
 
-    `pieces` begins with the object's first byte. Raises SourceError where the object is truncated or corrupt.
+    `pieces` begins with the object's first byte. Raises SourceError if the object is truncated or corrupt.
     """
     if compression == "none":
         return _split(pieces)
@@ -94,7 +94,7 @@ def decompress(pieces: Iterable[bytes], *, compression: Compression, uri: str) -
 
 
 def truncated(*, compression: Compression, uri: str, offset: int) -> SourceError:
-    """Return the error for an object that ends before its compressed stream does."""
+    """Return the error for an object that ends within its compressed data; `offset` counts stored bytes."""
     return SourceError(
         f'"{uri}" is truncated: its {compression} data ends early at byte {offset}',
         hint="Fetch or write the file again.",
@@ -102,7 +102,7 @@ def truncated(*, compression: Compression, uri: str, offset: int) -> SourceError
 
 
 def corrupt(*, compression: Compression, uri: str, offset: int, reason: object) -> SourceError:
-    """Return the error for a compressed stream that cannot be right; `offset` counts stored bytes."""
+    """Return the error for compressed data that is invalid; `offset` counts stored bytes."""
     return SourceError(
         f'"{uri}" is corrupt: bad {compression} data at or before byte {offset}',
         detail=f"The decompressor said: {reason}.",
@@ -111,7 +111,7 @@ def corrupt(*, compression: Compression, uri: str, offset: int, reason: object) 
 
 
 def needs_memory(*, compression: Compression, uri: str) -> SourceError:
-    """Return the error for an object that can only be decompressed with more memory than any other."""
+    """Return the error for an object whose decompression needs a window above WINDOW_LIMIT_BYTES."""
     return SourceError(
         f'"{uri}" needs more than 128 MiB of memory to decompress',
         detail=f"Its {compression} window is larger.",
@@ -120,7 +120,7 @@ def needs_memory(*, compression: Compression, uri: str) -> SourceError:
 
 
 def trailing_garbage(*, compression: Compression, uri: str, offset: int) -> SourceError:
-    """Return the error for bytes after the last member that begin no further one."""
+    """Return the error for bytes after the last member that are not another member."""
     return SourceError(
         f'"{uri}" is corrupt: data other than {compression} follows at byte {offset}',
         hint="Fetch or write the file again.",
@@ -137,11 +137,11 @@ def _split(pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _decompress_members(pieces: Iterable[bytes], codec: _Codec, uri: str) -> Iterator[bytes]:
-    """Decompress one member after another; `offset` is where in the object a piece begins."""
+    """Decompress one member after another; in the code, `offset` is the offset of the current piece in the object."""
     decoder: Decompressor | None = None
     offset = member_start = 0
     feed_bytes = OUTPUT_PIECE_BYTES
-    # A header that goes on in the next piece
+    # The part of a member's header that continues in the next piece.
     held = b""
     for piece in pieces:
         view = memoryview(held + piece if held else piece)
@@ -176,12 +176,12 @@ def _decompress_members(pieces: Iterable[bytes], codec: _Codec, uri: str) -> Ite
 
 
 def _feed(decoder: Decompressor, data: bytes | memoryview, codec: _Codec, uri: str, offset: int) -> Iterator[bytes]:
-    """Give `data`, which stands at `offset`, and yield all output that comes of it."""
+    """Pass `data`, which begins at `offset`, to the decompressor, and yield all its output."""
     while True:
         try:
             piece = decoder.decompress(data, OUTPUT_PIECE_BYTES)
         except codec.errors as exc:
-            # The bindings have no other words for them
+            # The bindings report these errors by their text only.
             if codec.name in ("xz", "zstd") and "memory" in str(exc).lower():
                 raise needs_memory(compression=codec.name, uri=uri) from exc
             if codec.name == "zstd" and "dictionary" in str(exc).lower():
@@ -204,10 +204,10 @@ def _padding_length(view: memoryview, codec: _Codec) -> int:
 
 
 def _gzip_header_length(view: memoryview) -> int | None:
-    """Return the length of a member's header (RFC 1952, section 2.3), or None where it goes on behind `view`.
+    """Return the length of a member's header (RFC 1952, section 2.3), None if it continues after `view`.
 
-    igzip forgets which fields are to come where it is given a header in parts. What is no header, or too long for one,
-    is left to it.
+    igzip must get a header whole: if it gets it in parts, it forgets which fields follow. The length is 0 for data that
+    is not a header or is too long for one; igzip then reports the error.
     """
     head = bytes(view[:_GZIP_FIXED_BYTES])
     if not (_GZIP_MAGIC.startswith(head[:3]) or head.startswith(_GZIP_MAGIC)):
@@ -247,7 +247,7 @@ def _bzip2() -> _Codec:
 def _xz() -> _Codec:
     return _Codec(
         name="xz",
-        # A little more than the dictionary
+        # The decoder needs a little more memory than its dictionary.
         new=lambda: lzma.LZMADecompressor(format=lzma.FORMAT_XZ, memlimit=WINDOW_LIMIT_BYTES + MIB),
         errors=(lzma.LZMAError,),
         first_bytes=b"\xfd",
@@ -256,7 +256,7 @@ def _xz() -> _Codec:
 
 
 def _zstd() -> _Codec:
-    from penstock.files.zstd import zstd  # noqa: PLC0415 (4 ms, and each codec is for few)
+    from penstock.files.zstd import zstd  # noqa: PLC0415 (4 ms, few loads need it)
 
     window: dict[int, int] = {zstd.DecompressionParameter.window_log_max: WINDOW_LIMIT_BYTES.bit_length() - 1}
     return _Codec(
@@ -268,10 +268,10 @@ def _zstd() -> _Codec:
 
 
 def _lz4() -> _Codec:
-    import lz4.frame  # noqa: PLC0415 (3 ms, and each codec is for few)
+    import lz4.frame  # noqa: PLC0415 (3 ms, few loads need it)
 
     first_bytes = b"\x04" + _SKIPPABLE
-    # The binding reports every failure of liblz4 as RuntimeError
+    # The binding raises RuntimeError for every error of liblz4.
     return _Codec(name="lz4", new=lz4.frame.LZ4FrameDecompressor, errors=(RuntimeError,), first_bytes=first_bytes)
 
 

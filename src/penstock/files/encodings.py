@@ -1,9 +1,9 @@
-"""Encodings: PostgreSQL's names and the world's for them, byte-order marks, and transcoding to UTF-8.
+"""Encodings: PostgreSQL's names and other common names, byte-order marks, and transcoding to UTF-8.
 
-A file can be cut at newlines and delimiters as bytes only where a byte below 128 always is that ASCII
-character. Encodings for which that holds go to the server as they are, which converts and checks them; of the
-others, those whose Python codec is the server's conversion code for code are transcoded here first, and the rest
-(Shift-JIS, Big5, ...) is refused. Finding out which encoding a file has is probe.py's.
+The bytes of a file can be cut at newlines and delimiters only if each byte below 128 is always that ASCII character.
+In such an encoding a file is sent unchanged, and the server converts and checks it. A file in another encoding is
+transcoded here first, if Python's codec converts every code as the server does; otherwise (Shift-JIS, Big5, ...) the
+encoding is refused. probe/ finds out which encoding a file has.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _WINDOWS_PAGES = (866, 874, *range(1250, 1259))
 
-# PostgreSQL's server encodings, each an extension of ASCII (documentation, "Character Set Support")
+# PostgreSQL's server encodings, all of which extend ASCII (documentation, "Character Set Support").
 _SERVER_ENCODINGS = (
     *("EUC_CN", "EUC_JP", "EUC_JIS_2004", "EUC_KR", "EUC_TW"),
     *("KOI8R", "KOI8U", "MULE_INTERNAL", "SQL_ASCII", "UTF8"),
@@ -30,8 +30,8 @@ _SERVER_ENCODINGS = (
     *(f"WIN{page}" for page in _WINDOWS_PAGES),
 )
 
-# The Python codec of each encoding that is transcoded: of those that only clients can use, the ones whose every code
-# the server converts alike (tests/server/test_encoding_tables.py compares them), and the forms of Unicode.
+# The Python codec of each encoding that is transcoded: PostgreSQL's client-only encodings for which the codec converts
+# every code as the server does (tests/server/test_encoding_tables.py compares them), and the forms of Unicode.
 _TRANSCODED = {
     "GB18030": "gb18030",
     "GBK": "gbk",
@@ -43,10 +43,10 @@ _TRANSCODED = {
     "UTF32LE": "utf-32-le",
 }
 
-# PostgreSQL's encodings that are refused, as iconv calls them: no codec of Python's is the server's conversion.
+# PostgreSQL's encodings that are refused, with iconv's names: no Python codec converts them as the server does.
 _REFUSED = {"BIG5": "CP950", "JOHAB": "JOHAB", "SHIFT_JIS_2004": "SHIFT_JISX0213", "SJIS": "CP932", "UHC": "CP949"}
 
-# Further names: PostgreSQL's (src/common/encnames.c), then common ones that it does not know
+# Other names of encodings: first those that PostgreSQL accepts (src/common/encnames.c), then other common ones.
 _SPELLINGS = {
     "BIG5": "win950 windows950 cp950",
     "EUC_CN": "gb2312",
@@ -76,7 +76,7 @@ _SPELLINGS = {
 
 _BOMS = (
     (codecs.BOM_UTF8, "UTF8"),
-    # Before UTF-16, whose mark begins UTF-32's
+    # These come before UTF-16, because the mark of UTF-32LE begins with that of UTF-16LE.
     (codecs.BOM_UTF32_LE, "UTF32LE"),
     (codecs.BOM_UTF32_BE, "UTF32BE"),
     (codecs.BOM_UTF16_LE, "UTF16LE"),
@@ -84,15 +84,15 @@ _BOMS = (
     (b"\x84\x31\x95\x33", "GB18030"),
 )
 
-# Two stored bytes become at most three of UTF-8
+# Two stored bytes become at most three bytes of UTF-8.
 _TRANSCODE_FEED_BYTES = OUTPUT_PIECE_BYTES // 2
 
 
 @cache
 def normalize_encoding(name: str) -> str:
-    """Return PostgreSQL's name of an encoding, or one of UTF16, UTF32 (LE, BE).
+    """Return PostgreSQL's name of an encoding, or UTF16 or UTF32, with or without LE or BE.
 
-    As in PostgreSQL, only letters and digits count, in any case. Raises UsageError for one that cannot be loaded.
+    As in PostgreSQL, only letters and digits count, in any case. Raises UsageError if the encoding cannot be loaded.
     """
     found = _NAMES.get(_encoding_key(name))
     if found is None:
@@ -109,34 +109,37 @@ def normalize_encoding(name: str) -> str:
 
 
 def is_ascii_safe(encoding: str) -> bool:
-    """Tell whether bytes below 128 always are ASCII characters, so that the file can be cut as it is."""
+    """Return whether bytes below 128 always are ASCII characters, so that the file can be cut without transcoding."""
     return normalize_encoding(encoding) in _SERVER_ENCODINGS
 
 
 def client_encoding(encoding: str) -> str:
-    """Return the client_encoding in which a file of that encoding is sent."""
+    """Return the client_encoding in which a file of this encoding is sent."""
     name = normalize_encoding(encoding)
     return name if name in _SERVER_ENCODINGS else "UTF8"
 
 
 def detect_bom(head: bytes) -> tuple[str, int] | None:
-    """Return the encoding that a byte-order mark tells and the mark's length, or None."""
+    """Return the encoding of the byte-order mark that `head` begins with and the mark's length, None without a mark."""
     return next(((encoding, len(mark)) for mark, encoding in _BOMS if head.startswith(mark)), None)
 
 
 def byte_order_mark(encoding: str | None) -> bytes:
-    """Return the mark that `detect_bom` tells of, nothing for None."""
+    """Return the byte-order mark of an encoding that `detect_bom` returned, no bytes for None."""
     return next((mark for mark, name in _BOMS if name == encoding), b"")
 
 
 def encode_again(text: bytes, *, encoding: str) -> bytes:
-    """Return text as the file has it: what `transcode` has made UTF-8 of, anything else as it is."""
+    """Return text in the file's encoding: reverses `transcode`; text that was not transcoded is returned unchanged."""
     codec = _TRANSCODED.get(_NAMES.get(_encoding_key(encoding), ""))
     return text if codec is None else text.decode().encode(codec)
 
 
 def guess_utf16(head: bytes) -> str | None:
-    """Return which UTF-16 text without a mark is: its ASCII characters have a zero byte; None for few of those."""
+    """Return the byte order of UTF-16 text without a mark, None if the text is probably not UTF-16.
+
+    An ASCII character of UTF-16 has one zero byte: more than a quarter of the bytes must be zero.
+    """
     odd, even = head[1::2].count(0), head[::2].count(0)
     if 4 * (odd + even) <= len(head):
         return None
@@ -144,9 +147,10 @@ def guess_utf16(head: bytes) -> str | None:
 
 
 def resolve_encoding(*, stated: str | None, bom: str | None, uri: str) -> str | None:
-    """Return the encoding that a stream is read in: the stated one, refined by its byte-order mark.
+    """Return the encoding in which a stream is read: --encoding, with the byte order of the byte-order mark.
 
-    A UTF-8 mark decides only where nothing is stated; another encoding's mark must agree with what is stated.
+    A mark of UTF-8 decides only without --encoding. The mark of another encoding must agree with --encoding, or else
+    SourceError is raised.
     """
     if stated is None or bom is None:
         return stated if bom is None else bom
@@ -162,9 +166,9 @@ def resolve_encoding(*, stated: str | None, bom: str | None, uri: str) -> str | 
 
 
 def transcode(pieces: Iterable[bytes], *, encoding: str, uri: str, offset: int = 0) -> Iterator[bytes]:
-    """Yield `pieces` in UTF-8, each of at most OUTPUT_PIECE_BYTES; as they are where their encoding is ASCII-safe.
+    """Yield `pieces` in UTF-8, each of at most OUTPUT_PIECE_BYTES; if their encoding is ASCII-safe, unchanged.
 
-    `offset` is the decompressed byte that the pieces begin at, from which errors count.
+    `offset` is the offset of the first piece in the decompressed object, which the offsets in errors include.
     """
     name = normalize_encoding(encoding)
     if name in _SERVER_ENCODINGS:
@@ -184,11 +188,11 @@ def transcode(pieces: Iterable[bytes], *, encoding: str, uri: str, offset: int =
 def _decode(
     decoder: codecs.IncrementalDecoder, part: bytes, name: str, uri: str, end: int, *, is_final: bool = False
 ) -> bytes:
-    """Decode `part`, whose last byte stands before offset `end`, and return it in UTF-8."""
+    """Decode `part`, which ends before offset `end` of the object, and return it in UTF-8."""
     try:
         return decoder.decode(part, is_final).encode()
     except UnicodeDecodeError as exc:
-        # What the decoder looked at are the bytes it still held and then `part`
+        # exc.object is the bytes that the decoder had kept, followed by `part`.
         at = end - len(exc.object) + exc.start
         shown = exc.object[exc.start : exc.start + 4].hex(" ")
         raise SourceError(
@@ -202,7 +206,7 @@ def _encoding_key(name: str) -> str:
     return "".join(character for character in name.lower() if character.isalnum())
 
 
-# Every spelling's key, and the name it stands for
+# The name of each spelling, by the spelling's key.
 _NAMES = {
     **{f"{vendor}{page}": f"WIN{page}" for vendor in ("cp", "windows") for page in _WINDOWS_PAGES},
     **{spelling: name for name, spellings in _SPELLINGS.items() for spelling in spellings.split()},

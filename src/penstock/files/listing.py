@@ -1,6 +1,6 @@
-"""What the sources that a user names stand for: objects in a deterministic order, each pinned to its version.
+"""Lists the objects of the sources that a user names, in a deterministic order, each with its version.
 
-Local paths, directories and wildcards are looked up here, remote ones in remote_listing.py.
+Local paths, directories and wildcards are listed here, remote sources in remote/listing.py.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 REMOTE_SCHEMES = ("s3", "gs", "az", "http", "https")
 
-# Each URL is asked for by itself, and takes a round trip or, with TLS, some
+# How many URLs are requested at once. Each takes a round trip, with TLS several.
 _REQUESTS = 8
 
-# A URL that lacks a slash: it may hold a secret as any other
+# A URL that lacks a slash: it may contain a secret like any other.
 _MISTYPED_URL = re.compile(r"(?:s3|gs|az|https?|file):/?(?!/)", re.IGNORECASE)
-# What psql would take for no file either: user and password of a server
+# User and password of a server, which cannot be meant as a path.
 _USERINFO = re.compile(r"[^\s:@/]+:[^\s]*@")
 _URL_LIKE = re.compile(r"\w[\w+.-]*:/+|" + _MISTYPED_URL.pattern, re.IGNORECASE)
 
@@ -39,17 +39,17 @@ _URL_LIKE = re.compile(r"\w[\w+.-]*:/+|" + _MISTYPED_URL.pattern, re.IGNORECASE)
 def list_objects(
     sources: Sequence[str], *, stores: Callable[[], Stores], on_notice: OnNotice
 ) -> tuple[SourceObject, ...]:
-    """Return the objects of all sources: in the sources' order, then by name, each once.
+    """Return the objects of all sources: in the order of the sources, then by name, each once.
 
-    Raises SourceError for a source that stands for nothing; a folder without files to load is none. `stores` is called
-    only where a source is remote. `on_notice` hears of what is not loaded: files named twice, folders within folders,
-    files that are not whole or no data by their names.
+    Raises SourceError if a source matches nothing; a folder without files to load is only a notice. `stores` is called
+    only if a source is remote. `on_notice` is called for what is not loaded: files that are named twice, folders within
+    folders, and files whose names say that they are incomplete or not data.
     """
     listed: list[SourceObject] = []
     objects: dict[str, SourceObject] = {}
     for found in _list_sources(sources, stores, on_notice):
         listed += found
-    # A file named twice, say by itself and by a wildcard, is meant once
+    # A file that is named twice, for example by its path and by a wildcard, is loaded once.
     for item in listed:
         objects.setdefault(_identity(item), item)
     if len(objects) < len(listed):
@@ -58,12 +58,12 @@ def list_objects(
 
 
 def is_remote(location: str) -> bool:
-    """Tell whether a location is read through obstore."""
+    """Return whether a location is read through obstore."""
     return _scheme(location) in REMOTE_SCHEMES
 
 
 def _identity(item: SourceObject) -> str:
-    """Return what tells objects apart: of a local file device and inode, whatever path leads to it."""
+    """Return what identifies an object: its URL, or the version of a local file, which has its device and inode."""
     if item.version is None or is_remote(item.location):
         return item.location
     return "file " + item.version
@@ -81,11 +81,11 @@ def _note_repeated(repeated: Sequence[SourceObject], objects: Mapping[str, Sourc
 def _list_sources(
     sources: Sequence[str], stores: Callable[[], Stores], on_notice: OnNotice
 ) -> Iterator[list[SourceObject]]:
-    """Yield what each source stands for; remote ones are asked for at once."""
+    """Yield the objects of each source; remote sources are listed in parallel."""
     if not any(map(is_remote, sources)):
         yield from (_list_named(source, stores, on_notice) for source in sources)
         return
-    # Made before threads ask for them
+    # Create the stores before the threads use them.
     found = stores()
     yield from map_at_once(lambda source: _list_named(source, lambda: found, on_notice), sources, threads=_REQUESTS)
 
@@ -115,7 +115,7 @@ def _list_source(source: str, stores: Callable[[], Stores], on_notice: OnNotice)
 
 
 def _list_path(path: str, on_notice: OnNotice) -> Iterator[SourceObject]:
-    """Yield what a local path stands for; one that exists is itself, whatever wildcards it seems to hold."""
+    """Yield the objects of a local path; a path that exists is not taken for a wildcard."""
     if glob.has_magic(path) and not os.path.lexists(path):
         names = sorted(_expand(path))
         found_each = [stat_object(name, uri=_printable(name)) for name in names]
@@ -133,10 +133,10 @@ def _list_path(path: str, on_notice: OnNotice) -> Iterator[SourceObject]:
 
 
 def _expand(pattern: str) -> set[str]:
-    """Return the paths that a pattern stands for; hidden names, and what lies in hidden directories, are skipped.
+    """Return the paths that match a pattern; hidden names, and the contents of hidden directories, are skipped.
 
-    `**` stands for any number of directories, also behind symbolic links; glob would follow a link to a directory above
-    it until the path is too long.
+    `**` matches any number of directories and follows symbolic links. glob is not used for it, because glob follows a
+    link to a parent directory until the path is too long.
     """
     parts = pattern.split("/")
     if "**" not in parts:
@@ -151,7 +151,7 @@ def _expand(pattern: str) -> set[str]:
 
 
 def _folders(root: str) -> Iterator[str]:
-    """Yield a directory and those below it, each ending with a slash; none that lies within itself."""
+    """Yield a directory and all directories below it, each ending with a slash; links to a parent are skipped."""
     waiting: list[tuple[str, frozenset[tuple[int, int]]]] = [(root, frozenset())]
     while waiting:
         folder, above = waiting.pop()
@@ -167,7 +167,7 @@ def _folders(root: str) -> Iterator[str]:
 
 
 def _list_directory(path: str, on_notice: OnNotice) -> Iterator[SourceObject]:
-    """Yield a directory's own regular files, without those that are skipped by their names."""
+    """Yield the regular files of a directory, without its subfolders and without files skipped by their names."""
     try:
         entries = [entry for entry in os.scandir(path) if entry.name[0] != "."]
         files = sorted(entry.path for entry in entries if entry.is_file())
@@ -207,7 +207,7 @@ def _path_of_file_url(url: str) -> str:
 
 
 def lasting_name(source: str) -> str:
-    """Return a source's name as it stays wherever a load is started from: a path in full, a URL without secrets.
+    """Return a source's name that does not depend on the current directory: an absolute path, a URL without secrets.
 
     >>> lasting_name("https://user:word@host/a.csv?signature=s"), lasting_name("/a/../b.csv")
     ('https://host/a.csv', '/b.csv')
@@ -221,20 +221,20 @@ def lasting_name(source: str) -> str:
 
 
 def recorded_name(source: SourceObject) -> str:
-    """Return by which name the ledger knows an object."""
+    """Return the URI of an object in the ledger."""
     return resolved_name(source) if not source.is_pipe and "://" not in source.uri else source.uri
 
 
 def resolved_name(source: SourceObject) -> str:
-    """Return the path of a local object by which it is known: the same whatever symbolic links lead to it."""
+    """Return the path of a local object with all symbolic links resolved."""
     return _printable(os.path.realpath(source.location))
 
 
 def lasting_version(source: SourceObject) -> str | None:
-    """Return an object's version as it stays wherever a load is started from.
+    """Return an object's version without the parts that change although the content does not.
 
-    The number of a file's device is the host's own, and may be another after each mount. The time of change also
-    moves if a file is renamed, linked, or given other permissions.
+    The device number of a local file depends on the host and may change with each mount. The time of change also
+    changes if a file is renamed, linked, or given other permissions.
     """
     if source.version is None or is_remote(source.location):
         return source.version
@@ -242,7 +242,7 @@ def lasting_version(source: SourceObject) -> str | None:
 
 
 def ctime_ns(source: SourceObject) -> int | None:
-    """Return the time of change that pins a local file, None for other objects."""
+    """Return the time of change of a local file as it was listed, None for other objects."""
     if source.version is None or is_remote(source.location):
         return None
     return int(source.version.rpartition(":")[2])
@@ -258,12 +258,12 @@ def _scheme(source: str) -> str | None:
 
 
 def _printable(path: str) -> str:
-    """Return a path with bytes that are no UTF-8 spelled out."""
+    """Return a path in which bytes that are not UTF-8 are written as escapes."""
     return path.encode("utf-8", "backslashreplace").decode()
 
 
 def _shown(source: str) -> str:
-    """Return a source without what may be secret in a URL."""
+    """Return a source without the parts of a URL that may be secret."""
     start = _URL_LIKE.match(source)
     if start is None:
         userinfo = None if os.path.lexists(source) else _USERINFO.match(source)

@@ -1,7 +1,7 @@
-"""Local objects: regular files, pipes and standard input, read in order with plain system calls.
+"""Reads local objects in order with plain system calls: regular files, pipes and standard input.
 
-A regular file is pinned to what was listed: a file that is replaced, written to, shrinks or grows under the
-load is an error that says so. Pipes and standard input have no size and can be read once only.
+A regular file must stay as it was listed: if it is replaced, written to, truncated or extended during the load,
+SourceError says so. Pipes and standard input have no size and can be read only once.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ if TYPE_CHECKING:
 
 STDIN_LOCATION = "-"
 
-# Large enough that system calls cost nothing beside igzip, small enough to stay in the second-level cache
+# Large enough that system calls take little time compared with igzip, small enough for the second-level cache.
 READ_BYTES = 256 * KIB
 
 
 class LocalObject:
-    """One local file, pipe or standard input, opened; `pieces` gives its bytes in order, once.
+    """An opened local file, pipe or standard input; `pieces` yields its bytes in order, once.
 
-    `is_for_others`: SourceError unless it is a regular file that everybody may read.
-    A silent pipe may keep its reader waiting for ever; `interrupt`, from another thread, ends that.
+    `is_for_others`: raise SourceError unless it is a regular file that every user may read. A reader may wait for a
+    pipe for ever; `interrupt`, called from another thread, ends the wait.
     """
 
     def __init__(self, source: SourceObject, *, is_for_others: bool = False) -> None:
         self._source = source
         self._fd = _open(source)
         self._wake = os.pipe() if source.version is None else None
-        # A descriptor that is closed may be another's at once: nobody may write to it then.
+        # A closed descriptor's number may be reused at once, so it must not be written to after it was closed.
         self._wake_lock = threading.Lock()
         try:
             if is_for_others:
@@ -50,10 +50,10 @@ class LocalObject:
             os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_SEQUENTIAL)
 
     def pieces(self) -> Iterator[bytes]:
-        """Yield the stored bytes; raise SourceError where reading fails or the file has changed."""
+        """Yield the stored bytes; raise SourceError if reading fails or the file has changed."""
         bytes_read = 0
         while piece := self._read():
-            # Before any of it is loaded: what was written before it was read has moved the time of change
+            # Checked before the piece is loaded: a write before the read has changed the time of change.
             self._check_unchanged()
             bytes_read += len(piece)
             yield piece
@@ -62,13 +62,13 @@ class LocalObject:
             raise _changed(self._source, f"It had {self._source.size_bytes} bytes; {bytes_read} were read.")
 
     def interrupt(self) -> None:
-        """Have whoever waits for a pipe's bytes, or will, meet a SourceError instead."""
+        """Make reads of a pipe that wait now, or would wait later, raise SourceError."""
         with self._wake_lock:
             if self._wake is not None:
                 os.write(self._wake[1], b"\0")
 
     def close(self) -> None:
-        """Close the file; standard input stays open, for it is not ours."""
+        """Close the file; standard input stays open, because this object did not open it."""
         if self._fd > 0:
             os.close(self._fd)
         self._fd = -1
@@ -101,20 +101,20 @@ class LocalObject:
 
 
 def file_version(status: os.stat_result) -> str:
-    """Return what pins a regular file: device, inode, size, and the times of modification and of change.
+    """Return the version of a regular file: device, inode, size, and the times of modification and of change.
 
-    Whoever writes to a file can restore the first of the times; the second is the kernel's alone.
+    A process that writes to the file can restore the time of modification; only the kernel sets the time of change.
     """
     return f"{status.st_dev}:{status.st_ino}:{status.st_size}:{status.st_mtime_ns}:{status.st_ctime_ns}"
 
 
 def stat_object(path: str, *, uri: str) -> SourceObject | None:
-    """Return the object that a path names, or None if it is a directory.
+    """Return the object that a path names, None if it is a directory.
 
-    Raises SourceError if there is no such file or it is of a kind that cannot be read.
+    Raises SourceError if the file does not exist or is of a kind that cannot be read.
     """
     try:
-        # Not pathlib: a path is bytes that may not be UTF-8, and nothing of it may be rewritten
+        # pathlib is not used: a path may have bytes that are not UTF-8, and must not be rewritten.
         status = os.stat(path)  # noqa: PTH116
     except OSError as exc:
         raise SourceError(f'could not open "{uri}": {exc.strerror}') from exc
@@ -139,7 +139,7 @@ def _open(source: SourceObject) -> int:
 
 
 def _check_public(source: SourceObject, opened: os.stat_result) -> None:
-    """Raise SourceError unless everybody may read the file that was opened, by the path that it has."""
+    """Raise SourceError unless every user may read the opened file by its path."""
     path = pathlib.Path(os.path.realpath(source.location))
     try:
         may_read = (
@@ -158,7 +158,7 @@ def _check_public(source: SourceObject, opened: os.stat_result) -> None:
 
 
 def refuse_remote(sources: Iterable[str]) -> None:
-    """Raise SourceError for URLs: they would be read with the credentials of who runs this."""
+    """Raise SourceError if a source is a URL: it would be read with this user's credentials."""
     for source in sources:
         if "://" in source:
             raise SourceError(

@@ -1,6 +1,6 @@
-"""Files that are written for a user, at a path that the user names: whole or not at all, and never over something else.
+"""Writes files at paths that the user names: either the whole file appears, or the path stays unchanged.
 
-Only a new file is made or a regular file replaced: no device, pipe, folder or symbolic link, and nothing that is read.
+A new file is created or a regular file replaced, but never a device, pipe, folder, symbolic link or source of the load.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _KINDS = {
 
 
 def check_writable(path: Path, *, sources: Iterable[str | int] = ()) -> None:
-    """Raise SourceError if `path` is no regular file, or one of the sources (paths, descriptors) by any name.
+    """Raise SourceError if `path` exists and is not a regular file or is a source, or if its folder is not writable.
 
-    And if it cannot be written: a file beside it comes first.
+    `sources` are paths and descriptors. The folder must be writable because the file is first written beside `path`.
     """
     found = None
     try:
@@ -50,7 +50,7 @@ def check_writable(path: Path, *, sources: Iterable[str | int] = ()) -> None:
         return
     for source in sources:
         with suppress(OSError, ValueError):
-            # Not pathlib: a source's path is bytes that may not be UTF-8
+            # pathlib is not used: a source's path may have bytes that are not UTF-8.
             if os.path.samestat(os.stat(source), found):  # noqa: PTH116
                 raise SourceError(f'will not replace "{path}": it is a source of the load', hint="Name a new file.")
 
@@ -61,10 +61,10 @@ def could_not_write(path: Path, error: OSError) -> SourceError:
 
 
 class NewFile:
-    """A file under another name beside its own, which it gets by `finish`; without that it is gone at the end.
+    """A file that is written under a temporary name in the folder of `path`; `finish` renames it to `path`.
 
-    By default only its owner may read it: rejects are as private as the files they come from. Raises SourceError from
-    the start where the path will not do, and OSError while it is written.
+    Without `finish` it is deleted when the block ends. By default only its owner may read it, because rejected records
+    may be as private as their sources. Raises SourceError at once if `check_writable` does, OSError if a write fails.
     """
 
     def __init__(self, path: Path, *, sources: Iterable[str | int] = (), mode: int = 0o600) -> None:
@@ -88,7 +88,7 @@ class NewFile:
             self._unfinished.unlink(missing_ok=True)
 
     def finish(self) -> None:
-        """Make what was written durable and give it its name."""
+        """Write the file to disk (fsync) and rename it to its path."""
         self._file.flush()
         os.fsync(self._file.fileno())
         self._file.close()

@@ -1,4 +1,4 @@
-"""Work that waits for servers, done for many things at once, with the results in their order."""
+"""Runs work that waits for servers in several threads, with the results in the order of the items."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _Result = TypeVar("_Result")
 
 
 def map_at_once(work: Callable[[_Item], _Result], items: Sequence[_Item], *, threads: int) -> Iterator[_Result]:
-    """Yield what `work` returns of each item, or raise what it raises, in the order of the items."""
+    """Call `work` for each item in threads; yield its results, or raise its error, in the order of the items."""
     results: list[Future[_Result]] = [Future() for _ in items]
     waiting = deque(zip(items, results, strict=True))
 
@@ -26,11 +26,11 @@ def map_at_once(work: Callable[[_Item], _Result], items: Sequence[_Item], *, thr
                 item, result = waiting.popleft()
                 try:
                     result.set_result(work(item))
-                except BaseException as exc:  # noqa: BLE001 (whoever waits for the result raises it)
+                except BaseException as exc:  # noqa: BLE001 (raised where the result is awaited)
                     result.set_exception(exc)
 
     for _ in range(min(threads, len(items))):
-        # Daemons, since the process must be able to end while a server is silent
+        # Daemon threads, so that the process can exit while a server does not answer.
         threading.Thread(target=work_off, name="penstock-sources", daemon=True).start()
     try:
         while results:

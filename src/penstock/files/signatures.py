@@ -1,6 +1,6 @@
-"""What an object is by its first bytes, never by its name: how it is compressed, or why it cannot be loaded.
+"""Finds out by an object's first bytes, not by its name, how it is compressed or why it cannot be loaded. Pure.
 
-Pure: bytes in, a word or an error out. Decompressing is compression.py's; dialects of text are probe.py's.
+compression.py decompresses; probe/ finds out the dialect of text.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from penstock.errors import SourceError
 if TYPE_CHECKING:
     from penstock.model.source.source import Compression
 
-# As many bytes as the furthest signature needs: tar's stands at 257 and is 8 bytes long
+# Enough bytes for every signature: the one of tar is at offset 257 and 8 bytes long.
 SIGNATURE_BYTES = 512
 
 _COMPRESSED: tuple[tuple[bytes, Compression], ...] = (
@@ -33,8 +33,8 @@ _FIELD_ENDS = (b",", b";", b"|", b"\t", b"\r", b"\n")
 class _Refused:
     """A format that is not delimited text.
 
-    A printable magic counts only with a byte that text has not or, where it is a word that text has only as a whole
-    field, with anything after it that does not end a field.
+    Text may begin with a printable magic. So that counts only if a byte follows that text does not have, or, if
+    `is_whole_word`, if no delimiter or line end follows directly: text has the word only as a whole field.
     """
 
     magic: bytes
@@ -44,7 +44,7 @@ class _Refused:
     is_whole_word: bool = False
 
     def begins(self, head: bytes) -> bool:
-        """Tell whether a file that starts with `head` is of this format."""
+        """Return whether a file that begins with `head` is of this format."""
         if not head.startswith(self.magic):
             return False
         if not self.is_printable or _has_binary_byte(head[:64]):
@@ -86,20 +86,20 @@ _REFUSED = (
 def sniff(head: bytes) -> Compression:
     """Return how the object that begins with `head` is compressed.
 
-    Skippable frames are common to zstd and LZ4; a file that begins with one is taken for zstd, whose parallel
+    zstd and LZ4 both have skippable frames. A file that begins with one is taken for zstd, because zstd's parallel
     writer (pzstd) makes such files, unless an LZ4 frame follows it in `head`.
     """
     if _is_skippable_frame(head):
         length_bytes = 8 + int.from_bytes(head[4:8], "little")
         return "lz4" if head[length_bytes:].startswith(b"\x04\x22\x4d\x18") else "zstd"
-    # Text may well begin with "BZh9"; the first block's magic, or that of an empty stream's end, settles it
+    # Text may begin with "BZh9" too, so the magic of the first block, or of an empty stream's end, must follow.
     if head.startswith(b"BZh") and head[3:4] in b"123456789" and head[4:10] in (_BZIP2_BLOCK, _BZIP2_END):
         return "bzip2"
     return next((name for magic, name in _COMPRESSED if head.startswith(magic)), "none")
 
 
 def check_is_text(head: bytes, *, uri: str) -> None:
-    """Raise SourceError if `head`, decompressed, begins an archive, a columnar or other binary file."""
+    """Raise SourceError if the decompressed `head` is that of an archive, or of a columnar or other binary file."""
     for refused in _REFUSED:
         if refused.begins(head):
             raise SourceError(f'"{uri}" is {refused.name}, not delimited text', hint=refused.hint)
@@ -108,7 +108,7 @@ def check_is_text(head: bytes, *, uri: str) -> None:
 
 
 def check_is_not_compressed(head: bytes, *, uri: str, outer: Compression) -> None:
-    """Raise SourceError if `head`, decompressed from `outer`, is compressed once more."""
+    """Raise SourceError if `head`, already decompressed from `outer`, is compressed again."""
     inner = sniff(head)
     if inner != "none":
         raise SourceError(f'"{uri}" is compressed twice', detail=f"Inside {outer} there is {inner}.", hint=_RECOMPRESS)
@@ -119,5 +119,5 @@ def _is_skippable_frame(head: bytes) -> bool:
 
 
 def _has_binary_byte(head: bytes) -> bool:
-    """Tell whether `head` holds a control byte that no delimited text begins with."""
+    """Return whether `head` has a control byte that does not occur at the beginning of delimited text."""
     return any(byte < 0x20 and byte not in b"\t\n\r\x0b\x0c\x1b\x1c\x1d\x1e\x1f\x01\x02" for byte in head)

@@ -1,4 +1,4 @@
-"""Files of a folder that are no data by their names: hidden, marks of other tools, not whole yet."""
+"""Files of a folder that are skipped by their names: hidden files, markers of other tools, incomplete files."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ if TYPE_CHECKING:
 
 OnNotice = Callable[[Notice], None]
 
-# As Hadoop's FileInputFormat has it: _SUCCESS, _temporary, ._COPYING_; and what is being written, or a checksum.
+# The beginnings are those of Hadoop's FileInputFormat (_SUCCESS, _temporary, ._COPYING_); the endings are those of
+# incomplete files and of checksums.
 _BEGINNINGS = (".", "_")
 _ENDINGS = (".tmp", ".part", ".crc")
 
 
 def is_skipped(name: str) -> bool:
-    """Whether a file, or folder, of that name is skipped where a folder is loaded and nobody has named it.
+    """Return whether a file or folder with this name is skipped if a folder is loaded and does not name it itself.
 
     >>> [is_skipped(name) for name in ("_SUCCESS", ".a.csv.crc", "b.csv.part", "part-0.csv")]
     [True, True, True, False]
@@ -27,7 +28,7 @@ def is_skipped(name: str) -> bool:
 
 
 def note_skipped_files(names: Sequence[str], on_notice: OnNotice) -> None:
-    """Tell of files that have data and are skipped; hidden and empty ones are nobody's surprise."""
+    """Report the first of the skipped files that have data; hidden files are not reported."""
     shown = [name for name in names if not name.rpartition("/")[2].startswith(".")]
     if shown:
         more = f" (and {len(shown) - 1} more like it)" if len(shown) > 1 else ""
@@ -36,5 +37,5 @@ def note_skipped_files(names: Sequence[str], on_notice: OnNotice) -> None:
 
 
 def note_empty(folder: str) -> Notice:
-    """Return what is told of a folder without files to load."""
+    """Return the notice that a folder has no files to load."""
     return Notice(code="folder-empty", message=f"{folder} holds no files to load")

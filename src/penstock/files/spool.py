@@ -1,4 +1,4 @@
-"""Pipes copied to temporary files, so that they can be read by whom and as often as is needed."""
+"""Copies pipes to temporary files, so that several sessions can read them, and more than once."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
 
 class Spool:
-    """A folder of its own below TMPDIR, gone with `close`; only its owner can read it."""
+    """A temporary folder in TMPDIR that only its owner can read; `close` removes it."""
 
     def __init__(self) -> None:
         self._folder: tempfile.TemporaryDirectory[str] | None = None
-        # A load may be planned again, and a pipe is read once.
+        # A load may be planned again, but a pipe can be read only once.
         self._copied: dict[str, SourceObject] = {}
 
     def copy(self, source: SourceObject) -> SourceObject:
-        """Return the file that holds all of a pipe; its URI stays the pipe's. Raises SourceError."""
+        """Return a file with the whole content of a pipe, under the pipe's URI. Raises SourceError."""
         if (before := self._copied.get(source.location)) is not None:
             return before
         if self._folder is None:
@@ -48,7 +48,7 @@ class Spool:
         return spooled
 
     def close(self) -> None:
-        """Remove what was copied."""
+        """Remove the copies."""
         folder, self._folder = self._folder, None
         if folder is not None:
             folder.cleanup()

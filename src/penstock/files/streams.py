@@ -1,7 +1,6 @@
-"""Sources put together: listed, sampled and opened as streams of decompressed text, by one object per load.
+"""SourceReader lists, samples and opens the sources of a load as streams of decompressed text.
 
-Where bytes come from, how they are compressed and encoded is told by the other modules of this room; where
-records end, by blocks.py.
+The other modules of this room read, decompress and decode the bytes; blocks.py cuts the text into records.
 """
 
 from __future__ import annotations
@@ -31,36 +30,37 @@ if TYPE_CHECKING:
     from penstock.model.source.dialect import Notice
     from penstock.model.source.source import Compression, SourceObject
 
-# Some thousand records: enough to tell a dialect, read in a few ms
+# Some thousand records: enough to find out the dialect, and read in a few ms.
 SAMPLE_BYTES = 256 * KIB
 
-# Of each further object as much as its form is told by, so many remote ones at once: a round trip is 20 to 200 ms
+# How much of each further object is read to find out its form, and of how many remote objects at once: a round trip
+# takes 20 to 200 ms.
 _LOOK_BYTES = 32 * KIB
 _LOOKS = 16
 
-# What was read whole at a first look is not fetched again, up to so much
+# Remote objects that a sample has read whole are kept, up to this total, so that they are not fetched again.
 _KEPT_BYTES = 64 * MIB
 
 _NO_OPTIONS = DialectOptions()
 
 
 class StoredObject(Protocol):
-    """An opened object as it is stored."""
+    """An opened object that yields its bytes as they are stored."""
 
     def pieces(self) -> Iterator[bytes]:
         """Yield the stored bytes in order, once."""
 
     def close(self) -> None:
-        """Let go of the file or the connections."""
+        """Close the file or the connections."""
 
 
 class ObjectStream:
-    """One object's text: decompressed, without byte-order mark, transcoded where its encoding asks for it.
+    """One object's text: decompressed, without byte-order mark, transcoded if its encoding is not ASCII-safe.
 
-    Iterating yields `bytes` of at most OUTPUT_PIECE_BYTES and raises SourceError. `encoding` is the stated
-    one or that of the byte-order mark, None without either. `bytes_read` counts stored bytes and may be read
-    from any thread. Lines to skip are no part of the text, nor is a first line such as sep=; which names the
-    `separator` for Excel where no option says it: the text begins on `first_line`.
+    Iterating yields `bytes` of at most OUTPUT_PIECE_BYTES and raises SourceError. `encoding` is that of --encoding or
+    of the byte-order mark, None without both. `bytes_read` counts stored bytes and may be read from any thread. The
+    text does not include the lines to skip, nor a first line such as sep=; which names the `separator` if no option
+    does. It begins on `first_line` of the file.
     """
 
     compression: Compression
@@ -95,11 +95,11 @@ class ObjectStream:
         self.close()
 
     def close(self) -> None:
-        """Let go of the file or the connections; harmless when repeated."""
+        """Close the file or the connections; may be called again."""
         self._stored.close()
 
     def _begin(self, stated_encoding: str | None) -> Iterator[bytes]:
-        """Look at the first bytes, say what they are, and return the pieces that come of it."""
+        """Find out compression and encoding by the first bytes, and return the pieces of the text."""
         uri = self.source.uri
         head, pieces = _peek(self._count())
         check_is_text(head, uri=uri)
@@ -124,11 +124,11 @@ class ObjectStream:
 
 
 class SourceReader:
-    """Lists, samples and opens sources; owns connections and what was read of standard input.
+    """Lists, samples and opens sources; keeps connections, and the beginning of pipes that samples have read.
 
-    `spools`: pipes are copied to temporary files when they are listed. `is_for_others`: somebody else chose the
-    sources, so that only local files are read which everybody may read. `credentials` tells how S3 is reached; without
-    it obstore's own chain does. `jitter` spreads retries, in [0, 1).
+    `spools`: pipes are copied to temporary files when they are listed. `is_for_others`: another user chose the sources,
+    so only local files that every user may read are read. `credentials` provides the access to S3; without it, obstore
+    finds credentials itself. `jitter` returns a random number in [0, 1) that spreads retries.
     """
 
     def __init__(
@@ -160,7 +160,7 @@ class SourceReader:
     def list(
         self, sources: Sequence[str], *, on_notice: Callable[[Notice], None] = lambda _: None
     ) -> tuple[SourceObject, ...]:
-        """Return the objects of all sources in a fixed order; SourceError where one stands for nothing."""
+        """Return the objects of all sources in a fixed order; raises SourceError if a source matches nothing."""
         if self._is_for_others:
             refuse_remote(sources)
         objects = list_objects(sources, stores=self._connect, on_notice=on_notice)
@@ -180,7 +180,7 @@ class SourceReader:
         *,
         limit_bytes: int = SAMPLE_BYTES,
     ) -> ObjectSample:
-        """Return the object's beginning, at most `limit_bytes` of text, reading little more than that."""
+        """Return the object's beginning, at most `limit_bytes` of text; reads little more than that."""
         parts: list[bytes] = []
         length_bytes = 0
         is_whole = True
@@ -205,7 +205,7 @@ class SourceReader:
     def sample_all(
         self, sources: Sequence[SourceObject], options: DialectOptions = _NO_OPTIONS
     ) -> Iterator[ObjectSample]:
-        """Yield the beginnings of objects in their order, read several at once where they are remote."""
+        """Yield the beginnings of objects in their order; if one is remote, several are read at once."""
 
         def look(source: SourceObject) -> ObjectSample:
             return self.sample(source, options, limit_bytes=_LOOK_BYTES)
@@ -213,21 +213,21 @@ class SourceReader:
         if not any(is_remote(source.location) for source in sources):
             yield from map(look, sources)
             return
-        # Made before threads ask for them
+        # Create the stores before the threads use them.
         self._connect()
         yield from map_at_once(look, sources, threads=_LOOKS)
 
     def open(self, source: SourceObject, options: DialectOptions = _NO_OPTIONS) -> ObjectStream:
-        """Return the object's text as a stream; a pipe can be opened once, after any number of samples."""
+        """Return the object's text as a stream; a pipe can be sampled several times, and then opened once."""
         return self._open(source, options, is_sample=False)
 
     def interrupt(self) -> None:
-        """End every wait for a pipe's bytes with a SourceError; may be called from any thread."""
+        """Make every wait for a pipe's bytes raise SourceError; may be called from any thread."""
         for pipe in self._pipes.values():
             pipe.interrupt()
 
     def close(self) -> None:
-        """Close pipes that were sampled and not opened, and drop the connections."""
+        """Close pipes that were sampled but not opened, and close the connections."""
         for pipe in self._pipes.values():
             pipe.abandon()
         self._pipes.clear()
@@ -273,7 +273,7 @@ class SourceReader:
 
 
 class _Pipe:
-    """A pipe or standard input: what samples took of it is given to the stream that follows."""
+    """A pipe or standard input; the stream begins with the bytes that samples have read."""
 
     def __init__(self, source: SourceObject) -> None:
         self._source = source
@@ -283,29 +283,29 @@ class _Pipe:
         self._is_open = False
 
     def sample(self) -> StoredObject:
-        """Return the pipe for a look at its beginning."""
+        """Return an object that reads the pipe's beginning."""
         self._check_unopened()
         return _PipeReader(self._look(), close=lambda: None)
 
     def open(self) -> StoredObject:
-        """Return the pipe for reading it from its beginning to its end."""
+        """Return an object that reads the pipe from its beginning to its end."""
         self._check_unopened()
         self._is_open = True
         taken, self._taken = self._taken, []
         return _PipeReader(chain(taken, self._rest), close=self._stored.close)
 
     def interrupt(self) -> None:
-        """End a wait for the pipe's bytes."""
+        """Make a wait for the pipe's bytes raise SourceError."""
         self._stored.interrupt()
 
     def abandon(self) -> None:
-        """Close the pipe unless a stream reads it, which closes it itself."""
+        """Close the pipe unless a stream reads it, because the stream closes it."""
         if not self._is_open:
             self._stored.close()
 
     def _look(self) -> Iterator[bytes]:
         yield from self._taken.copy()
-        # Not "yield from": that would close the pipe's generator with this one
+        # "yield from" would close the pipe's generator together with this one.
         for piece in self._rest:
             self._taken.append(piece)
             yield piece
@@ -321,12 +321,12 @@ class _PipeReader:
         self.close = close
 
     def pieces(self) -> Iterator[bytes]:
-        """Return the pieces of this pass."""
+        """Return the pieces."""
         return self._pieces
 
 
 def _peek(pieces: Iterator[bytes]) -> tuple[bytes, Iterator[bytes]]:
-    """Return as many pieces, joined, as signatures and byte-order marks need, and those after them."""
+    """Return as many first pieces, joined, as signatures and byte-order marks need, and the iterator of the rest."""
     taken: list[bytes] = []
     length_bytes = 0
     while length_bytes < SIGNATURE_BYTES and (piece := next(pieces, None)) is not None:

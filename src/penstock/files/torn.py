@@ -1,8 +1,8 @@
-"""Blocks in which a record without an end does not swallow what follows: the line that it begins in is rejected alone.
+"""Cuts records so that a stray quote or an endless line spoils one line only: that line is rejected.
 
-A record is torn if the object ends in it, if it is too long, if it has a stray line end, or if it spans lines and has
-another number of fields than expected. Then its first line is a block of its own that says so, and cutting begins again
-with the next line. What is torn follows from the object's bytes alone, however they come in pieces.
+A record is torn if the object ends within it, if it is too long, if it has a stray line end, or if it spans lines and
+has another number of fields than expected. Its first line becomes a block with a `fault`, and cutting begins again with
+the next line. Which records are torn depends on the object's bytes only, not on how they are divided into pieces.
 """
 
 from __future__ import annotations
@@ -20,16 +20,20 @@ if TYPE_CHECKING:
     from penstock import _native
     from penstock.model.source.block import Block, LineEnd, Segment
 
-# What is cut again behind a torn record is parted, since another may be near; the parts double.
+# The size of the first part that is cut again after a torn record, in case another torn record is near. Each further
+# part is twice as long.
 _WINDOW_BYTES = 16 * KIB
 
 
-# A rejected line goes to the ledger whole, where a value has 1 GB at most, and it is in memory several times meanwhile.
+# The ledger stores a rejected line whole. A value has 1 GB at most there, and several copies of it are in memory.
 LONGEST_LINE_BYTES = 256_000_000
 
 
 class _Torn(Exception):
-    """A record is torn: where it begins behind what was cut, the records and lines before it, and why."""
+    """A record is torn: `start` is its offset in the bytes that are not in a block yet.
+
+    `records` and `lines` count what precedes it there.
+    """
 
     def __init__(self, start: int, records: int, lines: int, reason: str) -> None:
         super().__init__(reason)
@@ -37,16 +41,16 @@ class _Torn(Exception):
 
 
 class TornReader(BlockReader):
-    """Cuts as BlockReader does, and gives the first line of a torn record as a block with a fault.
+    """Cuts as BlockReader does, and yields the first line of a torn record as a block with a fault.
 
-    `field_count` is how many fields a record must have, None if that is not known, or a record of several lines is good
-    with any; with `ends_empty` it may have a blank one more. Raises RecordFormError for a line that is longer than a
-    record and LONGEST_LINE_BYTES, and where data follow the end-of-data marker.
+    `field_count` is how many fields a record must have, None if that is not known or if any number is good for a record
+    of several lines; with `ends_empty` it may have one more, empty field. Raises RecordFormError if a line is longer
+    than a record may be and than LONGEST_LINE_BYTES, or if data follows the end-of-data marker.
     """
 
     field_count: int | None = None
     ends_empty: bool = False
-    # How records end, as far as good ones have told.
+    # The line end of the good records so far, None before the first.
     _line_end: LineEnd | None = None
 
     def _cut(self) -> Iterator[Block]:
@@ -78,14 +82,14 @@ class TornReader(BlockReader):
         return super()._make_block(piece, cut, is_unended=is_unended)
 
     def _refuse_torn(self, segments: list[Segment], cut: _native.Cut, *, is_unended: bool = False) -> None:
-        """Raise _Torn if one of some whole records is."""
+        """Raise _Torn for the first torn record of some whole records, if one is torn."""
         if self.field_count is not None and cut.lines + is_unended > cut.records:
             torn = self._cutter.find_torn(segments, field_count=self.field_count, ends_empty=self.ends_empty)
             if torn is not None:
                 raise _Torn(*torn)
 
     def _find_first(self, error: RecordFormError) -> _Torn:
-        """Return the first torn record where one was met that has no end; raises the error of another kind."""
+        """Return the first torn record after the cutter met a record without an end; re-raise any other error."""
         cut = self._cutter.salvage()
         if cut.is_end:
             raise error
@@ -96,10 +100,10 @@ class TornReader(BlockReader):
         return _Torn(cut.end, cut.records, cut.lines, error.message)
 
     def _part(self, torn: _Torn) -> Iterator[Block]:
-        """Yield the records before a torn one, and its first line; what follows will be cut again."""
-        good, behind = self._split(torn.start)
+        """Yield the records before a torn record, and its first line; the bytes after that line are cut again."""
+        good, rest = self._split(torn.start)
         self._carry, self._carried_bytes = [], 0
-        self._again.extendleft(reversed([*_windows(behind[0]), *behind[1:]]))
+        self._again.extendleft(reversed([*_windows(rest[0]), *rest[1:]]))
         if torn.records:
             self._line_end = self._cutter.line_end
             yield self._pass(self._describe(good, records=torn.records, lines=torn.lines))
@@ -108,19 +112,20 @@ class TornReader(BlockReader):
         self._cutter_line = self._line
 
     def _split(self, at: int) -> tuple[list[Segment], list[bytes]]:
-        """Return what is carried and being cut in two parts: the first bytes, and the others."""
+        """Return the carried bytes and the current piece in two parts: the first `at` bytes, and the rest."""
         before: list[Segment] = []
-        behind: list[bytes] = []
+        rest: list[bytes] = []
         for buffer, start, end in (*self._carry, (self._piece, 0, len(self._piece))):
             middle = min(end, start + at)
             at -= middle - start
             before += [(buffer, start, middle)] if start < middle else []
-            behind += [buffer[middle:end]] if middle < end else []
-        return before, behind
+            rest += [buffer[middle:end]] if middle < end else []
+        return before, rest
 
     def _take_line(self, reason: str) -> Block:
-        """Return a block of the line that comes next."""
-        # A line feed too where lines end with CR: if that was a mistake, what follows is rejected line by line.
+        """Return a block of the next line, with its fault."""
+        # A line feed ends the line even if the records end with CR. If CR was guessed wrongly, the rest is rejected line
+        # by line.
         marks = (b"\r", b"\n") if self._line_end == "cr" else (b"\n",)
         taken: list[Segment] = []
         length_bytes, end = 0, 0
