@@ -40,8 +40,8 @@ def replay_statements(
     """Return how long statements take with temporary work in pg_default, and in a second tablespace.
 
     `seed` draws the order of the tablespaces in each round. `place` is the second tablespace; None means the role's own
-    temp_tablespaces. If `against` is given, the statements run on both servers, each with the temp_tablespaces that is in
-    effect there. Raises UsageError if both tablespaces are the same or if a statement does more than read; TargetError,
+    temp_tablespaces. If `against` is given, the statements run on both servers, each with the temp_tablespaces that is
+    in effect there. Raises UsageError if both tablespaces are the same or if a statement does more than read; TargetError,
     ServerError.
     """
     skipped: list[Skipped] = []

@@ -124,8 +124,8 @@ class TornReader(BlockReader):
 
     def _take_line(self, reason: str) -> Block:
         """Return a block of the next line, with its fault."""
-        # A line feed ends the line even if the records end with CR. If CR was guessed wrongly, the rest is rejected line
-        # by line.
+        # A line feed ends the line even if the records end with CR. If CR was guessed wrongly, the rest is rejected
+        # line by line.
         marks = (b"\r", b"\n") if self._line_end == "cr" else (b"\n",)
         taken: list[Segment] = []
         length_bytes, end = 0, 0

@@ -145,8 +145,8 @@ class StatementTotals:
 class ReplayResult:
     """All comparisons of a replay; places are tablespaces. `totals` compares two servers, the longest time first.
 
-    `seed` draws the order of the places in each round. `shared_device` is the device of both places; None if they are on
-    two devices, or if that cannot be seen.
+    `seed` draws the order of the places in each round. `shared_device` is the device of both places; None if they are
+    on two devices, or if that cannot be seen.
     """
 
     first_place: str
