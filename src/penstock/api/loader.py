@@ -65,8 +65,8 @@ class Loader(Closing):
     """Plans, checks and runs loads into one server; close it, or use it as a context manager.
 
     `resumes` is the id of a load to resume; no other load is begun. `retries` is the id of a load whose rejected
-    records are merged: they leave the ledger with the end of this load. Standard input can be read only once, so plan and run
-    with the same Loader. Warnings and notices are logged if no callback takes them.
+    records are merged: they leave the ledger with the end of this load. Standard input can be read only once, so plan
+    and run with the same Loader. Warnings and notices are logged if no callback takes them.
     """
 
     def __init__(

@@ -41,8 +41,8 @@ def replay_statements(
 
     `seed` draws the order of the tablespaces in each round. `place` is the second tablespace; None means the role's own
     temp_tablespaces. If `against` is given, the statements run on both servers, each with the temp_tablespaces that is
-    in effect there. Raises UsageError if both tablespaces are the same or if a statement does more than read; TargetError,
-    ServerError.
+    in effect there. Raises UsageError if both tablespaces are the same or if a statement does more than read;
+    TargetError, ServerError.
     """
     skipped: list[Skipped] = []
     if sql is not None:
