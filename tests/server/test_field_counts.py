@@ -192,3 +192,29 @@ def test_trailing_delimiter_of_one_record_names_itself(loads: Loads, path: Path)
     """Others have none, so it is not dropped."""
     refused = loads.refuse(target(write_to(path, "a,b\n1,x\n2,y,\n")))
     assert "delimiter" in (refused.hint or "")
+
+
+@pytest.mark.parametrize(("word", "data"), [("", 'a,b\n1,x\n"",y\n'), ("NA", 'a,b\n1,x\n"NA",y\n')])
+def test_quoted_word_for_null_names_the_option_for_quoted_fields(
+    loads: Loads, path: Path, word: str, data: str
+) -> None:
+    """With --null alone it is refused again."""
+    loads.execute("ALTER TABLE t ALTER a TYPE int USING NULL")
+    refused = loads.refuse(target(write_to(path, data), null=[word]))
+    assert "--force-null a" in (refused.hint or "")
+    loads.run(target(path, null=[word], force_null=["a"]))
+    assert loads.count() == 2
+
+
+def test_word_for_null_of_a_constant_names_no_option_of_the_file(loads: Loads, path: Path) -> None:
+    """The value is of --set."""
+    loads.execute("ALTER TABLE t ADD c int")
+    refused = loads.refuse(target(write_to(path, "a,b\n1,x\n"), constants={"c": "NA"}))
+    assert "--null" not in (refused.hint or "")
+
+
+def test_record_that_lacks_fields_and_ends_with_a_delimiter_has_none_too_many(loads: Loads, path: Path) -> None:
+    """Its last field is empty, and others are missing."""
+    loads.execute("ALTER TABLE t ADD c text")
+    refused = loads.refuse(target(write_to(path, "a,b,c\n1,x,z\n2,\n")))
+    assert "one more field" not in (refused.hint or "")

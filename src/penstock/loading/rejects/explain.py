@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
     from penstock.errors import PenstockError
+    from penstock.model.load.plan import TargetPlan
+    from penstock.model.source.dialect import Dialect
     from penstock.server.copy.copy import CopyFailed
 
 # How much of a value an error quotes.
@@ -61,14 +63,14 @@ def explain_failure(
     where: FilePlace | str | None,
     constants: Collection[str] = (),
     working_names: Sequence[tuple[str, str]] = (),
-    delimiter: str | None = None,
+    target: TargetPlan | None = None,
     is_in_conflict: bool = False,
 ) -> PenstockError:
     """Return the error to show; `where` is the place in the files as far as it is known.
 
-    `constants` are the columns whose value --set gives, `delimiter` is the file's, `working_names` those of a table
-    that replaces another. `is_in_conflict`: the session was cancelled because it waited for another one of the same
-    load.
+    `constants` are the columns whose value --set gives, `target` has the file's dialect and columns, `working_names`
+    are those of a table that replaces another. `is_in_conflict`: the session was cancelled because it waited for
+    another one of the same load.
     """
     report, place = _reword(failure.report, is_in_conflict=is_in_conflict), failure.place
     is_ended = failure.is_disconnect or (not is_in_conflict and (report.sqlstate or "").startswith(_ENDED_CLASSES))
@@ -89,7 +91,7 @@ def explain_failure(
         shorten_message(rename(report.message, working_names)),
         detail="\n".join(line for line in lines if line) or None,
         hint=report.hint
-        or _find_own_hint(failure, delimiter=delimiter)
+        or (None if target is None or place.column in constants else _find_own_hint(failure, target))
         or find_hint(code or ("08006" if failure.is_disconnect else None)),
         sqlstate=report.sqlstate,
         is_transient=is_in_conflict or is_passing(report.sqlstate, is_disconnect=failure.is_disconnect),
@@ -97,15 +99,24 @@ def explain_failure(
     )
 
 
-def _find_own_hint(failure: CopyFailed, *, delimiter: str | None) -> str | None:
-    """Return what to do about a value that is a word for null, or a record that ends with a delimiter."""
-    value, sqlstate = failure.place.value, failure.report.sqlstate
-    if failure.place.column is not None and value in _NULL_WORDS and (sqlstate or "").startswith("22"):
-        too = " (with --null '' too, if empty fields do)" if value else ""
-        return f"Use --null {shlex.quote(value or '')} if it stands for null{too}, or correct the value in the file."
-    if sqlstate != BAD_FORMAT or value is None or delimiter is None or not value.endswith(delimiter):
+def _find_own_hint(failure: CopyFailed, target: TargetPlan) -> str | None:
+    """Return what to do about a value that is a word for null, or a record that ends with a delimiter too many."""
+    value, column, sqlstate = failure.place.value, failure.place.column, failure.report.sqlstate
+    dialect, field_count = target.dialect, target.column_map.field_count
+    if value is None:
         return None
-    return ENDS_WITH_DELIMITER
+    if column is not None and value in _NULL_WORDS and (sqlstate or "").startswith("22"):
+        return f"Use {_null_option(value, column, dialect)}, or correct the value in the file."
+    is_long = field_count is not None and value.count(dialect.delimiter) >= field_count
+    return ENDS_WITH_DELIMITER if sqlstate == BAD_FORMAT and is_long and value.endswith(dialect.delimiter) else None
+
+
+def _null_option(value: str, column: str, dialect: Dialect) -> str:
+    """Return the option for a word for null; a value that is one by --null already was in quotes."""
+    if dialect.format == "csv" and value in dialect.nulls:
+        return f"--force-null {shlex.quote(column)} if it stands for null"
+    too = " (with --null '' too, if empty fields do)" if value else ""
+    return f"--null {shlex.quote(value)} if it stands for null{too}"
 
 
 def is_types_refusal(failure: CopyFailed) -> bool:

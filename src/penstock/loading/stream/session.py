@@ -297,7 +297,7 @@ class LoadSession:
             where=self._where(failure.place.line),
             constants=self._current.target.job.set if self._current is not None else (),
             working_names=self._current.work.working_names if self._current is not None else (),
-            delimiter=self._current.target.dialect.delimiter if self._current is not None else None,
+            target=self._current.target if self._current is not None else None,
             is_in_conflict=self.is_in_conflict,
         )
 
