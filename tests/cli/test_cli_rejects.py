@@ -154,6 +154,23 @@ def test_rejected_records_of_an_upsert_are_corrected_and_merged(
         assert connection.execute("SELECT count(*) FROM penstock.rejects").fetchone() == (0,)
 
 
+def test_corrected_file_that_lacks_rejected_records_of_an_upsert_is_refused(
+    penstock: Run, database18: str, numbers: str, tmp_path: Path
+) -> None:
+    """The merge removes all of them from the ledger, so those that the file lacks would be lost."""
+    with psycopg.connect(database18, autocommit=True) as connection:
+        connection.execute("ALTER TABLE t ADD PRIMARY KEY (a)")
+    options = ("--mode", "upsert", "--key", "a", "--on-error", "reject", "--json")
+    load_id = penstock("load", numbers, "--into", "t", *options, "--to", database18).object["load_id"]
+    file = tmp_path / "part.csv"
+    file.write_text("a,b\n2,y\n")
+    assert (penstock("retry", load_id, str(file), "--to", database18).code, rows(database18)) == (6, [1, 4])
+    file.write_text("a,b\n2,y\n3,z\n")
+    assert (penstock("retry", load_id, str(file), "--to", database18).code, rows(database18)) == (0, [1, 2, 3, 4])
+    # Nothing is left to be retried.
+    assert penstock("retry", load_id, "--to", database18).code == 0
+
+
 def test_rejected_records_of_a_replaced_table_are_not_retried(penstock: Run, database18: str, numbers: str) -> None:
     """The table is another one now: the hint says how to load them."""
     finished = penstock(

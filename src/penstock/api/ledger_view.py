@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from penstock.api.closing import Closing
 from penstock.aws.credentials import AwsCredentials
-from penstock.errors import TargetError
+from penstock.errors import SourceError, TargetError
 from penstock.files import SourceReader
 from penstock.loading.context import LoadTools
 from penstock.loading.plan.identity import job_from_json
@@ -176,7 +176,7 @@ class LedgerView(Closing):
 
     def retry(self, load_id: str, path: Path | None = None) -> RetryOutcome:
         """Load the rejected records of a load again, or the records of an edited reject file instead."""
-        from penstock.loading.rejects.retry import retry_rejects  # noqa: PLC0415 (few callers need it)
+        from penstock.loading.rejects.retry import refuse_other_count, retry_rejects  # noqa: PLC0415 (few callers need it)
 
         record, _ = self.load(load_id)
         job = None if record.job is None else job_from_json(record.job)
@@ -184,13 +184,18 @@ class LedgerView(Closing):
             tools = self._tools(connection)
             tools.ledger.ensure(connection)
             self._rights(connection, load_id).refuse_others_job("retry", job)
+            edited = None if path is None else read_reject_file(load_id, path, tools, connection)
             if job is not None and record.state == "complete":
                 from penstock.loading.rejects.merged import find_merged_target  # noqa: PLC0415 (as above)
 
                 target = find_merged_target(load_id, job, connection, schema=self._schema)
                 if target is not None:
+                    if path is not None and edited is not None:
+                        # The merge removes all rejected records from the ledger, and reads the file a second time.
+                        refuse_other_count(edited, RejectStore(self._schema, load_id), connection, load_id=load_id)
+                        if not path.is_file():
+                            raise SourceError(f'"{path}" is not a regular file')
                     return self._merge_again(load_id, target, job.rules, path)
-            edited = None if path is None else read_reject_file(load_id, path, tools, connection)
         # A separate session, because it holds the load's lock until it ends.
         with self._connect.connect(label="retry") as connection:
             return retry_rejects(load_id, tools, connection, edited=edited)

@@ -94,7 +94,7 @@ def _refuse_merged(store: RejectStore, connection: Connection, tools: LoadTools,
     forms = store.read_forms(connection)
     landed = read_landed(connection, tools.ledger.schema, load_id)
     tables = [target.table for target in landed if not forms.keys().isdisjoint(target.objects)]
-    if tables:
+    if tables and store.count(connection):
         raise TargetError(
             f'rejected records of table "{tables[0]}" cannot be retried',
             detail="They went to a table of the load's own first.",
@@ -107,17 +107,22 @@ def _pair(
     records: Sequence[bytes], store: RejectStore, connection: Connection, *, load_id: str
 ) -> dict[tuple[int, int], bytes]:
     """Return edited records by object and offset of those whose place they take, in their order. Raises TargetError."""
+    refuse_other_count(records, store, connection, load_id=load_id)
+    left = iter(records)
+    return {
+        (reject.object_number, reject.start): next(left) for rejects in store.read_all(connection) for reject in rejects
+    }
+
+
+def refuse_other_count(records: Sequence[bytes], store: RejectStore, connection: Connection, *, load_id: str) -> None:
+    """Raise TargetError unless there are as many edited records as rejected ones, whose place they take."""
     count = store.count(connection)
     if count != len(records):
         raise TargetError(
             f"the file has {len(records)} records, and the load has {count} rejected ones",
             detail="Each record of the file takes the place of the rejected one in the same place.",
-            hint=f"Write them anew with penstock rejects {load_id} --reject-file, and edit that.",
+            hint=f"Write them again with penstock rejects {load_id} --reject-file PATH, and edit that.",
         )
-    left = iter(records)
-    return {
-        (reject.object_number, reject.start): next(left) for rejects in store.read_all(connection) for reject in rejects
-    }
 
 
 class _Retry:
