@@ -218,3 +218,12 @@ def test_record_that_lacks_fields_and_ends_with_a_delimiter_has_none_too_many(lo
     loads.execute("ALTER TABLE t ADD c text")
     refused = loads.refuse(target(write_to(path, "a,b,c\n1,x,z\n2,\n")))
     assert "one more field" not in (refused.hint or "")
+
+
+@pytest.mark.parametrize("data", [",a,b\n1,x,z\n2,y,z\n", "a,,b\n1,x,z\n2,y,z\n"], ids=["first", "middle"])
+def test_field_without_a_name_is_no_trailing_delimiter(loads: Loads, path: Path, data: str) -> None:
+    """As pandas and R write row names: the header ends with a name."""
+    refused = loads.refuse(target(write_to(path, data), header=True))
+    assert isinstance(refused, TargetError)
+    assert "delimiter" not in refused.message
+    assert "--columns" in (refused.hint or "")

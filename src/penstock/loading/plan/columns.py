@@ -129,7 +129,8 @@ def map_columns(
     _check_skip(job, (*names, *created), uri=uri)
     kept = [index for index, name in enumerate(names) if not is_skipped(name, created[index], job)]
     found = _find_columns(names, created, kept=kept, table=table)
-    _refuse_unknown([names[index] for index in kept if found[index] is None], table=table, uri=uri)
+    unknown = [names[index] for index in kept if found[index] is None]
+    _refuse_unknown(unknown, table=table, uri=uri, is_trailed=not names[-1].strip())
     columns = tuple(column.name for column in found.values() if column is not None)
     _refuse_unfit(columns, job=job, table=table, uri=uri)
     return ColumnMap(
@@ -219,15 +220,21 @@ def _refuse_row_names(header: Sequence[str], *, job: TargetJob, table: TableFact
     )
 
 
-def _refuse_unknown(unknown: Sequence[str], *, table: TableFacts, uri: str) -> None:
+def _refuse_unknown(unknown: Sequence[str], *, table: TableFacts, uri: str, is_trailed: bool) -> None:
     if not unknown:
         return
     listed = ", ".join(f'"{name}"' for name in unknown)
-    if not unknown[-1].strip():
+    if is_trailed and not unknown[-1].strip():
         raise TargetError(
             "the header ends with a delimiter, and the field behind it has no name",
             detail=f"{uri}: {len(unknown)} of its columns are unknown to the table: {listed}.",
             hint="Name all fields with --columns, and skip that one with --skip.",
+        )
+    if not unknown[0].strip():
+        raise TargetError(
+            "a field of the file has no name in the header",
+            detail=f"{uri}: {len(unknown)} of its columns are unknown to the table: {listed}.",
+            hint="Name all fields with --columns, and skip those that the table lacks with --skip.",
         )
     raise TargetError(
         f'column "{unknown[0]}" of the file does not exist in table "{table.name}"',
