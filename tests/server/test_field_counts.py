@@ -174,6 +174,18 @@ def test_retry_of_records_that_do_not_fit_leaves_them_rejected(loads: Loads, pat
         assert ledger.retry(outcome.load_id).left == 2
 
 
+def test_rejected_record_with_a_row_name_is_merged_by_retry(loads: Loads, path: Path) -> None:
+    """One record alone does not show that its first field is a row name."""
+    loads.execute("CREATE TABLE u (row text, a int PRIMARY KEY, b int)")
+    upsert = replace(target(write_to(path, "a,b\nr1,1,10\nr2,2,20\nr3,3,x\n"), into="u"), mode="upsert", key=("a",))
+    outcome = loads.run(upsert, rules=REJECT)
+    assert (outcome.rejected, outcome.load_id is not None) == (1, True)
+    loads.execute("ALTER TABLE u ALTER b TYPE text")
+    with LedgerView(connect_to(loads.conninfo)) as ledger:
+        assert ledger.retry(str(outcome.load_id)).left == 0
+    assert loads.execute("SELECT row, b FROM u WHERE a = 3") == [("r3", "x")]
+
+
 # ---------------------------------------------------------------- hints
 
 

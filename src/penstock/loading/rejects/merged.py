@@ -9,7 +9,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock.errors import TargetError
-from penstock.loading.plan.columns import FILENAME_PLACEHOLDER
+from penstock.files.probe import split_header
+from penstock.loading.plan.columns import FILENAME_PLACEHOLDER, name_fields
 from penstock.loading.plan.modes import merge_mode
 from penstock.loading.rejects.record_format import form_from_json
 from penstock.server.ledger.rejects import RejectStore
@@ -17,6 +18,7 @@ from penstock.server.ledger.targets import read_landed
 
 if TYPE_CHECKING:
     from penstock.model.load.job import LoadJob, TargetJob
+    from penstock.model.load.reject import RecordForm
     from penstock.model.source.dialect import Dialect, DialectOptions
     from penstock.server.connect.connection import Connection
 
@@ -40,7 +42,19 @@ def find_merged_target(load_id: str, job: LoadJob, connection: Connection, *, sc
     has_file_name = any(FILENAME_PLACEHOLDER in value for value in target.set.values())
     if not is_one or has_file_name or (merge_mode(target) is None and target.transform is None):
         return None
-    return replace(target, dialect=_to_options(forms[0].dialect, target.dialect, has_header=bool(forms[0].header)))
+    return replace(
+        target,
+        columns=target.columns or _name_row_names(forms[0]),
+        dialect=_to_options(forms[0].dialect, target.dialect, has_header=bool(forms[0].header)),
+    )
+
+
+def _name_row_names(form: RecordForm) -> tuple[str, ...] | None:
+    """Return names for all fields if the header lacks that of the row names, which one record alone does not show."""
+    if not form.header:
+        return None
+    header = split_header(form.header, form.dialect, uri="")
+    return name_fields(header, "row names") if len(header) + 1 == form.column_map.field_count else None
 
 
 def _to_options(dialect: Dialect, options: DialectOptions, *, has_header: bool) -> DialectOptions:
