@@ -66,7 +66,7 @@ def hold_shape(connection: Connection, schema: str, *, load_id: str, target_oid:
     ).format(
         holds=sql.Identifier(schema, "holds"),
         loads=sql.Identifier(schema, "loads"),
-        origin=compose_origin(connection, schema),
+        origin=compose_origin(schema),
     )
     with translate_errors("recording that the table is being loaded"):
         connection.execute(query, [target_oid, load_id])
@@ -95,7 +95,7 @@ def read_holds(
            AND (%(load)s::uuid IS NULL OR load = %(load)s::uuid)
          ORDER BY made_at
         """
-    ).format(holds=sql.Identifier(schema, "holds"), origin=compose_origin(connection, schema))
+    ).format(holds=sql.Identifier(schema, "holds"), origin=compose_origin(schema))
     with translate_errors("looking for running loads"):
         rows = connection.execute(query, {"target": target_oid, "load": load_id}).fetchall()
     return [

@@ -46,7 +46,7 @@ def write_changes(connection: Connection, schema: str, changes: Sequence[Change]
          WHERE c.target_oid = %(target)s
         ON CONFLICT (origin, target_oid, kind, relation_oid, name) DO NOTHING
         """
-    ).format(changes=_changes(schema), origin=compose_origin(connection, schema))
+    ).format(changes=_changes(schema), origin=compose_origin(schema))
     with in_transaction(connection, "recording changes at a table"), connection.pipeline():
         connection.execute(_BE_DURABLE)
         for change in changes:
@@ -77,7 +77,7 @@ def read_changes(connection: Connection, schema: str, *, target_oid: int | None 
          WHERE %(target)s::bigint IS NULL OR c.target_oid = %(target)s::bigint::oid
          ORDER BY c.target_oid, c.number
         """
-    ).format(changes=_changes(schema), origin=compose_origin(connection, schema), failure=sql.Literal(_FAILURE))
+    ).format(changes=_changes(schema), origin=compose_origin(schema), failure=sql.Literal(_FAILURE))
     with translate_errors("reading changes at tables"):
         cursor = connection.cursor(row_factory=kwargs_row(_make_change))
         return cursor.execute(query, {"target": target_oid}).fetchall()

@@ -90,12 +90,12 @@ class Ledger:
              WHERE NOT EXISTS ({taken})
             RETURNING true
             """
-        ).format(loads=self._table("loads"), taken=self._find_taken(connection))
+        ).format(loads=self._table("loads"), taken=self._find_taken())
         # By itself: row security looks for the load as the statement before has left it.
         begun_load = sql.SQL("(SELECT l.id FROM ONLY {} AS l WHERE l.id = %(load)s::uuid) AS b").format(
             self._table("loads")
         )
-        add = self._insert_objects(connection, sql.SQL("b.id"), begun_load)
+        add = self._insert_objects(sql.SQL("b.id"), begun_load)
         values = _with_seen(objects, unshared, seen) | {
             "load": load_id,
             "identity": identity,
@@ -146,7 +146,7 @@ class Ledger:
 
     def adopt(self, connection: Connection, claim: Claim, *, identity: str, meaning: str) -> None:
         """Give a load that is ours, and came from elsewhere, the oids that its tables have here."""
-        origin = compose_origin(connection, self.schema)
+        origin = compose_origin(self.schema)
         update = "UPDATE {table} AS o SET target_oid = coalesce({oid}, 0), {more}origin = {origin} WHERE o.load = %s"
         landing = sql.SQL("landing_oid = {}, ").format(compose_oid("o", origin, prefix="landing"))
         query = sql.SQL("UPDATE {} SET identity = %s, meaning = %s::jsonb WHERE id = %s").format(self._table("loads"))
@@ -167,8 +167,8 @@ class Ledger:
         seen: Collection[str] = (),
     ) -> bool:
         """Add objects to a load that has begun; False, and none added, where `begin` would return None."""
-        free = sql.SQL("(SELECT WHERE NOT EXISTS ({})) AS f").format(self._find_taken(connection))
-        query = self._insert_objects(connection, sql.SQL("%(load)s::uuid"), free)
+        free = sql.SQL("(SELECT WHERE NOT EXISTS ({})) AS f").format(self._find_taken())
+        query = self._insert_objects(sql.SQL("%(load)s::uuid"), free)
         values = _with_seen(objects, unshared, {*seen, claim.load_id}) | {"load": claim.load_id}
         with translate_errors("recording objects"):
             with at_once(connection):
@@ -224,7 +224,7 @@ class Ledger:
             connection.execute(hold, [claim.load_id])
             return connection.execute(query, [claim.load_id, claim.epoch, even_if_used]).fetchone() is not None
 
-    def _find_taken(self, connection: Connection) -> sql.Composed:
+    def _find_taken(self) -> sql.Composed:
         """Return the query for objects that must not be shared and that a load has which was not seen."""
         return sql.SQL(
             """
@@ -238,9 +238,9 @@ class Ledger:
              WHERE w.is_unshared
                AND o.load <> ALL (%(seen)s::uuid[])
             """
-        ).format(objects=self._table("objects"), oid=compose_oid("o", compose_origin(connection, self.schema)))
+        ).format(objects=self._table("objects"), oid=compose_oid("o", compose_origin(self.schema)))
 
-    def _insert_objects(self, connection: Connection, load: sql.Composable, source: sql.Composable) -> sql.Composed:
+    def _insert_objects(self, load: sql.Composable, source: sql.Composable) -> sql.Composed:
         """Return the statement that adds objects to `load`, for each row of `source`."""
         return sql.SQL(
             """
@@ -257,7 +257,7 @@ class Ledger:
         ).format(
             objects=self._table("objects"),
             load=load,
-            origin=compose_origin(connection, self.schema),
+            origin=compose_origin(self.schema),
             source=source,
         )
 

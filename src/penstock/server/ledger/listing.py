@@ -260,7 +260,7 @@ def refuse_at_work(connection: Connection, schema: str, load_id: str) -> None:
 
 def find_staying(connection: Connection, schema: str, load_id: str) -> list[StayingRows]:
     """Return which rows of a load are in tables, as far as the ledger knows. Raises ServerError."""
-    origin = compose_origin(connection, schema)
+    origin = compose_origin(schema)
     query = sql.SQL(_STAYING).format(
         object=compose_oid("o", origin),
         target=compose_oid("t", origin),

@@ -149,7 +149,7 @@ def look_up(
     connection: Connection, schema: str, identity: str, objects: Sequence[LedgerObject], *, lock: str
 ) -> LedgerFindings:
     """Return what the ledger knows that concerns a load. Raises ServerError, TargetError."""
-    origin = compose_origin(connection, schema)
+    origin = compose_origin(schema)
     parts = {
         "schema": sql.Identifier(schema),
         "origin": origin,

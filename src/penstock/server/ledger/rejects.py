@@ -146,7 +146,7 @@ class RejectStore:
 
     def find_tables(self, connection: Connection) -> list[int]:
         """Return the oids of the tables that the load is of."""
-        oid = compose_oid("o", compose_origin(connection, self._schema_name))
+        oid = compose_oid("o", compose_origin(self._schema_name))
         query = sql.SQL("SELECT DISTINCT ({})::bigint FROM ONLY {}.objects AS o WHERE o.load = %s").format(
             oid, self._schema
         )

@@ -34,7 +34,7 @@ _MADE_NAMES = {
 
 def read_landings(connection: Connection, schema: str, load_id: str) -> dict[int, LandingRecord]:
     """Return what a load has made for its targets, by their place in the job. Raises ServerError."""
-    origin = compose_origin(connection, schema)
+    origin = compose_origin(schema)
     query = sql.SQL(
         """
         SELECT t.number, coalesce({target}, 0), t.target_schema, t.target_table, t.truncated_at IS NOT NULL, t.kind,
@@ -81,7 +81,7 @@ def write_landing(connection: Connection, schema: str, claim: Claim, landing: La
             landing_oid = EXCLUDED.landing_oid,
             definition = EXCLUDED.definition
         """
-    ).format(targets=_targets(schema), origin=compose_origin(connection, schema))
+    ).format(targets=_targets(schema), origin=compose_origin(schema))
     values = [
         claim.load_id,
         landing.number,
@@ -116,7 +116,7 @@ def note_truncated(connection: Connection, schema: str, claim: Claim, landing: L
         SET truncated_at = EXCLUDED.truncated_at,
             truncation_event = EXCLUDED.truncation_event
         """
-    ).format(targets=_targets(schema), loads=sql.Identifier(schema, "loads"), origin=compose_origin(connection, schema))
+    ).format(targets=_targets(schema), loads=sql.Identifier(schema, "loads"), origin=compose_origin(schema))
     values = {
         "load": claim.load_id,
         "number": landing.number,
@@ -230,7 +230,7 @@ def find_unended(connection: Connection, schema: str, claim: Claim, *, oid: int)
          ORDER BY l.began_at
         """
     ).format(
-        object=compose_oid("o", compose_origin(connection, schema)),
+        object=compose_oid("o", compose_origin(schema)),
         **{name: sql.Identifier(schema, name) for name in ("loads", "objects", "ranges", "targets")},
     )
     values = {"load": claim.load_id, "oid": oid}

@@ -144,7 +144,7 @@ def find_left_staging(connection: Connection, schema: str, *, age_s: float | Non
     """
     if not has_ledger(connection, schema):
         return []
-    landing = compose_oid("t", compose_origin(connection, schema), prefix="landing")
+    landing = compose_oid("t", compose_origin(schema), prefix="landing")
     with (
         translate_errors("looking for staging tables"),
         connection.cursor(row_factory=class_row(LeftStaging)) as cursor,
@@ -207,7 +207,7 @@ def find_left_rejects(
          GROUP BY o.load
          ORDER BY o.load
     """
-    found = compose_oid("o", compose_origin(connection, schema))
+    found = compose_oid("o", compose_origin(schema))
     with (
         translate_errors("looking for rejected records"),
         connection.cursor(row_factory=class_row(LeftRejects)) as cursor,
